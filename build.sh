@@ -1,0 +1,440 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+
+# Builds, tests and packs RMM. `./build.sh --help` says how.
+
+set -euo pipefail
+
+REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+readonly REPOSITORY
+
+print_help() {
+  cat <<'HELP'
+./build.sh [WHAT]... [OPTION]...
+
+To see it work:
+  demo          build the demo and run it
+  test          build and run the complete test suite, also under the sanitizers; --quick: without them
+Both install the Debian packages that are missing where they may, and say what is missing where they may not. They use a GPU
+if there is one, and the simulated CUDA runtime if there is none.
+
+To build:
+  (nothing)     build and install librmm, and rmm where its sources are
+  clean         empty the build folders, before anything else
+  librmm        configure, build and install the C++ library
+  rmm           build and install the Python package
+  tests         with the test programs (alone: librmm with them)
+  benchmarks    with the benchmark programs (alone: librmm with them)
+  -v            show every command
+  -g            build type Debug
+  -n            do not install the C++ library
+  -s            link the static CUDA runtime (CUDA_STATIC_RUNTIME=ON)
+  --ptds        compile the benchmarks for the per-thread default stream (PER_THREAD_DEFAULT_STREAM=ON)
+  --cmake-args="<args>"   further arguments for CMake
+  -h, --help    print this text
+
+To develop:
+  check         formatting, every header compiled alone by two compilers, include layers, tests of the tools
+  matrix        the test suite with every compiler, C++ standard and CCCL that is tested
+  bundle        one archive with all test and benchmark programs, for a machine with a GPU and without build tools
+
+Environment:
+  LIBRMM_BUILD_DIR   build folder (build)
+  INSTALL_PREFIX     where to install; else PREFIX, CONDA_PREFIX, $LIBRMM_BUILD_DIR/install
+  PARALLEL_LEVEL     compilations at a time (4; demo, test, check, matrix, bundle: one for each processor)
+  CUDACXX            the CUDA compiler
+HELP
+}
+
+say() { printf '%s\n' "$*"; }
+
+fail() {
+  printf 'build.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+declare -A WANTED=()
+CMAKE_ARGS=()
+CMAKE_ARGS_GIVEN=0
+
+wants() { [[ -n "${WANTED[$1]:-}" ]]; }
+
+parse_arguments() {
+  local argument
+  for argument in "$@"; do
+    if [[ $argument == -h || $argument == --help ]]; then
+      print_help
+      exit 0
+    fi
+  done
+  while [[ $# -gt 0 ]]; do
+    argument="$1"
+    shift
+    case "$argument" in
+      clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | bundle) WANTED[$argument]=1 ;;
+      -v | -g | -n | -s | --ptds | --quick) WANTED[$argument]=1 ;;
+      --cmake-args=*)
+        ((CMAKE_ARGS_GIVEN += 1))
+        [[ $CMAKE_ARGS_GIVEN -eq 1 ]] || fail "--cmake-args was given more than once; put all arguments into one"
+        argument="${argument#--cmake-args=}"
+        if [[ $argument == \"* ]]; then  # --cmake-args=\"a b\" comes as several words
+          while [[ ${#argument} -lt 2 || $argument != *\" ]]; do
+            [[ $# -gt 0 ]] || fail "--cmake-args=\" has no closing quote"
+            argument+=" $1"
+            shift
+          done
+          argument="${argument:1:-1}"
+        fi
+        mapfile -t CMAKE_ARGS < <(xargs -r -n 1 printf '%s\n' <<<"$argument")
+        ;;
+      *) fail "invalid option: $argument (./build.sh --help lists the valid ones)" ;;
+    esac
+  done
+}
+
+# --- what has to be installed ----------------------------------------------------------------------------------------
+
+MISSING=()  # "Debian package|what it is and how to get it"
+
+# Notes that something is missing.
+lacks() { MISSING+=("$1|$2"); }
+
+need_command() {
+  local command="$1" package="$2"
+  command -v "$command" >/dev/null ||
+    lacks "$package" "$command: Debian and Ubuntu: apt-get install $package; ${3:-Fedora: dnf install $package}"
+}
+
+# Looks for a header as the compiler does. Who tells CMake where packages are is left to CMake.
+need_header() {
+  local header="$1" package="$2" fedora="$3"
+  [[ -z "${CMAKE_PREFIX_PATH:-}${CONDA_PREFIX:-}" ]] || return 0
+  if ! command -v c++ >/dev/null || ! c++ -E -x c++ - <<<"#include <$header>" >/dev/null 2>&1; then
+    lacks "$package" "$header: Debian and Ubuntu: apt-get install $package; Fedora: dnf install $fedora"
+  fi
+}
+
+has_cuda_toolkit() {
+  [[ -n "${CUDACXX:-}${CUDAToolkit_ROOT:-}" ]] || command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]
+}
+
+find_missing() {
+  local version
+  MISSING=()
+  need_command cmake cmake
+  need_command ninja ninja-build
+  need_command c++ g++ "Fedora: dnf install gcc-c++"
+  need_command python3 python3
+  need_command nm binutils
+  need_header gtest/gtest.h libgtest-dev gtest-devel
+  need_header gmock/gmock.h libgmock-dev gmock-devel
+  if wants bundle; then
+    need_header benchmark/benchmark.h libbenchmark-dev google-benchmark-devel
+  fi
+  if wants check; then
+    need_command clang-format clang-format "Fedora: dnf install clang-tools-extra"
+  fi
+  if wants check || wants matrix || { wants test && ! wants --quick; }; then
+    need_command g++ g++ "Fedora: dnf install gcc-c++"
+    need_command clang++ clang
+  fi
+  if command -v cmake >/dev/null; then
+    version="$(cmake --version | sed -n '1s/[^0-9]*//p')"
+    if [[ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" != 3.25 ]]; then
+      lacks "" "CMake 3.25 or newer (here: $version): python3 -m pip install cmake, or from https://cmake.org/download"
+    fi
+  fi
+  if ! has_cuda_toolkit; then
+    lacks "" "the CUDA toolkit, 12 or newer: from NVIDIA, as package cuda-toolkit or archive; nvcc has to be on PATH, or CUDACXX or
+  CUDAToolkit_ROOT has to name it. No GPU and no driver is needed"
+  fi
+}
+
+# Installs what is missing, or names it and ends.
+ensure_installed() {
+  local entry packages=() root=()
+  find_missing
+  [[ ${#MISSING[@]} -gt 0 ]] || return 0
+  for entry in "${MISSING[@]}"; do
+    if [[ -n "${entry%%|*}" ]]; then packages+=("${entry%%|*}"); fi
+  done
+  if [[ $EUID -ne 0 ]]; then root=(sudo -n); fi
+  if [[ ${#packages[@]} -gt 0 ]] && command -v apt-get >/dev/null && "${root[@]}" true 2>/dev/null; then
+    say "Installing ${packages[*]}"
+    "${root[@]}" apt-get update -qq || true
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null || true
+    find_missing
+    [[ ${#MISSING[@]} -gt 0 ]] || return 0
+  fi
+  say "These things are missing:" >&2
+  for entry in "${MISSING[@]}"; do
+    printf '  %s\n' "${entry#*|}" >&2
+  done
+  exit 1
+}
+
+# --- building --------------------------------------------------------------------------------------------------------
+
+processors() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN; }
+
+gpu_visible() { [[ -e /dev/nvidiactl ]] || nvidia-smi -L 2>/dev/null | grep -q '^GPU 0'; }
+
+on_off() { if wants "$1"; then echo ON; else echo OFF; fi; }
+
+clean() {
+  local folder
+  for folder in "$BUILD_DIR" "$REPOSITORY/build" "$REPOSITORY/python/rmm/build" "$REPOSITORY/python/rmm/_skbuild"; do
+    if [[ -d $folder ]]; then
+      find "$folder" -mindepth 1 -delete
+    fi
+  done
+}
+
+build_librmm() {
+  local generator=() arguments
+  if [[ -z "${CMAKE_GENERATOR:-}" && ! -f "$BUILD_DIR/CMakeCache.txt" ]] && command -v ninja >/dev/null; then
+    generator=(-G Ninja)
+  fi
+  arguments=(
+    "-DCMAKE_INSTALL_PREFIX=$PREFIX_DIR"
+    "-DCMAKE_BUILD_TYPE=$(if wants -g; then echo Debug; else echo Release; fi)"
+    "-DBUILD_TESTS=$(on_off tests)"
+    "-DBUILD_BENCHMARKS=$(on_off benchmarks)"
+    "-DCUDA_STATIC_RUNTIME=$(on_off -s)"
+    "-DPER_THREAD_DEFAULT_STREAM=$(on_off --ptds)"
+  )
+  cmake -S "$REPOSITORY" -B "$BUILD_DIR" "${generator[@]}" "${arguments[@]}" "${CMAKE_ARGS[@]}"
+  cmake --build "$BUILD_DIR" --parallel "${PARALLEL_LEVEL:-4}" "${VERBOSE_BUILD[@]}"
+  if ! wants -n; then
+    cmake --install "$BUILD_DIR"
+  fi
+}
+
+build_python() {
+  [[ -f "$REPOSITORY/python/rmm/pyproject.toml" ]] || fail "there is no Python package in python/rmm"
+  SKBUILD_CMAKE_ARGS="-DCMAKE_PREFIX_PATH=$PREFIX_DIR" \
+    python3 -m pip install --no-build-isolation --no-deps "$REPOSITORY/python/rmm"
+}
+
+# configure_preset NAME FOLDER [ARGUMENT...]
+configure_preset() {
+  local preset="$1" folder="$2"
+  shift 2
+  (cd "$REPOSITORY" && cmake --preset "$preset" -B "$folder" --log-level=WARNING "$@" "${CMAKE_ARGS[@]}" >/dev/null)
+}
+
+build_folder() { cmake --build "$1" --parallel "$JOBS" "${VERBOSE_BUILD[@]}" "${@:2}"; }
+
+demo() {
+  local preset=sim
+  if gpu_visible; then preset=cuda; fi
+  configure_preset "$preset" "$BUILD_DIR/$preset"
+  build_folder "$BUILD_DIR/$preset" --target rmm_demo
+  "$BUILD_DIR/$preset/examples/demo/rmm_demo"
+}
+
+# --- testing ---------------------------------------------------------------------------------------------------------
+
+SUITES=()  # "name|status|seconds|folder of the reports"
+
+# run_suite NAME PRESET FOLDER [ARGUMENT of cmake...]: configures, builds and runs one suite, and notes how it ended.
+run_suite() {
+  local name="$1" preset="$2" folder="$3" begin=$SECONDS status=passed labels='^long$' gpus=()
+  shift 3
+  say "=== $name"
+  if [[ $name == matrix* ]]; then labels='^(long|package)$'; fi
+  if [[ $preset == cuda ]]; then gpus=(--resource-spec-file "$folder/resource_spec.json"); fi
+  if ! configure_preset "$preset" "$folder" "$@"; then
+    status="not configured"
+  elif ! build_folder "$folder"; then
+    status="not built"
+  else
+    rm -rf "$folder/reports"
+    mkdir -p "$folder/reports"
+    GTEST_OUTPUT="xml:$folder/reports/" ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" --label-exclude "$labels" \
+      --no-tests=error --output-junit "$folder/reports/ctest.junit" "${gpus[@]}" || status=failed
+  fi
+  SUITES+=("$name|$status|$((SECONDS - begin))|$folder/reports")
+}
+
+# Prints the table of all suites and, last, `N passed, N failed, N skipped`. Its status says whether all passed.
+summarize() { python3 "$REPOSITORY/tools/test_summary.py" "${SUITES[@]}"; }
+
+# Each line: name of a combination, then arguments for CMake. The suites of `test` cover g++ with C++17.
+matrix_combinations() {
+  cat <<'COMBINATIONS'
+clang-cxx17 -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=17
+gcc-cxx20 -DCMAKE_CXX_COMPILER=g++ -DCMAKE_CXX_STANDARD=20
+clang-cxx20 -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=20
+COMBINATIONS
+}
+
+# run_combination LINE of matrix_combinations
+run_combination() {
+  local name arguments
+  read -r name arguments <<<"$1"
+  # shellcheck disable=SC2086 # the arguments are words
+  run_suite "matrix $name" sim "$BUILD_DIR/matrix/$name" -DRMM_BUILD_PTDS_TESTS=OFF $arguments
+}
+
+run_matrix() {
+  local combination combinations
+  mapfile -t combinations < <(matrix_combinations)
+  for combination in "${combinations[@]}"; do
+    run_combination "$combination"
+  done
+}
+
+# Every commit takes the next combination.
+run_one_combination() {
+  local combinations turn
+  mapfile -t combinations < <(matrix_combinations)
+  turn="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
+  run_combination "${combinations[10#$turn % ${#combinations[@]}]}"
+}
+
+run_tests() {
+  run_suite sim sim "$BUILD_DIR/sim"
+  if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
+  if wants --quick; then return; fi
+  run_suite asan asan "$BUILD_DIR/asan"
+  run_suite tsan tsan "$BUILD_DIR/tsan"
+  run_one_combination
+}
+
+# --- checking --------------------------------------------------------------------------------------------------------
+
+# run_check NAME COMMAND...
+run_check() {
+  local name="$1" begin=$SECONDS
+  shift
+  if "$@"; then
+    say "$name: passed ($((SECONDS - begin)) s)"
+  else
+    say "$name: FAILED ($((SECONDS - begin)) s)"
+    CHECKS_FAILED+=("$name")
+  fi
+}
+
+cxx_sources() {
+  local folder folders=()
+  for folder in include simulator tests examples benchmarks; do
+    if [[ -d "$REPOSITORY/$folder" ]]; then folders+=("$REPOSITORY/$folder"); fi
+  done
+  find "${folders[@]}" -type f \( -name '*.hpp' -o -name '*.ipp' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0
+}
+
+check_format() { cxx_sources | xargs -0 clang-format --dry-run -Werror; }
+
+check_scripts() {
+  local script scripts=("$REPOSITORY/build.sh" "$REPOSITORY/.ci/run" "$REPOSITORY/tools/run_bundle.sh")
+  for script in "${scripts[@]}"; do
+    bash -n "$script" || return 1
+  done
+  if command -v shellcheck >/dev/null; then shellcheck --severity=warning "${scripts[@]}"; fi
+}
+
+check() {
+  CHECKS_FAILED=()
+  run_check "scripts" check_scripts
+  run_check "formatting" check_format
+  run_check "include layers" python3 "$REPOSITORY/tools/check_layers.py"
+  run_check "tests of the tools" python3 -m unittest discover -q -s "$REPOSITORY/tools/tests" -p '*_test.py'
+  run_check "headers alone" python3 "$REPOSITORY/tools/check_headers.py" --jobs "$JOBS" --cache "$BUILD_DIR/check_headers.json"
+  if [[ ${#CHECKS_FAILED[@]} -gt 0 ]]; then
+    say "check failed: $(IFS=,; echo "${CHECKS_FAILED[*]}")"
+    return 1
+  fi
+}
+
+# --- bundle ----------------------------------------------------------------------------------------------------------
+
+# What every Linux machine with a GPU has: the C library and the driver.
+is_on_every_gpu_host() {
+  [[ $1 =~ ^(ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libcuda|libnvidia-ml)\.so(\.[0-9]+)*$ ]]
+}
+
+needed_libraries() { readelf --dynamic "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+
+bundle() {
+  local folder="$BUILD_DIR/bundle" stage="$BUILD_DIR/bundle/rmm-bundle" archive="$BUILD_DIR/bundle/rmm-bundle.tar.gz"
+  local file library path size runtime programs
+  configure_preset cuda "$folder/build" -DCMAKE_BUILD_TYPE=Release -DRMM_BUILD_SIMULATOR=OFF -DBUILD_BENCHMARKS=ON \
+    -DCMAKE_CUDA_ARCHITECTURES="${RMM_BUNDLE_ARCHITECTURES:-90}" -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
+    "-DCMAKE_INSTALL_RPATH=\$ORIGIN/../lib" \
+    -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags -DCMAKE_MODULE_LINKER_FLAGS=-Wl,--disable-new-dtags
+  build_folder "$folder/build"
+  runtime="$(cuda_library_folder "$folder/build")"
+
+  rm -rf "$stage" "$archive"
+  mkdir -p "$stage/lib" "$stage/gtests" "$stage/gbenchmarks" "$stage/examples"
+  mapfile -t programs < <(cd "$folder/build" && find . -maxdepth 3 -type f -perm -u+x \
+    \( -path './gtests/*' -o -path './gbenchmarks/*' -o -path './examples/*' \))
+  for file in "${programs[@]}"; do
+    path="${file#./}"
+    strip -o "$stage/${path%%/*}/${path##*/}" "$folder/build/$path"
+    while read -r library path; do
+      is_on_every_gpu_host "$library" || cp -L "$path" "$stage/lib/$library"
+    done < <(LD_LIBRARY_PATH="$runtime" ldd "$folder/build/$file" | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}')
+  done
+  cp "$REPOSITORY/tools/run_bundle.sh" "$stage/run_tests.sh"
+  cp "$REPOSITORY/LICENSE" "$REPOSITORY/VERSION" "$stage"
+
+  while read -r file; do
+    for library in $(needed_libraries "$file"); do
+      is_on_every_gpu_host "$library" || [[ -f "$stage/lib/$library" ]] ||
+        fail "${file#"$stage/"} needs $library, which the bundle lacks"
+    done
+  done < <(find "$stage" -mindepth 2 -type f)
+
+  tar -C "$folder" --owner=0 --group=0 -czf "$archive" rmm-bundle
+  size="$(stat -c %s "$archive")"
+  [[ $size -le $((40 * 1024 * 1024)) ]] || fail "$archive has $size bytes, more than 40 MiB"
+  say "$(find "$stage/gtests" -type f | wc -l) test programs, $(find "$stage/gbenchmarks" -type f | wc -l) benchmark programs," \
+    "$((size / 1024)) KiB; unpack and run rmm-bundle/run_tests.sh"
+  say "$archive"
+}
+
+# Folder of the CUDA runtime that a build links.
+cuda_library_folder() { sed -n 's/^CUDA_CUDART:FILEPATH=\(.*\)\/[^/]*$/\1/p' "$1/CMakeCache.txt"; }
+
+# --- main ------------------------------------------------------------------------------------------------------------
+
+parse_arguments "$@"
+
+BUILD_DIR="${LIBRMM_BUILD_DIR:-$REPOSITORY/build}"
+if [[ $BUILD_DIR != /* ]]; then BUILD_DIR="$PWD/$BUILD_DIR"; fi
+PREFIX_DIR="${INSTALL_PREFIX:-${PREFIX:-${CONDA_PREFIX:-$BUILD_DIR/install}}}"
+VERBOSE_BUILD=()
+if wants -v; then
+  VERBOSE_BUILD=(--verbose)
+  set -x
+fi
+
+if wants clean; then clean; fi
+
+if wants demo || wants test || wants check || wants matrix || wants bundle; then
+  JOBS="${PARALLEL_LEVEL:-$(processors)}"
+  ensure_installed
+fi
+
+STATUS=0
+if wants check; then check || STATUS=1; fi
+if wants demo; then demo; fi
+if wants test; then run_tests; fi
+if wants matrix; then run_matrix; fi
+if [[ ${#SUITES[@]} -gt 0 ]]; then summarize || STATUS=1; fi
+if wants bundle; then bundle; fi
+
+for what in clean demo test check matrix bundle librmm rmm tests benchmarks; do
+  if wants "$what"; then NAMED=1; fi
+done
+if [[ -z "${NAMED:-}" ]]; then
+  WANTED[librmm]=1
+  if [[ -f "$REPOSITORY/python/rmm/pyproject.toml" ]]; then WANTED[rmm]=1; fi
+fi
+if wants librmm || wants tests || wants benchmarks; then build_librmm; fi
+if wants rmm; then build_python; fi
+exit $STATUS

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+
+include("${CMAKE_CURRENT_LIST_DIR}/rmm_gpu_share.cmake")
+
+# What all test programs link.
+add_library(rmm_test_options INTERFACE)
+target_link_libraries(rmm_test_options INTERFACE rmm_program GTest::gmock GTest::gtest GTest::gmock_main)
+target_compile_options(rmm_test_options INTERFACE $<$<BOOL:${CODE_COVERAGE}>:--coverage;-O0>)
+target_link_options(rmm_test_options INTERFACE $<$<BOOL:${CODE_COVERAGE}>:--coverage>)
+target_compile_features(rmm_test_options INTERFACE cxx_std_17)
+
+set(rmm_test_environment "")
+if(RMM_SANITIZE)
+  set(rmm_test_environment
+      # A program of a test may load a library of ours that has the sanitizer without having it itself.
+      ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0
+      UBSAN_OPTIONS=print_stacktrace=1
+      TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1)
+endif()
+
+# One program of rmm_add_test().
+function(rmm_add_test_program name per_thread)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
+  rmm_set_program_rpath()
+  add_executable(${name} ${arg_SOURCES})
+  rmm_use_backend(${name})
+  target_link_libraries(${name} PRIVATE rmm_test_options ${arg_LIBRARIES})
+  target_compile_definitions(${name} PRIVATE ${arg_DEFINITIONS})
+  if(per_thread)
+    target_compile_definitions(${name} PRIVATE CUDA_API_PER_THREAD_DEFAULT_STREAM)
+  endif()
+  set_target_properties(
+    ${name}
+    PROPERTIES POSITION_INDEPENDENT_CODE ON
+               RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/gtests")
+  rmm_register_test(${name} ${arg_GPUS} ${arg_PERCENT})
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${rmm_test_environment}" TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  set_property(GLOBAL APPEND PROPERTY RMM_TEST_PROGRAMS ${name})
+  install(
+    TARGETS ${name}
+    COMPONENT testing
+    DESTINATION bin/gtests/librmm
+    EXCLUDE_FROM_ALL)
+endfunction()
+
+# rmm_add_test(NAME <X>_TEST SOURCES <file>... [GPUS <n>] [PERCENT <p>] [NO_PTDS] [TIMEOUT <seconds>]
+#              [LABELS <label>...] [LIBRARIES <library>...] [DEFINITIONS <definition>...])
+#
+# A test program and, unless NO_PTDS, its twin <X>_PTDS_TEST compiled for the per-thread default stream. Both are tests of
+# CTest under their own names, and take <p> percent (5) of <n> GPUs (1) where CTest is told what GPUs there are.
+function(rmm_add_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "NO_PTDS" "NAME;GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME MATCHES "_TEST$" OR NOT arg_SOURCES)
+    message(FATAL_ERROR "rmm_add_test: needs NAME <X>_TEST and SOURCES, and knows no '${arg_UNPARSED_ARGUMENTS}'")
+  endif()
+  foreach(default GPUS=1 PERCENT=5 TIMEOUT=600)
+    string(REPLACE "=" ";" default "${default}")
+    list(GET default 0 option)
+    list(GET default 1 value)
+    if(NOT DEFINED arg_${option})
+      set(arg_${option} ${value})
+    endif()
+  endforeach()
+  set(arguments
+      GPUS ${arg_GPUS}
+      PERCENT ${arg_PERCENT}
+      TIMEOUT ${arg_TIMEOUT}
+      SOURCES ${arg_SOURCES}
+      LABELS ${arg_LABELS}
+      LIBRARIES ${arg_LIBRARIES}
+      DEFINITIONS ${arg_DEFINITIONS})
+  rmm_add_test_program(${arg_NAME} OFF ${arguments})
+  if(RMM_BUILD_PTDS_TESTS AND NOT arg_NO_PTDS)
+    string(REGEX REPLACE "_TEST$" "_PTDS_TEST" twin ${arg_NAME})
+    rmm_add_test_program(${twin} ON ${arguments})
+  endif()
+endfunction()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# The one rule for other people's code: a package that is on the system is used; only one that is missing is taken
+# through CPM, and CPM itself is downloaded only if no copy of it is at hand. With all packages installed configuring
+# never touches the network.
+#
+#   CPM_<name>_SOURCE       (variable)    build this copy of the package's sources, whatever is installed
+#   CPM_SOURCE_CACHE        (environment) folder of sources, and of CPM itself, that several builds share
+#   RMM_DOWNLOAD_MISSING    (variable)    OFF: stop with the message instead of downloading anything
+
+include("${CMAKE_CURRENT_LIST_DIR}/rmm_find_package.cmake")
+
+option(RMM_DOWNLOAD_MISSING "Download the sources of packages that are not on the system" ON)
+mark_as_advanced(RMM_DOWNLOAD_MISSING)
+
+set(rmm_cpm_version 0.40.2)
+
+# Makes CPMAddPackage() a command, if that is possible. A function must not hide it: CPM's commands are global.
+macro(rmm_load_cpm)
+  if(NOT COMMAND CPMAddPackage)
+    set(rmm_cpm_cached "$ENV{CPM_SOURCE_CACHE}/cpm")
+    if(NOT DEFINED ENV{CPM_SOURCE_CACHE})
+      set(rmm_cpm_cached "${CMAKE_BINARY_DIR}/cmake")
+    endif()
+    file(GLOB rmm_cpm_files "${rmm_cpm_cached}/CPM_*.cmake")
+    list(SORT rmm_cpm_files COMPARE NATURAL ORDER DESCENDING)
+    if(NOT rmm_cpm_files AND RMM_DOWNLOAD_MISSING)
+      set(rmm_cpm_files "${rmm_cpm_cached}/CPM_${rmm_cpm_version}.cmake")
+      file(
+        DOWNLOAD https://github.com/cpm-cmake/CPM.cmake/releases/download/v${rmm_cpm_version}/CPM.cmake
+        "${rmm_cpm_files}"
+        TLS_VERIFY ON
+        INACTIVITY_TIMEOUT 15
+        STATUS rmm_cpm_status)
+      if(NOT rmm_cpm_status MATCHES "^0;")
+        file(REMOVE "${rmm_cpm_files}")
+        set(rmm_cpm_files "")
+      endif()
+    endif()
+    if(rmm_cpm_files)
+      list(GET rmm_cpm_files 0 rmm_cpm_file)
+      include("${rmm_cpm_file}")
+    endif()
+  endif()
+endmacro()
+
+# rmm_dependency(<name> TARGETS <target>... INSTALL <words> [FIND_ARGS <argument>...] CPM_ARGS <argument>...)
+#
+# Provides the targets of package <name>, or ends with one message that says which package is missing and how to get it.
+# With FIND_ARGS the package is found by find_package(<name> <argument>...), else by rmm_find_package(<name>).
+macro(rmm_dependency name)
+  cmake_parse_arguments(rmm_dependency "" "INSTALL" "TARGETS;FIND_ARGS;CPM_ARGS" ${ARGN})
+  list(GET rmm_dependency_TARGETS 0 rmm_dependency_target)
+  if(NOT TARGET ${rmm_dependency_target} AND NOT CPM_${name}_SOURCE)
+    if(rmm_dependency_FIND_ARGS)
+      find_package(${name} ${rmm_dependency_FIND_ARGS} QUIET GLOBAL)
+    else()
+      rmm_find_package(${name})
+    endif()
+  endif()
+  if(NOT TARGET ${rmm_dependency_target} AND rmm_dependency_CPM_ARGS)
+    if(CPM_${name}_SOURCE OR RMM_DOWNLOAD_MISSING)
+      rmm_load_cpm()
+      if(COMMAND CPMAddPackage)
+        cpmaddpackage(NAME ${name} ${rmm_dependency_CPM_ARGS})
+      endif()
+    endif()
+  endif()
+  foreach(rmm_dependency_target IN LISTS rmm_dependency_TARGETS)
+    if(NOT TARGET ${rmm_dependency_target})
+      message(
+        FATAL_ERROR
+          "RMM needs ${name} (target ${rmm_dependency_target}), which was neither found on this system nor downloaded.\n"
+          "  Install it: ${rmm_dependency_INSTALL}.\n"
+          "  If it is installed where CMake does not look, set ${name}_ROOT or CMAKE_PREFIX_PATH; to build a copy of "
+          "its sources, set CPM_${name}_SOURCE and have CPM.cmake in \$CPM_SOURCE_CACHE/cpm.")
+    endif()
+  endforeach()
+endmacro()
+
+rmm_dependency(
+  CUDAToolkit
+  TARGETS CUDA::cudart CUDA::toolkit
+  INSTALL "the CUDA toolkit 12 or newer, from NVIDIA; its nvcc has to be on PATH, or CUDAToolkit_ROOT has to name its folder")
+rmm_dependency(
+  CCCL
+  TARGETS CCCL::CCCL
+  INSTALL "it comes with the CUDA toolkit 12.2 and newer (package cuda-cccl)"
+  CPM_ARGS GITHUB_REPOSITORY NVIDIA/cccl GIT_TAG v3.0.3)
+rmm_dependency(
+  nvtx3
+  TARGETS nvtx3::nvtx3-cpp
+  INSTALL "it comes with the CUDA toolkit (package cuda-nvtx)"
+  CPM_ARGS GITHUB_REPOSITORY NVIDIA/NVTX GIT_TAG v3.2.0 SOURCE_SUBDIR c)
+
+# Only <rmm/logger.hpp> needs spdlog, and it says so itself; everything else works without.
+rmm_find_package(spdlog)
+set(RMM_USES_SPDLOG ${rmm_found_spdlog})
+
+rmm_promote_to_global(CUDA::toolkit CUDA::cudart CUDA::cudart_static CUDA::cudart_static_deps Threads::Threads
+                      spdlog::spdlog_header_only)
+rmm_define_thrust()
+
+if(RMM_BUILD_TESTS)
+  rmm_dependency(
+    GTest
+    TARGETS GTest::gtest GTest::gmock GTest::gmock_main
+    INSTALL "Debian and Ubuntu: apt-get install libgtest-dev libgmock-dev; Fedora: dnf install gtest-devel gmock-devel"
+    FIND_ARGS 1.12
+    CPM_ARGS GITHUB_REPOSITORY google/googletest GIT_TAG v1.14.0 OPTIONS "INSTALL_GTEST OFF")
+endif()
+if(RMM_BUILD_BENCHMARKS)
+  rmm_dependency(
+    benchmark
+    TARGETS benchmark::benchmark
+    INSTALL "Debian and Ubuntu: apt-get install libbenchmark-dev; Fedora: dnf install google-benchmark-devel"
+    FIND_ARGS CONFIG
+    CPM_ARGS GITHUB_REPOSITORY google/benchmark GIT_TAG v1.8.5
+      OPTIONS "BENCHMARK_ENABLE_TESTING OFF" "BENCHMARK_ENABLE_INSTALL OFF" "BUILD_SHARED_LIBS OFF")
+endif()

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# How the packages that rmm::rmm links are found on the system. Used by RMM's own build and, installed beside
+# rmm-config.cmake, by its consumers. Macros, so that the variables of the packages reach the caller.
+
+# Finds one of CUDAToolkit, CCCL, nvtx3, spdlog and makes its targets visible in the whole project. Says whether that
+# worked in rmm_found_<name>.
+macro(rmm_find_package name)
+  set(rmm_found_${name} FALSE)
+  if("${name}" STREQUAL "CUDAToolkit")
+    # CMake 3.25.1 (Debian 12) sets a property of CUDA::nvToolsExt, which toolkits since 12 lack, in every project that
+    # requires CMake 3.25. The module has to believe in an older project until CMake 3.26 is required.
+    set(rmm_minimum_required_version "${CMAKE_MINIMUM_REQUIRED_VERSION}")
+    set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
+    find_package(CUDAToolkit 11.4 QUIET GLOBAL)
+    set(CMAKE_MINIMUM_REQUIRED_VERSION "${rmm_minimum_required_version}")
+    unset(rmm_minimum_required_version)
+    if(TARGET CUDA::cudart)
+      set(rmm_found_${name} TRUE)
+    endif()
+  elseif("${name}" STREQUAL "CCCL")
+    if(NOT TARGET CCCL::CCCL)
+      if(NOT DEFINED CCCL_THRUST_HOST_SYSTEM AND DEFINED THRUST_HOST_SYSTEM)
+        set(CCCL_THRUST_HOST_SYSTEM ${THRUST_HOST_SYSTEM})
+      endif()
+      if(NOT DEFINED CCCL_THRUST_DEVICE_SYSTEM AND DEFINED THRUST_DEVICE_SYSTEM)
+        set(CCCL_THRUST_DEVICE_SYSTEM ${THRUST_DEVICE_SYSTEM})
+      endif()
+      find_package(CCCL CONFIG QUIET GLOBAL HINTS "${CUDAToolkit_LIBRARY_DIR}/cmake" "${CUDAToolkit_TARGET_DIR}/lib/cmake")
+    endif()
+    if(TARGET CCCL::CCCL)
+      set(rmm_found_${name} TRUE)
+    endif()
+  elseif("${name}" STREQUAL "nvtx3")
+    if(NOT TARGET nvtx3::nvtx3-cpp)
+      find_package(nvtx3 CONFIG QUIET GLOBAL)
+    endif()
+    if(NOT TARGET nvtx3::nvtx3-cpp)
+      # The toolkit has the headers without a package that defines this target.
+      find_path(
+        RMM_NVTX3_INCLUDE_DIR nvtx3/nvtx3.hpp
+        HINTS ${CUDAToolkit_INCLUDE_DIRS}
+        DOC "Folder that contains nvtx3/nvtx3.hpp")
+      mark_as_advanced(RMM_NVTX3_INCLUDE_DIR)
+      if(RMM_NVTX3_INCLUDE_DIR)
+        add_library(nvtx3::nvtx3-cpp INTERFACE IMPORTED GLOBAL)
+        set_target_properties(
+          nvtx3::nvtx3-cpp PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${RMM_NVTX3_INCLUDE_DIR}"
+                                      INTERFACE_LINK_LIBRARIES "${CMAKE_DL_LIBS}")
+      endif()
+    endif()
+    if(TARGET nvtx3::nvtx3-cpp)
+      set(rmm_found_${name} TRUE)
+    endif()
+  elseif("${name}" STREQUAL "spdlog")
+    if(NOT TARGET spdlog::spdlog_header_only)
+      find_package(spdlog CONFIG QUIET GLOBAL)
+    endif()
+    if(TARGET spdlog::spdlog_header_only)
+      set(rmm_found_${name} TRUE)
+    endif()
+  endif()
+endmacro()
+
+# Makes targets that an earlier find_package() of the caller's folder made for that folder alone visible in the whole
+# project, as rmm::rmm is.
+macro(rmm_promote_to_global)
+  foreach(rmm_target ${ARGN})
+    if(TARGET ${rmm_target})
+      get_target_property(rmm_aliased ${rmm_target} ALIASED_TARGET)
+      get_target_property(rmm_imported ${rmm_target} IMPORTED)
+      get_target_property(rmm_global ${rmm_target} IMPORTED_GLOBAL)
+      if(rmm_imported AND NOT rmm_global AND NOT rmm_aliased)
+        set_target_properties(${rmm_target} PROPERTIES IMPORTED_GLOBAL TRUE)
+      endif()
+    endif()
+  endforeach()
+endmacro()
+
+# Defines rmm::Thrust, the Thrust that comes with rmm::rmm. Its systems are those of CCCL::CCCL: a program has one Thrust.
+macro(rmm_define_thrust)
+  if(NOT TARGET rmm::Thrust)
+    add_library(rmm::Thrust INTERFACE IMPORTED GLOBAL)
+    if(TARGET CCCL::Thrust)
+      set_target_properties(rmm::Thrust PROPERTIES INTERFACE_LINK_LIBRARIES CCCL::Thrust)
+    else()
+      set_target_properties(rmm::Thrust PROPERTIES INTERFACE_LINK_LIBRARIES CCCL::CCCL)
+    endif()
+  endif()
+endmacro()

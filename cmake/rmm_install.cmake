@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+
+include(CMakePackageConfigHelpers)
+
+set(rmm_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/rmm")
+
+install(
+  TARGETS rmm
+  EXPORT rmm-exports
+  FILE_SET HEADERS
+  INCLUDES
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+if(RMM_BUILD_SIMULATOR)
+  install(
+    TARGETS rmm_cudart_sim
+    EXPORT rmm-exports
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
+
+# The package, for the install tree and, with the same names, for the build tree (usable as rmm_ROOT).
+install(
+  EXPORT rmm-exports
+  FILE rmm-targets.cmake
+  NAMESPACE rmm::
+  DESTINATION "${rmm_package_dir}")
+export(
+  EXPORT rmm-exports
+  FILE "${PROJECT_BINARY_DIR}/rmm-targets.cmake"
+  NAMESPACE rmm::)
+
+configure_package_config_file(
+  "${CMAKE_CURRENT_LIST_DIR}/rmm-config.cmake.in" "${PROJECT_BINARY_DIR}/rmm-config.cmake"
+  INSTALL_DESTINATION "${rmm_package_dir}"
+  NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+configure_file("${CMAKE_CURRENT_LIST_DIR}/rmm-config-version.cmake.in" "${PROJECT_BINARY_DIR}/rmm-config-version.cmake" @ONLY)
+configure_file("${CMAKE_CURRENT_LIST_DIR}/rmm_find_package.cmake" "${PROJECT_BINARY_DIR}/rmm_find_package.cmake" COPYONLY)
+install(FILES "${PROJECT_BINARY_DIR}/rmm-config.cmake" "${PROJECT_BINARY_DIR}/rmm-config-version.cmake"
+              "${CMAKE_CURRENT_LIST_DIR}/rmm_find_package.cmake" DESTINATION "${rmm_package_dir}")

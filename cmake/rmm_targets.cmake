@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Interface libraries and functions for the programs of this project. None of them is exported.
+
+add_library(rmm_warnings INTERFACE)
+target_compile_options(
+  rmm_warnings
+  INTERFACE
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-Wall;-Wextra;-Wconversion;-Wshadow;-Werror;-Wno-error=deprecated-declarations>
+    $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wall,-Werror,-Wno-error=deprecated-declarations>
+    $<$<BOOL:${DISABLE_DEPRECATION_WARNING}>:$<$<COMPILE_LANGUAGE:CXX>:-Wno-deprecated-declarations>>
+    $<$<BOOL:${DISABLE_DEPRECATION_WARNING}>:$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wno-deprecated-declarations>>)
+
+add_library(rmm_sanitizers INTERFACE)
+if(RMM_SANITIZE)
+  set(sanitizer_flags -fsanitize=${RMM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(rmm_sanitizers INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${sanitizer_flags}>)
+  target_link_options(rmm_sanitizers INTERFACE -fsanitize=${RMM_SANITIZE})
+endif()
+
+# Definitions and options of every test, benchmark and example program.
+add_library(rmm_program INTERFACE)
+target_compile_definitions(
+  rmm_program
+  INTERFACE SPDLOG_ACTIVE_LEVEL=SPDLOG_LEVEL_${RMM_LOGGING_LEVEL}
+            $<$<BOOL:${RMM_ASSERTIONS}>:RMM_ENABLE_ASSERTIONS>
+            $<$<BOOL:${RMM_EXPENSIVE_ASSERTIONS}>:RMM_ENABLE_EXPENSIVE_ASSERTIONS>)
+target_include_directories(rmm_program INTERFACE "${PROJECT_SOURCE_DIR}")
+target_link_libraries(rmm_program INTERFACE rmm_warnings rmm_sanitizers)
+
+# rmm_use_backend(<target>): links the library, and the CUDA runtime that RMM_CUDA_BACKEND names, into a target of ours.
+# With the simulator the real runtime is not on the link line at all, so no call can slip through to it.
+function(rmm_use_backend target)
+  if(RMM_BACKEND STREQUAL "sim")
+    set_target_properties(${target} PROPERTIES RMM_LINK_SIMULATOR ON CUDA_RUNTIME_LIBRARY None)
+    target_link_libraries(${target} PRIVATE rmm_cudart_sim)
+  elseif(CUDA_STATIC_RUNTIME)
+    set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Static)
+  else()
+    set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
+  endif()
+  target_link_libraries(${target} PRIVATE rmm)
+endfunction()
+
+# Programs and their modules, installed two folders below bin, find the libraries of the package. Whoever sets
+# CMAKE_INSTALL_RPATH puts them elsewhere.
+macro(rmm_set_program_rpath)
+  if(NOT DEFINED CMAKE_INSTALL_RPATH)
+    set(CMAKE_INSTALL_RPATH "\$ORIGIN/../../../${CMAKE_INSTALL_LIBDIR}")
+  endif()
+endmacro()

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles every header of include alone, with warnings as errors, by several compilers and language standards.
+
+    check_headers.py [--compiler g++ --compiler clang++] [--std 17 --std 20] [--isystem FOLDER]... [--cache FILE] [HEADER]...
+
+Public headers are compiled by each compiler in each standard. The headers in detail folders, and those that only forward to
+another header, are compiled once, by the first compiler in the first standard.
+
+Without --isystem the folders of the CUDA toolkit are looked for in CUDAToolkit_ROOT, CUDA_HOME, CUDA_PATH, beside the nvcc on PATH,
+and in /usr/local/cuda. With --cache, what compiled without a warning is not compiled again until a header that it includes changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+INCLUDE = ROOT / "include"
+FLAGS = ["-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+DEFINITIONS = ["-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE"]
+# Headers that say themselves, in one error, that they need a package that is not installed.
+NEEDS = {"rmm/logger.hpp": "spdlog/spdlog.h"}
+
+
+def toolkit_folders() -> list[Path]:
+    """Include folders of the CUDA toolkit."""
+    candidates = [Path(os.environ[name]) for name in ("CUDAToolkit_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    nvcc = shutil.which("nvcc")
+    if nvcc:
+        candidates.append(Path(nvcc).resolve().parent.parent)
+    candidates.append(Path("/usr/local/cuda"))
+    for candidate in candidates:
+        for include in (candidate / "include", candidate / "targets" / "x86_64-linux" / "include"):
+            if (include / "cuda_runtime_api.h").is_file():
+                return [include] + ([include / "cccl"] if (include / "cccl").is_dir() else [])
+    sys.exit("check_headers.py: no CUDA toolkit found; set CUDAToolkit_ROOT to its folder, or use --isystem")
+
+
+def is_compiled_once(header: str) -> bool:
+    """Whether one compilation of `header` is enough: it is not public, or has no content of its own."""
+    if "/detail/" in header:
+        return True
+    code = re.sub(r"//[^\n]*", "", (INCLUDE / header).read_text(encoding="utf-8"))
+    return bool(re.fullmatch(r"\s*#pragma once\s*#include <rmm/[^>]+>\s*", code))
+
+
+@lru_cache(maxsize=None)
+def closure(header: str) -> frozenset[str]:
+    """`header` and all of our headers that it includes, directly or not."""
+    seen: set[str] = set()
+    todo = [header]
+    while todo:
+        name = todo.pop()
+        file = INCLUDE / name
+        if name in seen or not file.is_file():
+            continue
+        seen.add(name)
+        todo += re.findall(r"#[ \t]*include[ \t]*<((?:rmm|rapids_logger)/[^>]+)>", file.read_text(encoding="utf-8"))
+    return frozenset(seen)
+
+
+def key_of(header: str, command: list[str], compiler_version: str) -> str:
+    """Changes whenever the result of compiling `header` by `command` may."""
+    digest = hashlib.sha256(" ".join([compiler_version, *command]).encode())
+    for name in sorted(closure(header)):
+        digest.update(name.encode() + (INCLUDE / name).read_bytes())
+    return digest.hexdigest()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compiles every header of include alone.")
+    parser.add_argument("--compiler", action="append", help="default: g++ and clang++")
+    parser.add_argument("--std", action="append", help="default: 17 and 20")
+    parser.add_argument("--isystem", action="append", type=Path, help="folder of foreign headers")
+    parser.add_argument("--cache", type=Path, help="file that remembers what compiled")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("header", nargs="*", help="as it is included, such as rmm/error.hpp; default: all")
+    args = parser.parse_args()
+
+    folders = args.isystem or toolkit_folders()
+    headers = args.header or sorted(file.relative_to(INCLUDE).as_posix() for file in INCLUDE.rglob("*.hpp"))
+    skipped = [header for header in headers
+               if header in NEEDS and not any((folder / NEEDS[header]).is_file() for folder in [*folders, Path("/usr/include")])]
+    cached: set[str] = set()
+    if args.cache and args.cache.is_file():
+        cached = set(json.loads(args.cache.read_text(encoding="utf-8")))
+
+    once = {header for header in headers if is_compiled_once(header)}
+    work: list[tuple[str, list[str], str]] = []
+    for compiler in args.compiler or ["g++", "clang++"]:
+        if not shutil.which(compiler):
+            sys.exit(f"check_headers.py: {compiler} is not installed")
+        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+        for std in args.std or ["17", "20"]:
+            command = [compiler, f"-std=c++{std}", *FLAGS, *DEFINITIONS, f"-I{INCLUDE}"]
+            for folder in folders:
+                command += ["-isystem", str(folder)]
+            wanted = [header for header in headers if header not in skipped and not (work and header in once)]
+            work += [(header, command, key_of(header, command, version)) for header in wanted]
+
+    def compile_alone(item: tuple[str, list[str], str]) -> str | None:
+        header, command, key = item
+        if key in cached:
+            return None
+        result = subprocess.run([*command, "-x", "c++", "-"], input=f"#include <{header}>\n", capture_output=True, text=True)
+        if result.returncode == 0:
+            return None
+        return f"{header} does not compile alone ({command[0]} {command[1]}):\n{result.stderr}"
+
+    with ThreadPoolExecutor(args.jobs) as pool:
+        results = list(pool.map(compile_alone, work))
+    failures = [result for result in results if result]
+    for failure in failures:
+        print(failure)
+    for header in skipped:
+        print(f"{header} skipped: {NEEDS[header]} is not installed")
+    if args.cache:
+        args.cache.parent.mkdir(parents=True, exist_ok=True)
+        compiled = sorted(item[2] for item, result in zip(work, results) if result is None)
+        args.cache.write_text(json.dumps(compiled), encoding="utf-8")
+    known = sum(item[2] in cached for item in work)
+    print(f"{len(headers) - len(skipped)} headers, {len(work)} compilations ({known} unchanged), {len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

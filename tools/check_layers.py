@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the layers of include/rmm: a header includes headers of its own layer and of lower ones only.
+
+    check_layers.py [FOLDER]     FOLDER contains rmm/; default: include/ of this repository
+
+A header that the table does not know is an error: whoever adds a folder of headers decides where it stands. Also checked:
+which foreign headers a layer may include, that includes form no cycle, and that only detail/cuda calls the CUDA runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+# Layer of each header: the first pattern that fits its path below rmm/ decides. What clients reach into stays where
+# they expect it, so some detail headers stand alone here, with the layer of their content.
+LAYERS: list[tuple[int, tuple[str, ...]]] = [
+    (1, ("detail/config.hpp", "detail/export.hpp", "detail/assert.hpp", "detail/exec_check_disable.hpp", "version_config.hpp")),
+    (2, ("aligned.hpp", "detail/base/*", "detail/logging_assert.hpp", "detail/runtime_shutdown.hpp",
+         "detail/stack_trace.hpp", "process_is_exiting.hpp")),
+    (3, ("detail/heap/*",)),
+    (4, ("error.hpp", "detail/error.hpp", "detail/aligned.hpp", "detail/checked_size.hpp", "detail/cuda/*", "detail/nvtx/*",
+         "detail/runtime_capabilities.hpp", "detail/dynamic_load_runtime.hpp", "detail/runtime_async_alloc.hpp")),
+    (5, ("cuda_device.hpp", "cuda_stream*.hpp", "prefetch.hpp", "detail/cuda_mr.hpp", "resource_ref.hpp",
+         "detail/resource_*.hpp", "detail/cccl_*.hpp", "detail/cuda_memory_resource.hpp", "detail/format.hpp")),
+    (9, ("logger.hpp", "logger_macros.hpp", "detail/logger*.hpp", "exec_policy.hpp", "detail/thrust_namespace.h",
+         "device_vector.hpp", "mr/*logging_resource_adaptor.hpp", "mr/*tracking_resource_adaptor.hpp",
+         "mr/*thrust_allocator_adaptor.hpp")),
+    (7, ("mr/detail/registry.hpp", "mr/host/*", "mr/device/*")),
+    (6, ("detail/stream/*", "mr/device_memory_resource.hpp", "mr/detail/*")),
+    (7, ("mr/*",)),
+    (8, ("device_buffer.hpp", "device_uvector.hpp", "device_scalar.hpp")),
+]
+
+# Foreign headers and the layer from which on they may be included.
+FOREIGN: list[tuple[str, re.Pattern[str], int]] = [
+    ("the C++ library", re.compile(r"[a-z_0-9]+"), 1),
+    ("the system", re.compile(r"(cxxabi|dlfcn|execinfo|link|unistd)\.h|sys/\w+\.h"), 2),
+    ("the CUDA runtime", re.compile(r"(cuda|cuda_runtime|cuda_runtime_api|driver_types)\.h"), 4),
+    ("NVTX", re.compile(r"nvtx3/.*"), 4),
+    ("libcu++", re.compile(r"cuda/.*"), 5),
+    ("Thrust and CUB", re.compile(r"(thrust|cub)/.*"), 9),
+    ("the logging library", re.compile(r"(spdlog|fmt|rapids_logger)/.*"), 9),
+]
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
+CUDA_CALL = re.compile(r"(?<![\w.>])cu(da)?[A-Z][a-z]\w*(?<!_t)\s*\(")
+COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+
+
+def layer_of(path: str) -> int | None:
+    """Layer of the header at `path` below rmm/, or None if the table does not know it."""
+    for layer, patterns in LAYERS:
+        if any(fnmatchcase(path, pattern) for pattern in patterns):
+            return layer
+    return None
+
+
+def foreign_problem(path: str, layer: int, include: str) -> str | None:
+    """Why the header at `path` may not include the foreign header `include`, or None."""
+    if include == "cuda/memory_resource" and path != "detail/cuda_mr.hpp":
+        return f"<{include}> is included by detail/cuda_mr.hpp only"
+    for name, pattern, first_layer in FOREIGN:
+        if pattern.fullmatch(include):
+            if layer < first_layer:
+                return f"layer {layer} includes <{include}>, but {name} may be used from layer {first_layer} on"
+            return None
+    return f"<{include}> is not in the table of foreign headers"
+
+
+def blanked(text: str) -> str:
+    """`text` without comments and string literals, the lines kept."""
+
+    def blank(match: re.Match[str]) -> str:
+        return "\n" * match.group().count("\n")
+
+    return COMMENT_OR_STRING.sub(blank, text)
+
+
+def find_cycle(graph: dict[str, list[str]]) -> list[str] | None:
+    """A cycle of includes, or None."""
+    finished: set[str] = set()
+    path: list[str] = []
+
+    def search(node: str) -> list[str] | None:
+        if node in path:
+            return path[path.index(node):] + [node]
+        if node in finished or node not in graph:
+            return None
+        path.append(node)
+        for successor in graph[node]:
+            cycle = search(successor)
+            if cycle:
+                return cycle
+        path.pop()
+        finished.add(node)
+        return None
+
+    return next(filter(None, map(search, sorted(graph))), None)
+
+
+def check(root: Path) -> list[str]:
+    """All problems of the headers in root/rmm, as lines `file:line: what is wrong`."""
+    problems: list[str] = []
+    graph: dict[str, list[str]] = {}
+    base = root / "rmm"
+    for file in sorted(base.rglob("*")):
+        if not file.is_file():
+            continue
+        path = file.relative_to(base).as_posix()
+        layer = layer_of(path)
+        if layer is None:
+            problems.append(f"rmm/{path}:1: in no layer; add it to the table in tools/check_layers.py")
+            continue
+        text = file.read_text(encoding="utf-8")
+        graph[path] = []
+        for match in INCLUDE.finditer(text):
+            include = match.group(1)
+            where = f"rmm/{path}:{text.count(chr(10), 0, match.start()) + 1}"
+            if not include.startswith("rmm/"):
+                problem = foreign_problem(path, layer, include)
+                if problem:
+                    problems.append(f"{where}: {problem}")
+                continue
+            included = include.removeprefix("rmm/")
+            graph[path].append(included)
+            if not (base / included).is_file():
+                problems.append(f"{where}: <{include}> does not exist")
+                continue
+            included_layer = layer_of(included)
+            if included_layer is not None and included_layer > layer:
+                problems.append(f"{where}: layer {layer} includes <{include}> of layer {included_layer}")
+        if not path.startswith("detail/cuda/"):
+            code = blanked(text)
+            for match in CUDA_CALL.finditer(code):
+                line = code.count("\n", 0, match.start()) + 1
+                problems.append(f"rmm/{path}:{line}: calls {match.group().rstrip('( ')}; only detail/cuda calls CUDA")
+    cycle = find_cycle(graph)
+    if cycle:
+        problems.append(f"rmm/{cycle[0]}:1: headers include each other: {' -> '.join(cycle)}")
+    if not graph and not problems:
+        problems.append(f"{base}: no headers")
+    return problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Checks the layers of include/rmm.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent / "include")
+    problems = check(parser.parse_args().folder)
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of tools/check_layers.py, each on a small tree of headers."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOOLS))
+
+import check_layers  # noqa: E402
+
+
+class CheckLayers(unittest.TestCase):
+    def check(self, **headers: str) -> list[str]:
+        """Problems of a tree with these headers; `a__b` names the header rmm/a/b.hpp."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in headers.items():
+                file = Path(folder, "rmm", name.replace("__", "/") + ".hpp")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8")
+            return check_layers.check(Path(folder))
+
+    def test_downward_and_sideways_includes_are_fine(self) -> None:
+        self.assertEqual([], self.check(
+            error="#include <rmm/detail/export.hpp>\n#include <stdexcept>\n",
+            detail__export="#pragma once\n",
+            detail__cuda__device="#include <cuda_runtime_api.h>\n#include <rmm/error.hpp>\n"))
+
+    def test_an_upward_include_is_reported_with_its_line(self) -> None:
+        self.assertEqual(
+            ["rmm/error.hpp:2: layer 4 includes <rmm/cuda_stream.hpp> of layer 5"],
+            self.check(error="#pragma once\n#include <rmm/cuda_stream.hpp>\n", cuda_stream=""))
+
+    def test_an_unknown_header_is_reported(self) -> None:
+        self.assertIn("in no layer", self.check(detail__nowhere__x="")[0])
+
+    def test_a_missing_header_is_reported(self) -> None:
+        self.assertIn("does not exist", self.check(error="#include <rmm/gone.hpp>\n")[0])
+
+    def test_foreign_headers_have_a_lowest_layer(self) -> None:
+        self.assertIn("the CUDA runtime may be used from layer 4 on",
+                      self.check(detail__heap__x="#include <cuda_runtime_api.h>\n")[0])
+        self.assertIn("Thrust and CUB may be used from layer 9 on",
+                      self.check(device_buffer="#  include <thrust/copy.h>\n")[0])
+        self.assertIn("the logging library may be used from layer 9 on",
+                      self.check(mr__pool_memory_resource="#include <spdlog/spdlog.h>\n")[0])
+        self.assertEqual([], self.check(mr__logging_resource_adaptor="#include <spdlog/spdlog.h>\n"))
+
+    def test_an_unknown_foreign_header_is_reported(self) -> None:
+        self.assertIn("not in the table of foreign headers", self.check(error="#include <boost/any.hpp>\n")[0])
+
+    def test_memory_resource_of_libcudacxx_has_one_door(self) -> None:
+        self.assertEqual([], self.check(detail__cuda_mr="#include <cuda/memory_resource>\n"))
+        self.assertIn("detail/cuda_mr.hpp only", self.check(resource_ref="#include <cuda/memory_resource>\n")[0])
+
+    def test_only_the_cuda_folder_calls_cuda(self) -> None:
+        self.assertEqual([], self.check(detail__cuda__memory="void f() { cudaFree(nullptr); }\n"))
+        self.assertEqual(["rmm/device_buffer.hpp:2: calls cudaFree; only detail/cuda calls CUDA"],
+                         self.check(device_buffer="\nvoid f() { cudaFree(nullptr); }\n"))
+        self.assertIn("calls cuMemMap", self.check(device_buffer="int i = cuMemMap (0);\n")[0])
+
+    def test_names_comments_and_types_are_no_calls(self) -> None:
+        self.assertEqual([], self.check(device_buffer='// cudaFree(p)\n/* cudaFree(p)\n */ char const* s = "cudaFree(p)";\n'
+                                                      "cudaStream_t f(cudaStream_t(0));\n"))
+
+    def test_a_cycle_is_reported(self) -> None:
+        problems = self.check(detail__base__a="#include <rmm/detail/base/b.hpp>\n",
+                              detail__base__b="#include <rmm/detail/base/a.hpp>\n")
+        self.assertEqual(1, len(problems))
+        self.assertIn("include each other", problems[0])
+
+    def test_an_empty_tree_is_no_success(self) -> None:
+        self.assertIn("no headers", self.check()[0])
+
+    def test_our_own_headers_are_found(self) -> None:
+        self.assertEqual([], [line for line in check_layers.check(TOOLS.parent / "include") if "in no layer" in line])
+
+
+if __name__ == "__main__":
+    unittest.main()
