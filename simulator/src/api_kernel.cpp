@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels: a program that has some links and starts, and each launch fails, because there is no device to run it. Here is
+// what nvcc's code calls, and what launches.
+
+#include "reports.hpp"
+
+#include <cxxabi.h>
+#include <cstdio>
+#include <cstdlib>
+#include <unordered_map>
+
+namespace cudasim {
+namespace {
+
+/// Names of the program's kernels, by the address of their host function.
+struct kernel_names {
+  std::mutex mutex;
+  std::unordered_map<void const*, std::string> all;
+};
+
+[[nodiscard]] kernel_names& kernels()
+{
+  static auto& names = *new kernel_names;  // leaked on purpose: unregistration comes late
+  return names;
+}
+
+[[nodiscard]] std::string kernel_name(void const* host_function)
+{
+  auto& names = kernels();
+  std::lock_guard<std::mutex> const lock{names.mutex};
+  auto const found = names.all.find(host_function);
+  if (found == names.all.end()) { return "an unknown kernel"; }
+  int status             = 0;
+  char* const readable   = abi::__cxa_demangle(found->second.c_str(), nullptr, nullptr, &status);
+  std::string const name = readable != nullptr ? readable : found->second;
+  std::free(readable);
+  return name;
+}
+
+[[nodiscard]] cudaError_t refuse_launch(entry_point& entry, void const* host_function)
+{
+  return enter(entry, nullptr, [&](call& c) {
+    return report_unsimulated(std::string{c.name()} + " is not simulated: nothing runs " + kernel_name(host_function) +
+                              " (cudasim::launch stands for a kernel)");
+  });
+}
+
+/// What the <<<>>> operator hands to the launch.
+struct launch_configuration {
+  dim3 grid;
+  dim3 block;
+  std::size_t shared_bytes;
+  cudaStream_t stream;
+};
+thread_local std::vector<launch_configuration> pushed_configurations;
+
+}  // namespace
+}  // namespace cudasim
+
+using namespace cudasim;
+
+// ---------------------------------------------------------------------------------------------------------------
+// Launches
+
+#define CUDASIM_REFUSE_LAUNCH(function, host_function) \
+  static entry_point entry{#function};                 \
+  return refuse_launch(entry, host_function)
+
+extern "C" {
+
+cudaError_t cudaLaunchKernel(void const* host_function, dim3, dim3, void**, std::size_t, cudaStream_t)
+{
+  CUDASIM_REFUSE_LAUNCH(cudaLaunchKernel, host_function);
+}
+CUDASIM_EXPORT cudaError_t
+cudaLaunchKernel_ptsz(void const* host_function, dim3, dim3, void**, std::size_t, cudaStream_t)
+{
+  CUDASIM_REFUSE_LAUNCH(cudaLaunchKernel, host_function);
+}
+
+cudaError_t cudaLaunchCooperativeKernel(void const* host_function, dim3, dim3, void**, std::size_t, cudaStream_t)
+{
+  CUDASIM_REFUSE_LAUNCH(cudaLaunchCooperativeKernel, host_function);
+}
+CUDASIM_EXPORT cudaError_t
+cudaLaunchCooperativeKernel_ptsz(void const* host_function, dim3, dim3, void**, std::size_t, cudaStream_t)
+{
+  CUDASIM_REFUSE_LAUNCH(cudaLaunchCooperativeKernel, host_function);
+}
+
+cudaError_t cudaLaunchKernelExC(cudaLaunchConfig_t const*, void const* host_function, void**)
+{
+  CUDASIM_REFUSE_LAUNCH(cudaLaunchKernelExC, host_function);
+}
+CUDASIM_EXPORT cudaError_t cudaLaunchKernelExC_ptsz(cudaLaunchConfig_t const*, void const* host_function, void**)
+{
+  CUDASIM_REFUSE_LAUNCH(cudaLaunchKernelExC, host_function);
+}
+
+CUDASIM_EXPORT cudaError_t __cudaLaunchKernel(void* kernel, dim3, dim3, void**, std::size_t, cudaStream_t)
+{
+  CUDASIM_REFUSE_LAUNCH(__cudaLaunchKernel, kernel);
+}
+CUDASIM_EXPORT cudaError_t __cudaLaunchKernel_ptsz(void* kernel, dim3, dim3, void**, std::size_t, cudaStream_t)
+{
+  CUDASIM_REFUSE_LAUNCH(__cudaLaunchKernel, kernel);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// What nvcc's code calls before main() and around a launch: no part of the documented API, not counted, never failing.
+
+CUDASIM_EXPORT void** __cudaRegisterFatBinary(void*)
+{
+  static void* handle = nullptr;
+  return &handle;
+}
+CUDASIM_EXPORT void __cudaRegisterFatBinaryEnd(void**) {}
+CUDASIM_EXPORT void __cudaUnregisterFatBinary(void**) {}
+CUDASIM_EXPORT char __cudaInitModule(void**) { return 1; }
+
+CUDASIM_EXPORT void __cudaRegisterFunction(
+  void**, char const* host_function, char*, char const* name, int, uint3*, uint3*, dim3*, dim3*, int*)
+{
+  auto& names = kernels();
+  std::lock_guard<std::mutex> const lock{names.mutex};
+  names.all[host_function] = name;
+}
+
+CUDASIM_EXPORT void __cudaRegisterVar(void**, char*, char*, char const*, int, std::size_t, int, int) {}
+CUDASIM_EXPORT void __cudaRegisterHostVar(void**, char const*, char*, std::size_t) {}
+CUDASIM_EXPORT void __cudaRegisterUnifiedTable(void**, void*) {}
+CUDASIM_EXPORT void __cudaRegisterManagedVar(void**, void**, char*, char const* name, int, std::size_t, int, int)
+{
+  std::fprintf(stderr, "cudasim: __managed__ variables are not simulated: %s has no memory\n", name);
+}
+
+CUDASIM_EXPORT unsigned __cudaPushCallConfiguration(dim3 grid,
+                                                    dim3 block,
+                                                    std::size_t shared_bytes,
+                                                    cudaStream_t stream)
+{
+  pushed_configurations.push_back({grid, block, shared_bytes, stream});
+  return 0;
+}
+
+CUDASIM_EXPORT cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* shared_bytes, void* stream)
+{
+  if (pushed_configurations.empty()) { return cudaErrorMissingConfiguration; }
+  auto const last = pushed_configurations.back();
+  pushed_configurations.pop_back();
+  *grid                               = last.grid;
+  *block                              = last.block;
+  *shared_bytes                       = last.shared_bytes;
+  *static_cast<cudaStream_t*>(stream) = last.stream;
+  return cudaSuccess;
+}
+
+CUDASIM_EXPORT cudaError_t __cudaGetKernel(void** kernel, void const* host_function)
+{
+  *kernel = const_cast<void*>(host_function);  // only ever handed to __cudaLaunchKernel
+  return cudaSuccess;
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// A function of its arguments alone, and the only one that returns no error
+
+cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, cudaChannelFormatKind kind)
+{
+  return {x, y, z, w, kind};
+}
+
+}  // extern "C"

@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of driver functions, and those that are not about virtual memory.
+
+#include "driver.hpp"
+
+#include "attributes.hpp"
+#include "pool.hpp"
+#include "virtual_memory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+namespace cudasim {
+namespace {
+
+/// Names of the driver's errors, sorted by number.
+struct driver_error {
+  int number;
+  char const* name;
+};
+constexpr driver_error driver_errors[]{
+  {0, "CUDA_SUCCESS"},
+  {1, "CUDA_ERROR_INVALID_VALUE"},
+  {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+  {3, "CUDA_ERROR_NOT_INITIALIZED"},
+  {4, "CUDA_ERROR_DEINITIALIZED"},
+  {5, "CUDA_ERROR_PROFILER_DISABLED"},
+  {6, "CUDA_ERROR_PROFILER_NOT_INITIALIZED"},
+  {7, "CUDA_ERROR_PROFILER_ALREADY_STARTED"},
+  {8, "CUDA_ERROR_PROFILER_ALREADY_STOPPED"},
+  {34, "CUDA_ERROR_STUB_LIBRARY"},
+  {36, "CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER"},
+  {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
+  {100, "CUDA_ERROR_NO_DEVICE"},
+  {101, "CUDA_ERROR_INVALID_DEVICE"},
+  {102, "CUDA_ERROR_DEVICE_NOT_LICENSED"},
+  {200, "CUDA_ERROR_INVALID_IMAGE"},
+  {201, "CUDA_ERROR_INVALID_CONTEXT"},
+  {202, "CUDA_ERROR_CONTEXT_ALREADY_CURRENT"},
+  {205, "CUDA_ERROR_MAP_FAILED"},
+  {206, "CUDA_ERROR_UNMAP_FAILED"},
+  {207, "CUDA_ERROR_ARRAY_IS_MAPPED"},
+  {208, "CUDA_ERROR_ALREADY_MAPPED"},
+  {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+  {210, "CUDA_ERROR_ALREADY_ACQUIRED"},
+  {211, "CUDA_ERROR_NOT_MAPPED"},
+  {212, "CUDA_ERROR_NOT_MAPPED_AS_ARRAY"},
+  {213, "CUDA_ERROR_NOT_MAPPED_AS_POINTER"},
+  {214, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+  {215, "CUDA_ERROR_UNSUPPORTED_LIMIT"},
+  {216, "CUDA_ERROR_CONTEXT_ALREADY_IN_USE"},
+  {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
+  {218, "CUDA_ERROR_INVALID_PTX"},
+  {219, "CUDA_ERROR_INVALID_GRAPHICS_CONTEXT"},
+  {220, "CUDA_ERROR_NVLINK_UNCORRECTABLE"},
+  {221, "CUDA_ERROR_JIT_COMPILER_NOT_FOUND"},
+  {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
+  {223, "CUDA_ERROR_JIT_COMPILATION_DISABLED"},
+  {224, "CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY"},
+  {225, "CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC"},
+  {226, "CUDA_ERROR_CONTAINED"},
+  {300, "CUDA_ERROR_INVALID_SOURCE"},
+  {301, "CUDA_ERROR_FILE_NOT_FOUND"},
+  {302, "CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND"},
+  {303, "CUDA_ERROR_SHARED_OBJECT_INIT_FAILED"},
+  {304, "CUDA_ERROR_OPERATING_SYSTEM"},
+  {400, "CUDA_ERROR_INVALID_HANDLE"},
+  {401, "CUDA_ERROR_ILLEGAL_STATE"},
+  {402, "CUDA_ERROR_LOSSY_QUERY"},
+  {500, "CUDA_ERROR_NOT_FOUND"},
+  {600, "CUDA_ERROR_NOT_READY"},
+  {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+  {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+  {702, "CUDA_ERROR_LAUNCH_TIMEOUT"},
+  {703, "CUDA_ERROR_LAUNCH_INCOMPATIBLE_TEXTURING"},
+  {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"},
+  {705, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED"},
+  {708, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE"},
+  {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
+  {710, "CUDA_ERROR_ASSERT"},
+  {711, "CUDA_ERROR_TOO_MANY_PEERS"},
+  {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
+  {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
+  {714, "CUDA_ERROR_HARDWARE_STACK_ERROR"},
+  {715, "CUDA_ERROR_ILLEGAL_INSTRUCTION"},
+  {716, "CUDA_ERROR_MISALIGNED_ADDRESS"},
+  {717, "CUDA_ERROR_INVALID_ADDRESS_SPACE"},
+  {718, "CUDA_ERROR_INVALID_PC"},
+  {719, "CUDA_ERROR_LAUNCH_FAILED"},
+  {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"},
+  {721, "CUDA_ERROR_TENSOR_MEMORY_LEAK"},
+  {800, "CUDA_ERROR_NOT_PERMITTED"},
+  {801, "CUDA_ERROR_NOT_SUPPORTED"},
+  {802, "CUDA_ERROR_SYSTEM_NOT_READY"},
+  {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+  {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE"},
+  {805, "CUDA_ERROR_MPS_CONNECTION_FAILED"},
+  {806, "CUDA_ERROR_MPS_RPC_FAILURE"},
+  {807, "CUDA_ERROR_MPS_SERVER_NOT_READY"},
+  {808, "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"},
+  {809, "CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED"},
+  {810, "CUDA_ERROR_MPS_CLIENT_TERMINATED"},
+  {811, "CUDA_ERROR_CDP_NOT_SUPPORTED"},
+  {812, "CUDA_ERROR_CDP_VERSION_MISMATCH"},
+  {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+  {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+  {902, "CUDA_ERROR_STREAM_CAPTURE_MERGE"},
+  {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"},
+  {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"},
+  {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
+  {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
+  {907, "CUDA_ERROR_CAPTURED_EVENT"},
+  {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"},
+  {909, "CUDA_ERROR_TIMEOUT"},
+  {910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"},
+  {911, "CUDA_ERROR_EXTERNAL_DEVICE"},
+  {912, "CUDA_ERROR_INVALID_CLUSTER_SIZE"},
+  {913, "CUDA_ERROR_FUNCTION_NOT_LOADED"},
+  {914, "CUDA_ERROR_INVALID_RESOURCE_TYPE"},
+  {915, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"},
+  {916, "CUDA_ERROR_KEY_ROTATION"},
+  {999, "CUDA_ERROR_UNKNOWN"},
+};
+
+/// Name of an error, or null for a number that is none.
+[[nodiscard]] char const* driver_error_name(CUresult error)
+{
+  auto const* const found =
+    std::find_if(std::begin(driver_errors), std::end(driver_errors), [&](auto const& e) { return e.number == error; });
+  return found == std::end(driver_errors) ? nullptr : found->name;
+}
+
+/// A context handle stands for the primary context of a device; nothing can be done with it but compare it.
+[[nodiscard]] CUcontext context_of(int device)
+{
+  return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(0x6c000000 + 64 * device));
+}
+
+[[nodiscard]] int driver_version()
+{
+  auto const overridden = the_world().driver_version;
+  return overridden != 0 ? overridden : CUDART_VERSION;
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Driver, devices, contexts, streams
+
+CUresult init(unsigned flags) CUDASIM_DRIVER_CALL(
+  cuInit, { return flags == 0 ? cudaSuccess : c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); })
+
+  CUresult get_driver_version(int* out)
+    CUDASIM_DRIVER_CALL(cuDriverGetVersion,
+                        {
+                          if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the version"); }
+                          *out = driver_version();
+                          return cudaSuccess;
+                        })
+
+      CUresult get_error_name(CUresult error, char const** out)
+        CUDASIM_DRIVER_CALL(cuGetErrorName,
+                            {
+                              if (out == nullptr) {
+                                return c.misuse(cudaErrorInvalidValue, "no place to put the name");
+                              }
+                              *out = driver_error_name(error);
+                              return *out == nullptr ? cudaErrorInvalidValue : cudaSuccess;
+                            })
+
+          CUresult get_error_string(CUresult error, char const** out)
+            CUDASIM_DRIVER_CALL(cuGetErrorString,
+                                {
+                                  if (out == nullptr) {
+                                    return c.misuse(cudaErrorInvalidValue, "no place to put the text");
+                                  }
+                                  *out = driver_error_name(error) == nullptr
+                                           ? nullptr
+                                           : ::cudaGetErrorString(static_cast<cudaError_t>(error));
+                                  return *out == nullptr ? cudaErrorInvalidValue : cudaSuccess;
+                                })
+
+              CUresult get_device_count(int* out)
+                CUDASIM_DRIVER_CALL(cuDeviceGetCount,
+                                    {
+                                      if (out == nullptr) {
+                                        return c.misuse(cudaErrorInvalidValue, "no place to put the number");
+                                      }
+                                      *out = the_world().machine.devices;
+                                      return cudaSuccess;
+                                    })
+
+                  CUresult get_device(CUdevice* out, int ordinal)
+                    CUDASIM_DRIVER_CALL(cuDeviceGet,
+                                        {
+                                          if (out == nullptr) {
+                                            return c.misuse(cudaErrorInvalidValue, "no place to put the device");
+                                          }
+                                          if (!is_device(c, ordinal)) { return cudaErrorInvalidDevice; }
+                                          *out = ordinal;
+                                          return cudaSuccess;
+                                        })
+
+                      CUresult
+  get_device_attribute(int* out, CUdevice_attribute attribute, CUdevice number)
+    CUDASIM_DRIVER_CALL(cuDeviceGetAttribute,
+                        {
+                          if (out == nullptr) {
+                            return c.misuse(cudaErrorInvalidValue, "no place to put the attribute");
+                          }
+                          auto const* const found = find_device(c, number);
+                          if (found == nullptr) { return cudaErrorInvalidDevice; }
+                          if (!find_attribute(*found, static_cast<int>(attribute), *out)) {
+                            return c.misuse(
+                              cudaErrorInvalidValue, "there is no attribute %d", static_cast<int>(attribute));
+                          }
+                          return cudaSuccess;
+                        })
+
+      CUresult get_current_context(CUcontext* out)
+        CUDASIM_DRIVER_CALL(cuCtxGetCurrent,
+                            {
+                              if (out == nullptr) {
+                                return c.misuse(cudaErrorInvalidValue, "no place to put the context");
+                              }
+                              *out = context_of(this_thread().device);
+                              return cudaSuccess;
+                            })
+
+          CUresult get_current_device(CUdevice* out)
+            CUDASIM_DRIVER_CALL(cuCtxGetDevice,
+                                {
+                                  if (out == nullptr) {
+                                    return c.misuse(cudaErrorInvalidValue, "no place to put the device");
+                                  }
+                                  *out = this_thread().device;
+                                  return cudaSuccess;
+                                })
+
+              CUresult get_device_of_context(CUdevice* out, CUcontext context)
+                CUDASIM_DRIVER_CALL(cuCtxGetDevice,
+                                    {
+                                      if (out == nullptr) {
+                                        return c.misuse(cudaErrorInvalidValue, "no place to put the device");
+                                      }
+                                      if (context == nullptr) {
+                                        *out = this_thread().device;
+                                        return cudaSuccess;
+                                      }
+                                      for (int device = 0; device < the_world().machine.devices; ++device) {
+                                        if (context == context_of(device)) {
+                                          *out = device;
+                                          return cudaSuccess;
+                                        }
+                                      }
+                                      return c.misuse(
+                                        cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context));
+                                    })
+
+                  CUresult stream_id(CUstream handle, unsigned long long* out)
+                    CUDASIM_DRIVER_CALL(cuStreamGetId,
+                                        {
+                                          auto const s = find_stream(c, handle);
+                                          if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
+                                          if (out == nullptr) {
+                                            return c.misuse(cudaErrorInvalidValue, "no place to put the id");
+                                          }
+                                          *out = s->id;
+                                          return cudaSuccess;
+                                        })
+
+                      CUresult stream_id_per_thread(CUstream handle, unsigned long long* out)
+{
+  return stream_id(per_thread(handle), out);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Pointers
+
+CUresult get_memory_info(std::size_t* free, std::size_t* total)
+  CUDASIM_DRIVER_CALL(cuMemGetInfo,
+                      {
+                        if (free != nullptr) { *free = free_bytes(this_thread().device); }
+                        if (total != nullptr) { *total = the_world().machine.memory_bytes; }
+                        return cudaSuccess;
+                      })
+
+    CUresult get_address_range(CUdeviceptr* begin, std::size_t* bytes, CUdeviceptr ptr)
+      CUDASIM_DRIVER_CALL(cuMemGetAddressRange,
+                          {
+                            auto const found = find_allocation(ptr);
+                            if (found == memory().allocations.end()) { return cudaErrorSymbolNotFound; }
+                            if (begin != nullptr) { *begin = found->first; }
+                            if (bytes != nullptr) { *bytes = found->second.bytes; }
+                            return cudaSuccess;
+                          })
+
+  /// The physical memory around an allocation: whole blocks, or chunks of a pool.
+  struct physical_range {
+  std::uintptr_t begin;
+  std::size_t bytes;
+};
+
+[[nodiscard]] physical_range physical_range_of(allocation_map::value_type const& entry)
+{
+  auto const& [begin, what] = entry;
+  if (what.type == allocation::kind::registered || what.view != nullptr) { return {begin, what.bytes}; }
+  auto const first = begin & ~(block_bytes - 1);
+  return {first, round_up(begin + what.bytes - first, block_bytes)};
+}
+
+[[nodiscard]] bool decompresses(allocation const& what)
+{
+  if (what.block != nullptr) { return what.block->from->decompresses(); }
+  if (what.view != nullptr) { return (what.view->of->memory->properties.allocFlags.usage & decompression_use) != 0; }
+  return what.type == allocation::kind::device;
+}
+
+[[nodiscard]] unsigned handle_types(allocation const& what)
+{
+  if (what.block != nullptr) { return static_cast<unsigned>(what.block->from->properties.handleTypes); }
+  return what.view != nullptr ? static_cast<unsigned>(what.view->of->memory->properties.requestedHandleTypes) : 0;
+}
+
+template <class Value>
+void put(void* out, Value value)
+{
+  std::memcpy(out, &value, sizeof value);
+}
+
+/// Writes an attribute of a known pointer. False if it has none of that kind.
+[[nodiscard]] bool write_attribute(void* out, int attribute, CUdeviceptr ptr, allocation_map::value_type const& entry)
+{
+  auto const& [begin, what] = entry;
+  auto const type           = type_of(what);
+  auto const device         = this_thread().device;
+  auto const range          = physical_range_of(entry);
+  bool const by_stream      = what.block != nullptr || what.view != nullptr;
+  bool const is_device      = type == cudaMemoryTypeDevice;
+  auto const reserved       = what.view != nullptr ? find_reservation(begin) : memory().mappings->reservations.end();
+  bool const in_reservation = reserved != memory().mappings->reservations.end();
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      put(out, by_stream ? nullptr : context_of(what.device));
+      return true;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      put(out, type == cudaMemoryTypeHost ? unsigned{CU_MEMORYTYPE_HOST} : unsigned{CU_MEMORYTYPE_DEVICE});
+      return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      if (by_stream && !accessible(what, device)) { return false; }
+      put(out, ptr);
+      return true;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (is_device) { return false; }
+      put(out, pointer_to(ptr));
+      return true;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      put(out, type == cudaMemoryTypeManaged ? 1U : 0U);
+      return true;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      put(out, static_cast<unsigned long long>(what.serial));
+      return true;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      put(out, type == cudaMemoryTypeManaged ? 1U : 0U);
+      return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      put(out, what.device);
+      return true;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+      put(out, what.type == allocation::kind::device ? 1U : 0U);
+      return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      put(out, CUdeviceptr{in_reservation ? reserved->first : begin});
+      return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      put(out, in_reservation ? reserved->second.bytes : what.bytes);
+      return true;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      put(out, 1U);
+      return true;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+      put(out, static_cast<unsigned long long>(handle_types(what)));
+      return true;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: {
+      bool const capable = what.view != nullptr ? what.view->of->memory->properties.allocFlags.gpuDirectRDMACapable != 0
+                                                : what.type == allocation::kind::device;
+      put(out, capable ? 1U : 0U);
+      return true;
+    }
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
+      auto const allowed = what.view != nullptr       ? what.view->allowed(device)
+                           : accessible(what, device) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                      : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+      put(out, static_cast<unsigned>(allowed));
+      return true;
+    }
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      put(out, what.block != nullptr ? what.block->from->handle : nullptr);
+      return true;
+    case 18:
+      put(out, range.bytes);
+      return true;  // CU_POINTER_ATTRIBUTE_MAPPING_SIZE
+    case 19:
+      put(out, CUdeviceptr{range.begin});
+      return true;  // CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR
+    case 20:        // CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
+      put(out, static_cast<unsigned long long>(what.view != nullptr ? what.view->of->memory->id : what.serial));
+      return true;
+    case 21:
+      put(out, decompresses(what) ? 1U : 0U);
+      return true;  // CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE
+    default:
+      return false;
+  }
+}
+
+[[nodiscard]] bool is_attribute(int attribute) { return attribute >= 1 && attribute <= 21; }
+
+/// Programs ask this to find out whether a pointer is CUDA's, so that an unknown one is no misuse.
+CUresult get_pointer_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr ptr)
+  CUDASIM_DRIVER_CALL(cuPointerGetAttribute,
+                      {
+                        if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
+                        if (!is_attribute(attribute)) {
+                          return c.misuse(cudaErrorInvalidValue, "unknown attribute %d", static_cast<int>(attribute));
+                        }
+                        auto const found = find_allocation(ptr);
+                        bool const known =
+                          found != memory().allocations.end() && write_attribute(out, attribute, ptr, *found);
+                        return known ? cudaSuccess : cudaErrorInvalidValue;
+                      })
+
+  /// Unlike the call for one attribute, this one succeeds for a pointer that is not CUDA's: it has no memory type.
+  CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** out, CUdeviceptr ptr)
+    CUDASIM_DRIVER_CALL(cuPointerGetAttributes,
+                        {
+                          if (count == 0 || attributes == nullptr || out == nullptr) {
+                            return c.misuse(cudaErrorInvalidValue, "no attributes");
+                          }
+                          if (!std::all_of(attributes, attributes + count, is_attribute) ||
+                              std::count(out, out + count, nullptr) != 0) {
+                            return c.misuse(cudaErrorInvalidValue, "an attribute is unknown, or has no place");
+                          }
+                          auto const found = find_allocation(ptr);
+                          bool const known = found != memory().allocations.end();
+                          for (unsigned i = 0; i < count; ++i) {
+                            bool const written = known && write_attribute(out[i], attributes[i], ptr, *found);
+                            if (!written && attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) { put(out[i], 0U); }
+                            if (!written && attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
+                              put(out[i], CUdeviceptr{0});
+                            }
+                            if (!written && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
+                              put(out[i], static_cast<void*>(nullptr));
+                            }
+                          }
+                          return cudaSuccess;
+                        })
+
+  // ---------------------------------------------------------------------------------------------------------------
+  // The table
+
+  struct driver_entry {
+  std::string_view name;
+  int since;  ///< version of CUDA that the signature is from
+  void* function;
+  void* per_thread;  ///< where stream 0 is the thread's own; null where that makes no difference
+};
+
+/// An entry whose function has the type of the driver's.
+template <class Signature>
+[[nodiscard]] driver_entry entry_for(std::string_view name,
+                                     int since,
+                                     Signature* function,
+                                     Signature* per_thread = nullptr)
+{
+  return {name, since, reinterpret_cast<void*>(function), reinterpret_cast<void*>(per_thread)};
+}
+
+#define CUDASIM_DRIVER_ENTRY(name, since, ...) entry_for<decltype(name)>(#name, since, __VA_ARGS__)
+
+[[nodiscard]] auto const& entries()
+{
+  static std::array const all{
+    CUDASIM_DRIVER_ENTRY(cuInit, 2000, init),
+    CUDASIM_DRIVER_ENTRY(cuDriverGetVersion, 2020, get_driver_version),
+    CUDASIM_DRIVER_ENTRY(cuGetErrorName, 6000, get_error_name),
+    CUDASIM_DRIVER_ENTRY(cuGetErrorString, 6000, get_error_string),
+    CUDASIM_DRIVER_ENTRY(cuDeviceGetCount, 2000, get_device_count),
+    CUDASIM_DRIVER_ENTRY(cuDeviceGet, 2000, get_device),
+    CUDASIM_DRIVER_ENTRY(cuDeviceGetAttribute, 2000, get_device_attribute),
+    CUDASIM_DRIVER_ENTRY(cuCtxGetCurrent, 4000, get_current_context),
+    CUDASIM_DRIVER_ENTRY(cuCtxGetDevice, 2000, get_current_device),
+    entry_for<CUresult(CUdevice*, CUcontext)>("cuCtxGetDevice", 13000, get_device_of_context),
+    CUDASIM_DRIVER_ENTRY(cuStreamGetId, 12000, stream_id, stream_id_per_thread),
+    entry_for<decltype(cuMemGetInfo)>("cuMemGetInfo", 3020, get_memory_info),
+    entry_for<decltype(cuMemGetAddressRange)>("cuMemGetAddressRange", 3020, get_address_range),
+    CUDASIM_DRIVER_ENTRY(cuPointerGetAttribute, 4000, get_pointer_attribute),
+    CUDASIM_DRIVER_ENTRY(cuPointerGetAttributes, 7000, get_pointer_attributes),
+    CUDASIM_DRIVER_ENTRY(cuMemGetAllocationGranularity, 10020, driver::get_allocation_granularity),
+    CUDASIM_DRIVER_ENTRY(cuMemAddressReserve, 10020, driver::reserve_addresses),
+    CUDASIM_DRIVER_ENTRY(cuMemAddressFree, 10020, driver::free_addresses),
+    CUDASIM_DRIVER_ENTRY(cuMemCreate, 10020, driver::create),
+    CUDASIM_DRIVER_ENTRY(cuMemRelease, 10020, driver::release),
+    CUDASIM_DRIVER_ENTRY(cuMemRetainAllocationHandle, 11000, driver::retain),
+    CUDASIM_DRIVER_ENTRY(cuMemMap, 10020, driver::map),
+    CUDASIM_DRIVER_ENTRY(cuMemUnmap, 10020, driver::unmap),
+    CUDASIM_DRIVER_ENTRY(cuMemSetAccess, 10020, driver::set_access),
+    CUDASIM_DRIVER_ENTRY(cuMemGetAccess, 10020, driver::get_access),
+    CUDASIM_DRIVER_ENTRY(cuMemExportToShareableHandle, 10020, driver::export_handle),
+    CUDASIM_DRIVER_ENTRY(cuMemImportFromShareableHandle, 10020, driver::import_handle),
+    CUDASIM_DRIVER_ENTRY(cuMemGetAllocationPropertiesFromHandle, 10020, driver::get_properties),
+  };
+  return all;
+}
+
+/// The newest form of a function that `version` has. `found` says whether any version has it.
+[[nodiscard]] driver_entry const* find_entry(std::string_view name, int version, bool& found)
+{
+  driver_entry const* best = nullptr;
+  found                    = false;
+  for (auto const& entry : entries()) {
+    if (entry.name != name) { continue; }
+    found = true;
+    if (entry.since <= version && (best == nullptr || entry.since > best->since)) { best = &entry; }
+  }
+  return best;
+}
+
+cudaError_t get_entry_point(
+  call& c, char const* name, void** out, int version, unsigned long long flags, cudaDriverEntryPointQueryResult* status)
+{
+  constexpr unsigned long long known = cudaEnableLegacyStream | cudaEnablePerThreadDefaultStream;
+  if (name == nullptr || out == nullptr) {
+    return c.misuse(cudaErrorInvalidValue, "no name, or no place for the function");
+  }
+  if ((flags & ~known) != 0) { return c.misuse(cudaErrorInvalidValue, "flags %#llx are unknown", flags); }
+  *out = nullptr;
+  if (version > driver_version()) {
+    return c.misuse(cudaErrorInvalidValue, "version %d is newer than the driver, %d", version, driver_version());
+  }
+  bool exists             = false;
+  auto const* const entry = find_entry(name, version, exists);
+  if (entry != nullptr) {
+    bool const own_stream = (flags & cudaEnablePerThreadDefaultStream) != 0 && entry->per_thread != nullptr;
+    *out                  = own_stream ? entry->per_thread : entry->function;
+  }
+  if (status != nullptr) {
+    *status = entry != nullptr ? cudaDriverEntryPointSuccess
+              : exists         ? cudaDriverEntryPointVersionNotSufficent
+                               : cudaDriverEntryPointSymbolNotFound;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t entry_point_at(
+  char const* name, void** out, unsigned long long flags, cudaDriverEntryPointQueryResult* status, void const* site)
+  CUDASIM_CALL_AT(cudaGetDriverEntryPoint,
+                  site,
+                  {
+                    return get_entry_point(
+                      c, name, out, std::min<int>(CUDART_VERSION, driver_version()), flags, status);
+                  })
+
+    cudaError_t entry_point_by_version_at(char const* name,
+                                          void** out,
+                                          unsigned version,
+                                          unsigned long long flags,
+                                          cudaDriverEntryPointQueryResult* status,
+                                          void const* site)
+      CUDASIM_CALL_AT(cudaGetDriverEntryPointByVersion,
+                      site,
+                      {
+                        auto const wanted = static_cast<int>(std::min(version, 1'000'000U));
+                        return get_entry_point(c, name, out, wanted, flags, status);
+                      })
+
+  /// What the flags mean in code compiled for per-thread default streams, when they name no stream.
+  [[nodiscard]] unsigned long long per_thread_flags(unsigned long long flags)
+{
+  return flags == cudaEnableDefault ? static_cast<unsigned long long>(cudaEnablePerThreadDefaultStream) : flags;
+}
+
+}  // namespace
+
+void* driver_function(char const* name)
+{
+  bool exists             = false;
+  auto const* const found = find_entry(name, CUDART_VERSION, exists);
+  return found == nullptr ? nullptr : found->function;
+}
+
+}  // namespace cudasim
+
+using namespace cudasim;
+
+cudaError_t cudaGetDriverEntryPoint(char const* name,
+                                    void** out,
+                                    unsigned long long flags,
+                                    cudaDriverEntryPointQueryResult* status)
+{
+  return entry_point_at(name, out, flags, status, __builtin_return_address(0));
+}
+
+extern "C" cudaError_t cudaGetDriverEntryPoint_ptsz(char const* name,
+                                                    void** out,
+                                                    unsigned long long flags,
+                                                    cudaDriverEntryPointQueryResult* status)
+{
+  return entry_point_at(name, out, per_thread_flags(flags), status, __builtin_return_address(0));
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(
+  char const* name, void** out, unsigned version, unsigned long long flags, cudaDriverEntryPointQueryResult* status)
+{
+  return entry_point_by_version_at(name, out, version, flags, status, __builtin_return_address(0));
+}
+
+extern "C" cudaError_t cudaGetDriverEntryPointByVersion_ptsz(
+  char const* name, void** out, unsigned version, unsigned long long flags, cudaDriverEntryPointQueryResult* status)
+{
+  return entry_point_by_version_at(name, out, version, per_thread_flags(flags), status, __builtin_return_address(0));
+}

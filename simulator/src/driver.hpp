@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// The functions of the CUDA driver that cudaGetDriverEntryPoint hands out. They have no symbols: a program that links the
+/// driver itself would get the real ones.
+
+#include "world.hpp"
+
+#include <cstddef>
+#include <utility>
+
+namespace cudasim {
+
+// The runtime took over the driver's numbers, so that one error type does for both.
+static_assert(static_cast<int>(cudaErrorInvalidValue) == CUDA_ERROR_INVALID_VALUE);
+static_assert(static_cast<int>(cudaErrorMemoryAllocation) == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(static_cast<int>(cudaErrorInvalidDevice) == CUDA_ERROR_INVALID_DEVICE);
+static_assert(static_cast<int>(cudaErrorSymbolNotFound) == CUDA_ERROR_NOT_FOUND);
+static_assert(static_cast<int>(cudaErrorNotPermitted) == CUDA_ERROR_NOT_PERMITTED);
+static_assert(static_cast<int>(cudaErrorNotSupported) == CUDA_ERROR_NOT_SUPPORTED);
+static_assert(static_cast<int>(cudaErrorUnknown) == CUDA_ERROR_UNKNOWN);
+
+/// enter() for a driver function: the runtime's last error stays what it is.
+template <class Body>
+CUresult enter_driver(entry_point& entry, void const* site, Body&& body) noexcept
+{
+  auto const before        = this_thread().last_error;
+  auto const error         = enter(entry, site, std::forward<Body>(body));
+  this_thread().last_error = before;
+  return static_cast<CUresult>(error);
+}
+
+/// Defines the body of a driver function, as CUDASIM_CALL does for the runtime's.
+#define CUDASIM_DRIVER_CALL(function, ...)                                                                       \
+  {                                                                                                              \
+    static ::cudasim::entry_point entry{#function};                                                              \
+    return ::cudasim::enter_driver(                                                                              \
+      entry, __builtin_return_address(0), [&]([[maybe_unused]] ::cudasim::call & c) -> cudaError_t __VA_ARGS__); \
+  }
+
+namespace driver {
+
+// virtual_memory.cpp
+CUresult get_allocation_granularity(std::size_t*, CUmemAllocationProp const*, CUmemAllocationGranularity_flags);
+CUresult reserve_addresses(CUdeviceptr*, std::size_t, std::size_t, CUdeviceptr, unsigned long long);
+CUresult free_addresses(CUdeviceptr, std::size_t);
+CUresult create(CUmemGenericAllocationHandle*, std::size_t, CUmemAllocationProp const*, unsigned long long);
+CUresult release(CUmemGenericAllocationHandle);
+CUresult retain(CUmemGenericAllocationHandle*, void*);
+CUresult map(CUdeviceptr, std::size_t, std::size_t, CUmemGenericAllocationHandle, unsigned long long);
+CUresult unmap(CUdeviceptr, std::size_t);
+CUresult set_access(CUdeviceptr, std::size_t, CUmemAccessDesc const*, std::size_t);
+CUresult get_access(unsigned long long*, CUmemLocation const*, CUdeviceptr);
+CUresult export_handle(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long);
+CUresult import_handle(CUmemGenericAllocationHandle*, void*, CUmemAllocationHandleType);
+CUresult get_properties(CUmemAllocationProp*, CUmemGenericAllocationHandle);
+
+}  // namespace driver
+}  // namespace cudasim

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that fail on purpose, and how often each function was called.
+//
+// A call looks here only while `attention` is set: a fault is armed, a device is broken, there is no device, or the runtime
+// is unloading. It is set when the process starts, so that the first call reads the environment.
+
+#include "reports.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <stdexcept>
+#include <string_view>
+
+namespace cudasim {
+
+std::atomic<bool> attention{true};
+
+namespace {
+
+struct armed_fault {
+  fault what;
+  std::uint64_t seen{0};  ///< calls that it concerns, since it was armed
+};
+
+/// Guarded by the world's lock.
+struct fault_state {
+  std::vector<armed_fault> armed;
+  std::uint64_t fired{0};
+  bool unloading{false};
+};
+
+[[nodiscard]] fault_state& faults()
+{
+  static auto& state = *new fault_state;  // leaked on purpose, like the world
+  return state;
+}
+
+/// All entry points that were called at least once. Its own lock, because an entry point is made before its first call
+/// takes the world's.
+struct entry_points {
+  std::mutex mutex;
+  std::vector<entry_point*> all;
+};
+
+[[nodiscard]] entry_points& registry()
+{
+  static auto& state = *new entry_points;  // leaked on purpose, like the world
+  return state;
+}
+
+template <std::size_t n>
+[[nodiscard]] bool contains(std::array<std::string_view, n> const& names, std::string_view name)
+{
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// What still answers on a device that is broken: functions that need no context (observed on driver 580).
+constexpr std::array<std::string_view, 15> need_no_context{"cudaChooseDevice",
+                                                           "cudaDeviceCanAccessPeer",
+                                                           "cudaDeviceGetAttribute",
+                                                           "cudaDeviceGetDefaultMemPool",
+                                                           "cudaDeviceGetPCIBusId",
+                                                           "cudaDeviceReset",
+                                                           "cudaGetDevice",
+                                                           "cudaGetDeviceCount",
+                                                           "cudaGetDeviceFlags",
+                                                           "cudaGetDeviceProperties",
+                                                           "cudaGetDriverEntryPoint",
+                                                           "cudaGetDriverEntryPointByVersion",
+                                                           "cudaInitDevice",
+                                                           "cudaPointerGetAttributes",
+                                                           "cudaSetDevice"};
+
+/// What still answers where there is no device at all.
+constexpr std::array<std::string_view, 3> need_no_device{
+  "cudaDriverGetVersion", "cudaGetDeviceCount", "cudaRuntimeGetVersion"};
+
+/// These report errors, and so have none of their own.
+constexpr std::array<std::string_view, 4> never_fail{
+  "cudaGetErrorName", "cudaGetErrorString", "cudaGetLastError", "cudaPeekAtLastError"};
+
+/// The function that a symbol stands for: per-thread-stream twins are the function itself.
+[[nodiscard]] std::string without_twin_suffix(std::string name)
+{
+  for (std::string_view const suffix : {"_ptsz", "_ptds"}) {
+    if (name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0) {
+      name.resize(name.size() - suffix.size());
+    }
+  }
+  return name;
+}
+
+/// The error of the machine's state that keeps the call from doing anything, or cudaSuccess.
+[[nodiscard]] cudaError_t standing_error(std::string_view function)
+{
+  auto const& w = the_world();
+  if (faults().unloading) { return cudaErrorCudartUnloading; }
+  if (contains(need_no_device, function)) { return cudaSuccess; }
+  if (w.devices.empty()) { return cudaErrorNoDevice; }
+  return contains(need_no_context, function) ? cudaSuccess : current_device().broken;
+}
+
+/// Counts the call for every fault that it concerns. Returns the error of the first that makes it fail, or cudaSuccess.
+[[nodiscard]] cudaError_t injected_error(std::string_view function)
+{
+  auto& state = faults();
+  auto error  = cudaSuccess;
+  for (auto& f : state.armed) {
+    if (f.what.function != "*" && f.what.function != function) { continue; }
+    ++f.seen;
+    if (error == cudaSuccess && f.seen >= f.what.nth) { error = f.what.error; }
+  }
+  if (error != cudaSuccess) { ++state.fired; }
+  auto const spent = [](armed_fault const& f) {
+    return f.seen >= f.what.nth && f.seen - f.what.nth >= f.what.count - 1;
+  };
+  state.armed.erase(std::remove_if(state.armed.begin(), state.armed.end(), spent), state.armed.end());
+  return error;
+}
+
+}  // namespace
+
+entry_point::entry_point(char const* entry_name) : name{entry_name}
+{
+  auto& known = registry();
+  std::lock_guard<std::mutex> const lock{known.mutex};
+  known.all.push_back(this);
+}
+
+cudaError_t attend(entry_point& entry)
+{
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  apply_environment();
+  auto error = standing_error(entry.name);
+  if (error == cudaSuccess) { error = injected_error(entry.name); }
+  update_attention();
+  return error;
+}
+
+void update_attention()
+{
+  auto const& w     = the_world();
+  auto const broken = [](device const& d) { return d.broken != cudaSuccess; };
+  attention.store(faults().unloading || !faults().armed.empty() || w.devices.empty() ||
+                    std::any_of(w.devices.begin(), w.devices.end(), broken),
+                  std::memory_order_relaxed);
+}
+
+void reset_faults()
+{
+  apply_environment();  // at most the first machine of a process has the environment's faults
+  auto& w           = the_world();
+  faults()          = {};
+  w.driver_version  = 0;
+  w.runtime_version = 0;
+  update_attention();
+  auto& known = registry();
+  std::lock_guard<std::mutex> const lock{known.mutex};
+  for (auto* const entry : known.all) { entry->calls.store(0, std::memory_order_relaxed); }
+}
+
+bool is_runtime_function(std::string const& name)
+{
+#define CUDART_SYMBOL(symbol) std::string_view{#symbol},
+  static constexpr std::string_view symbols[]{
+#include "../symbols/cudart_12_only.inc"
+#include "../symbols/cudart_13_0.inc"
+  };
+#undef CUDART_SYMBOL
+  return name.compare(0, 4, "cuda") == 0 && without_twin_suffix(name) == name &&
+         std::find(std::begin(symbols), std::end(symbols), name) != std::end(symbols);
+}
+
+std::string check_fault(fault const& what)
+{
+  if (what.nth == 0) { return "calls are counted from 1"; }
+  if (what.count == 0) { return "a fault that fails no call"; }
+  if (what.error == cudaSuccess) { return "cudaSuccess is no error"; }
+  if (what.function == "*" || what.function == "cudasim::launch") { return {}; }
+  auto const name = without_twin_suffix(what.function);
+  if (contains(never_fail, name)) { return name + " cannot fail"; }
+  if (!is_runtime_function(name) && driver_function(name.c_str()) == nullptr) {
+    return "there is no CUDA function '" + what.function + "'";
+  }
+  return {};
+}
+
+void arm(fault const& what)
+{
+  faults().armed.push_back({what, 0});
+  faults().armed.back().what.function = without_twin_suffix(what.function);
+  update_attention();
+}
+
+void inject(fault const& what)
+{
+  auto const problem = check_fault(what);
+  if (!problem.empty()) { throw std::invalid_argument{"cudasim::inject: " + problem}; }
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  apply_environment();
+  arm(what);
+}
+
+void clear_faults()
+{
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  apply_environment();
+  faults().armed.clear();
+  update_attention();
+}
+
+std::uint64_t faults_fired()
+{
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  return faults().fired;
+}
+
+void begin_unloading()
+{
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  faults().unloading = true;
+  update_attention();
+}
+
+void fail_device(int device, cudaError_t error)
+{
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  the_world().devices.at(static_cast<std::size_t>(device)).broken = error;
+  update_attention();
+}
+
+void set_versions(int driver, int runtime)
+{
+  auto& w = the_world();
+  std::lock_guard<std::mutex> const lock{w.mutex};
+  if (driver != 0) { w.driver_version = driver; }
+  if (runtime != 0) { w.runtime_version = runtime; }
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> calls_by_function()
+{
+  std::map<std::string, std::uint64_t> sums;
+  auto& known = registry();
+  std::lock_guard<std::mutex> const lock{known.mutex};
+  for (auto const* const entry : known.all) {
+    auto const count = entry->calls.load(std::memory_order_relaxed);
+    if (count != 0) { sums[entry->name] += count; }
+  }
+  return {sums.begin(), sums.end()};
+}
+
+std::uint64_t calls(std::string const& function)
+{
+  auto const wanted = without_twin_suffix(function);
+  std::uint64_t sum = 0;
+  for (auto const& [name, count] : calls_by_function()) {
+    if (wanted == "*" || wanted == name) { sum += count; }
+  }
+  return sum;
+}
+
+}  // namespace cudasim

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A program that has both the simulator and the real runtime would mix them, call by call. So the simulator looks, when it
+// is loaded, at where the program's calls go.
+
+#include <dlfcn.h>
+#include <cstdio>
+#include <cstdlib>
+
+namespace cudasim {
+namespace {
+
+/// The file that holds an address; null if none does.
+[[nodiscard]] char const* object_of(void const* address, void const*& base)
+{
+  Dl_info info{};
+  if (dladdr(address, &info) == 0) { return nullptr; }
+  base = info.dli_fbase;
+  return info.dli_fname;
+}
+
+[[gnu::constructor]] void check_whose_runtime_it_is()
+{
+  // Null where the simulator is part of an executable that exports nothing: then the linker has decided.
+  void const* const found = dlsym(RTLD_DEFAULT, "cudaMalloc");
+  if (found == nullptr) { return; }
+  void const* their_base       = nullptr;
+  void const* our_base         = nullptr;
+  auto const* const their_file = object_of(found, their_base);
+  auto const* const our_file   = object_of(reinterpret_cast<void const*>(&check_whose_runtime_it_is), our_base);
+  if (their_base == our_base) { return; }
+  std::fprintf(
+    stderr,
+    "cudasim: calls of the CUDA runtime go to %s and not to the simulator (%s); link one of the two, or list the "
+    "simulator first\n",
+    their_file != nullptr ? their_file : "an unknown object",
+    our_file != nullptr ? our_file : "unknown");
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace
+}  // namespace cudasim

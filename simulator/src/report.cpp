@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the simulator tells people: violations, the ledger, the report at exit. And what the environment tells it.
+
+#include "reports.hpp"
+
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+extern char** environ;
+
+namespace cudasim {
+namespace {
+
+constexpr int exit_malformed_environment = 64;
+constexpr int exit_unclean               = 66;
+
+// ---------------------------------------------------------------------------------------------------------------
+// The environment
+
+/// Value of a variable; null if it is not set, or empty.
+[[nodiscard]] char const* environment(char const* variable)
+{
+  auto const* const value = std::getenv(variable);
+  return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+/// Ends the process: to go on with another machine than the one asked for would make every result worthless.
+[[noreturn]] void reject(char const* variable, std::string const& why)
+{
+  std::fprintf(stderr, "cudasim: %s=%s: %s\n", variable, std::getenv(variable), why.c_str());
+  std::fflush(stderr);
+  _exit(exit_malformed_environment);
+}
+
+/// Reads decimal digits from the front of `text`, and removes them. Returns false if there are none, or too many.
+[[nodiscard]] bool take_number(std::string_view& text, std::uint64_t& out)
+{
+  out              = 0;
+  std::size_t used = 0;
+  for (; used < text.size() && text[used] >= '0' && text[used] <= '9'; ++used) {
+    auto const digit = static_cast<std::uint64_t>(text[used] - '0');
+    if (__builtin_mul_overflow(out, std::uint64_t{10}, &out) || __builtin_add_overflow(out, digit, &out)) {
+      return false;
+    }
+  }
+  text.remove_prefix(used);
+  return used != 0;
+}
+
+[[nodiscard]] bool parse_number(std::string_view text, std::uint64_t& out)
+{
+  return take_number(text, out) && text.empty();
+}
+
+[[nodiscard]] bool parse_bytes(std::string_view text, std::uint64_t& out)
+{
+  struct unit {
+    std::string_view name;
+    std::uint64_t bytes;
+  };
+  static constexpr unit units[]{{"", 1},
+                                {"B", 1},
+                                {"KB", 1'000},
+                                {"MB", 1'000'000},
+                                {"GB", 1'000'000'000},
+                                {"TB", 1'000'000'000'000},
+                                {"KiB", 1ULL << 10U},
+                                {"MiB", 1ULL << 20U},
+                                {"GiB", 1ULL << 30U},
+                                {"TiB", 1ULL << 40U}};
+  if (!take_number(text, out)) { return false; }
+  auto const* const found =
+    std::find_if(std::begin(units), std::end(units), [&](unit const& u) { return u.name == text; });
+  return found != std::end(units) && !__builtin_mul_overflow(out, found->bytes, &out);
+}
+
+[[nodiscard]] std::uint64_t number_from(char const* variable,
+                                        std::uint64_t otherwise,
+                                        std::uint64_t least,
+                                        std::uint64_t most)
+{
+  auto const* const value = environment(variable);
+  if (value == nullptr) { return otherwise; }
+  std::uint64_t number = 0;
+  if (!parse_number(value, number) || number < least || number > most) {
+    reject(variable, "expected a number from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  return number;
+}
+
+[[nodiscard]] std::vector<std::string> split(std::string const& text, char separator)
+{
+  std::vector<std::string> parts{""};
+  for (char const letter : text) {
+    if (letter == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += letter;
+    }
+  }
+  return parts;
+}
+
+/// A misspelled variable would silently do nothing.
+void warn_of_unknown_variables()
+{
+  static constexpr std::string_view known[]{"CUDASIM_DEVICES",
+                                            "CUDASIM_MEMORY",
+                                            "CUDASIM_MODE",
+                                            "CUDASIM_SEED",
+                                            "CUDASIM_CHECK",
+                                            "CUDASIM_FAULT",
+                                            "CUDASIM_REPORT",
+                                            "CUDASIM_TIMEOUT",
+                                            "CUDASIM_QUIET"};
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    std::string_view name{*entry};
+    name = name.substr(0, name.find('='));
+    if (name.compare(0, 8, "CUDASIM_") == 0 && std::find(std::begin(known), std::end(known), name) == std::end(known)) {
+      std::fprintf(stderr, "cudasim: the simulator does not know %.*s\n", static_cast<int>(name.size()), name.data());
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// The report at exit
+
+[[nodiscard]] char const* kind_name(violation::kind kind)
+{
+  switch (kind) {
+    case violation::kind::race:
+      return "race";
+    case violation::kind::use_after_free:
+      return "use after free";
+    case violation::kind::out_of_bounds:
+      return "out of bounds";
+    case violation::kind::misuse:
+      return "misuse";
+    case violation::kind::deadlock:
+      return "deadlock";
+  }
+  return "violation";
+}
+
+void write_report(std::FILE* out, std::string const& leaks, std::vector<violation> const& violations)
+{
+  std::fprintf(out, "cudasim: calls\n");
+  for (auto const& [name, count] : calls_by_function()) {
+    std::fprintf(out, "  %-40s %llu\n", name.c_str(), static_cast<unsigned long long>(count));
+  }
+  std::fprintf(out, "cudasim: leaks%s\n", leaks.empty() ? ": none" : "");
+  for (auto const& line : split(leaks, '\n')) {
+    if (!line.empty()) { std::fprintf(out, "  %s\n", line.c_str()); }
+  }
+  std::fprintf(out, "cudasim: violations%s\n", violations.empty() ? ": none" : "");
+  for (auto const& v : violations) { std::fprintf(out, "  %s: %s\n", kind_name(v.what), v.text.c_str()); }
+}
+
+/// Runs after the destructors of the program and of its libraries.
+void report_at_exit(int status, void* path_argument)
+{
+  auto const* const path = static_cast<char const*>(path_argument);
+  auto const leaks       = leak_report();
+  auto const all         = violations();
+  std::FILE* const out   = std::strcmp(path, "-") == 0 ? stderr : std::fopen(path, "w");
+  if (out == nullptr) {
+    std::fprintf(stderr, "cudasim: CUDASIM_REPORT=%s: %s\n", path, std::strerror(errno));
+  } else {
+    write_report(out, leaks, all);
+    if (out != stderr) { std::fclose(out); }
+  }
+  if (status == 0 && !(leaks.empty() && all.empty())) {
+    std::fflush(nullptr);
+    _exit(exit_unclean);
+  }
+}
+
+/// Before the constructors of the program, so that the report comes after its destructors.
+[[gnu::constructor]] void arrange_report()
+{
+  if (auto const* const path = environment("CUDASIM_REPORT")) { on_exit(report_at_exit, ::strdup(path)); }
+}
+
+}  // namespace
+
+options environment_options()
+{
+  options chosen;
+  chosen.devices = static_cast<int>(number_from("CUDASIM_DEVICES", static_cast<std::uint64_t>(chosen.devices), 0, 256));
+  if (auto const* const memory = environment("CUDASIM_MEMORY")) {
+    std::uint64_t bytes = 0;
+    if (!parse_bytes(memory, bytes) || bytes == 0) {
+      reject("CUDASIM_MEMORY", "expected a size such as 141GB or 512MiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)");
+    }
+    chosen.memory_bytes = bytes;
+  }
+  if (auto const* const mode = environment("CUDASIM_MODE")) {
+    if (std::strcmp(mode, "threads") == 0) {
+      chosen.mode = execution::threads;
+    } else if (std::strcmp(mode, "stepped") == 0) {
+      chosen.mode = execution::stepped;
+    } else {
+      reject("CUDASIM_MODE", "expected 'threads' or 'stepped'");
+    }
+  }
+  chosen.seed           = number_from("CUDASIM_SEED", chosen.seed, 0, std::numeric_limits<std::uint64_t>::max());
+  chosen.check_ordering = number_from("CUDASIM_CHECK", 0, 0, 1) != 0;
+  return chosen;
+}
+
+std::string parse_fault(std::string const& text, fault& out)
+{
+  auto const parts = split(text, ':');
+  if (parts.size() < 3 || parts.size() > 4) {
+    return "expected FUNCTION:N:ERROR or FUNCTION:N:ERROR:COUNT, not '" + text + "'";
+  }
+  out          = {};
+  out.function = parts[0];
+  if (!parse_number(parts[1], out.nth)) { return "'" + parts[1] + "' is not the number of a call"; }
+  if (!find_error(parts[2], out.error)) {
+    return "'" + parts[2] + "' is neither the name nor the number of a CUDA error";
+  }
+  if (parts.size() == 4 && !parse_number(parts[3], out.count)) { return "'" + parts[3] + "' is not a number of calls"; }
+  return check_fault(out);
+}
+
+void apply_environment()
+{
+  static bool applied = false;
+  if (applied) { return; }
+  applied = true;
+  auto& w = the_world();
+  warn_of_unknown_variables();
+  w.timeout = std::chrono::seconds{number_from("CUDASIM_TIMEOUT", 60, 1, 1'000'000)};
+  w.quiet   = number_from("CUDASIM_QUIET", 0, 0, 1) != 0;
+  if (auto const* const list = environment("CUDASIM_FAULT")) {
+    for (auto const& text : split(list, ',')) {
+      fault what;
+      auto const problem = parse_fault(text, what);
+      if (!problem.empty()) { reject("CUDASIM_FAULT", problem); }
+      arm(what);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Violations
+
+namespace {
+
+/// One write, so that lines of several threads and processes do not mix.
+void print_line(std::string const& text)
+{
+  auto const line = "cudasim: " + text + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+void report(violation::kind what, std::string text)
+{
+  auto& w = the_world();
+  if (!w.quiet) { print_line(text); }
+  w.violations.push_back({what, std::move(text)});
+}
+
+cudaError_t report_unsimulated(std::string const& what)
+{
+  print_line(what);
+  the_world().violations.push_back({violation::kind::misuse, what});
+  return cudaErrorNotSupported;
+}
+
+cudaError_t call::misuse(cudaError_t error, char const* format, ...)
+{
+  char reason[512];
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  auto const* const known = error_name(error);
+  report(violation::kind::misuse,
+         std::string{name()} + ": " + reason + " (" + (known != nullptr ? known : std::to_string(error)) +
+           ", called from " + describe_address(site()) + ")");
+  return error;
+}
+
+std::vector<violation> violations()
+{
+  auto& w = the_world();
+  std::lock_guard<std::mutex> const lock{w.mutex};
+  return w.violations;
+}
+
+void clear_violations()
+{
+  auto& w = the_world();
+  std::lock_guard<std::mutex> const lock{w.mutex};
+  w.violations.clear();
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// The ledger
+
+std::vector<outstanding> ledger()
+{
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  std::vector<outstanding> all;
+  list_memory(all);
+  list_streams(all);
+  return all;
+}
+
+std::string leak_report()
+{
+  std::string text;
+  for (auto const& item : ledger()) {
+    char handle[32];
+    std::snprintf(handle, sizeof handle, "%p", item.handle);
+    text += item.made_by + " " + handle;
+    if (item.bytes != 0) { text += ", " + std::to_string(item.bytes) + " bytes"; }
+    if (item.device >= 0) { text += ", device " + std::to_string(item.device); }
+    if (!item.where.empty()) { text += ", from " + item.where; }
+    text += ": no " + item.freed_by + "\n";
+  }
+  return text;
+}
+
+}  // namespace cudasim

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// What faults, reports and the environment share. All functions expect the lock unless they say otherwise.
+
+#include "world.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cudasim {
+
+/// Applies what the environment asks for beside the machine itself: the time limit, quiet, and faults. Only the first call
+/// of a process does anything.
+void apply_environment();
+
+/// Parses one entry of CUDASIM_FAULT, "FUNCTION:N:ERROR[:COUNT]". Returns an empty string and fills `out`, or says what is
+/// wrong. Needs no lock.
+[[nodiscard]] std::string parse_fault(std::string const& text, fault& out);
+
+/// Why the fault cannot be injected; empty if it can. Needs no lock.
+[[nodiscard]] std::string check_fault(fault const& what);
+
+/// Arms a fault that check_fault() found nothing wrong with.
+void arm(fault const& what);
+
+/// Makes calls take the slow way in exactly if there is a reason.
+void update_attention();
+
+/// Functions that were called since the last reset, by name, and how often. Needs no lock.
+[[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> calls_by_function();
+
+/// Whether the CUDA runtime has a function of that name, simulated or not; twins do not count. Needs no lock.
+[[nodiscard]] bool is_runtime_function(std::string const& name);
+
+/// Name of an error, or null for a number that is none. Needs no lock.
+[[nodiscard]] char const* error_name(cudaError_t error) noexcept;
+
+/// The error of that name or number. Returns false if there is none. Needs no lock.
+[[nodiscard]] bool find_error(std::string const& name, cudaError_t& out);
+
+/// Reports a call of a function that the simulator does not have: prints one line, quiet or not. Returns
+/// cudaErrorNotSupported.
+cudaError_t report_unsimulated(std::string const& what);
+
+}  // namespace cudasim

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "world.hpp"
+
+#include <memory>
+
+namespace cudasim {
+namespace {
+
+/// Counts resets, so that a thread notices that its state belongs to a machine that is gone.
+std::atomic<std::uint64_t> world_epoch{1};
+
+/// Gives the streams of a thread that ends back.
+struct thread_exit {
+  bool armed{false};
+  ~thread_exit();
+};
+
+thread_local thread_state local_state __attribute__((tls_model("initial-exec")));
+thread_local thread_exit local_exit;
+
+/// Brings the state that depends on the options in line with them.
+void build_machine(world& w)
+{
+  w.checking       = w.machine.check_ordering;
+  w.random_state   = w.machine.seed;
+  w.host_ns        = 0;
+  w.host_clock     = {};
+  w.next_stream_id = 1;
+  w.next_order     = 1;
+  w.host_sequence  = 0;
+  w.history.clear();
+  w.violations.clear();
+}
+
+thread_exit::~thread_exit()
+{
+  auto& w = the_world();
+  std::unique_lock<std::mutex> const lock{w.mutex};
+  if (local_state.epoch == world_epoch.load(std::memory_order_relaxed)) { retire_thread(local_state.number); }
+}
+
+}  // namespace
+
+world& the_world()
+{
+  static std::atomic<world*> instance{nullptr};
+  static std::mutex making;
+  if (auto* const made = instance.load(std::memory_order_acquire)) { return *made; }
+
+  std::unique_lock<std::mutex> const first{making};
+  if (auto* const made = instance.load(std::memory_order_acquire)) { return *made; }
+  auto* const made = new world;  // leaked on purpose: threads may call until the process is gone
+  made->machine    = environment_options();
+  std::unique_lock<std::mutex> const lock{
+    made->mutex};  // others see the world at once, and wait here until it is built
+  instance.store(made, std::memory_order_release);
+  build_machine(*made);
+  reset_memory();
+  reset_streams();
+  return *made;
+}
+
+thread_state& this_thread()
+{
+  auto const epoch = world_epoch.load(std::memory_order_relaxed);
+  if (local_state.epoch != epoch) {
+    local_state       = {};
+    local_state.epoch = epoch;
+  }
+  return local_state;
+}
+
+std::uint64_t thread_number()
+{
+  auto& state = this_thread();
+  if (state.number == 0) {
+    state.number     = the_world().next_thread++;
+    local_exit.armed = true;  // the first use makes the thread run its destructor
+  }
+  return state.number;
+}
+
+cudaError_t remember(cudaError_t error)
+{
+  if (error != cudaErrorNotReady) { this_thread().last_error = error; }  // that is an answer, and no error
+  return error;
+}
+
+options current_options()
+{
+  auto& w = the_world();
+  std::unique_lock<std::mutex> const lock{w.mutex};
+  return w.machine;
+}
+
+void reset(options const& machine)
+{
+  auto& w = the_world();
+  std::unique_lock<std::mutex> lock{w.mutex};
+  drop_all_work(lock);
+  w.machine = machine;
+  build_machine(w);
+  reset_memory();
+  reset_streams();
+  reset_faults();
+  world_epoch.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace cudasim

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The environment, the ledger as text, and what the process prints. Tests named ...Process run their statement in a process
+// of its own, which starts with the environment that the test has set.
+
+#include "support.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace cudasim_tests {
+namespace {
+
+using cudasim::execution;
+using cudasim::violation;
+using ::testing::AllOf;
+using ::testing::ExitedWithCode;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+/// A variable of the environment, for the scope.
+class scoped_variable {
+ public:
+  scoped_variable(char const* name, char const* value) : name_{name} { ::setenv(name, value, 1); }
+  scoped_variable(scoped_variable const&)            = delete;
+  scoped_variable& operator=(scoped_variable const&) = delete;
+  ~scoped_variable() { ::unsetenv(name_); }
+
+ private:
+  char const* name_;
+};
+
+// ---------------------------------------------------------------------------------------------------------------
+// The machine
+
+TEST(EnvironmentTest, WithoutVariablesThereIsOneDeviceOf141GB)
+{
+  auto const o = cudasim::environment_options();
+  EXPECT_EQ(o.devices, 1);
+  EXPECT_EQ(o.memory_bytes, 141'000'000'000U);
+  EXPECT_EQ(o.mode, execution::threads);
+  EXPECT_EQ(o.seed, 0U);
+  EXPECT_FALSE(o.check_ordering);
+}
+
+TEST(EnvironmentTest, VariablesDescribeTheMachine)
+{
+  scoped_variable const devices{"CUDASIM_DEVICES", "4"};
+  scoped_variable const memory{"CUDASIM_MEMORY", "24GB"};
+  scoped_variable const mode{"CUDASIM_MODE", "stepped"};
+  scoped_variable const seed{"CUDASIM_SEED", "18446744073709551615"};
+  scoped_variable const check{"CUDASIM_CHECK", "1"};
+  auto const o = cudasim::environment_options();
+  EXPECT_EQ(o.devices, 4);
+  EXPECT_EQ(o.memory_bytes, 24'000'000'000U);
+  EXPECT_EQ(o.mode, execution::stepped);
+  EXPECT_EQ(o.seed, ~std::uint64_t{0});
+  EXPECT_TRUE(o.check_ordering);
+}
+
+TEST(EnvironmentTest, AnEmptyVariableIsNone)
+{
+  scoped_variable const devices{"CUDASIM_DEVICES", ""};
+  EXPECT_EQ(cudasim::environment_options().devices, 1);
+}
+
+TEST(EnvironmentTest, ResetTakesTheMachineOfTheEnvironment)
+{
+  scoped_variable const devices{"CUDASIM_DEVICES", "5"};
+  cudasim::reset();
+  EXPECT_EQ(cudasim::current_options().devices, 5);
+  int count = 0;
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  EXPECT_EQ(count, 5);
+  cudasim::reset({});
+}
+
+struct size_text {
+  char const* text;
+  std::size_t bytes;
+};
+class EnvironmentSizeTest : public ::testing::TestWithParam<size_text> {};
+
+TEST_P(EnvironmentSizeTest, HasItsUnit)
+{
+  scoped_variable const memory{"CUDASIM_MEMORY", GetParam().text};
+  EXPECT_EQ(cudasim::environment_options().memory_bytes, GetParam().bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Units,
+                         EnvironmentSizeTest,
+                         ::testing::Values(size_text{"4096", 4096},
+                                           size_text{"4096B", 4096},
+                                           size_text{"3KB", 3'000},
+                                           size_text{"3MB", 3'000'000},
+                                           size_text{"3GB", 3'000'000'000},
+                                           size_text{"3TB", 3'000'000'000'000},
+                                           size_text{"3KiB", 3UL << 10U},
+                                           size_text{"3MiB", 3UL << 20U},
+                                           size_text{"3GiB", 3UL << 30U},
+                                           size_text{"3TiB", 3UL << 40U}));
+
+// ---------------------------------------------------------------------------------------------------------------
+// Malformed variables
+
+struct malformed {
+  char const* variable;
+  char const* value;
+  char const* message;
+};
+class MalformedEnvironmentProcess : public ::testing::TestWithParam<malformed> {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_P(MalformedEnvironmentProcess, EndsAtTheFirstCallWithAMessage)
+{
+  auto const& [variable, value, message] = GetParam();
+  scoped_variable const set{variable, value};
+  EXPECT_EXIT(cudaFree(nullptr),
+              ExitedWithCode(64),
+              HasSubstr(std::string{"cudasim: "} + variable + "=" + value + ": " + message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+  Variables,
+  MalformedEnvironmentProcess,
+  ::testing::Values(
+    malformed{"CUDASIM_DEVICES", "four", "expected a number from 0 to 256"},
+    malformed{"CUDASIM_DEVICES", "-1", "expected a number from 0 to 256"},
+    malformed{"CUDASIM_DEVICES", "257", "expected a number from 0 to 256"},
+    malformed{"CUDASIM_MEMORY", "12XB", "expected a size such as 141GB"},
+    malformed{"CUDASIM_MEMORY", "GB", "expected a size such as 141GB"},
+    malformed{"CUDASIM_MEMORY", "0", "expected a size such as 141GB"},
+    malformed{"CUDASIM_MEMORY", "99999999999999999999", "expected a size such as 141GB"},
+    malformed{"CUDASIM_MEMORY", "99999999TiB", "expected a size such as 141GB"},
+    malformed{"CUDASIM_MODE", "fast", "expected 'threads' or 'stepped'"},
+    malformed{"CUDASIM_SEED", "7up", "expected a number from 0"},
+    malformed{"CUDASIM_CHECK", "yes", "expected a number from 0 to 1"},
+    malformed{"CUDASIM_QUIET", "2", "expected a number from 0 to 1"},
+    malformed{"CUDASIM_TIMEOUT", "0", "expected a number from 1"},
+    malformed{"CUDASIM_FAULT", "cudaMalloc", "expected FUNCTION:N:ERROR or FUNCTION:N:ERROR:COUNT, not 'cudaMalloc'"},
+    malformed{"CUDASIM_FAULT", "cudaMalloc:x:2", "'x' is not the number of a call"},
+    malformed{"CUDASIM_FAULT", "cudaMalloc:1:cudaErrorNonsense", "'cudaErrorNonsense' is neither the name"},
+    malformed{"CUDASIM_FAULT", "cudaMalloc:1:777", "'777' is neither the name nor the number of a CUDA error"},
+    malformed{"CUDASIM_FAULT", "cudaMalloc:1:2:x", "'x' is not a number of calls"},
+    malformed{"CUDASIM_FAULT", "cudaMalloc:0:2", "calls are counted from 1"},
+    malformed{"CUDASIM_FAULT", "cudaMaloc:1:2", "there is no CUDA function 'cudaMaloc'"},
+    malformed{"CUDASIM_FAULT", "cudaMalloc:1:2,", "expected FUNCTION:N:ERROR"}));
+
+// ---------------------------------------------------------------------------------------------------------------
+// What the other variables do
+
+class EnvironmentProcess : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+/// Ends the process with 0 if everything was as it should be.
+[[noreturn]] void end_if(bool as_it_should_be) { std::exit(as_it_should_be ? 0 : 1); }
+
+TEST_F(EnvironmentProcess, FaultsAreArmedFromTheFirstCallOn)
+{
+  scoped_variable const faults{"CUDASIM_FAULT",
+                               "cudaSetDevice:2:cudaErrorUnknown:2,cudaGetDevice:1:100,*:6:cudaErrorAssert"};
+  EXPECT_EXIT(
+    {
+      int value = 0;
+      end_if(cudaSetDevice(0) == cudaSuccess && cudaSetDevice(0) == cudaErrorUnknown &&
+             cudaSetDevice(0) == cudaErrorUnknown && cudaGetDevice(&value) == cudaErrorNoDevice &&
+             cudaGetDevice(&value) == cudaSuccess && cudaSetDevice(0) == cudaErrorAssert &&
+             cudaSetDevice(0) == cudaSuccess);
+    },
+    ExitedWithCode(0),
+    "");
+}
+
+TEST_F(EnvironmentProcess, TheMachineIsThereFromTheFirstCallOn)
+{
+  scoped_variable const devices{"CUDASIM_DEVICES", "0"};
+  EXPECT_EXIT(
+    {
+      int value = 0;
+      end_if(cudaGetDevice(&value) == cudaErrorNoDevice);
+    },
+    ExitedWithCode(0),
+    "");
+}
+
+TEST_F(EnvironmentProcess, MisuseIsPrintedInOneLine)
+{
+  EXPECT_EXIT(
+    end_if(cudaGetDeviceCount(nullptr) == cudaErrorInvalidValue),
+    ExitedWithCode(0),
+    MatchesRegex("cudasim: cudaGetDeviceCount: no place to put the number \\(cudaErrorInvalidValue, called from "
+                 "[^\n]*\\)\n"));
+}
+
+TEST_F(EnvironmentProcess, QuietPrintsNothingAndCountsAllTheSame)
+{
+  scoped_variable const quiet{"CUDASIM_QUIET", "1"};
+  EXPECT_EXIT(end_if(cudaGetDeviceCount(nullptr) == cudaErrorInvalidValue && cudasim::violations().size() == 1),
+              ExitedWithCode(0),
+              "^$");
+}
+
+TEST_F(EnvironmentProcess, AVariableThatTheSimulatorDoesNotKnowIsNamed)
+{
+  scoped_variable const typo{"CUDASIM_DEVICE", "4"};
+  EXPECT_EXIT(end_if(cudaFree(nullptr) == cudaSuccess),
+              ExitedWithCode(0),
+              HasSubstr("cudasim: the simulator does not know CUDASIM_DEVICE\n"));
+}
+
+TEST_F(EnvironmentProcess, AWaitThatCannotEndEndsWithTheTimeLimit)
+{
+  scoped_variable const limit{"CUDASIM_TIMEOUT", "1"};
+  EXPECT_EXIT(
+    {
+      cudaStream_t s{};
+      cudaStreamCreate(&s);
+      cudasim::hold(s);
+      cudasim::launch(s, {}, {}, [] {});
+      bool const timed_out = cudaStreamSynchronize(s) == cudaErrorLaunchTimeout;
+      end_if(timed_out && cudasim::violations().at(0).what == violation::kind::deadlock);
+    },
+    ExitedWithCode(0),
+    HasSubstr("cudaStreamSynchronize waited 1 s"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// The report at exit
+
+TEST_F(EnvironmentProcess, TheReportOfACleanProgramHasItsCallsAndLeavesTheStatus)
+{
+  scoped_variable const to{"CUDASIM_REPORT", "-"};
+  EXPECT_EXIT(
+    {
+      cudaSetDevice(0);
+      cudaSetDevice(0);
+      std::exit(0);
+    },
+    ExitedWithCode(0),
+    MatchesRegex("cudasim: calls\n  cudaSetDevice +2\ncudasim: leaks: none\ncudasim: violations: none\n"));
+}
+
+TEST_F(EnvironmentProcess, ALeakTurnsSuccessIntoStatus66)
+{
+  scoped_variable const to{"CUDASIM_REPORT", "-"};
+  EXPECT_EXIT(
+    {
+      cudaEvent_t e{};
+      cudaEventCreate(&e);
+      std::exit(0);
+    },
+    ExitedWithCode(66),
+    MatchesRegex("cudasim: calls\n  cudaEventCreate +1\ncudasim: leaks\n  cudaEventCreate 0x[0-9a-f]+, device 0, "
+                 "from [^\n]*: no cudaEventDestroy\ncudasim: violations: none\n"));
+}
+
+TEST_F(EnvironmentProcess, AViolationTurnsSuccessIntoStatus66)
+{
+  scoped_variable const to{"CUDASIM_REPORT", "-"};
+  EXPECT_EXIT(
+    {
+      cudaGetDeviceCount(nullptr);
+      std::exit(0);
+    },
+    ExitedWithCode(66),
+    HasSubstr("cudasim: violations\n  misuse: cudaGetDeviceCount: no place to put the number"));
+}
+
+TEST_F(EnvironmentProcess, AnotherStatusStaysWhatItIs)
+{
+  scoped_variable const to{"CUDASIM_REPORT", "-"};
+  EXPECT_EXIT(
+    {
+      cudaGetDeviceCount(nullptr);
+      std::exit(3);
+    },
+    ExitedWithCode(3),
+    HasSubstr("cudasim: violations\n  misuse:"));
+}
+
+TEST_F(EnvironmentProcess, TheReportGoesToAFile)
+{
+  auto const path = ::testing::TempDir() + "cudasim_report_test.txt";
+  std::remove(path.c_str());
+  scoped_variable const to{"CUDASIM_REPORT", path.c_str()};
+  EXPECT_EXIT(
+    {
+      cudaSetDevice(0);
+      std::exit(0);
+    },
+    ExitedWithCode(0),
+    "^$");
+  std::ifstream file{path};
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_THAT(text.str(), MatchesRegex("cudasim: calls\n  cudaSetDevice +1\n(.|\n)*"));
+  std::remove(path.c_str());
+}
+
+TEST_F(EnvironmentProcess, AReportThatCannotBeWrittenIsSaid)
+{
+  scoped_variable const to{"CUDASIM_REPORT", "/no/such/folder/report"};
+  EXPECT_EXIT(std::exit(0), ExitedWithCode(0), HasSubstr("cudasim: CUDASIM_REPORT=/no/such/folder/report: "));
+}
+
+/// Something that is given back by a destructor that runs late.
+struct late_owner {
+  cudaEvent_t event{};
+  ~late_owner() { cudaEventDestroy(event); }
+};
+
+TEST_F(EnvironmentProcess, WhatDestructorsOfStaticObjectsFreeIsNoLeak)
+{
+  scoped_variable const to{"CUDASIM_REPORT", "-"};
+  EXPECT_EXIT(
+    {
+      static late_owner owner;
+      cudaEventCreate(&owner.event);
+      std::exit(0);
+    },
+    ExitedWithCode(0),
+    HasSubstr("cudasim: leaks: none"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Violations and the ledger
+
+class ReportTest : public Simulated {};
+
+TEST_F(ReportTest, ViolationsAreKeptInTheirOrderUntilTheyAreCleared)
+{
+  EXPECT_EQ(cudaGetDeviceCount(nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaDriverGetVersion(nullptr), cudaErrorInvalidValue);
+  auto const all = cudasim::violations();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].what, violation::kind::misuse);
+  EXPECT_THAT(all[0].text, HasSubstr("cudaGetDeviceCount: "));
+  EXPECT_THAT(all[1].text, HasSubstr("cudaDriverGetVersion: "));
+  cudasim::clear_violations();
+  EXPECT_TRUE(cudasim::violations().empty());
+}
+
+TEST_F(ReportTest, TheLedgerKnowsWhoMadeWhatAndHowItIsGivenBack)
+{
+  EXPECT_EQ(cudasim::leak_report(), "");
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 1000), cudaSuccess);
+  auto const open = cudasim::ledger();
+  ASSERT_EQ(open.size(), 1U);
+  EXPECT_EQ(open[0].made_by, "cudaMalloc");
+  EXPECT_EQ(open[0].freed_by, "cudaFree");
+  EXPECT_EQ(open[0].handle, memory);
+  EXPECT_EQ(open[0].bytes, 1000U);
+  EXPECT_EQ(open[0].device, 0);
+  EXPECT_THAT(cudasim::leak_report(),
+              MatchesRegex("cudaMalloc 0x[0-9a-f]+, 1000 bytes, device 0, from [^\n]*: no cudaFree\n"));
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
+  EXPECT_EQ(cudasim::leak_report(), "");
+}
+
+}  // namespace
+}  // namespace cudasim_tests

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The simulator has every symbol of the CUDA runtime, so that no call of a program reaches another runtime, and what it does
+// not simulate fails loudly.
+
+#include "../../tests/support/sanitizers.hpp"
+#include "support.hpp"
+
+#include <dlfcn.h>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+// What nvcc's code calls; no header declares these for other compilers.
+extern "C" {
+void** __cudaRegisterFatBinary(void*);
+void __cudaRegisterFatBinaryEnd(void**);
+void __cudaUnregisterFatBinary(void**);
+void __cudaRegisterFunction(void**, char const*, char*, char const*, int, uint3*, uint3*, dim3*, dim3*, int*);
+unsigned __cudaPushCallConfiguration(dim3, dim3, std::size_t, cudaStream_t);
+cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, std::size_t*, void*);
+cudaError_t __cudaGetKernel(void**, void const*);
+cudaError_t __cudaLaunchKernel(void*, dim3, dim3, void**, std::size_t, cudaStream_t);
+}
+
+namespace cudasim_tests {
+namespace {
+
+using cudasim::violation;
+
+std::vector<std::string> const runtime_symbols{
+#define CUDART_SYMBOL(symbol) #symbol,
+#include "../symbols/cudart_12_only.inc"
+#include "../symbols/cudart_13_0.inc"
+#undef CUDART_SYMBOL
+};
+
+/// Where the object is loaded that holds an address.
+void const* object_of(void const* address)
+{
+  Dl_info info{};
+  return dladdr(address, &info) == 0 ? nullptr : info.dli_fbase;
+}
+
+class SymbolTest : public Simulated {};
+
+TEST_F(SymbolTest, EverySymbolOfTheRuntimeIsTheSimulators)
+{
+  auto const* const simulator = object_of(reinterpret_cast<void const*>(&cudasim::now_ns));
+  ASSERT_GT(runtime_symbols.size(), 400U);
+  for (auto const& name : runtime_symbols) {
+    void const* const found = dlsym(RTLD_DEFAULT, name.c_str());
+    ASSERT_NE(found, nullptr) << name << " is missing";
+    EXPECT_EQ(object_of(found), simulator) << name << " is another library's";
+  }
+}
+
+#if CUDART_VERSION >= 13000  // before, it depends on the toolkit which of the symbols stands for a function
+std::vector<std::string> const unsimulated_symbols{
+#define CUDART_SYMBOL(symbol) #symbol,
+#include "../symbols/unsimulated.inc"
+#undef CUDART_SYMBOL
+};
+
+TEST_F(SymbolTest, WhatIsNotSimulatedPrintsItsNameAndFails)
+{
+  for (auto const& name : unsimulated_symbols) {
+    auto const function = reinterpret_cast<cudaError_t (*)()>(dlsym(RTLD_DEFAULT, name.c_str()));
+    ASSERT_NE(function, nullptr) << name;
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(function(), cudaErrorNotSupported) << name;
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "cudasim: " + name + " is not simulated\n");
+    EXPECT_EQ(cudaGetLastError(), cudaErrorNotSupported) << name;
+  }
+  EXPECT_EQ(take_count(violation::kind::misuse), unsimulated_symbols.size());
+}
+#endif
+
+TEST_F(SymbolTest, CallsOfWhatIsNotSimulatedAreCountedAndCanFailOtherwise)
+{
+  cudaFuncAttributes attributes{};
+  cudasim::inject({"cudaFuncGetAttributes", 1, cudaErrorInvalidDeviceFunction, 1});
+  EXPECT_EQ(cudaFuncGetAttributes(&attributes, nullptr), cudaErrorInvalidDeviceFunction);
+  EXPECT_EQ(cudasim::calls("cudaFuncGetAttributes"), 1U);
+}
+
+TEST_F(SymbolTest, ChannelDescriptionsAreMade)
+{
+  auto const d = cudaCreateChannelDesc(8, 16, 0, 0, cudaChannelFormatKindUnsigned);
+  EXPECT_EQ(d.x, 8);
+  EXPECT_EQ(d.y, 16);
+  EXPECT_EQ(d.f, cudaChannelFormatKindUnsigned);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Programs with kernels
+
+TEST_F(SymbolTest, AKernelIsRegisteredAndItsLaunchFailsWithItsName)
+{
+  static char const host_function = 0;
+  auto** const handle             = __cudaRegisterFatBinary(nullptr);
+  char name[]                     = "_Z3addPi";
+  __cudaRegisterFunction(handle, &host_function, name, name, -1, nullptr, nullptr, nullptr, nullptr, nullptr);
+  __cudaRegisterFatBinaryEnd(handle);
+  char const* const refusal = " is not simulated: nothing runs add(int*) (cudasim::launch stands for a kernel)\n";
+
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(cudaLaunchKernel(&host_function, dim3{}, dim3{}, nullptr, 0, nullptr), cudaErrorNotSupported);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), std::string{"cudasim: cudaLaunchKernel"} + refusal);
+
+  void* kernel = nullptr;
+  EXPECT_EQ(__cudaGetKernel(&kernel, &host_function), cudaSuccess);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(__cudaLaunchKernel(kernel, dim3{}, dim3{}, nullptr, 0, nullptr), cudaErrorNotSupported);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), std::string{"cudasim: __cudaLaunchKernel"} + refusal);
+
+  cudaLaunchConfig_t configuration{};
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(cudaLaunchKernelExC(&configuration, &host_function, nullptr), cudaErrorNotSupported);
+  EXPECT_EQ(cudaLaunchCooperativeKernel(&host_function, dim3{}, dim3{}, nullptr, 0, nullptr), cudaErrorNotSupported);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            std::string{"cudasim: cudaLaunchKernelExC"} + refusal + "cudasim: cudaLaunchCooperativeKernel" + refusal);
+  __cudaUnregisterFatBinary(handle);
+  EXPECT_EQ(take_count(violation::kind::misuse), 4U);
+  cudaGetLastError();
+}
+
+TEST_F(SymbolTest, LaunchConfigurationsAreAStack)
+{
+  dim3 grid{};
+  dim3 block{};
+  std::size_t shared_bytes = 0;
+  cudaStream_t s{};
+  EXPECT_EQ(__cudaPushCallConfiguration(dim3{1, 2, 3}, dim3{4, 5, 6}, 7, cudaStreamPerThread), 0U);
+  EXPECT_EQ(__cudaPushCallConfiguration(dim3{9, 9, 9}, dim3{9, 9, 9}, 9, nullptr), 0U);
+  EXPECT_EQ(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, &s), cudaSuccess);
+  EXPECT_EQ(shared_bytes, 9U);
+  EXPECT_EQ(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, &s), cudaSuccess);
+  EXPECT_EQ(grid.z, 3U);
+  EXPECT_EQ(block.x, 4U);
+  EXPECT_EQ(shared_bytes, 7U);
+  EXPECT_EQ(s, cudaStreamPerThread);
+  EXPECT_EQ(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, &s), cudaErrorMissingConfiguration);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Programs with another runtime
+
+TEST_F(SymbolTest, AProgramWhoseCallsGoElsewhereIsEndedWhenItIsLoaded)
+{
+  if (RMM_TEST_UNDER_SANITIZER) { GTEST_SKIP() << "a sanitizer has to be loaded before all else"; }
+  std::string output;
+  std::FILE* const pipe = ::popen(CUDASIM_OTHER_RUNTIME " 2>&1", "r");
+  ASSERT_NE(pipe, nullptr);
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) { output += static_cast<char>(c); }
+  EXPECT_NE(::pclose(pipe), 0);
+  EXPECT_NE(output.find("cudasim: calls of the CUDA runtime go to "), std::string::npos) << output;
+  EXPECT_NE(output.find(" and not to the simulator "), std::string::npos) << output;
+  EXPECT_EQ(output.find("main runs"), std::string::npos) << output;
+}
+
+}  // namespace
+}  // namespace cudasim_tests

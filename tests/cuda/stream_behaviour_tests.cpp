@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What streams, events and captures do, asked through the CUDA API alone. The simulator and a real GPU have to pass the
+// same tests.
+
+#include "gate.hpp"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace {
+
+/// Host functions append a letter each.
+struct journal {
+  std::string text;
+
+  struct entry {
+    journal* to;
+    char letter;
+  };
+
+  void enqueue(cudaStream_t s, char letter)
+  {
+    ASSERT_EQ(cudaLaunchHostFunc(
+                s,
+                [](void* p) {
+                  auto const* e = static_cast<entry*>(p);
+                  std::lock_guard<std::mutex> const lock{e->to->mutex_};
+                  e->to->text += e->letter;
+                  delete e;
+                },
+                new entry{this, letter}),
+              cudaSuccess);
+  }
+
+ private:
+  std::mutex mutex_;
+};
+
+class StreamBehaviour : public ::testing::Test {
+ protected:
+  void SetUp() override
+  {
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&a_, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&b_, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&blocking_, cudaStreamDefault), cudaSuccess);
+    ASSERT_EQ(cudaEventCreate(&e_), cudaSuccess);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+
+  void TearDown() override
+  {
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    for (auto s : {a_, b_, blocking_}) { EXPECT_EQ(cudaStreamDestroy(s), cudaSuccess); }
+    EXPECT_EQ(cudaEventDestroy(e_), cudaSuccess);
+    cudaGetLastError();
+  }
+
+  cudaStream_t a_{};
+  cudaStream_t b_{};
+  cudaStream_t blocking_{};
+  cudaEvent_t e_{};
+};
+
+TEST_F(StreamBehaviour, ABusyStreamIsNotReady)
+{
+  gate g;
+  g.enqueue(a_);
+  EXPECT_EQ(cudaStreamQuery(a_), cudaErrorNotReady);
+  EXPECT_EQ(cudaStreamQuery(b_), cudaSuccess);
+  g.open();
+  EXPECT_EQ(cudaStreamSynchronize(a_), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(a_), cudaSuccess);
+}
+
+TEST_F(StreamBehaviour, NotReadyIsAnAnswerAndNotTheLastError)
+{
+  gate g;
+  cudaGetLastError();
+  g.enqueue(a_);
+  EXPECT_EQ(cudaStreamQuery(a_), cudaErrorNotReady);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(StreamBehaviour, AnEventIsReadyWhenTheWorkBeforeItIsDone)
+{
+  gate g;
+  EXPECT_EQ(cudaEventQuery(e_), cudaSuccess);
+  g.enqueue(a_);
+  ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(e_), cudaErrorNotReady);
+  g.open();
+  EXPECT_EQ(cudaEventSynchronize(e_), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(e_), cudaSuccess);
+}
+
+TEST_F(StreamBehaviour, AStreamWaitsForAnEventOfAnother)
+{
+  gate g;
+  journal j;
+  g.enqueue(a_);
+  j.enqueue(a_, 'a');
+  ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(b_, e_, 0), cudaSuccess);
+  j.enqueue(b_, 'b');
+  EXPECT_EQ(cudaStreamQuery(b_), cudaErrorNotReady);
+  g.open();
+  ASSERT_EQ(cudaStreamSynchronize(b_), cudaSuccess);
+  EXPECT_EQ(j.text, "ab");
+}
+
+TEST_F(StreamBehaviour, AWaitTakesTheRecordOfItsTime)
+{
+  gate first;
+  gate second;
+  first.enqueue(a_);
+  ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(b_, e_, 0), cudaSuccess);
+  second.enqueue(a_);
+  ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+  first.open();
+  EXPECT_EQ(cudaStreamSynchronize(b_), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(e_), cudaErrorNotReady);
+}
+
+TEST_F(StreamBehaviour, AnUnrecordedEventIsNoWait)
+{
+  ASSERT_EQ(cudaStreamWaitEvent(b_, e_, 0), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(b_), cudaSuccess);
+}
+
+TEST_F(StreamBehaviour, TheLegacyStreamWaitsForBlockingStreams)
+{
+  gate g;
+  journal j;
+  g.enqueue(blocking_);
+  j.enqueue(blocking_, 'a');
+  j.enqueue(cudaStreamLegacy, 'b');
+  j.enqueue(blocking_, 'c');
+  EXPECT_EQ(cudaStreamQuery(cudaStreamLegacy), cudaErrorNotReady);
+  g.open();
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(j.text, "abc");
+}
+
+TEST_F(StreamBehaviour, TheLegacyStreamIgnoresNonBlockingStreams)
+{
+  gate g;
+  g.enqueue(a_);
+  ASSERT_EQ(cudaEventRecord(e_, cudaStreamLegacy), cudaSuccess);
+  EXPECT_EQ(cudaEventSynchronize(e_), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(a_), cudaErrorNotReady);
+}
+
+TEST_F(StreamBehaviour, TheQueryOfTheLegacyStreamSeesBlockingStreams)
+{
+  gate g;
+  g.enqueue(blocking_);
+  EXPECT_EQ(cudaStreamQuery(cudaStreamLegacy), cudaErrorNotReady);
+}
+
+TEST_F(StreamBehaviour, ThePerThreadStreamIsBlocking)
+{
+  gate g;
+  journal j;
+  g.enqueue(cudaStreamPerThread);
+  j.enqueue(cudaStreamPerThread, 'a');
+  j.enqueue(cudaStreamLegacy, 'b');
+  g.open();
+  ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);
+  EXPECT_EQ(j.text, "ab");
+}
+
+TEST_F(StreamBehaviour, ThePerThreadStreamsOfTwoThreadsAreTwo)
+{
+  gate g;
+  g.enqueue(cudaStreamPerThread);
+  std::thread{[] { EXPECT_EQ(cudaStreamQuery(cudaStreamPerThread), cudaSuccess); }}.join();
+}
+
+TEST_F(StreamBehaviour, ADestroyedStreamFinishesItsWork)
+{
+  gate g;
+  journal j;
+  cudaStream_t s{};
+  ASSERT_EQ(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), cudaSuccess);
+  g.enqueue(s);
+  j.enqueue(s, 'a');
+  ASSERT_EQ(cudaEventRecord(e_, s), cudaSuccess);
+  ASSERT_EQ(cudaStreamDestroy(s), cudaSuccess);
+  g.open();
+  ASSERT_EQ(cudaEventSynchronize(e_), cudaSuccess);
+  EXPECT_EQ(j.text, "a");
+}
+
+TEST_F(StreamBehaviour, StreamsHaveIdsFlagsPrioritiesAndADevice)
+{
+  unsigned long long id_a{};
+  unsigned long long id_b{};
+  unsigned flags{};
+  int priority{};
+  int least{};
+  int greatest{};
+  ASSERT_EQ(cudaStreamGetId(a_, &id_a), cudaSuccess);
+  ASSERT_EQ(cudaStreamGetId(b_, &id_b), cudaSuccess);
+  EXPECT_NE(id_a, id_b);
+  ASSERT_EQ(cudaStreamGetFlags(a_, &flags), cudaSuccess);
+  EXPECT_EQ(flags, static_cast<unsigned>(cudaStreamNonBlocking));
+  ASSERT_EQ(cudaStreamGetFlags(blocking_, &flags), cudaSuccess);
+  EXPECT_EQ(flags, static_cast<unsigned>(cudaStreamDefault));
+  ASSERT_EQ(cudaDeviceGetStreamPriorityRange(&least, &greatest), cudaSuccess);
+  EXPECT_LT(greatest, least);
+  cudaStream_t urgent{};
+  ASSERT_EQ(cudaStreamCreateWithPriority(&urgent, cudaStreamNonBlocking, greatest - 100), cudaSuccess);
+  ASSERT_EQ(cudaStreamGetPriority(urgent, &priority), cudaSuccess);
+  EXPECT_EQ(priority, greatest);
+  ASSERT_EQ(cudaStreamDestroy(urgent), cudaSuccess);
+#if CUDART_VERSION >= 12080
+  int device{-1};
+  ASSERT_EQ(cudaStreamGetDevice(a_, &device), cudaSuccess);
+  EXPECT_EQ(device, 0);
+#endif
+}
+
+TEST_F(StreamBehaviour, TheIdsOfTheDefaultStreamsStayTheSame)
+{
+  unsigned long long null_id{};
+  unsigned long long legacy_id{};
+  unsigned long long per_thread_id{};
+  ASSERT_EQ(cudaStreamGetId(nullptr, &null_id), cudaSuccess);
+  ASSERT_EQ(cudaStreamGetId(cudaStreamLegacy, &legacy_id), cudaSuccess);
+  ASSERT_EQ(cudaStreamGetId(cudaStreamPerThread, &per_thread_id), cudaSuccess);
+#ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
+  EXPECT_EQ(null_id, legacy_id);
+#else
+  EXPECT_EQ(null_id, per_thread_id);
+#endif
+  EXPECT_NE(legacy_id, per_thread_id);
+}
+
+TEST_F(StreamBehaviour, WrongArgumentsAreErrors)
+{
+  cudaStream_t s{};
+  cudaEvent_t e{};
+  EXPECT_EQ(cudaStreamCreate(nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaStreamCreateWithFlags(&s, 0x80), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaEventCreate(nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaEventCreateWithFlags(&e, 0x100), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaStreamDestroy(nullptr), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaLaunchHostFunc(a_, nullptr, nullptr), cudaErrorInvalidValue);
+}
+
+TEST_F(StreamBehaviour, ElapsedTimeNeedsTwoRecordedTimedEvents)
+{
+  cudaEvent_t untimed{};
+  cudaEvent_t second{};
+  float ms{-1};
+  ASSERT_EQ(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&second), cudaSuccess);
+  EXPECT_EQ(cudaEventElapsedTime(&ms, e_, second), cudaErrorInvalidResourceHandle);
+  ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(untimed, a_), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(a_), cudaSuccess);
+  EXPECT_EQ(cudaEventElapsedTime(&ms, e_, untimed), cudaErrorInvalidResourceHandle);
+  {
+    gate g;
+    g.enqueue(a_);
+    ASSERT_EQ(cudaEventRecord(second, a_), cudaSuccess);
+    EXPECT_EQ(cudaEventElapsedTime(&ms, e_, second), cudaErrorNotReady);
+  }
+  ASSERT_EQ(cudaStreamSynchronize(a_), cudaSuccess);
+  EXPECT_EQ(cudaEventElapsedTime(&ms, e_, second), cudaSuccess);
+  EXPECT_GE(ms, 0.0F);
+  ASSERT_EQ(cudaEventDestroy(untimed), cudaSuccess);
+  ASSERT_EQ(cudaEventDestroy(second), cudaSuccess);
+}
+
+TEST_F(StreamBehaviour, CallbacksRunInOrderWithTheRest)
+{
+  journal j;
+  j.enqueue(a_, 'a');
+  ASSERT_EQ(cudaStreamAddCallback(
+              a_, [](cudaStream_t, cudaError_t, void* p) { static_cast<journal*>(p)->text += 'c'; }, &j, 0),
+            cudaSuccess);
+  j.enqueue(a_, 'b');
+  ASSERT_EQ(cudaStreamSynchronize(a_), cudaSuccess);
+  EXPECT_EQ(j.text, "acb");
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+
+class CaptureBehaviour : public StreamBehaviour {
+ protected:
+  static cudaStreamCaptureStatus status(cudaStream_t s)
+  {
+    auto result = cudaStreamCaptureStatusNone;
+    EXPECT_EQ(cudaStreamIsCapturing(s, &result), cudaSuccess);
+    return result;
+  }
+
+  static void end(cudaStream_t s, cudaError_t expected)
+  {
+    cudaGraph_t graph{};
+    EXPECT_EQ(cudaStreamEndCapture(s, &graph), expected);
+    if (graph != nullptr) { EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess); }
+    cudaGetLastError();
+  }
+};
+
+TEST_F(CaptureBehaviour, RecordsWorkAndAGraphRunsIt)
+{
+  int ran = 0;
+  cudaGraph_t graph{};
+  cudaGraphExec_t exec{};
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(status(a_), cudaStreamCaptureStatusActive);
+  ASSERT_EQ(cudaLaunchHostFunc(
+              a_, [](void* p) { ++*static_cast<int*>(p); }, &ran),
+            cudaSuccess);
+  ASSERT_EQ(cudaStreamEndCapture(a_, &graph), cudaSuccess);
+  EXPECT_EQ(status(a_), cudaStreamCaptureStatusNone);
+  EXPECT_EQ(ran, 0);
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(exec, b_), cudaSuccess);
+  ASSERT_EQ(cudaGraphLaunch(exec, b_), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(b_), cudaSuccess);
+  EXPECT_EQ(ran, 2);
+  ASSERT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+TEST_F(CaptureBehaviour, TheLegacyStreamCannotBeCaptured)
+{
+  EXPECT_EQ(cudaStreamBeginCapture(cudaStreamLegacy, cudaStreamCaptureModeRelaxed), cudaErrorStreamCaptureUnsupported);
+}
+
+TEST_F(CaptureBehaviour, BeginTwiceAndEndWithoutBeginAreErrors)
+{
+  end(a_, cudaErrorIllegalState);
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaErrorIllegalState);
+  end(a_, cudaSuccess);
+}
+
+TEST_F(CaptureBehaviour, SynchronizingInvalidates)
+{
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(a_), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(status(a_), cudaStreamCaptureStatusInvalidated);
+  end(a_, cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureBehaviour, QueryingInvalidates)
+{
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(a_), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(status(a_), cudaStreamCaptureStatusInvalidated);
+  end(a_, cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureBehaviour, DeviceSynchronizeInvalidates)
+{
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+  end(a_, cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureBehaviour, CudaMallocIsForbiddenUnlessRelaxed)
+{
+  void* p{};
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(cudaMalloc(&p, 256), cudaErrorStreamCaptureUnsupported);
+  end(a_, cudaErrorStreamCaptureInvalidated);
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_EQ(cudaMalloc(&p, 256), cudaSuccess);
+  end(a_, cudaSuccess);
+  EXPECT_EQ(cudaFree(p), cudaSuccess);
+}
+
+TEST_F(CaptureBehaviour, AThreadCanExemptItself)
+{
+  void* p{};
+  auto mode = cudaStreamCaptureModeRelaxed;
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
+  EXPECT_EQ(cudaMalloc(&p, 256), cudaSuccess);
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  end(a_, cudaSuccess);
+  EXPECT_EQ(cudaFree(p), cudaSuccess);
+}
+
+TEST_F(CaptureBehaviour, EventsCarryTheCaptureAndBranchesHaveToBeJoined)
+{
+  cudaEvent_t join{};
+  ASSERT_EQ(cudaEventCreateWithFlags(&join, cudaEventDisableTiming), cudaSuccess);
+  journal j;
+  for (bool const joined : {true, false}) {
+    ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+    ASSERT_EQ(cudaStreamWaitEvent(b_, e_, 0), cudaSuccess);
+    EXPECT_EQ(status(b_), cudaStreamCaptureStatusActive);
+    ASSERT_EQ(cudaLaunchHostFunc(
+                b_, [](void*) {}, nullptr),
+              cudaSuccess);
+    if (joined) {
+      ASSERT_EQ(cudaEventRecord(join, b_), cudaSuccess);
+      ASSERT_EQ(cudaStreamWaitEvent(a_, join, 0), cudaSuccess);
+    }
+    end(a_, joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined);
+    EXPECT_EQ(status(b_), cudaStreamCaptureStatusNone);
+  }
+  ASSERT_EQ(cudaEventDestroy(join), cudaSuccess);
+}
+
+TEST_F(CaptureBehaviour, OnlyTheOriginEndsTheCapture)
+{
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+  ASSERT_EQ(cudaStreamWaitEvent(b_, e_, 0), cudaSuccess);
+  end(b_, cudaErrorStreamCaptureUnmatched);
+  end(a_, cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureBehaviour, OnlyTheThreadThatBeganEndsIt)
+{
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  std::thread{[this] { end(a_, cudaErrorStreamCaptureWrongThread); }}.join();
+  EXPECT_EQ(status(a_), cudaStreamCaptureStatusNone);  // the attempt ended it, without a graph
+  end(a_, cudaErrorIllegalState);
+}
+
+TEST_F(CaptureBehaviour, CapturesDoNotMergeAndDoNotDependOnOtherWork)
+{
+  ASSERT_EQ(cudaEventRecord(e_, blocking_), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_EQ(cudaStreamWaitEvent(a_, e_, 0), cudaErrorStreamCaptureIsolation);
+  end(a_, cudaErrorStreamCaptureInvalidated);
+
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(b_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+  EXPECT_EQ(cudaStreamWaitEvent(b_, e_, 0), cudaErrorStreamCaptureMerge);
+  end(a_, cudaErrorStreamCaptureInvalidated);
+  end(b_, cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureBehaviour, ACapturedEventCannotBeQueried)
+{
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(e_), cudaErrorCapturedEvent);
+  end(a_, cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureBehaviour, TheLegacyStreamIsBlockedWhileABlockingStreamCaptures)
+{
+  ASSERT_EQ(cudaStreamBeginCapture(blocking_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  cudaStreamCaptureStatus answer{};
+  EXPECT_EQ(cudaStreamIsCapturing(cudaStreamLegacy, &answer), cudaErrorStreamCaptureImplicit);
+  EXPECT_EQ(status(blocking_), cudaStreamCaptureStatusActive);
+  EXPECT_EQ(cudaEventRecord(e_, cudaStreamLegacy), cudaErrorStreamCaptureImplicit);
+  end(blocking_, cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureBehaviour, InfoTellsAnIdOfItsOwn)
+{
+  unsigned long long first{};
+  unsigned long long second{};
+  cudaStreamCaptureStatus answer{};
+  for (auto* const id : {&first, &second}) {
+    ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+#if CUDART_VERSION >= 13000
+    ASSERT_EQ(cudaStreamGetCaptureInfo(a_, &answer, id, nullptr, nullptr, nullptr, nullptr), cudaSuccess);
+#else
+    ASSERT_EQ(cudaStreamGetCaptureInfo_v2(a_, &answer, id, nullptr, nullptr, nullptr), cudaSuccess);
+#endif
+    EXPECT_EQ(answer, cudaStreamCaptureStatusActive);
+    end(a_, cudaSuccess);
+  }
+  EXPECT_NE(first, second);
+}
+
+}  // namespace
