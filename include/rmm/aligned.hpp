@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace RMM_NAMESPACE {
+
+/// Alignment of host memory where a call names none.
+inline constexpr std::size_t RMM_DEFAULT_HOST_ALIGNMENT{alignof(std::max_align_t)};
+
+/// Least alignment of memory from device resources, as of memory from cudaMalloc.
+inline constexpr std::size_t CUDA_ALLOCATION_ALIGNMENT{256};
+
+/// Whether exactly one bit of `value` is set.
+[[nodiscard]] constexpr bool is_pow2(std::size_t value) noexcept { return value != 0 && (value & (value - 1)) == 0; }
+
+/// Whether a resource may be asked for this alignment: it is a power of two.
+[[nodiscard]] constexpr bool is_supported_alignment(std::size_t alignment) noexcept { return is_pow2(alignment); }
+
+/// The smallest multiple of `alignment`, a power of two, that is not less than `value`.
+///
+/// Wraps to 0 if no std::size_t is large enough; detail::checked_align_up() throws instead.
+[[nodiscard]] constexpr std::size_t align_up(std::size_t value, std::size_t alignment) noexcept
+{
+  RMM_ASSERT(is_supported_alignment(alignment));
+  return (value + (alignment - 1)) & ~(alignment - 1);
+}
+
+/// The largest multiple of `alignment`, a power of two, that is not greater than `value`.
+[[nodiscard]] constexpr std::size_t align_down(std::size_t value, std::size_t alignment) noexcept
+{
+  RMM_ASSERT(is_supported_alignment(alignment));
+  return value & ~(alignment - 1);
+}
+
+/// Whether `value` is a multiple of `alignment`, a power of two.
+[[nodiscard]] constexpr bool is_aligned(std::size_t value, std::size_t alignment) noexcept
+{
+  RMM_ASSERT(is_supported_alignment(alignment));
+  return (value & (alignment - 1)) == 0;
+}
+
+/// Whether the address of `ptr` is a multiple of `alignment`, a power of two. Null is.
+[[nodiscard]] inline bool is_pointer_aligned(void const* ptr,
+                                             std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT) noexcept
+{
+  return is_aligned(reinterpret_cast<std::uintptr_t>(ptr), alignment);
+}
+
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/error.hpp>
+
+#include <cstddef>
+#include <utility>
+
+namespace RMM_NAMESPACE {
+
+/// Number of a CUDA device, as a type of its own.
+struct cuda_device_id {
+  using value_type = int;
+
+  /// The current device of the calling thread, as get_current_cuda_device().
+  cuda_device_id() noexcept : value_{detail::query_current_device()} {}
+
+  /// Device number `value`, which is not checked: the numbers that stand for no device or for the
+  /// host are fine.
+  explicit constexpr cuda_device_id(value_type value) noexcept : value_{value} {}
+
+  [[nodiscard]] constexpr value_type value() const noexcept { return value_; }
+
+  [[nodiscard]] RMM_CONSTEXPR_FRIEND bool operator==(cuda_device_id const& lhs, cuda_device_id const& rhs) noexcept
+  {
+    return lhs.value_ == rhs.value_;
+  }
+
+  [[nodiscard]] RMM_CONSTEXPR_FRIEND bool operator!=(cuda_device_id const& lhs, cuda_device_id const& rhs) noexcept
+  {
+    return !(lhs == rhs);
+  }
+
+ private:
+  value_type value_;
+};
+
+/// The current device of the calling thread; -1 if the runtime fails to say, which is asserted.
+[[nodiscard]] inline cuda_device_id get_current_cuda_device() { return cuda_device_id{detail::query_current_device()}; }
+
+/// Number of devices that the process can use; 0 if the runtime fails to say, which is asserted.
+[[nodiscard]] inline int get_num_cuda_devices() { return detail::device_count(); }
+
+/// (free, total) bytes of memory of the current device. Throws cuda_error.
+[[nodiscard]] inline std::pair<std::size_t, std::size_t> available_device_memory()
+{
+  return detail::device_memory_info();
+}
+
+/// `percent` per cent of the free memory of the current device, rounded down to
+/// CUDA_ALLOCATION_ALIGNMENT.
+///
+/// Requires `percent` in 0 to 100. Throws cuda_error.
+[[nodiscard]] inline std::size_t percent_of_free_device_memory(int percent)
+{
+  RMM_ASSERT(percent >= 0);
+  auto const free  = available_device_memory().first;
+  auto const share = static_cast<std::size_t>(percent);
+  auto const bytes = free / 100 * share + free % 100 * share / 100;  // free * share could wrap
+  return align_down(bytes, CUDA_ALLOCATION_ALIGNMENT);
+}
+
+/// Makes a device current for the calling thread, and in the destructor the one that was before.
+///
+/// Does nothing at either end if the number is negative or that of the current device. Failures are
+/// asserted, not thrown.
+struct cuda_set_device_raii {
+  explicit cuda_set_device_raii(cuda_device_id device)
+    : previous_{device.value() >= 0 ? detail::current_device() : device.value()},
+      must_restore_{previous_ != device.value()}
+  {
+    if (must_restore_) { detail::make_device_current(device.value()); }
+  }
+
+  ~cuda_set_device_raii() noexcept
+  {
+    if (must_restore_) { detail::make_device_current(previous_); }
+  }
+
+  cuda_set_device_raii(cuda_set_device_raii const&)            = delete;
+  cuda_set_device_raii& operator=(cuda_set_device_raii const&) = delete;
+  cuda_set_device_raii(cuda_set_device_raii&&)                 = delete;
+  cuda_set_device_raii& operator=(cuda_set_device_raii&&)      = delete;
+
+ private:
+  int previous_;
+  bool must_restore_;
+};
+
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/stream.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cuda_runtime_api.h>
+
+#if __has_include(<cuda/stream>)
+#include <cuda/stream>
+#else
+#include <cuda/stream_ref>
+#endif
+
+#include <cstddef>
+#include <iosfwd>
+#include <type_traits>
+
+namespace RMM_NAMESPACE {
+
+/// A CUDA stream that someone else owns.
+///
+/// A handle by value: cheap to copy, valid as long as the stream. Handle 0 is the default stream:
+/// the legacy one, or that of the calling thread in files compiled with
+/// CUDA_API_PER_THREAD_DEFAULT_STREAM.
+class cuda_stream_view {
+ public:
+  /// The default stream.
+  constexpr cuda_stream_view() noexcept = default;
+
+  constexpr cuda_stream_view(int)            = delete;  // a literal 0 is more often a mistake than a stream
+  constexpr cuda_stream_view(std::nullptr_t) = delete;
+
+  constexpr cuda_stream_view(cudaStream_t stream) noexcept : stream_{stream} {}
+
+  // A template so that it loses against the copy constructor where an argument, such as a
+  // cuda_stream, converts to both.
+  template <class = void>
+  constexpr cuda_stream_view(::cuda::stream_ref stream) noexcept : stream_{stream.get()}
+  {}
+
+  /// The handle.
+  [[nodiscard]] constexpr cudaStream_t value() const noexcept { return stream_; }
+
+  constexpr operator cudaStream_t() const noexcept { return stream_; }
+  constexpr operator ::cuda::stream_ref() const noexcept { return ::cuda::stream_ref{stream_}; }
+
+  /// Whether this is the default stream of the calling thread.
+  [[nodiscard]] RMM_ALWAYS_INLINE bool is_per_thread_default() const noexcept
+  {
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+    return stream_ == cudaStreamPerThread || stream_ == nullptr;
+#else
+    return stream_ == cudaStreamPerThread;
+#endif
+  }
+
+  /// Whether this is the legacy default stream.
+  [[nodiscard]] RMM_ALWAYS_INLINE bool is_default() const noexcept
+  {
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+    return stream_ == cudaStreamLegacy;
+#else
+    return stream_ == cudaStreamLegacy || stream_ == nullptr;
+#endif
+  }
+
+  /// Waits on the host until the stream's work is done. Throws cuda_error.
+  RMM_ALWAYS_INLINE void synchronize() const { detail::synchronize_stream(stream_); }
+
+  /// The same where nothing may be thrown; failure is asserted.
+  RMM_ALWAYS_INLINE void synchronize_no_throw() const noexcept { detail::synchronize_stream_no_throw(stream_); }
+
+ private:
+  cudaStream_t stream_{};
+};
+
+/// The default stream, handle 0; see cuda_stream_view.
+inline constexpr cuda_stream_view cuda_stream_default{};
+
+/// The legacy default stream.
+inline cuda_stream_view const cuda_stream_legacy{cudaStreamLegacy};
+
+/// The default stream of the calling thread.
+inline cuda_stream_view const cuda_stream_per_thread{cudaStreamPerThread};
+
+/// Whether both have the same handle. Handles 0 and cudaStreamLegacy differ, though they may mean
+/// the same stream.
+[[nodiscard]] constexpr bool operator==(cuda_stream_view lhs, cuda_stream_view rhs) noexcept
+{
+  return lhs.value() == rhs.value();
+}
+
+[[nodiscard]] constexpr bool operator!=(cuda_stream_view lhs, cuda_stream_view rhs) noexcept { return !(lhs == rhs); }
+
+namespace detail {
+/// A stream in a spelling to which a cuda_stream_view also converts.
+template <class T>
+using if_foreign_stream = std::enable_if_t<std::is_same_v<T, cudaStream_t> || std::is_same_v<T, ::cuda::stream_ref>>;
+}  // namespace detail
+
+// The same between a view and a raw handle or a libcu++ reference: conversions in both directions
+// compete, and these exact matches settle it.
+template <class Stream, class = detail::if_foreign_stream<Stream>>
+[[nodiscard]] constexpr bool operator==(cuda_stream_view lhs, Stream rhs) noexcept
+{
+  return lhs == cuda_stream_view{rhs};
+}
+
+template <class Stream, class = detail::if_foreign_stream<Stream>>
+[[nodiscard]] constexpr bool operator==(Stream lhs, cuda_stream_view rhs) noexcept
+{
+  return cuda_stream_view{lhs} == rhs;
+}
+
+template <class Stream, class = detail::if_foreign_stream<Stream>>
+[[nodiscard]] constexpr bool operator!=(cuda_stream_view lhs, Stream rhs) noexcept
+{
+  return lhs != cuda_stream_view{rhs};
+}
+
+template <class Stream, class = detail::if_foreign_stream<Stream>>
+[[nodiscard]] constexpr bool operator!=(Stream lhs, cuda_stream_view rhs) noexcept
+{
+  return cuda_stream_view{lhs} != rhs;
+}
+
+/// Prints the handle as a pointer.
+template <class Char, class Traits>
+std::basic_ostream<Char, Traits>& operator<<(std::basic_ostream<Char, Traits>& out, cuda_stream_view stream)
+{
+  return out << static_cast<void const*>(stream.value());
+}
+
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cassert>
+#include <cstdio>
+#include <cstdlib>
+
+/// @file
+/// Checks of the library's own logic. They are on in files compiled without NDEBUG and wherever
+/// RMM_ENABLE_ASSERTIONS is defined; then RMM_ASSERTIONS_ENABLED is 1. What a caller may get wrong
+/// is checked by RMM_EXPECTS (detail/error.hpp).
+
+#if !defined(NDEBUG) || defined(RMM_ENABLE_ASSERTIONS) || defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#define RMM_ASSERTIONS_ENABLED 1
+#else
+#define RMM_ASSERTIONS_ENABLED 0
+#endif
+
+/// `RMM_ASSERT(condition)`: ends the program with a message if the condition is false. An
+/// expression of type void, also in constexpr functions; where assertions are off the condition is
+/// not evaluated.
+#if !RMM_ASSERTIONS_ENABLED
+#define RMM_ASSERT(...) static_cast<void>(0)
+#elif defined(__CUDA_ARCH__)
+#define RMM_ASSERT(...) assert((__VA_ARGS__))
+#else
+#define RMM_ASSERT(...)                                  \
+  (static_cast<bool>(__VA_ARGS__) ? static_cast<void>(0) \
+                                  : ::rmm::detail::assertion_failed(#__VA_ARGS__, __FILE__, __LINE__))
+#endif
+
+/// `RMM_ASSERT_EXPENSIVE(condition)`: the same for conditions that walk data; only where
+/// RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined.
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#define RMM_ASSERT_EXPENSIVE(...) RMM_ASSERT(__VA_ARGS__)
+#else
+#define RMM_ASSERT_EXPENSIVE(...) static_cast<void>(0)
+#endif
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Says on standard error which assertion failed, and aborts.
+[[noreturn]] RMM_COLD inline void assertion_failed(char const* condition, char const* file, unsigned line) noexcept
+{
+  std::fprintf(stderr, "%s:%u: Assertion `%s' failed.\n", file, line, condition);
+  std::abort();
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <atomic>
+#include <cstdint>
+
+#if defined(__ELF__)
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstddef>
+#include <cstring>
+#endif
+
+/// @file
+/// One object a process, whatever shared objects ask for it.
+///
+/// An inline variable is one a process only where the dynamic linker merges its symbol. It does not for a module opened
+/// with RTLD_LOCAL (unless g++ marked the symbol as unique), for hidden or unexported symbols, nor for an executable
+/// that does not export its own. So nothing here is merged: each shared object and the executable has an anchor of its
+/// own, and carries an ELF note that says where it is. Notes are found among the loaded objects without any symbol.
+///
+/// Invariants, for the anchors of one name in one process:
+///  A1  an anchor is null, or holds the address of the one object; it never changes after that
+///  A2  the object is published in the anchor of the first loaded object that has one, its home; other anchors are
+///      copies
+///  A3  the home is pinned before it is published in: it stays loaded, and first, for objects are appended as they load
+///  A4  the object is on the heap, and the shared object whose code made it is pinned before it is published
+/// Hence all who look find the same object, whoever is unloaded; and who has found it once reads one word.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Where a shared object or executable keeps the address of a process-wide object.
+using process_wide_anchor = std::atomic<void*>;
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE
+
+/// `RMM_PROCESS_WIDE_ANCHOR(name, number);` at global scope defines the anchor `name` of a process-wide object.
+///
+/// `number` is that of the note, unique among the anchors of this library. Objects that differ in layout need another
+/// name and another number.
+#if defined(__ELF__)
+#define RMM_PROCESS_WIDE_ANCHOR(name, number)                                               \
+  extern "C" {                                                                              \
+  RMM_HIDDEN __attribute__((used)) inline ::rmm::detail::process_wide_anchor name{nullptr}; \
+  }                                                                                         \
+  RMM_DETAIL_ANCHOR_NOTE(name, number)                                                      \
+  static_assert(number > 0, "notes are numbered from 1")
+#else
+#define RMM_PROCESS_WIDE_ANCHOR(name, number)                         \
+  extern "C" {                                                        \
+  RMM_EXPORT inline ::rmm::detail::process_wide_anchor name{nullptr}; \
+  }                                                                   \
+  static_assert(number > 0, "notes are numbered from 1")
+#endif
+
+// The note: its owner is "RMM", its type the number, its content the distance to the anchor. Not for the device pass of
+// a CUDA compiler, which knows no such sections.
+#if defined(__CUDA_ARCH__)
+#define RMM_DETAIL_ANCHOR_NOTE(name, number)
+#else
+#define RMM_DETAIL_ANCHOR_NOTE(name, number) \
+  __asm__(                                   \
+    ".pushsection .note.rmm, \"a\", %note\n" \
+    ".balign 4\n"                            \
+    ".long 4, 4, " #number                   \
+    "\n"                                     \
+    ".asciz \"RMM\"\n"                       \
+    ".long " #name                           \
+    " - .\n"                                 \
+    ".popsection\n");
+#endif
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+#if defined(__ELF__)
+
+/// A shared object or executable that has an anchor.
+struct anchored_object {
+  process_wide_anchor* anchor{nullptr};
+  char path[4096]{};  // empty for the executable
+};
+
+/// What a walk over the loaded objects looks for, and what it found.
+struct anchor_search {
+  std::uint32_t number;
+  process_wide_anchor const* own;
+  anchored_object home{};    // the first that has an anchor
+  void* published{nullptr};  // what its anchor holds
+  anchored_object maker{};   // the one of anchor `own`
+};
+
+/// The anchor of note `number` that a segment of notes tells of; null if none.
+[[nodiscard]] inline process_wide_anchor* find_anchor(char const* notes,
+                                                      std::size_t size,
+                                                      std::size_t alignment,
+                                                      std::uint32_t number) noexcept
+{
+  auto const padded = [alignment](std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
+  while (size >= sizeof(ElfW(Nhdr))) {
+    ElfW(Nhdr) header;
+    std::memcpy(&header, notes, sizeof header);
+    std::size_t const content = padded(sizeof header + header.n_namesz);
+    std::size_t const end     = padded(content + header.n_descsz);
+    if (end > size) { break; }
+    if (header.n_type == number && header.n_namesz == 4 && header.n_descsz == 4 &&
+        std::memcmp(notes + sizeof header, "RMM", 4) == 0) {
+      std::int32_t distance{};
+      std::memcpy(&distance, notes + content, sizeof distance);
+      auto const address = reinterpret_cast<std::intptr_t>(notes + content) + distance;
+      return reinterpret_cast<process_wide_anchor*>(address);
+    }
+    notes += end;
+    size -= end;
+  }
+  return nullptr;
+}
+
+/// One step of the walk, in which the object cannot be unloaded; for dl_iterate_phdr.
+inline int visit_loaded_object(dl_phdr_info* info, std::size_t, void* data)
+{
+  auto& search                = *static_cast<anchor_search*>(data);
+  process_wide_anchor* anchor = nullptr;
+  for (int i = 0; i < info->dlpi_phnum && anchor == nullptr; ++i) {
+    auto const& segment = info->dlpi_phdr[i];
+    if (segment.p_type == PT_NOTE) {
+      anchor = find_anchor(reinterpret_cast<char const*>(info->dlpi_addr + segment.p_vaddr),
+                           segment.p_memsz,
+                           segment.p_align == 8 ? 8 : 4,
+                           search.number);
+    }
+  }
+  if (anchor == nullptr) { return 0; }
+  auto const remember = [&](anchored_object& object) {
+    object.anchor = anchor;
+    if (info->dlpi_name != nullptr) { std::strncpy(object.path, info->dlpi_name, sizeof object.path - 1); }
+  };
+  if (search.home.anchor == nullptr) {
+    remember(search.home);
+    search.published = anchor->load(std::memory_order_acquire);
+  }
+  if (anchor == search.own) { remember(search.maker); }
+  return 0;
+}
+
+/// Keeps a shared object loaded until the process ends, if it still is.
+inline void pin(anchored_object const& object) noexcept
+{
+  if (object.path[0] != '\0') { static_cast<void>(dlopen(object.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)); }
+}
+
+/// The home of the anchors of note `number`, pinned, and the object if it is published.
+inline anchor_search find_home(process_wide_anchor& own, std::uint32_t number)
+{
+  anchor_search search{number, &own};
+  dl_iterate_phdr(visit_loaded_object, &search);
+  while (search.published == nullptr && search.home.anchor != nullptr) {
+    pin(search.maker);
+    pin(search.home);
+    anchor_search again{number, &own};
+    dl_iterate_phdr(visit_loaded_object, &again);
+    bool const pinned_the_home = again.home.anchor == search.home.anchor;
+    search                     = again;
+    if (pinned_the_home) { break; }  // else it was unloaded before it was pinned
+  }
+  if (search.home.anchor == nullptr) { search.home.anchor = &own; }  // the note was stripped
+  return search;
+}
+
+#endif
+
+/// Makes the process-wide object of anchor `own`, of note `number`, or finds the one there is, and keeps it in `own`.
+///
+/// Out of line and slow: once for each shared object. Takes the dynamic linker's lock. `make()` returns a new object;
+/// `discard(object)` gets it back if another thread was faster.
+template <class Make, class Discard>
+RMM_COLD void* find_or_publish(process_wide_anchor& own,
+                               [[maybe_unused]] std::uint32_t number,
+                               Make make,
+                               Discard discard)
+{
+#if defined(__ELF__)
+  auto const search         = find_home(own, number);
+  process_wide_anchor& home = *search.home.anchor;
+  void* object              = search.published;
+#else
+  process_wide_anchor& home = own;
+  void* object              = nullptr;
+#endif
+  if (object == nullptr) {
+    void* const made = make();
+    if (home.compare_exchange_strong(object, made, std::memory_order_acq_rel)) {
+      object = made;
+    } else {
+      discard(made);
+    }
+  }
+  own.store(object, std::memory_order_release);
+  return object;
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

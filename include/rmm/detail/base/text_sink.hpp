@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <sys/stat.h>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+/// @file
+/// Where lines of text go. Sinks may be written to by several threads; each write stays in one piece.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+class text_sink {
+ public:
+  text_sink()                            = default;
+  text_sink(text_sink const&)            = delete;
+  text_sink& operator=(text_sink const&) = delete;
+  virtual ~text_sink()                   = default;
+
+  virtual void write(std::string_view text) = 0;
+  virtual void flush()                      = 0;
+};
+
+/// Writes to a file that it owns.
+class file_sink final : public text_sink {
+ public:
+  enum class mode { append, truncate };
+
+  /// Creates the file where it does not exist, and the folders on the way to it. Throws std::runtime_error if it cannot be
+  /// opened.
+  RMM_COLD file_sink(std::string const& path, mode how)
+  {
+    make_parent_folders(path);
+    file_.reset(std::fopen(path.c_str(), how == mode::truncate ? "w" : "a"));
+    if (file_ == nullptr) {
+      int const error = errno;
+      throw std::runtime_error("cannot open '" + path + "' for writing: " + std::strerror(error));
+    }
+  }
+
+  void write(std::string_view text) override { std::fwrite(text.data(), 1, text.size(), file_.get()); }
+
+  void flush() override { std::fflush(file_.get()); }
+
+ private:
+  struct close_file {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+
+  static void make_parent_folders(std::string const& path)
+  {
+    for (auto end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
+      ::mkdir(path.substr(0, end).c_str(), 0777);  // what fails here shows when the file is opened
+    }
+  }
+
+  std::unique_ptr<std::FILE, close_file> file_;
+};
+
+/// Writes to a stream, which has to outlive it.
+class stream_sink final : public text_sink {
+ public:
+  explicit stream_sink(std::ostream& stream) noexcept : stream_{stream} {}
+
+  void write(std::string_view text) override
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    stream_.write(text.data(), static_cast<std::streamsize>(text.size()));
+  }
+
+  void flush() override
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    stream_.flush();
+  }
+
+ private:
+  std::ostream& stream_;
+  std::mutex mutex_;  // a stream may not be written to by two threads
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// How a function is compiled, spelled for each compiler.
+
+#if defined(__GNUC__)
+/// Rarely called: kept out of line, away from the hot code, and branches to it are taken to be
+/// unlikely.
+#define RMM_COLD __attribute__((cold, noinline))
+/// Compiled into each caller. For functions whose meaning depends on the default-stream mode of the
+/// including file (CUDA_API_PER_THREAD_DEFAULT_STREAM): one program may hold files of both modes,
+/// and the linker would merge them.
+#define RMM_ALWAYS_INLINE __attribute__((always_inline)) inline
+#else
+#define RMM_COLD
+#define RMM_ALWAYS_INLINE inline
+#endif

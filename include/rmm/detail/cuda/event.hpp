@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// An event of the device that was current when it was made; without times.
+class owned_event {
+ public:
+  /// Throws cuda_error.
+  owned_event() { RMM_CUDA_TRY(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+
+  owned_event(owned_event&& other) noexcept : event_{std::exchange(other.event_, nullptr)} {}
+  owned_event& operator=(owned_event&& other) noexcept
+  {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  owned_event(owned_event const&)            = delete;
+  owned_event& operator=(owned_event const&) = delete;
+
+  ~owned_event()
+  {
+    if (event_ != nullptr) { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaEventDestroy(event_)); }
+  }
+
+  /// Marks all work that `stream` has now. Returns whether it could.
+  [[nodiscard]] bool try_record(cudaStream_t stream) noexcept { return cleared(cudaEventRecord(event_, stream)); }
+
+  /// Makes the later work of `stream` wait for what was marked. Returns whether it could.
+  [[nodiscard]] bool try_make_wait(cudaStream_t stream) const noexcept
+  {
+    return cleared(cudaStreamWaitEvent(stream, event_, 0));
+  }
+
+  /// Whether what was marked is done. False also if the runtime does not say.
+  [[nodiscard]] bool is_reached() const noexcept { return cleared(cudaEventQuery(event_)); }
+
+  /// Waits on the host for what was marked; silent where the runtime is already gone.
+  void synchronize_no_throw() const noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaEventSynchronize(event_)); }
+
+ private:
+  [[nodiscard]] static bool cleared(cudaError_t status) noexcept
+  {
+    if (status == cudaSuccess) { return true; }
+    clear_last_cuda_error();
+    return false;
+  }
+
+  cudaEvent_t event_{};
+};
+
+/// Waits on the host for all work of the current device. Returns whether it is done.
+[[nodiscard]] inline bool try_synchronize_device() noexcept
+{
+  if (cudaDeviceSynchronize() == cudaSuccess) { return true; }
+  clear_last_cuda_error();
+  return false;
+}
+
+/// A number that tells streams apart also when the handle of a destroyed one comes back, which it does at once.
+///
+/// 0 if the runtime does not say, for instance because the handle names no stream. Runtimes before 12.0 have no such
+/// number; there it is the handle's value.
+[[nodiscard]] inline std::uint64_t stream_identity(cudaStream_t stream) noexcept
+{
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+  bool const is_legacy = stream == cudaStreamLegacy;
+#else
+  bool const is_legacy = stream == cudaStreamLegacy || stream == nullptr;
+#endif
+  if (is_legacy) { return std::numeric_limits<std::uint64_t>::max(); }
+#if CUDART_VERSION >= 12000
+  unsigned long long id{};
+  if (cudaStreamGetId(stream, &id) == cudaSuccess) { return std::uint64_t{id} + 1; }
+  clear_last_cuda_error();
+  return 0;
+#else
+  return reinterpret_cast<std::uintptr_t>(stream);
+#endif
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

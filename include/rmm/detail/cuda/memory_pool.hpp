@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/memory_location.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/runtime_capabilities.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// A pool of the driver's on the device that was current when it was made, destroyed with this object.
+class owned_memory_pool {
+ public:
+  /// Makes a pool of pinned device memory that can be exported by `handle_type`. Throws cuda_error.
+  explicit owned_memory_pool(cudaMemAllocationHandleType handle_type) : owned_memory_pool{properties_for(handle_type)}
+  {
+    if (driver_version() < 11050) {  // those drivers may hand memory out too early
+      set_attribute(cudaMemPoolReuseAllowOpportunistic, int{0});
+    }
+  }
+
+  owned_memory_pool(owned_memory_pool const&)            = delete;
+  owned_memory_pool& operator=(owned_memory_pool const&) = delete;
+  ~owned_memory_pool() { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaMemPoolDestroy(handle_)); }
+
+  [[nodiscard]] cudaMemPool_t handle() const noexcept { return handle_; }
+
+  /// Bytes that the pool keeps when the program synchronises. Throws cuda_error.
+  void set_release_threshold(std::size_t bytes)
+  {
+    set_attribute(cudaMemPoolAttrReleaseThreshold, std::uint64_t{bytes});
+  }
+
+ private:
+  // Once this constructor has ended the destructor is responsible, also if the one that delegates to it throws.
+  explicit owned_memory_pool(cudaMemPoolProps const& properties)
+  {
+    RMM_CUDA_TRY(cudaMemPoolCreate(&handle_, &properties));
+  }
+
+  [[nodiscard]] static cudaMemPoolProps properties_for(cudaMemAllocationHandleType handle_type)
+  {
+    cudaMemPoolProps properties{};
+    properties.allocType     = cudaMemAllocationTypePinned;
+    properties.handleTypes   = handle_type;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id   = query_current_device();
+#if CUDART_VERSION >= RMM_MIN_HWDECOMPRESS_CUDA_DRIVER_VERSION
+    if (hwdecompress::is_supported()) { properties.usage = cudaMemPoolCreateUsageHwDecompress; }
+#endif
+    return properties;
+  }
+
+  template <class Value>
+  void set_attribute(cudaMemPoolAttr attribute, Value value)
+  {
+    RMM_CUDA_TRY(cudaMemPoolSetAttribute(handle_, attribute, &value));
+  }
+
+  cudaMemPool_t handle_{};
+};
+
+/// The driver's pool of managed memory that prefers `device`. Throws cuda_error; logic_error if the
+/// toolkit has none.
+[[nodiscard]] inline cudaMemPool_t default_managed_pool([[maybe_unused]] int device)
+{
+#if CUDART_VERSION >= 13000
+  cudaMemLocation location{memory_location(device)};
+  cudaMemPool_t pool{};
+  RMM_CUDA_TRY(cudaMemGetDefaultMemPool(&pool, &location, cudaMemAllocationTypeManaged));
+  return pool;
+#else
+  RMM_FAIL("Managed memory pools need a toolkit of CUDA 13 or later");
+#endif
+}
+
+/// Bytes from a pool, in the order of the stream. Throws out_of_memory or bad_alloc.
+[[nodiscard]] inline void* allocate_from_pool(cudaMemPool_t pool, std::size_t bytes, cudaStream_t stream)
+{
+  void* ptr{};
+  RMM_CUDA_TRY_ALLOC(cudaMallocFromPoolAsync(&ptr, bytes, pool, stream), bytes);
+  return ptr;
+}
+
+/// Gives them back, in the order of the stream. Failure is asserted.
+inline void free_to_pool(void* ptr, cudaStream_t stream) noexcept
+{
+  RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaFreeAsync(ptr, stream));
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

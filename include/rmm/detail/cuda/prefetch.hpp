@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/memory_location.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Queues the migration of managed memory to a device, or to the host if the number is negative.
+///
+/// Does nothing for memory that does not migrate. Throws cuda_error on other failures.
+RMM_ALWAYS_INLINE void prefetch_memory(void const* ptr, std::size_t bytes, int device, cudaStream_t stream)
+{
+#if CUDART_VERSION >= 13000
+  cudaError_t const status{cudaMemPrefetchAsync(ptr, bytes, memory_location(device), 0, stream)};
+#else
+  cudaError_t const status{cudaMemPrefetchAsync(ptr, bytes, memory_location(device), stream)};
+#endif
+  if (status == cudaErrorInvalidValue) {  // the answer for memory of other kinds and for no bytes
+    clear_last_cuda_error();
+    return;
+  }
+  RMM_CUDA_TRY(status);
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/failure.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/error.hpp>
+
+/// @file
+/// The macros that check arguments and CUDA calls. Each only tests and calls; messages are built
+/// out of line.
+
+#define STRINGIFY_DETAIL(x) #x
+/// The text of `x` after macro expansion.
+#define RMM_STRINGIFY(x) STRINGIFY_DETAIL(x)
+
+/// `RMM_EXPECTS(condition, message)`, `RMM_EXPECTS(condition, message, Exception)`: throws if the
+/// condition is false.
+///
+/// An expression of type void. `message` is a `char const*` or a `std::string`, evaluated only on
+/// failure; `Exception`, `rmm::logic_error` if not given, derives from std::exception and is made
+/// from either. The text is `RMM failure at: <file>:<line>: <message>`.
+#define RMM_EXPECTS(...) RMM_DETAIL_EXPECTS(__VA_ARGS__, ::rmm::logic_error, _)
+#define RMM_DETAIL_EXPECTS(condition, message, exception, ...) \
+  ((condition) ? static_cast<void>(0) : RMM_DETAIL_POSITION.fail<exception>(message))
+
+/// `RMM_FAIL()`, `RMM_FAIL(message)`, `RMM_FAIL(message, Exception)`: throws, with the text of
+/// RMM_EXPECTS.
+///
+/// A complete statement: the semicolon after it may be left out.
+#define RMM_FAIL(...) RMM_DETAIL_FAIL(__VA_ARGS__, ::rmm::logic_error, _)
+#define RMM_DETAIL_FAIL(message, exception, ...) RMM_DETAIL_POSITION.fail<exception>(message);
+
+#define RMM_DETAIL_POSITION ::rmm::detail::source_position(__FILE__, __LINE__)
+
+/// `RMM_CUDA_TRY(call)`, `RMM_CUDA_TRY(call, Exception)`: throws if a CUDA runtime call does not
+/// return cudaSuccess.
+///
+/// An expression of type void. `Exception` is `rmm::cuda_error` if not given; the text is
+/// `CUDA error at: <file>:<line>: <name of the error> <its description>`. The runtime's last error
+/// is cleared.
+#define RMM_CUDA_TRY(...) RMM_DETAIL_CUDA_TRY(__VA_ARGS__, ::rmm::cuda_error, _)
+#define RMM_DETAIL_CUDA_TRY(call, exception, ...) ::rmm::detail::check_cuda<exception>(call, __FILE__, __LINE__)
+
+/// `RMM_CUDA_TRY_ALLOC(call)`, `RMM_CUDA_TRY_ALLOC(call, bytes)`: the same for calls that allocate.
+///
+/// Throws `rmm::out_of_memory` for cudaErrorMemoryAllocation, else `rmm::bad_alloc`. With `bytes`
+/// the text begins `CUDA error (failed to allocate <bytes> bytes) at: `.
+#define RMM_CUDA_TRY_ALLOC(...) ::rmm::detail::check_cuda_alloc(__FILE__, __LINE__, __VA_ARGS__)
+
+/// `RMM_ASSERT_CUDA_SUCCESS(call)`: for destructors and other places that cannot throw.
+///
+/// Evaluates the call. Where assertions are on (detail/assert.hpp), ends the program with a message
+/// if it fails.
+#define RMM_ASSERT_CUDA_SUCCESS(call) RMM_DETAIL_ASSERT_CUDA(call, #call, cudaSuccess)
+
+/// The same, but a runtime that is unloading because the process ends counts as success.
+#define RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call) RMM_DETAIL_ASSERT_CUDA(call, #call, cudaErrorCudartUnloading)
+
+#if RMM_ASSERTIONS_ENABLED
+#define RMM_DETAIL_ASSERT_CUDA(call, text, also_good) \
+  ::rmm::detail::assert_cuda(call, also_good, text, __FILE__, __LINE__)
+#else
+#define RMM_DETAIL_ASSERT_CUDA(call, text, also_good) static_cast<void>(call)
+#endif

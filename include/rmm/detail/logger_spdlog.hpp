@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// RMM_HAS_SPDLOG: whether the headers that work with spdlog and without it use it. Define RMM_WITHOUT_SPDLOG where it is
+/// installed but not to be used.
+
+#if defined(RMM_WITHOUT_SPDLOG)
+#define RMM_HAS_SPDLOG 0
+#elif __has_include(<spdlog/spdlog.h>)
+#define RMM_HAS_SPDLOG 1
+#else
+#define RMM_HAS_SPDLOG 0
+#endif

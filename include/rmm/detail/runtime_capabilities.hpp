@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cuda_runtime_api.h>
+
+/// @file
+/// What the runtime, the driver and the current device can do. Nothing is remembered: the answers
+/// follow the device.
+
+/// The first CUDA version whose driver gives out memory for hardware decompression.
+#define RMM_MIN_HWDECOMPRESS_CUDA_DRIVER_VERSION 12080
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Exporting the memory of an asynchronous pool to other processes.
+struct export_handle_type {
+  /// Whether the current device can export by all of the ways in `handle_type`. Throws cuda_error
+  /// if it cannot be asked.
+  [[nodiscard]] static bool is_supported(cudaMemAllocationHandleType handle_type)
+  {
+    auto const wanted = static_cast<unsigned>(handle_type);
+    if (wanted == static_cast<unsigned>(cudaMemHandleTypeNone)) { return true; }
+    auto const known = static_cast<unsigned>(device_attribute(cudaDevAttrMemoryPoolSupportedHandleTypes));
+    return (known & wanted) == wanted;
+  }
+};
+
+/// Memory for the decompression engine.
+struct hwdecompress {
+  /// Whether toolkit and driver have the pool flag for it.
+  [[nodiscard]] static bool is_supported() noexcept
+  {
+    return CUDART_VERSION >= RMM_MIN_HWDECOMPRESS_CUDA_DRIVER_VERSION &&
+           driver_version() >= RMM_MIN_HWDECOMPRESS_CUDA_DRIVER_VERSION;
+  }
+};
+
+/// Managed memory that host and device use at the same time.
+struct concurrent_managed_access {
+  /// Whether the current device can.
+  [[nodiscard]] static bool is_supported() noexcept
+  {
+    return device_attribute_or_zero(cudaDevAttrConcurrentManagedAccess) != 0;
+  }
+};
+
+/// Devices that share their memory with the host.
+struct device_integrated_memory {
+  /// Whether the current device is one.
+  [[nodiscard]] static bool is_supported() noexcept { return device_attribute_or_zero(cudaDevAttrIntegrated) != 0; }
+};
+
+/// Asynchronous pools of device memory (cudaMallocAsync).
+struct runtime_async_alloc {
+  /// Whether runtime and current device have them.
+  [[nodiscard]] static bool is_supported() noexcept
+  {
+    return runtime_version() >= 11020 && device_attribute_or_zero(cudaDevAttrMemoryPoolsSupported) != 0;
+  }
+
+  /// export_handle_type::is_supported(), under its earlier name.
+  [[nodiscard]] static bool is_export_handle_type_supported(cudaMemAllocationHandleType handle_type)
+  {
+    return export_handle_type::is_supported(handle_type);
+  }
+
+  /// hwdecompress::is_supported(), under its earlier name.
+  [[nodiscard]] static bool is_hwdecompress_supported() noexcept { return hwdecompress::is_supported(); }
+};
+
+/// Asynchronous pools of managed memory.
+struct runtime_async_managed_alloc {
+  /// Whether toolkit, driver and current device have them.
+  [[nodiscard]] static bool is_supported() noexcept
+  {
+    return CUDART_VERSION >= 13000 && driver_version() >= 13000 && concurrent_managed_access::is_supported();
+  }
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/memory.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/per_device_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+namespace RMM_NAMESPACE {
+
+/// Untyped, uninitialised device memory that is given back on destruction.
+///
+/// All work is in the order of a stream: that of the constructor, or the last one given to reserve(), resize(),
+/// shrink_to_fit() or set_stream(). The caller orders these streams, and any other that uses the memory, with each
+/// other. Memory comes from a resource reference, by default the one registered for the current device. Whatever device
+/// is current later, that of the constructor is used for the memory, and the current one stays.
+///
+/// A buffer of size 0 allocates nothing and has no address. Sizes are in bytes and never rounded. Not thread-safe.
+class device_buffer {
+  // Invariants:
+  //  B1  size_ <= capacity_
+  //  B2  block_ and data_ are null if and only if capacity_ is 0; else block_ is an allocation of block_size(capacity_)
+  //      bytes from resource_, and data_ the first address in it that is a multiple of alignment_
+  //  B3  device_ is the device of the memory; negative only if there is none
+
+  // An integer converts to it, but not as readily as to a size: a literal 0 before it stays a pointer where it was one.
+  struct alignment_argument {
+    constexpr alignment_argument(std::size_t alignment) noexcept : value{alignment} {}
+    std::size_t value;
+  };
+
+ public:
+  /// An empty buffer for the default stream and the current device's resource.
+  device_buffer() : device_buffer{location::current(), cuda_stream_view{}} {}
+
+  /// `size` uninitialised bytes.
+  explicit device_buffer(std::size_t size, cuda_stream_view stream) : device_buffer{location::current(), stream}
+  {
+    allocate(size);
+  }
+
+  explicit device_buffer(std::size_t size, cuda_stream_view stream, device_async_resource_ref mr)
+    : device_buffer{location::current_with(mr), stream}
+  {
+    allocate(size);
+  }
+
+  /// A copy of `size` bytes of host or device memory, made asynchronously: `source` has to stay until `stream` has
+  /// reached it. Throws logic_error if `source` is null and `size` is not 0.
+  device_buffer(void const* source, std::size_t size, cuda_stream_view stream)
+    : device_buffer{location::current(), stream}
+  {
+    allocate_copy(source, size);
+  }
+
+  device_buffer(void const* source, std::size_t size, cuda_stream_view stream, device_async_resource_ref mr)
+    : device_buffer{location::current_with(mr), stream}
+  {
+    allocate_copy(source, size);
+  }
+
+  /// The same at an address that is a multiple of `alignment`, now and after each change of the capacity. Above what
+  /// resources guarantee, CUDA_ALLOCATION_ALIGNMENT, the resource is asked for that many bytes more. Throws bad_alloc
+  /// unless `alignment` is a power of two.
+  device_buffer(std::size_t size, alignment_argument alignment, cuda_stream_view stream)
+    : device_buffer{location::current(), stream, alignment}
+  {
+    allocate(size);
+  }
+
+  device_buffer(std::size_t size, alignment_argument alignment, cuda_stream_view stream, device_async_resource_ref mr)
+    : device_buffer{location::current_with(mr), stream, alignment}
+  {
+    allocate(size);
+  }
+
+  device_buffer(void const* source, std::size_t size, alignment_argument alignment, cuda_stream_view stream)
+    : device_buffer{location::current(), stream, alignment}
+  {
+    allocate_copy(source, size);
+  }
+
+  device_buffer(void const* source,
+                std::size_t size,
+                alignment_argument alignment,
+                cuda_stream_view stream,
+                device_async_resource_ref mr)
+    : device_buffer{location::current_with(mr), stream, alignment}
+  {
+    allocate_copy(source, size);
+  }
+
+  /// A copy of the content of `other`, as it is aligned, without its slack. Its resource is not taken over.
+  device_buffer(device_buffer const& other, cuda_stream_view stream)
+    : device_buffer{other.data(), other.size(), other.alignment(), stream}
+  {}
+
+  device_buffer(device_buffer const& other, cuda_stream_view stream, device_async_resource_ref mr)
+    : device_buffer{other.data(), other.size(), other.alignment(), stream, mr}
+  {}
+
+  device_buffer(device_buffer const&)            = delete;
+  device_buffer& operator=(device_buffer const&) = delete;
+
+  /// Takes everything over. `other` is left empty, with the default stream, no device and its resource.
+  device_buffer(device_buffer&& other) noexcept
+    : data_{std::exchange(other.data_, nullptr)},
+      size_{std::exchange(other.size_, 0)},
+      capacity_{std::exchange(other.capacity_, 0)},
+      stream_{std::exchange(other.stream_, cuda_stream_view{})},
+      resource_{other.resource_},
+      device_{std::exchange(other.device_, no_device())},
+      block_{std::exchange(other.block_, nullptr)},
+      alignment_{other.alignment_}
+  {}
+
+  /// Gives the memory back, in the order of the stream it had, and takes everything over from `other`.
+  device_buffer& operator=(device_buffer&& other) noexcept
+  {
+    if (this != &other) {
+      deallocate();
+      data_      = std::exchange(other.data_, nullptr);
+      size_      = std::exchange(other.size_, 0);
+      capacity_  = std::exchange(other.capacity_, 0);
+      stream_    = std::exchange(other.stream_, cuda_stream_view{});
+      resource_  = other.resource_;
+      device_    = std::exchange(other.device_, no_device());
+      block_     = std::exchange(other.block_, nullptr);
+      alignment_ = other.alignment_;
+    }
+    return *this;
+  }
+
+  ~device_buffer() noexcept { deallocate(); }
+
+  /// Makes room for `new_capacity` bytes without another allocation; the size stays.
+  ///
+  /// Takes over `stream`. Above the capacity, moves to an allocation of exactly `new_capacity` bytes. If that throws,
+  /// only the stream has changed.
+  void reserve(std::size_t new_capacity, cuda_stream_view stream)
+  {
+    set_stream(stream);
+    if (new_capacity > capacity_) { reallocate(new_capacity); }
+  }
+
+  /// Changes the size; bytes that are added are uninitialised.
+  ///
+  /// Takes over `stream`. Above the capacity, moves to an allocation of exactly `new_size` bytes. If that throws, only
+  /// the stream has changed.
+  void resize(std::size_t new_size, cuda_stream_view stream)
+  {
+    reserve(new_size, stream);
+    size_ = new_size;
+  }
+
+  /// Gives slack back: moves to an allocation of exactly size() bytes, unless it is one.
+  ///
+  /// Takes over `stream`. If the allocation throws, only the stream has changed.
+  void shrink_to_fit(cuda_stream_view stream)
+  {
+    set_stream(stream);
+    if (size_ != capacity_) { reallocate(size_); }
+  }
+
+  /// The memory; null if there is none.
+  [[nodiscard]] void const* data() const noexcept { return data_; }
+  [[nodiscard]] void* data() noexcept { return data_; }
+
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+  /// The size as a signed number.
+  [[nodiscard]] std::int64_t ssize() const noexcept
+  {
+    RMM_ASSERT(size_ <= static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max()));
+    return static_cast<std::int64_t>(size_);
+  }
+
+  [[nodiscard]] bool is_empty() const noexcept { return size_ == 0; }
+
+  /// Bytes allocated: what the size can grow to without another allocation.
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+
+  /// What the address of the memory is a multiple of.
+  [[nodiscard]] std::size_t alignment() const noexcept { return alignment_; }
+
+  /// The stream in whose order the memory will be given back.
+  [[nodiscard]] cuda_stream_view stream() const noexcept { return stream_; }
+  void set_stream(cuda_stream_view stream) noexcept { stream_ = stream; }
+
+  /// Where the memory comes from.
+  [[nodiscard]] device_async_resource_ref memory_resource() const noexcept { return resource_; }
+
+ private:
+  // A device and a resource; made together, so that the runtime is asked for the current device once.
+  struct location {
+    cuda_device_id device;
+    device_async_resource_ref resource;
+
+    [[nodiscard]] static location current()
+    {
+      cuda_device_id const device{detail::current_device()};
+      return {device, mr::get_per_device_resource_ref(device)};
+    }
+
+    [[nodiscard]] static location current_with(device_async_resource_ref resource)
+    {
+      return {cuda_device_id{detail::current_device()}, resource};
+    }
+  };
+
+  [[nodiscard]] static constexpr cuda_device_id no_device() noexcept { return cuda_device_id{-1}; }
+
+  // The public constructors delegate to this one, and so need not clean up if they throw.
+  device_buffer(location const& where,
+                cuda_stream_view stream,
+                alignment_argument alignment = CUDA_ALLOCATION_ALIGNMENT)
+    : stream_{stream}, resource_{where.resource}, device_{where.device}, alignment_{alignment.value}
+  {
+    RMM_EXPECTS(is_supported_alignment(alignment_), "The alignment is not a power of two.", bad_alloc);
+  }
+
+  // What an allocation is asked for so that `capacity` aligned bytes are in it.
+  [[nodiscard]] std::size_t block_size(std::size_t capacity) const
+  {
+    return alignment_ <= CUDA_ALLOCATION_ALIGNMENT
+             ? capacity
+             : detail::checked_add(capacity, alignment_ - CUDA_ALLOCATION_ALIGNMENT);
+  }
+
+  [[nodiscard]] void* aligned(void* block) const noexcept
+  {
+    if (alignment_ <= CUDA_ALLOCATION_ALIGNMENT) { return block; }
+    auto const address = reinterpret_cast<std::uintptr_t>(block);
+    return static_cast<char*>(block) + (align_up(address, alignment_) - address);
+  }
+
+  // Requires an empty buffer, and its device to be current.
+  void allocate(std::size_t size)
+  {
+    if (size == 0) { return; }
+    block_    = resource_.allocate_async(block_size(size), stream_);
+    data_     = aligned(block_);
+    capacity_ = size;
+    size_     = size;
+  }
+
+  void allocate_copy(void const* source, std::size_t size)
+  {
+    if (size == 0) { return; }
+    RMM_EXPECTS(source != nullptr, "Cannot copy from a null pointer.");
+    allocate(size);
+    detail::copy_async(data_, source, size, stream_);
+  }
+
+  // Moves the content to an allocation of `new_capacity` bytes, into which it fits.
+  void reallocate(std::size_t new_capacity)
+  {
+    auto const device = device_ == no_device() ? cuda_device_id{detail::current_device()} : device_;
+    cuda_set_device_raii const guard{device};
+    void* block = nullptr;
+    if (new_capacity > 0) {
+      auto const bytes = block_size(new_capacity);
+      block            = resource_.allocate_async(bytes, stream_);
+      detail::scope_guard undo{[&]() noexcept { resource_.deallocate_async(block, bytes, stream_); }};
+      if (size_ > 0) { detail::copy_async(aligned(block), data_, size_, stream_); }
+      undo.dismiss();
+    }
+    give_back();
+    block_    = block;
+    data_     = aligned(block);
+    capacity_ = new_capacity;
+    device_   = device;
+  }
+
+  void deallocate() noexcept
+  {
+    if (block_ == nullptr) { return; }
+    cuda_set_device_raii const guard{device_};
+    give_back();
+  }
+
+  // Requires the device of the memory to be current.
+  void give_back() noexcept
+  {
+    if (block_ != nullptr) { resource_.deallocate_async(block_, block_size(capacity_), stream_); }
+  }
+
+  void* data_{nullptr};
+  std::size_t size_{0};
+  std::size_t capacity_{0};
+  cuda_stream_view stream_;
+  device_async_resource_ref resource_;
+  cuda_device_id device_;
+  void* block_{nullptr};
+  std::size_t alignment_;
+};
+
+}  // namespace RMM_NAMESPACE

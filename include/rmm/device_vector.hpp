@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/thrust_namespace.h>
+#include <rmm/detail/export.hpp>
+#include <rmm/mr/thrust_allocator_adaptor.hpp>
+
+#include <thrust/device_vector.h>
+
+namespace RMM_NAMESPACE {
+
+/// A thrust::device_vector with memory from RMM's resources. Unlike device_uvector it initialises
+/// its elements, and does so on the default stream.
+template <class T>
+using device_vector = thrust::device_vector<T, mr::thrust_allocator<T>>;
+
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace RMM_NAMESPACE {
+
+/// The caller broke a precondition: an argument or the order of calls is wrong.
+struct logic_error : public std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+/// A call of the CUDA runtime failed; the message names the error.
+struct cuda_error : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Memory could not be had, for whatever reason.
+class bad_alloc : public std::bad_alloc {
+ public:
+  bad_alloc(char const* message) : bad_alloc{std::string{message}} {}
+  bad_alloc(std::string const& message) : text_{std::string{std::bad_alloc::what()} + ": " + message} {}
+
+  /// `std::bad_alloc: ` and the message.
+  [[nodiscard]] char const* what() const noexcept override { return text_.what(); }
+
+ private:
+  std::runtime_error text_;  // for its shared string: copying an exception must not throw
+};
+
+/// Memory could not be had because there is not enough of it.
+class out_of_memory : public bad_alloc {
+ public:
+  out_of_memory(char const* message) : out_of_memory{std::string{message}} {}
+  out_of_memory(std::string const& message) : bad_alloc{"out_of_memory: " + message} {}
+};
+
+/// An index or a key is not in the range that the call accepts.
+class out_of_range : public std::out_of_range {
+ public:
+  using std::out_of_range::out_of_range;
+};
+
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// RMM_LOG_TRACE to RMM_LOG_CRITICAL. Without spdlog there is no debug log, and what they write goes nowhere.
+
+#include <rmm/detail/logger_frontend.hpp>  // IWYU pragma: export
+#include <rmm/detail/logger_spdlog.hpp>
+
+#if RMM_HAS_SPDLOG
+#include <rmm/logger.hpp>  // IWYU pragma: export
+#endif

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/prefetch.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cuda/std/span>
+
+#include <cstddef>
+
+namespace RMM_NAMESPACE {
+
+/// Queues on `stream` the migration of `size` bytes of managed memory to `device`; to the host for
+/// cudaCpuDeviceId.
+///
+/// Does nothing for memory that does not migrate, and for no bytes. Throws cuda_error on other
+/// failures.
+RMM_ALWAYS_INLINE void prefetch(void const* ptr, std::size_t size, cuda_device_id device, cuda_stream_view stream)
+{
+  detail::prefetch_memory(ptr, size, device.value(), stream.value());
+}
+
+/// The same for the elements of `data`.
+template <class T>
+RMM_ALWAYS_INLINE void prefetch(::cuda::std::span<T const> data, cuda_device_id device, cuda_stream_view stream)
+{
+  prefetch(data.data(), data.size_bytes(), device, stream);
+}
+
+}  // namespace RMM_NAMESPACE

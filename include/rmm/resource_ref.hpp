@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/cccl_adaptors.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+
+namespace RMM_NAMESPACE {
+
+/// Reference to a resource whose memory the device can use.
+using device_resource_ref = detail::cccl_resource_ref<detail::cccl_sync_ref<::cuda::mr::device_accessible>>;
+
+/// Reference to a stream-ordered resource whose memory the device can use: what containers and allocators hold.
+using device_async_resource_ref =
+  detail::cccl_async_resource_ref<detail::cccl_async_ref<::cuda::mr::device_accessible>>;
+
+/// Reference to a resource whose memory the host can use.
+using host_resource_ref = detail::cccl_resource_ref<detail::cccl_sync_ref<::cuda::mr::host_accessible>>;
+
+/// Reference to a stream-ordered resource whose memory the host can use.
+using host_async_resource_ref = detail::cccl_async_resource_ref<detail::cccl_async_ref<::cuda::mr::host_accessible>>;
+
+/// Reference to a resource whose memory host and device can use.
+using host_device_resource_ref =
+  detail::cccl_resource_ref<detail::cccl_sync_ref<::cuda::mr::host_accessible, ::cuda::mr::device_accessible>>;
+
+/// Reference to a stream-ordered resource whose memory host and device can use.
+using host_device_async_resource_ref =
+  detail::cccl_async_resource_ref<detail::cccl_async_ref<::cuda::mr::host_accessible, ::cuda::mr::device_accessible>>;
+
+/// Reference to `*resource`. Throws logic_error if it is null.
+template <class Resource>
+[[nodiscard]] device_async_resource_ref to_device_async_resource_ref_checked(Resource* resource)
+{
+  RMM_EXPECTS(resource != nullptr, "Unexpected null resource pointer.");
+  return device_async_resource_ref{*resource};
+}
+
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../../../support/recycling_upstream.hpp"
+#include "../../../support/temporary_folder.hpp"
+
+#include <rmm/detail/base/text_sink.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+using namespace rmm::test;
+using rmm::detail::file_sink;
+using rmm::detail::stream_sink;
+
+TEST(FileSink, EmptiesTheFileOrAppendsToIt)
+{
+  temporary_folder const folder;
+  file_sink{folder / "log", file_sink::mode::truncate}.write("one\n");
+  file_sink{folder / "log", file_sink::mode::append}.write("two\n");
+  EXPECT_EQ(contents_of(folder / "log"), "one\ntwo\n");
+  file_sink{folder / "log", file_sink::mode::truncate}.write("three\n");
+  EXPECT_EQ(contents_of(folder / "log"), "three\n");
+}
+
+TEST(FileSink, WritesWhenItIsFlushed)
+{
+  temporary_folder const folder;
+  file_sink sink{folder / "log", file_sink::mode::truncate};
+  sink.write("text");
+  EXPECT_EQ(contents_of(folder / "log"), "");
+  sink.flush();
+  EXPECT_EQ(contents_of(folder / "log"), "text");
+}
+
+TEST(FileSink, MakesTheFoldersOnTheWay)
+{
+  temporary_folder const folder;
+  file_sink{folder / "one/two/log", file_sink::mode::truncate}.write("text");
+  EXPECT_EQ(contents_of(folder / "one/two/log"), "text");
+}
+
+TEST(FileSink, SaysWhichFileCannotBeOpened)
+{
+  temporary_folder const folder;
+  try {
+    file_sink const sink{folder / "", file_sink::mode::truncate};  // the folder itself
+    FAIL();
+  } catch (std::runtime_error const& e) {
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("cannot open '" + (folder / "") + "' for writing: "));
+  }
+}
+
+TEST(StreamSink, WritesAtOnce)
+{
+  std::ostringstream stream;
+  stream_sink{stream}.write("text");
+  EXPECT_EQ(stream.str(), "text");
+}
+
+TEST(StreamSink, KeepsLinesOfThreadsWhole)
+{
+  std::ostringstream stream;
+  stream_sink sink{stream};
+  run_on_threads(4, [&](int number) {
+    std::string const line(50, static_cast<char>('a' + number));
+    for (int i = 0; i < 500; ++i) { sink.write(line + "\n"); }
+  });
+  std::istringstream lines{stream.str()};
+  int count{0};
+  for (std::string line; std::getline(lines, line); ++count) { ASSERT_EQ(line, std::string(50, line.at(0))); }
+  EXPECT_EQ(count, 2000);
+}
+
+}  // namespace

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rmm/detail/runtime_shutdown.hpp>
+#include <rmm/process_is_exiting.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace {
+
+// Ends the process while its exit handlers run, with a status that tells what process_is_exiting()
+// says there.
+void exit_with_answer() { std::_Exit(rmm::process_is_exiting() ? 10 : 11); }
+
+// Is set before main() and after the library's own hook, so it runs before that hook and after all
+// others.
+struct global {
+  ~global()
+  {
+    if (probe) { exit_with_answer(); }
+  }
+  bool probe{false};
+};
+global made_before_main;
+
+TEST(ProcessIsExiting, IsFalseWhileTheProgramRuns) { EXPECT_FALSE(rmm::process_is_exiting()); }
+
+TEST(ProcessIsExitingDeathTest, IsTrueInExitHandlersSetBeforeTheHook)
+{
+  EXPECT_EXIT(
+    {
+      std::atexit(exit_with_answer);
+      rmm::detail::register_process_exit_hook();
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(10),
+    "");
+}
+
+TEST(ProcessIsExitingDeathTest, IsFalseInExitHandlersSetAfterTheHook)
+{
+  EXPECT_EXIT(
+    {
+      rmm::detail::register_process_exit_hook();
+      std::atexit(exit_with_answer);
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(11),
+    "");
+}
+
+TEST(ProcessIsExitingDeathTest, IsTrueInDestructorsOfGlobalsMadeBeforeTheHook)
+{
+  EXPECT_EXIT(
+    {
+      rmm::detail::register_process_exit_hook();
+      made_before_main.probe = true;
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(10),
+    "");
+}
+
+}  // namespace

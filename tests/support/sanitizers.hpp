@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace rmm::test {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RMM_TEST_UNDER_SANITIZER true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define RMM_TEST_UNDER_SANITIZER true
+#endif
+#endif
+#ifndef RMM_TEST_UNDER_SANITIZER
+#define RMM_TEST_UNDER_SANITIZER false
+#endif
+
+/// Whether operator new ends the program, instead of throwing, when the host's memory is exhausted: that of the sanitizers does.
+inline constexpr bool exhaustion_ends_program = RMM_TEST_UNDER_SANITIZER;
+
+}  // namespace rmm::test
