@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/mr/detail/resource_adaptor.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Aligns allocations of a certain size and above to more than upstream does. Thread-safe.
+template <class Upstream>
+class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_resource_adaptor<Upstream>, Upstream> {
+ public:
+  static constexpr std::size_t default_alignment_threshold = 0;
+
+  /// Aligns allocations of `alignment_threshold` bytes and more to `alignment`, others to CUDA_ALLOCATION_ALIGNMENT.
+  ///
+  /// Throws logic_error if `upstream` is null or `alignment` is not a power of two.
+  explicit aligned_resource_adaptor(Upstream* upstream,
+                                    std::size_t alignment           = CUDA_ALLOCATION_ALIGNMENT,
+                                    std::size_t alignment_threshold = default_alignment_threshold)
+    : aligned_resource_adaptor::resource_adaptor{upstream},
+      alignment_{usable_alignment(alignment)},
+      alignment_threshold_{alignment_threshold}
+  {}
+
+  explicit aligned_resource_adaptor(device_async_resource_ref upstream,
+                                    std::size_t alignment           = CUDA_ALLOCATION_ALIGNMENT,
+                                    std::size_t alignment_threshold = default_alignment_threshold)
+    : aligned_resource_adaptor::resource_adaptor{upstream},
+      alignment_{usable_alignment(alignment)},
+      alignment_threshold_{alignment_threshold}
+  {}
+
+ private:
+  friend typename aligned_resource_adaptor::resource_adaptor;  // calls same_policy()
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (passes_through(bytes)) { return this->upstream().allocate(bytes, stream); }
+
+    auto const upstream_bytes = with_slack(rmm::detail::checked_align_up(bytes, alignment_));
+    void* const upstream_ptr  = this->upstream().allocate(upstream_bytes, stream);
+    auto const address        = reinterpret_cast<std::uintptr_t>(upstream_ptr);
+    void* const ptr           = reinterpret_cast<void*>(align_up(address, alignment_));
+    if (ptr != upstream_ptr) {
+      rmm::detail::scope_guard give_back{
+        [&]() noexcept { this->upstream().deallocate(upstream_ptr, upstream_bytes, stream); }};
+      std::lock_guard<std::mutex> const lock{mutex_};
+      upstream_pointers_.emplace(ptr, upstream_ptr);
+      give_back.dismiss();
+    }
+    return ptr;
+  }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (passes_through(bytes)) { return this->upstream().deallocate(ptr, bytes, stream); }
+
+    // Forgotten before upstream has the memory back and may hand the address to another thread.
+    void* const upstream_ptr = take_upstream_pointer(ptr);
+    this->upstream().deallocate(upstream_ptr, with_slack(align_up(bytes, alignment_)), stream);
+  }
+
+  [[nodiscard]] bool same_policy(aligned_resource_adaptor const& other) const noexcept
+  {
+    return alignment_ == other.alignment_ && alignment_threshold_ == other.alignment_threshold_;
+  }
+
+  [[nodiscard]] bool passes_through(std::size_t bytes) const noexcept
+  {
+    return alignment_ == CUDA_ALLOCATION_ALIGNMENT || bytes < alignment_threshold_ || bytes == 0;
+  }
+
+  /// What holds `rounded_bytes` at an aligned address, wherever upstream puts it. Does not wrap: less than an alignment is
+  /// added to a multiple of it.
+  [[nodiscard]] std::size_t with_slack(std::size_t rounded_bytes) const noexcept
+  {
+    return rounded_bytes + (alignment_ - CUDA_ALLOCATION_ALIGNMENT);
+  }
+
+  /// What upstream returned for the memory at `ptr`.
+  [[nodiscard]] void* take_upstream_pointer(void* ptr)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto const found = upstream_pointers_.find(ptr);
+    if (found == upstream_pointers_.end()) { return ptr; }
+    void* const upstream_ptr = found->second;
+    upstream_pointers_.erase(found);
+    return upstream_ptr;
+  }
+
+  [[nodiscard]] static std::size_t usable_alignment(std::size_t alignment)
+  {
+    RMM_EXPECTS(is_supported_alignment(alignment), "Allocation alignment is not a power of 2.");
+    return std::max(alignment, CUDA_ALLOCATION_ALIGNMENT);
+  }
+
+  std::size_t alignment_;
+  std::size_t alignment_threshold_;
+  std::mutex mutex_;                                    // guards upstream_pointers_; not held while upstream is called
+  std::unordered_map<void*, void*> upstream_pointers_;  // by returned pointer, where the two differ
+};
+
+aligned_resource_adaptor(device_async_resource_ref, std::size_t = CUDA_ALLOCATION_ALIGNMENT, std::size_t = 0)
+  ->aligned_resource_adaptor<device_memory_resource>;
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

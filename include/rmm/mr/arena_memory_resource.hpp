@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Suballocates one stretch of memory that it takes from upstream when it is made, and never asks for more.
+template <class Upstream>
+class arena_memory_resource final : public device_memory_resource {
+ public:
+  /// Takes `arena_size` bytes, rounded down to 256, from upstream; half of the device's free memory if no size is given.
+  ///
+  /// With `dump_log_on_failure`, a request that fails leaves a report in rmm_arena_memory_dump.log in the working directory.
+  /// Throws logic_error if `upstream` is null or the size below 1 MiB, and what upstream throws.
+  explicit arena_memory_resource(Upstream* upstream,
+                                 std::optional<std::size_t> arena_size = std::nullopt,
+                                 bool dump_log_on_failure              = false)
+    : arena_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, arena_size, dump_log_on_failure}
+  {}
+
+  /// The same over a resource given by reference.
+  explicit arena_memory_resource(device_async_resource_ref upstream,
+                                 std::optional<std::size_t> arena_size = std::nullopt,
+                                 bool dump_log_on_failure              = false)
+    : arena_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, arena_size, dump_log_on_failure}
+  {}
+
+  arena_memory_resource()                                        = delete;
+  arena_memory_resource(arena_memory_resource const&)            = delete;
+  arena_memory_resource(arena_memory_resource&&)                 = delete;
+  arena_memory_resource& operator=(arena_memory_resource const&) = delete;
+  arena_memory_resource& operator=(arena_memory_resource&&)      = delete;
+
+  ~arena_memory_resource() override
+  {
+    heap_.release_blocks([this](void* arena, std::size_t bytes) { upstream_.deallocate(arena, bytes); });
+  }
+
+ private:
+  static constexpr std::size_t minimum_size   = std::size_t{1} << 20;
+  static constexpr char const* dump_file_name = "rmm_arena_memory_dump.log";
+
+  arena_memory_resource(detail::suballocator_upstream<Upstream> upstream,
+                        std::optional<std::size_t> arena_size,
+                        bool dump_log_on_failure)
+    : upstream_{upstream},
+      arena_size_{align_down(arena_size ? *arena_size : available_device_memory().first / 2, CUDA_ALLOCATION_ALIGNMENT)}
+  {
+    RMM_EXPECTS(arena_size_ >= minimum_size, "Arena size below the minimum of 1 MiB");
+    if (dump_log_on_failure) { dump_file_.emplace(dump_file_name); }
+    arena_ = upstream_.allocate(arena_size_, cuda_stream_legacy);
+    rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.deallocate(arena_, arena_size_); }};
+    static_cast<void>(heap_.add_block_and_allocate(arena_, arena_size_, 0, cuda_stream_legacy));
+    give_back.dismiss();
+    heap_.settle();
+  }
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (bytes == 0) { return nullptr; }
+    auto const rounded = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
+    if (void* const ptr = heap_.try_allocate(rounded, stream)) { return ptr; }
+    throw_exhausted(bytes);
+  }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
+  {
+    if (ptr == nullptr) { return; }
+    auto const offset = reinterpret_cast<std::uintptr_t>(ptr) - reinterpret_cast<std::uintptr_t>(arena_);
+    if (offset >= arena_size_) {
+      rmm::detail::log(rmm::detail::log_level::error, "arena_memory_resource: allocation not found");
+      RMM_ASSERT(offset < arena_size_);
+      return;
+    }
+    heap_.deallocate(ptr, align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream);
+  }
+
+  [[noreturn]] RMM_COLD void throw_exhausted(std::size_t bytes)
+  {
+    auto const text =
+      "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) + "): No room in arena.";
+    rmm::detail::log(rmm::detail::log_level::error, text.c_str());
+    if (dump_file_) { dump(bytes); }
+    RMM_FAIL(text, rmm::out_of_memory);
+  }
+
+  void dump(std::size_t bytes)
+  {
+    std::lock_guard<std::mutex> const lock{dump_mutex_};
+    auto const now      = heap_.current_figures();
+    auto const per_cent = [](std::size_t part, std::size_t whole) { return whole == 0 ? 0 : 100 - part * 100 / whole; };
+    *dump_file_ << "requested: " << rmm::detail::format_bytes(bytes)
+                << "\narena size: " << rmm::detail::format_bytes(arena_size_)
+                << "\nin use: " << rmm::detail::format_bytes(now.allocated_bytes)
+                << "\nfree: " << rmm::detail::format_bytes(now.free_bytes)
+                << "\nlargest free block: " << rmm::detail::format_bytes(now.largest_free)
+                << "\nfragmentation: " << per_cent(now.largest_free, now.free_bytes) << " %\n"
+                << std::flush;
+  }
+
+  detail::suballocator_upstream<Upstream> upstream_;
+  std::size_t arena_size_;
+  void* arena_{};
+  std::mutex dump_mutex_;
+  std::optional<std::ofstream> dump_file_;
+  rmm::detail::stream_ordered_heap heap_;
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Sends each request to the bin of the smallest size that fits, and what fits in none to upstream.
+///
+/// Bins are resources for one size each: of its own, or given by the caller. Adding bins must not overlap with other calls.
+template <class Upstream>
+class binning_memory_resource final : public device_memory_resource {
+ public:
+  /// No bins yet. Throws logic_error if `upstream` is null.
+  explicit binning_memory_resource(Upstream* upstream) : upstream_{upstream} {}
+  explicit binning_memory_resource(device_async_resource_ref upstream) : upstream_{upstream} {}
+
+  /// Bins of its own for 2^min_size_exponent, ... 2^max_size_exponent bytes.
+  binning_memory_resource(Upstream* upstream, std::int8_t min_size_exponent, std::int8_t max_size_exponent)
+    : upstream_{upstream}
+  {
+    add_bins(min_size_exponent, max_size_exponent);
+  }
+  binning_memory_resource(device_async_resource_ref upstream,
+                          std::int8_t min_size_exponent,
+                          std::int8_t max_size_exponent)
+    : upstream_{upstream}
+  {
+    add_bins(min_size_exponent, max_size_exponent);
+  }
+
+  binning_memory_resource()                                          = delete;
+  binning_memory_resource(binning_memory_resource const&)            = delete;
+  binning_memory_resource(binning_memory_resource&&)                 = delete;
+  binning_memory_resource& operator=(binning_memory_resource const&) = delete;
+  binning_memory_resource& operator=(binning_memory_resource&&)      = delete;
+  ~binning_memory_resource() override                                = default;
+
+  /// The resource that serves what fits in no bin, and that bins of its own take their memory from.
+  [[nodiscard]] device_async_resource_ref get_upstream_resource() const noexcept { return upstream_.ref(); }
+
+  /// The same as a pointer; null for a resource made over a reference.
+  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
+
+  /// Adds a bin for requests of up to `allocation_size` bytes, rounded up to 256, served by `bin_resource`; if that is null,
+  /// by a fixed_size_memory_resource of its own over upstream. Changes nothing if there is a bin of that size.
+  void add_bin(std::size_t allocation_size, device_memory_resource* bin_resource = nullptr)
+  {
+    auto const ref = bin_resource != nullptr ? std::optional<device_async_resource_ref>{*bin_resource} : std::nullopt;
+    add_bin(allocation_size, ref);
+  }
+
+  void add_bin(std::size_t allocation_size, std::optional<device_async_resource_ref> bin_resource)
+  {
+    auto const size = rmm::detail::checked_align_up(allocation_size, CUDA_ALLOCATION_ALIGNMENT);
+    if (bins_.count(size) != 0) { return; }
+    if (!bin_resource) {
+      own_bins_.push_back(std::make_unique<own_bin>(upstream_.ref(), size));
+      bin_resource = *own_bins_.back();
+    }
+    bins_.emplace(size, *bin_resource);
+  }
+
+ private:
+  using own_bin = fixed_size_memory_resource<device_memory_resource>;
+
+  void add_bins(int min_size_exponent, int max_size_exponent)
+  {
+    RMM_EXPECTS(min_size_exponent >= 0 && max_size_exponent < 64, "Bin size exponents have to be in 0 to 63");
+    for (int exponent = min_size_exponent; exponent <= max_size_exponent; ++exponent) {
+      add_bin(std::size_t{1} << static_cast<unsigned>(exponent));
+    }
+  }
+
+  [[nodiscard]] device_async_resource_ref resource_for(std::size_t bytes) const noexcept
+  {
+    auto const bin = bins_.lower_bound(bytes);
+    return bin == bins_.end() ? upstream_.ref() : bin->second;
+  }
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    return bytes == 0 ? nullptr : resource_for(bytes).allocate_async(bytes, stream);
+  }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
+  {
+    if (ptr != nullptr) { resource_for(bytes).deallocate_async(ptr, bytes, stream); }
+  }
+
+  detail::suballocator_upstream<Upstream> upstream_;
+  std::vector<std::unique_ptr<own_bin>> own_bins_;
+  std::map<std::size_t, device_async_resource_ref> bins_;  // by size
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/memory_pool.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/runtime_capabilities.hpp>
+#include <rmm/mr/cuda_async_view_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Managed memory, which host and devices can use, from the driver's own pool of it (CUDA 13).
+///
+/// Orders reuse between streams as cuda_async_memory_resource does. The pool belongs to the driver
+/// and to all of the process; instances that use the same are equal. Zero bytes are a null pointer.
+class cuda_async_managed_memory_resource final : public device_memory_resource {
+ public:
+  /// Uses the pool of the current device. Throws logic_error if toolkit, driver or device have no
+  /// pools of managed memory.
+  cuda_async_managed_memory_resource() : pool_{default_pool()} {}
+
+  /// The driver's handle of the pool, which stays the driver's.
+  [[nodiscard]] cudaMemPool_t pool_handle() const noexcept { return pool_.pool_handle(); }
+
+  friend void get_property(cuda_async_managed_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}
+
+ private:
+  [[nodiscard]] static cudaMemPool_t default_pool()
+  {
+    RMM_EXPECTS(rmm::detail::runtime_async_managed_alloc::is_supported(),
+                "Managed memory pools are not supported by this device, driver or toolkit");
+    return rmm::detail::default_managed_pool(get_current_cuda_device().value());
+  }
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override { return pool_.allocate(bytes, stream); }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    pool_.deallocate(ptr, bytes, stream);
+  }
+
+  [[nodiscard]] bool do_is_equal(device_memory_resource const& other) const noexcept override
+  {
+    auto const* const cast = dynamic_cast<cuda_async_managed_memory_resource const*>(&other);
+    return cast != nullptr && cast->pool_handle() == pool_handle();
+  }
+
+  cuda_async_view_memory_resource pool_;
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/async_alloc.hpp>
+#include <rmm/detail/cuda/memory_pool.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/mr/cuda_async_view_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#if CUDART_VERSION >= 11020 && !defined(RMM_DISABLE_CUDA_MALLOC_ASYNC)
+#define RMM_CUDA_MALLOC_ASYNC_SUPPORT
+#endif
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Memory from a pool of the driver's that this resource owns (cudaMallocFromPoolAsync).
+///
+/// The driver shares what the pool has cached with nobody, orders reuse between streams itself and gives memory above the
+/// release threshold back when the program synchronises.
+class cuda_async_memory_resource final : public device_memory_resource {
+ public:
+  /// Ways to share the pool's memory with other processes; the values are those of cudaMemAllocationHandleType.
+  enum class allocation_handle_type : std::int32_t {
+    none                  = 0x0,
+    posix_file_descriptor = 0x1,
+    win32                 = 0x2,
+    win32_kmt             = 0x4,
+    fabric                = 0x8,
+  };
+
+  /// What the pool's memory is used for; the values are those of cudaMemPoolProps::usage.
+  enum class mempool_usage : unsigned short {
+    hw_decompress = 0x2,
+  };
+
+  /// Makes a pool on the current device.
+  ///
+  /// `initial_pool_size`   bytes that the pool takes from the device at once; none if not given or 0.
+  /// `release_threshold`   bytes that it keeps when the program synchronises; by default all of the device's memory.
+  /// `export_handle_type`  how its memory can be shared; by default not at all.
+  /// Throws logic_error if the device has no pools or cannot export that way, cuda_error or bad_alloc if CUDA fails.
+  cuda_async_memory_resource(std::optional<std::size_t> initial_pool_size             = {},
+                             std::optional<std::size_t> release_threshold             = {},
+                             std::optional<allocation_handle_type> export_handle_type = {})
+    : pool_{make_pool(export_handle_type.value_or(allocation_handle_type::none))}, view_{pool_.handle()}
+  {
+    pool_.set_release_threshold(release_threshold.value_or(available_device_memory().second));
+    if (initial_pool_size.value_or(0) != 0) {
+      auto* const block = view_.allocate(*initial_pool_size, cuda_stream_default);
+      view_.deallocate(block, *initial_pool_size, cuda_stream_default);
+    }
+  }
+
+  cuda_async_memory_resource(cuda_async_memory_resource const&)            = delete;
+  cuda_async_memory_resource(cuda_async_memory_resource&&)                 = delete;
+  cuda_async_memory_resource& operator=(cuda_async_memory_resource const&) = delete;
+  cuda_async_memory_resource& operator=(cuda_async_memory_resource&&)      = delete;
+  ~cuda_async_memory_resource() override                                   = default;
+
+  /// The driver's handle of the pool, which stays ours.
+  [[nodiscard]] cudaMemPool_t pool_handle() const noexcept { return pool_.handle(); }
+
+ private:
+  [[nodiscard]] static rmm::detail::owned_memory_pool make_pool(allocation_handle_type type)
+  {
+#ifdef RMM_CUDA_MALLOC_ASYNC_SUPPORT
+    RMM_EXPECTS(rmm::detail::runtime_async_alloc::is_supported(),
+                "cudaMallocAsync is not supported by this device, driver or runtime");
+    auto const handle_type = static_cast<cudaMemAllocationHandleType>(type);
+    RMM_EXPECTS(rmm::detail::export_handle_type::is_supported(handle_type),
+                "Requested IPC memory handle type not supported by the device");
+    return rmm::detail::owned_memory_pool{handle_type};
+#else
+    static_cast<void>(type);
+    RMM_FAIL("cudaMallocAsync is disabled in this build: RMM_DISABLE_CUDA_MALLOC_ASYNC is defined");
+#endif
+  }
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override { return view_.allocate(bytes, stream); }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    view_.deallocate(ptr, bytes, stream);
+  }
+
+  [[nodiscard]] bool do_is_equal(device_memory_resource const& other) const noexcept override
+  {
+    auto const* const cast = dynamic_cast<cuda_async_memory_resource const*>(&other);
+    return cast != nullptr && cast->pool_handle() == pool_handle();
+  }
+
+  rmm::detail::owned_memory_pool pool_;
+  cuda_async_view_memory_resource view_;
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/memory.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+
+#include <cstddef>
+#include <typeinfo>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Allocates with cudaMalloc and frees with cudaFree. Ignores streams; all instances are equal.
+class cuda_memory_resource final : public device_memory_resource {
+  void* do_allocate(std::size_t bytes, cuda_stream_view) override { return rmm::detail::allocate_device_memory(bytes); }
+
+  void do_deallocate(void* ptr, std::size_t, cuda_stream_view) override { rmm::detail::free_memory(ptr); }
+
+  [[nodiscard]] bool do_is_equal(device_memory_resource const& other) const noexcept override
+  {
+    return typeid(other) == typeid(cuda_memory_resource);
+  }
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

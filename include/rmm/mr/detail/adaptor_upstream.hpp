@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// The resource that an adaptor passes its calls to, with sizes exactly as they are. Does not own it.
+template <class Upstream>
+class adaptor_upstream {
+ public:
+  /// Throws logic_error if `upstream` is null.
+  explicit adaptor_upstream(Upstream* upstream) : ref_{to_ref_checked(upstream)}, pointer_{upstream} {}
+
+  explicit adaptor_upstream(device_async_resource_ref upstream) noexcept : ref_{upstream} {}
+
+  [[nodiscard]] device_async_resource_ref ref() const noexcept { return ref_; }
+
+  /// The resource itself, where it was given as a pointer; else null.
+  [[nodiscard]] Upstream* pointer() const noexcept { return pointer_; }
+
+  void* allocate(std::size_t bytes, cuda_stream_view stream)
+  {
+    if constexpr (is_base_reached) {
+      if (pointer_ != nullptr) { return base().allocate(bytes, stream); }
+    }
+    return ref_.allocate_async(bytes, exact_alignment(bytes), stream);
+  }
+
+  void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream)
+  {
+    if constexpr (is_base_reached) {
+      if (pointer_ != nullptr) { return base().deallocate(ptr, bytes, stream); }
+    }
+    ref_.deallocate_async(ptr, bytes, exact_alignment(bytes), stream);
+  }
+
+  friend bool operator==(adaptor_upstream const& lhs, adaptor_upstream const& rhs) noexcept
+  {
+    return lhs.ref_ == rhs.ref_;
+  }
+
+ private:
+  static constexpr bool is_base_reached = std::is_base_of_v<device_memory_resource, Upstream>;
+
+  [[nodiscard]] static device_async_resource_ref to_ref_checked(Upstream* upstream)
+  {
+    RMM_EXPECTS(upstream != nullptr, "Unexpected null upstream resource pointer.");
+    return device_async_resource_ref{upstream};
+  }
+
+  /// What Upstream inherits from it, even if Upstream has other functions of the same names.
+  [[nodiscard]] device_memory_resource& base() const noexcept { return *pointer_; }
+
+  /// The alignment to ask a reference for: the largest that does not make a device_memory_resource behind it round `bytes` up.
+  [[nodiscard]] constexpr std::size_t exact_alignment(std::size_t bytes) const noexcept
+  {
+    if (!is_base_reached && pointer_ != nullptr) { return CUDA_ALLOCATION_ALIGNMENT; }
+    auto const candidates = bytes | CUDA_ALLOCATION_ALIGNMENT;
+    return candidates & (~candidates + 1);  // the lowest bit that is set
+  }
+
+  device_async_resource_ref ref_;
+  Upstream* pointer_{};
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

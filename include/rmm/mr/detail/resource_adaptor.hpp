@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/mr/detail/adaptor_upstream.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// Base of the resource adaptors: holds upstream, tells of it, and forwards every call to it.
+///
+/// `Derived` overrides do_allocate() and do_deallocate() where it does more, and shadows same_policy() where adaptors of
+/// its class over equal upstreams may differ. Upstream has to outlive the adaptor. Not copyable.
+template <class Derived, class Upstream>
+class resource_adaptor : public device_memory_resource {
+ public:
+  /// Adapts `*upstream`. Throws logic_error if it is null.
+  resource_adaptor(Upstream* upstream) : upstream_{upstream} {}
+
+  /// Adapts what `upstream` refers to, which has all properties of an Upstream.
+  resource_adaptor(device_async_resource_ref upstream) noexcept : upstream_{upstream} {}
+
+  resource_adaptor(resource_adaptor const&)            = delete;
+  resource_adaptor& operator=(resource_adaptor const&) = delete;
+
+  [[nodiscard]] device_async_resource_ref get_upstream_resource() const noexcept { return upstream_.ref(); }
+
+  /// The same as a pointer; null if the adaptor was made from a reference.
+  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
+
+  /// The host can use the adaptor's memory if it can use upstream's. The device always can.
+  template <class Memory                                                                     = Upstream,
+            std::enable_if_t<::cuda::has_property<Memory, ::cuda::mr::host_accessible>, int> = 0>
+  friend void get_property(Derived const&, ::cuda::mr::host_accessible) noexcept
+  {}
+
+ protected:
+  resource_adaptor(resource_adaptor&&) noexcept            = default;
+  resource_adaptor& operator=(resource_adaptor&&) noexcept = default;
+  ~resource_adaptor() override                             = default;
+
+  [[nodiscard]] adaptor_upstream<Upstream>& upstream() noexcept { return upstream_; }
+
+  [[nodiscard]] bool same_policy(Derived const&) const noexcept { return true; }
+
+ private:
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override { return upstream_.allocate(bytes, stream); }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    upstream_.deallocate(ptr, bytes, stream);
+  }
+
+  /// Adaptors of one class are equal if they do the same to equal upstreams. Others are not, and neither is upstream.
+  [[nodiscard]] bool do_is_equal(device_memory_resource const& other) const noexcept final
+  {
+    if (this == &other) { return true; }
+    auto const* const same_class = dynamic_cast<Derived const*>(&other);
+    return same_class != nullptr && upstream_ == same_class->upstream_ &&
+           static_cast<Derived const&>(*this).same_policy(*same_class);
+  }
+
+  adaptor_upstream<Upstream> upstream_;
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

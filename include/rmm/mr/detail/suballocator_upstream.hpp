@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// Whether memory from `Upstream` can be used by the device. Resources for the host alone can be suballocated too.
+template <class Upstream>
+inline constexpr bool is_device_accessible = ::cuda::has_property<Upstream, ::cuda::mr::device_accessible>;
+
+/// What a suballocator knows of the resource that it takes its blocks from. Does not own it.
+template <class Upstream>
+class suballocator_upstream {
+ public:
+  using ref_type =
+    std::conditional_t<is_device_accessible<Upstream>, device_async_resource_ref, host_async_resource_ref>;
+
+  /// Throws logic_error if `upstream` is null.
+  explicit suballocator_upstream(Upstream* upstream) : ref_{checked(upstream)}, pointer_{upstream} {}
+  explicit suballocator_upstream(ref_type upstream) noexcept : ref_{upstream} {}
+
+  [[nodiscard]] ref_type ref() const noexcept { return ref_; }
+
+  /// The resource itself, where it was given as one; else null.
+  [[nodiscard]] Upstream* pointer() const noexcept { return pointer_; }
+
+  [[nodiscard]] void* allocate(std::size_t bytes, cuda_stream_view stream)
+  {
+    return ref_.allocate_async(bytes, stream);
+  }
+
+  /// Gives a block back that no work uses any more.
+  void deallocate(void* ptr, std::size_t bytes) noexcept { ref_.deallocate(ptr, bytes); }
+
+ private:
+  [[nodiscard]] static Upstream& checked(Upstream* upstream)
+  {
+    RMM_EXPECTS(upstream != nullptr, "Unexpected null upstream pointer.");
+    return *upstream;
+  }
+
+  ref_type ref_;
+  Upstream* pointer_{};
+};
+
+/// Gives `Derived`, a suballocator, the properties of its upstream and no others. Its base class says that its memory can be
+/// used by the device; where upstream does not, this takes it back.
+template <class Derived, class Upstream>
+struct upstream_properties : ::cuda::forward_property<Derived, Upstream> {
+  template <class Property>
+  friend std::enable_if_t<!::cuda::has_property<Upstream, Property>> get_property(Derived const&, Property) = delete;
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/mr/failure_callback_resource_adaptor.hpp>  // IWYU pragma: export

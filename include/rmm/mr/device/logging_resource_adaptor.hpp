@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/mr/logging_resource_adaptor.hpp>  // IWYU pragma: export

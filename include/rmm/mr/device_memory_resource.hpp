@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/aligned.hpp>
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/nvtx/func_range.hpp>
+#include <rmm/detail/resource_concepts.hpp>
+#include <rmm/error.hpp>
+
+#include <cstddef>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Base of the classes that allocate memory which the device can use.
+///
+/// Memory is aligned to at least CUDA_ALLOCATION_ALIGNMENT bytes and may be used at once by work on the stream it was
+/// allocated on; the caller orders all other use. It is given back with the size it was asked with, on a stream that
+/// the work using it is ordered before. Failure to allocate throws out_of_memory, or another bad_alloc if memory is not
+/// what is missing; deallocation does not throw.
+///
+/// A call with an alignment in the order of 24.08, which includes all calls through resource references, rounds the
+/// size up to a multiple of that alignment, unless RMM_UNROUNDED_SIZES is defined (in all files of a program alike):
+/// then sizes arrive as they were asked, as they do from 25.12 on.
+class device_memory_resource {
+ public:
+  device_memory_resource()                                             = default;
+  device_memory_resource(device_memory_resource const&)                = default;
+  device_memory_resource(device_memory_resource&&) noexcept            = default;
+  device_memory_resource& operator=(device_memory_resource const&)     = default;
+  device_memory_resource& operator=(device_memory_resource&&) noexcept = default;
+  virtual ~device_memory_resource()                                    = default;
+
+  /// Allocates at least `bytes` bytes, for use on `stream`.
+  void* allocate(std::size_t bytes, cuda_stream_view stream = cuda_stream_view{})
+  {
+    RMM_FUNC_RANGE();
+    return do_allocate(bytes, stream);
+  }
+
+  /// Gives back what allocate() returned for the same `bytes`.
+  void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream = cuda_stream_view{})
+  {
+    RMM_FUNC_RANGE();
+    do_deallocate(ptr, bytes, stream);
+  }
+
+  /// The same with an alignment, on the default stream. Throws bad_alloc unless `alignment` is a power of two.
+  void* allocate(std::size_t bytes, std::size_t alignment)
+  {
+    RMM_FUNC_RANGE();
+    return do_allocate(rounded_size(bytes, alignment), cuda_stream_view{});
+  }
+
+  void deallocate(void* ptr, std::size_t bytes, std::size_t alignment)
+  {
+    RMM_FUNC_RANGE();
+    do_deallocate(ptr, size_when_allocated(bytes, alignment), cuda_stream_view{});
+  }
+
+  void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
+  {
+    RMM_FUNC_RANGE();
+    return do_allocate(rounded_size(bytes, alignment), stream);
+  }
+
+  void* allocate_async(std::size_t bytes, cuda_stream_view stream)
+  {
+    RMM_FUNC_RANGE();
+    return do_allocate(bytes, stream);
+  }
+
+  void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
+  {
+    RMM_FUNC_RANGE();
+    do_deallocate(ptr, size_when_allocated(bytes, alignment), stream);
+  }
+
+  void deallocate_async(void* ptr, std::size_t bytes, cuda_stream_view stream)
+  {
+    RMM_FUNC_RANGE();
+    do_deallocate(ptr, bytes, stream);
+  }
+
+  /// The same in the spelling of 25.10: the size is passed on as it is. Throws bad_alloc unless `alignment` is a power
+  /// of two of at most CUDA_ALLOCATION_ALIGNMENT.
+  void* allocate_sync(std::size_t bytes, std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
+  {
+    RMM_FUNC_RANGE();
+    expect_guaranteed(alignment);
+    return do_allocate(bytes, cuda_stream_view{});
+  }
+
+  void deallocate_sync(void* ptr, std::size_t bytes, [[maybe_unused]] std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
+  {
+    RMM_FUNC_RANGE();
+    RMM_ASSERT(is_guaranteed(alignment));
+    do_deallocate(ptr, bytes, cuda_stream_view{});
+  }
+
+  void* allocate(cuda_stream_view stream, std::size_t bytes, std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
+  {
+    RMM_FUNC_RANGE();
+    expect_guaranteed(alignment);
+    return do_allocate(bytes, stream);
+  }
+
+  void deallocate(cuda_stream_view stream,
+                  void* ptr,
+                  std::size_t bytes,
+                  [[maybe_unused]] std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
+  {
+    RMM_FUNC_RANGE();
+    RMM_ASSERT(is_guaranteed(alignment));
+    do_deallocate(ptr, bytes, stream);
+  }
+
+  /// Whether memory allocated by one of the two resources may be given back to the other.
+  [[nodiscard]] bool is_equal(device_memory_resource const& other) const noexcept { return do_is_equal(other); }
+
+  [[nodiscard]] bool operator==(device_memory_resource const& other) const noexcept { return do_is_equal(other); }
+
+  [[nodiscard]] bool operator!=(device_memory_resource const& other) const noexcept { return !do_is_equal(other); }
+
+  friend void get_property(device_memory_resource const&, ::cuda::mr::device_accessible) noexcept {}
+
+ private:
+  /// Allocates. `bytes` may be 0.
+  virtual void* do_allocate(std::size_t bytes, cuda_stream_view stream) = 0;
+
+  /// Deallocates. Must not throw; not declared noexcept, so that overrides with and without it compile.
+  virtual void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) = 0;
+
+  /// Whether the resources are interchangeable; here: are the same.
+  [[nodiscard]] virtual bool do_is_equal(device_memory_resource const& other) const noexcept { return this == &other; }
+
+  [[noreturn]] RMM_COLD static void throw_bad_alignment()
+  {
+    throw bad_alloc{"the alignment is not a power of two, or is above what the resource guarantees"};
+  }
+
+  [[nodiscard]] static constexpr bool is_guaranteed(std::size_t alignment) noexcept
+  {
+    return is_supported_alignment(alignment) && alignment <= CUDA_ALLOCATION_ALIGNMENT;
+  }
+
+  static constexpr void expect_guaranteed(std::size_t alignment)
+  {
+    if (!is_guaranteed(alignment)) { throw_bad_alignment(); }
+  }
+
+  [[nodiscard]] static constexpr std::size_t rounded_size(std::size_t bytes, std::size_t alignment)
+  {
+    if (!is_supported_alignment(alignment)) { throw_bad_alignment(); }
+#ifdef RMM_UNROUNDED_SIZES
+    return bytes;
+#else
+    return rmm::detail::checked_align_up(bytes, alignment);
+#endif
+  }
+
+  [[nodiscard]] static constexpr std::size_t size_when_allocated(std::size_t bytes,
+                                                                 [[maybe_unused]] std::size_t alignment) noexcept
+  {
+#ifdef RMM_UNROUNDED_SIZES
+    return bytes;
+#else
+    return align_up(bytes, alignment);
+#endif
+  }
+};
+
+static_assert(rmm::detail::polyfill::async_resource_with<device_memory_resource, ::cuda::mr::device_accessible>);
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+
+#include <cstddef>
+#include <functional>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Called with the size of an allocation that failed and the argument registered with it. Returns whether to try again.
+using failure_callback_t = std::function<bool(std::size_t, void*)>;
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

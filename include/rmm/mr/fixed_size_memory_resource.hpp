@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <cstddef>
+#include <mutex>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Hands out blocks of one size, whatever smaller size is asked for: no fragmentation, and the same cost for each.
+///
+/// Takes chunks of many blocks from upstream and gives them back when it is destroyed.
+template <class Upstream>
+class fixed_size_memory_resource : public device_memory_resource {
+ public:
+  static constexpr std::size_t default_block_size            = std::size_t{1} << 20;
+  static constexpr std::size_t default_blocks_to_preallocate = 128;
+
+  /// Takes the first chunk at once: `blocks_to_preallocate` blocks of `block_size` bytes, rounded up to 256.
+  ///
+  /// Throws logic_error if `upstream` is null or either number is 0, and what upstream throws.
+  explicit fixed_size_memory_resource(Upstream* upstream,
+                                      std::size_t block_size            = default_block_size,
+                                      std::size_t blocks_to_preallocate = default_blocks_to_preallocate)
+    : fixed_size_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, block_size, blocks_to_preallocate}
+  {}
+
+  /// The same over a resource given by reference.
+  explicit fixed_size_memory_resource(typename detail::suballocator_upstream<Upstream>::ref_type upstream,
+                                      std::size_t block_size            = default_block_size,
+                                      std::size_t blocks_to_preallocate = default_blocks_to_preallocate)
+    : fixed_size_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, block_size, blocks_to_preallocate}
+  {}
+
+  fixed_size_memory_resource()                                             = delete;
+  fixed_size_memory_resource(fixed_size_memory_resource const&)            = delete;
+  fixed_size_memory_resource(fixed_size_memory_resource&&)                 = delete;
+  fixed_size_memory_resource& operator=(fixed_size_memory_resource const&) = delete;
+  fixed_size_memory_resource& operator=(fixed_size_memory_resource&&)      = delete;
+
+  ~fixed_size_memory_resource() override
+  {
+    heap_.release_blocks([this](void* chunk, std::size_t bytes) { upstream_.deallocate(chunk, bytes); });
+  }
+
+  /// The resource that the chunks come from.
+  [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
+
+  /// The same as a pointer; null for a resource made over a reference.
+  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
+
+  /// Bytes of a block: the largest request that can be served.
+  [[nodiscard]] std::size_t get_block_size() const noexcept { return block_size_; }
+
+ private:
+  fixed_size_memory_resource(detail::suballocator_upstream<Upstream> upstream,
+                             std::size_t block_size,
+                             std::size_t blocks_to_preallocate)
+    : upstream_{upstream},
+      block_size_{rmm::detail::checked_align_up(block_size, CUDA_ALLOCATION_ALIGNMENT)},
+      chunk_size_{rmm::detail::checked_multiply(block_size_, blocks_to_preallocate)}
+  {
+    RMM_EXPECTS(chunk_size_ != 0, "The block size and the number of blocks have to be above 0");
+    static_cast<void>(add_chunk_and_allocate(0, cuda_stream_legacy));
+    heap_.settle();
+  }
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (bytes == 0) { return nullptr; }
+    if (bytes > block_size_) { throw_too_large(bytes); }
+    if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
+    std::lock_guard<std::mutex> const growing{growth_mutex_};
+    if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
+    return add_chunk_and_allocate(block_size_, stream);
+  }
+
+  void do_deallocate(void* ptr, std::size_t, cuda_stream_view stream) noexcept override
+  {
+    if (ptr != nullptr) { heap_.deallocate(ptr, block_size_, stream); }
+  }
+
+  [[nodiscard]] void* add_chunk_and_allocate(std::size_t bytes, cuda_stream_view stream)
+  {
+    void* const chunk = upstream_.allocate(chunk_size_, stream);
+    rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.deallocate(chunk, chunk_size_); }};
+    void* const block = heap_.add_block_and_allocate(chunk, chunk_size_, bytes, stream);
+    give_back.dismiss();
+    return block;
+  }
+
+  [[noreturn]] RMM_COLD void throw_too_large(std::size_t bytes) const
+  {
+    RMM_FAIL("Maximum allocation size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) +
+               "): blocks have " + rmm::detail::format_bytes(block_size_),
+             rmm::out_of_memory);
+  }
+
+  detail::suballocator_upstream<Upstream> upstream_;
+  std::size_t block_size_;
+  std::size_t chunk_size_;
+  rmm::detail::stream_ordered_heap heap_;
+  std::mutex growth_mutex_;  // taken before the heap's lock
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

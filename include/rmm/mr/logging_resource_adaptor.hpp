@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/base/text_sink.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/logger_sinks.hpp>
+#include <rmm/detail/logger_spdlog.hpp>
+#include <rmm/mr/detail/allocation_log.hpp>
+#include <rmm/mr/detail/resource_adaptor.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <cstddef>
+#include <cstdlib>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// Where an allocation log goes: made from the name of a file, from a stream, or from a list of sinks of a logging library.
+class log_destination {
+ public:
+  /// The file is created, or emptied, when the log is opened.
+  template <class Filename, std::enable_if_t<std::is_convertible_v<Filename const&, std::string>, int> = 0>
+  log_destination(Filename const& filename) : filename_{filename}
+  {}
+
+  /// The stream has to outlive the log.
+  log_destination(std::ostream& stream) : sinks_{std::make_shared<rmm::detail::stream_sink>(stream)} {}
+
+  log_destination(std::initializer_list<rapids_logger::sink_ptr> sinks)
+  {
+    for (auto const& sink : sinks) { sinks_.push_back(std::make_shared<rmm::detail::rapids_logger_text_sink>(sink)); }
+  }
+
+#if RMM_HAS_SPDLOG
+  log_destination(std::initializer_list<spdlog::sink_ptr> sinks)
+  {
+    for (auto const& sink : sinks) { sinks_.push_back(std::make_shared<rmm::detail::spdlog_text_sink>(sink)); }
+  }
+#endif
+
+  [[nodiscard]] std::unique_ptr<allocation_log> open(bool auto_flush) &&
+  {
+    if (filename_) {
+      using rmm::detail::file_sink;
+      sinks_.push_back(std::make_shared<file_sink>(*filename_, file_sink::mode::truncate));
+    }
+    return std::make_unique<allocation_log>(std::move(sinks_), auto_flush);
+  }
+
+ private:
+  std::optional<std::string> filename_;
+  allocation_log::sink_list sinks_;
+};
+
+}  // namespace detail
+
+/// Writes a line of CSV for each allocation, failed allocation and deallocation, in the order in which they happen.
+///
+/// Columns are the thread's number, the local time of day, the action, the pointer, the size and the stream. Thread-safe.
+template <class Upstream>
+class logging_resource_adaptor final : public detail::resource_adaptor<logging_resource_adaptor<Upstream>, Upstream> {
+ public:
+  /// `destination`  the name of a file, a `std::ostream`, or `{sink, ...}` with sinks of rapids_logger or spdlog, whose
+  ///                pattern is changed. A file is created, or emptied.
+  /// `auto_flush`   whether each line is flushed at once, or with flush() and at the end.
+  /// Throws logic_error if `upstream` is null or no destination is given and RMM_LOG_FILE is not set, std::runtime_error if
+  /// the file cannot be opened.
+  logging_resource_adaptor(Upstream* upstream,
+                           detail::log_destination destination = get_default_filename(),
+                           bool auto_flush                     = false)
+    : logging_resource_adaptor::resource_adaptor{upstream}, log_{std::move(destination).open(auto_flush)}
+  {}
+
+  logging_resource_adaptor(device_async_resource_ref upstream,
+                           detail::log_destination destination = get_default_filename(),
+                           bool auto_flush                     = false)
+    : logging_resource_adaptor::resource_adaptor{upstream}, log_{std::move(destination).open(auto_flush)}
+  {}
+
+  /// The value of the environment variable RMM_LOG_FILE. Throws logic_error if it is not set, or empty.
+  [[nodiscard]] static std::string get_default_filename()
+  {
+    auto const* const name = std::getenv("RMM_LOG_FILE");
+    RMM_EXPECTS(name != nullptr && *name != '\0',
+                "The allocation log file name is missing: give one, or set RMM_LOG_FILE.");
+    return name;
+  }
+
+  void flush() { log_->flush(); }
+
+  /// The first line of the log.
+  [[nodiscard]] std::string header() const { return detail::allocation_log::header; }
+
+ private:
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    rmm::detail::scope_guard log_failure{[&]() noexcept { log_->add("allocate failure", nullptr, bytes, stream); }};
+    void* const ptr = this->upstream().allocate(bytes, stream);
+    log_failure.dismiss();
+    log_->add("allocate", ptr, bytes, stream);
+    return ptr;
+  }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    log_->add("free", ptr, bytes, stream);  // before upstream can give the memory to another thread
+    this->upstream().deallocate(ptr, bytes, stream);
+  }
+
+  std::unique_ptr<detail::allocation_log> log_;
+};
+
+logging_resource_adaptor(device_async_resource_ref, detail::log_destination = "", bool = false)
+  ->logging_resource_adaptor<device_memory_resource>;
+
+template <class Upstream>
+[[nodiscard]] logging_resource_adaptor<Upstream> make_logging_adaptor(
+  Upstream* upstream,
+  std::string const& filename = logging_resource_adaptor<Upstream>::get_default_filename(),
+  bool auto_flush             = false)
+{
+  return {upstream, filename, auto_flush};
+}
+
+template <class Upstream>
+[[nodiscard]] logging_resource_adaptor<Upstream> make_logging_adaptor(Upstream* upstream,
+                                                                      std::ostream& stream,
+                                                                      bool auto_flush = false)
+{
+  return {upstream, stream, auto_flush};
+}
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

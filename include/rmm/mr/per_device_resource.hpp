@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/detail/base/process_wide.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/detail/registry.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+/// @file
+/// The resource that is registered for each device, from which containers and allocators take memory if they are given
+/// no other. There is one registration a process, whatever shared objects use it.
+///
+/// Initially it is one cuda_memory_resource for all devices. The registry does not own resources: one has to live as
+/// long as memory from it. Registering another changes later allocations only. All functions are thread-safe; getters
+/// take no lock. A device need not be current, nor exist, to be named.
+///
+/// Resources are registered by pointer or by reference. Containers and allocators read the reference. Registering a
+/// pointer registers a reference to `*pointer` as well; registering a reference leaves the pointer as it was.
+
+RMM_PROCESS_WIDE_ANCHOR(rmm_registry_v1, 1);
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+[[nodiscard]] RMM_COLD inline registry& find_process_registry()
+{
+  return *static_cast<registry*>(rmm::detail::find_or_publish(
+    rmm_registry_v1,
+    1,
+    []() -> void* {
+      static cuda_memory_resource* const initial = new cuda_memory_resource{};
+      return new registry{initial};
+    },
+    [](void* made) { delete static_cast<registry*>(made); }));
+}
+
+/// The registry of the process. Never destroyed: resources are in use until the last static object is gone.
+[[nodiscard]] inline registry& process_registry()
+{
+  void* const found = rmm_registry_v1.load(std::memory_order_acquire);
+  return found != nullptr ? *static_cast<registry*>(found) : find_process_registry();
+}
+
+/// The resource of devices for which none was registered.
+[[nodiscard]] RMM_EXPORT inline device_memory_resource* initial_resource() { return process_registry().initial(); }
+
+/// The mutex that setters of pointers hold.
+[[nodiscard]] RMM_EXPORT inline std::mutex& map_lock() { return process_registry().pointers_mutex(); }
+
+// The two mirrors are templates so that only who uses them pays for compiling their maps.
+
+/// A mirror of the registered pointers: what is in it now, for the caller to look at while holding map_lock(). Changes
+/// to it register nothing.
+template <class = void>
+[[nodiscard]] RMM_EXPORT std::map<int, device_memory_resource*>& get_map()
+{
+  static auto* const mirror = new std::map<int, device_memory_resource*>{};
+  process_registry().for_each_pointer([](int device, device_memory_resource* pointer) { (*mirror)[device] = pointer; });
+  return *mirror;
+}
+
+/// The mutex that setters of references, and setters of pointers after map_lock(), hold.
+[[nodiscard]] RMM_EXPORT inline std::mutex& ref_map_lock() { return process_registry().refs_mutex(); }
+
+/// A mirror of the registered references, with ref_map_lock(), as get_map(). Each shared object has its own, for its
+/// libcu++ determines the class of references.
+template <class = void>
+[[nodiscard]] RMM_HIDDEN std::map<int, device_async_resource_ref>& get_ref_map()
+{
+  static auto* const mirror = new std::map<int, device_async_resource_ref>{};
+  process_registry().for_each_ref(
+    [](int device, device_async_resource_ref const& ref) { mirror->insert_or_assign(device, ref); });
+  return *mirror;
+}
+
+/// set_per_device_resource_ref() for a caller that holds ref_map_lock().
+inline device_async_resource_ref set_per_device_resource_ref_unsafe(cuda_device_id device,
+                                                                    device_async_resource_ref new_resource)
+{
+  return process_registry().exchange_ref(device.value(), new_resource);
+}
+
+}  // namespace detail
+
+/// The resource registered for `device`; never null.
+[[nodiscard]] inline device_memory_resource* get_per_device_resource(cuda_device_id device)
+{
+  return detail::process_registry().pointer(device.value());
+}
+
+/// Registers `*new_resource` for `device`, or the initial resource again if it is null. Returns the one before.
+inline device_memory_resource* set_per_device_resource(cuda_device_id device, device_memory_resource* new_resource)
+{
+  auto& registry       = detail::process_registry();
+  auto* const resource = new_resource != nullptr ? new_resource : registry.initial();
+  std::lock_guard<std::mutex> pointers{registry.pointers_mutex()};
+  std::lock_guard<std::mutex> refs{registry.refs_mutex()};
+  registry.exchange_ref(device.value(), resource);
+  return registry.exchange_pointer(device.value(), resource);
+}
+
+/// The resource registered for the current device; never null.
+[[nodiscard]] inline device_memory_resource* get_current_device_resource()
+{
+  return get_per_device_resource(cuda_device_id{rmm::detail::current_device()});
+}
+
+/// set_per_device_resource() for the current device.
+inline device_memory_resource* set_current_device_resource(device_memory_resource* new_resource)
+{
+  return set_per_device_resource(cuda_device_id{rmm::detail::current_device()}, new_resource);
+}
+
+/// Registers the initial resource for `device` again. Returns the one before.
+inline device_memory_resource* reset_per_device_resource(cuda_device_id device)
+{
+  return set_per_device_resource(device, nullptr);
+}
+
+/// The same for the current device.
+inline device_memory_resource* reset_current_device_resource() { return set_current_device_resource(nullptr); }
+
+/// A reference to the resource registered for `device`.
+[[nodiscard]] inline device_async_resource_ref get_per_device_resource_ref(cuda_device_id device)
+{
+  return detail::process_registry().ref(device.value());
+}
+
+/// Registers a reference for `device`. Returns the one before.
+inline device_async_resource_ref set_per_device_resource_ref(cuda_device_id device,
+                                                             device_async_resource_ref new_resource)
+{
+  std::lock_guard<std::mutex> refs{detail::ref_map_lock()};
+  return detail::set_per_device_resource_ref_unsafe(device, new_resource);
+}
+
+/// A reference to the resource registered for the current device.
+[[nodiscard]] inline device_async_resource_ref get_current_device_resource_ref()
+{
+  return get_per_device_resource_ref(cuda_device_id{rmm::detail::current_device()});
+}
+
+/// set_per_device_resource_ref() for the current device.
+inline device_async_resource_ref set_current_device_resource_ref(device_async_resource_ref new_resource)
+{
+  return set_per_device_resource_ref(cuda_device_id{rmm::detail::current_device()}, new_resource);
+}
+
+/// Registers a reference to the initial resource for `device` again. Returns the one before.
+inline device_async_resource_ref reset_per_device_resource_ref(cuda_device_id device)
+{
+  auto& registry = detail::process_registry();
+  std::lock_guard<std::mutex> refs{registry.refs_mutex()};
+  return registry.exchange_ref(device.value(), registry.initial());
+}
+
+/// The same for the current device.
+inline device_async_resource_ref reset_current_device_resource_ref()
+{
+  return reset_per_device_resource_ref(cuda_device_id{rmm::detail::current_device()});
+}
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

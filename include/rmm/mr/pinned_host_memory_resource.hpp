@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/aligned.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/pinned_memory.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+
+#include <cstddef>
+#include <typeinfo>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Allocates page-locked host memory, which host and devices can use, with cudaHostAlloc.
+///
+/// Ignores streams; all instances are equal. Zero bytes are a null pointer. Calls that name an
+/// alignment get it, also above what other resources give.
+class pinned_host_memory_resource final : public device_memory_resource {
+ public:
+  using device_memory_resource::allocate;
+  using device_memory_resource::allocate_async;
+
+  void* allocate(std::size_t bytes, std::size_t alignment) { return allocate_aligned(bytes, alignment); }
+
+  void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view)
+  {
+    return allocate_aligned(bytes, alignment);
+  }
+
+  friend void get_property(pinned_host_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}
+
+ private:
+  void* do_allocate(std::size_t bytes, cuda_stream_view) override
+  {
+    return allocate_aligned(bytes, CUDA_ALLOCATION_ALIGNMENT);
+  }
+
+  // The pointer that came from CUDA is kept next to the memory, so no alignment is needed here.
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view) override
+  {
+    rmm::detail::aligned_host_deallocate(ptr, bytes, CUDA_ALLOCATION_ALIGNMENT, rmm::detail::free_pinned_memory);
+  }
+
+  [[nodiscard]] bool do_is_equal(device_memory_resource const& other) const noexcept override
+  {
+    return typeid(other) == typeid(pinned_host_memory_resource);
+  }
+
+  [[nodiscard]] static void* allocate_aligned(std::size_t bytes, std::size_t alignment)
+  {
+    if (!is_supported_alignment(alignment)) { throw_bad_alignment(); }
+    if (bytes == 0) { return nullptr; }
+    auto const at_least = alignment < CUDA_ALLOCATION_ALIGNMENT ? CUDA_ALLOCATION_ALIGNMENT : alignment;
+    return rmm::detail::aligned_host_allocate(bytes, at_least, rmm::detail::allocate_pinned_memory);
+  }
+
+  [[noreturn]] RMM_COLD static void throw_bad_alignment() { throw bad_alloc{"the alignment is not a power of two"}; }
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

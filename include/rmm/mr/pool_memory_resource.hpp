@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Suballocates blocks that it takes from upstream, and keeps what is freed for later requests.
+///
+/// Grows when no free memory fits, up to a maximum if there is one; gives its blocks back when it is destroyed. Memory
+/// freed on one stream reaches another in the order of their work, without waiting on the host.
+template <class Upstream>
+class pool_memory_resource final : public device_memory_resource,
+                                   public detail::upstream_properties<pool_memory_resource<Upstream>, Upstream> {
+ public:
+  /// Takes `initial_pool_size` bytes from upstream at once, none if 0.
+  ///
+  /// Both sizes are multiples of 256, the first not above the second; no maximum means as much as upstream gives. Throws
+  /// logic_error if that does not hold or `upstream` is null, out_of_memory if upstream does not give the initial size.
+  explicit pool_memory_resource(Upstream* upstream,
+                                std::size_t initial_pool_size,
+                                std::optional<std::size_t> maximum_pool_size = std::nullopt)
+    : upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
+  {
+    check_sizes(initial_pool_size);
+    take_initial_block(initial_pool_size);
+  }
+
+  /// The same over a resource given as an object, which has to outlive the pool.
+  template <class Upstream2 = Upstream, class = std::enable_if_t<rmm::detail::polyfill::async_resource<Upstream2>>>
+  explicit pool_memory_resource(Upstream2& upstream,
+                                std::size_t initial_pool_size,
+                                std::optional<std::size_t> maximum_pool_size = std::nullopt)
+    : pool_memory_resource{&upstream, initial_pool_size, maximum_pool_size}
+  {}
+
+  /// The same over a resource given by reference.
+  explicit pool_memory_resource(typename detail::suballocator_upstream<Upstream>::ref_type upstream,
+                                std::size_t initial_pool_size,
+                                std::optional<std::size_t> maximum_pool_size = std::nullopt)
+    : upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
+  {
+    check_sizes(initial_pool_size);
+    take_initial_block(initial_pool_size);
+  }
+
+  pool_memory_resource()                                       = delete;
+  pool_memory_resource(pool_memory_resource const&)            = delete;
+  pool_memory_resource(pool_memory_resource&&)                 = delete;
+  pool_memory_resource& operator=(pool_memory_resource const&) = delete;
+  pool_memory_resource& operator=(pool_memory_resource&&)      = delete;
+
+  ~pool_memory_resource() override
+  {
+    heap_.release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
+  }
+
+  /// The resource that the pool takes its blocks from.
+  [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
+
+  /// The same as a pointer; null for a pool made over a reference.
+  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
+
+  /// For libcu++, which asks it for the properties of the pool's memory.
+  [[nodiscard]] Upstream const& upstream_resource() const noexcept { return *upstream_.pointer(); }
+
+  /// Bytes of all blocks that the pool has from upstream.
+  [[nodiscard]] std::size_t pool_size() const noexcept { return heap_.block_bytes(); }
+
+ private:
+  void check_sizes(std::size_t initial_pool_size) const
+  {
+    RMM_EXPECTS(is_aligned(initial_pool_size, CUDA_ALLOCATION_ALIGNMENT),
+                "Initial pool size required to be a multiple of 256 bytes");
+    RMM_EXPECTS(is_aligned(maximum_pool_size_.value_or(0), CUDA_ALLOCATION_ALIGNMENT),
+                "Maximum pool size required to be a multiple of 256 bytes");
+    RMM_EXPECTS(initial_pool_size <= maximum_pool_size_.value_or(initial_pool_size),
+                "Initial pool size exceeds the maximum pool size");
+  }
+
+  void take_initial_block(std::size_t bytes)
+  {
+    if (bytes == 0) { return; }
+    std::string reason;
+    if (!try_add_block(bytes, 0, cuda_stream_legacy, reason).has_value()) { throw_exhausted(bytes, reason); }
+    heap_.settle();
+  }
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (bytes == 0) { return nullptr; }
+    auto const rounded = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
+    if (void* const ptr = heap_.try_allocate(rounded, stream)) { return ptr; }
+    return grow_and_allocate(rounded, stream);
+  }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
+  {
+    if (ptr != nullptr) { heap_.deallocate(ptr, align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream); }
+  }
+
+  /// One thread at a time: what the others wait for may serve them too. Upstream is called without the heap's lock.
+  [[nodiscard]] void* grow_and_allocate(std::size_t bytes, cuda_stream_view stream)
+  {
+    std::lock_guard<std::mutex> const growing{growth_mutex_};
+    if (void* const ptr = heap_.try_allocate(bytes, stream)) { return ptr; }
+
+    std::string reason;
+    for (auto wanted = first_growth(bytes); wanted != 0; wanted = wanted == bytes ? 0 : std::max(bytes, wanted / 2)) {
+      if (auto const ptr = try_add_block(wanted, bytes, stream, reason)) { return *ptr; }
+    }
+    if (reason.empty()) {
+      reason = "the pool holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
+               rmm::detail::format_bytes(*maximum_pool_size_) + " and no free part of it is large enough";
+    }
+    throw_exhausted(bytes, reason);
+  }
+
+  /// How much to ask for first: with a maximum, half of what is left, else as much again as there is. 0 if the maximum
+  /// leaves too little.
+  [[nodiscard]] std::size_t first_growth(std::size_t bytes) const noexcept
+  {
+    if (!maximum_pool_size_) { return std::max(bytes, pool_size()); }
+    auto const held = pool_size();
+    auto const left = *maximum_pool_size_ > held ? *maximum_pool_size_ - held : 0;
+    auto const rest = align_up(left, CUDA_ALLOCATION_ALIGNMENT);
+    return bytes <= rest ? std::max(bytes, rest / 2) : 0;
+  }
+
+  /// Takes a block from upstream and allocates its first `bytes` bytes. Nothing if upstream throws; `reason` then says why.
+  [[nodiscard]] std::optional<void*> try_add_block(std::size_t block_bytes,
+                                                   std::size_t bytes,
+                                                   cuda_stream_view stream,
+                                                   std::string& reason)
+  {
+    try {
+      void* const block = upstream_.allocate(block_bytes, stream);
+      rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.deallocate(block, block_bytes); }};
+      void* const ptr = heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
+      give_back.dismiss();
+      return ptr;
+    } catch (std::exception const& e) {
+      reason = e.what();
+      return std::nullopt;
+    }
+  }
+
+  [[noreturn]] RMM_COLD void throw_exhausted(std::size_t bytes, std::string const& reason) const
+  {
+    auto const text =
+      "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) + "): " + reason;
+    rmm::detail::log(rmm::detail::log_level::error, text.c_str());
+    RMM_FAIL(text, rmm::out_of_memory);
+  }
+
+  detail::suballocator_upstream<Upstream> upstream_;
+  std::optional<std::size_t> maximum_pool_size_;
+  rmm::detail::stream_ordered_heap heap_;
+  std::mutex growth_mutex_;  // taken before the heap's lock
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/stack_trace.hpp>
+#include <rmm/logger_macros.hpp>
+#include <rmm/mr/detail/resource_adaptor.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Knows which allocations are outstanding, and where they were made. Thread-safe.
+///
+/// Deallocations of unknown pointers and of wrong sizes are errors in the debug log, and go to upstream nevertheless.
+/// Allocations of 0 bytes are not tracked: several of them may have one address.
+template <class Upstream>
+class tracking_resource_adaptor final : public detail::resource_adaptor<tracking_resource_adaptor<Upstream>, Upstream> {
+ public:
+  using read_lock_t  = std::shared_lock<std::shared_mutex>;
+  using write_lock_t = std::unique_lock<std::shared_mutex>;
+
+  struct allocation_info {
+    std::unique_ptr<rmm::detail::stack_trace> strace;  ///< null if not captured
+    std::size_t allocation_size;
+
+    allocation_info() = delete;
+    allocation_info(std::size_t size, bool capture_stack)
+      : strace{capture_stack ? std::make_unique<rmm::detail::stack_trace>() : nullptr}, allocation_size{size}
+    {}
+  };
+
+  /// `capture_stacks`: whether to keep the call stack of each allocation. Throws logic_error if `upstream` is null.
+  tracking_resource_adaptor(Upstream* upstream, bool capture_stacks = false)
+    : tracking_resource_adaptor::resource_adaptor{upstream}, capture_stacks_{capture_stacks}
+  {}
+
+  tracking_resource_adaptor(device_async_resource_ref upstream, bool capture_stacks = false)
+    : tracking_resource_adaptor::resource_adaptor{upstream}, capture_stacks_{capture_stacks}
+  {}
+
+  /// The live table, by address: not to be read while other threads use the adaptor.
+  [[nodiscard]] std::map<void*, allocation_info> const& get_outstanding_allocations() const noexcept
+  {
+    return allocations_;
+  }
+
+  /// Bytes outstanding. Less what was freed without having been allocated here, and so may wrap.
+  [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return allocated_bytes_; }
+
+  /// One entry for each outstanding allocation: `<address>: <size> B`, and its call stack if there is one.
+  [[nodiscard]] std::string get_outstanding_allocations_str() const
+  {
+    read_lock_t const lock{mutex_};
+    std::ostringstream text;
+    for (auto const& [ptr, info] : allocations_) {
+      text << ptr << ": " << info.allocation_size << " B";
+      if (info.strace != nullptr) { text << " : callstack:\n" << *info.strace; }
+      text << "\n";
+    }
+    return text.str();
+  }
+
+  /// Writes the same to the debug log, at level debug.
+  void log_outstanding_allocations() const
+  {
+    RMM_LOG_DEBUG("Outstanding Allocations: %s", get_outstanding_allocations_str());
+  }
+
+ private:
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    void* const ptr = this->upstream().allocate(bytes, stream);
+    if (bytes == 0) { return ptr; }
+
+    rmm::detail::scope_guard give_back{[&]() noexcept { this->upstream().deallocate(ptr, bytes, stream); }};
+    allocation_info info{bytes, capture_stacks_};
+    remember(ptr, std::move(info));
+    give_back.dismiss();
+    return ptr;
+  }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    forget(ptr, bytes);  // before upstream has the memory back and may hand the address to another thread
+    this->upstream().deallocate(ptr, bytes, stream);
+  }
+
+  void remember(void* ptr, allocation_info info)
+  {
+    auto const bytes = info.allocation_size;
+    write_lock_t const lock{mutex_};
+    auto const [entry, is_new] = allocations_.try_emplace(ptr, std::move(info));
+    if (!is_new) {  // freed past this adaptor
+      allocated_bytes_ -= entry->second.allocation_size;
+      entry->second = std::move(info);
+    }
+    allocated_bytes_ += bytes;
+  }
+
+  void forget(void* ptr, std::size_t bytes)
+  {
+    write_lock_t lock{mutex_};
+    auto const found     = allocations_.find(ptr);
+    bool const known     = found != allocations_.end();
+    auto const allocated = known ? found->second.allocation_size : bytes;
+    if (known) { allocations_.erase(found); }
+    allocated_bytes_ -= allocated;
+    lock.unlock();
+
+    if (!known && bytes != 0) { report("not allocated here, or freed before", ptr, bytes); }
+    if (bytes != allocated) { report("allocated with another size", ptr, bytes); }
+  }
+
+  RMM_COLD static void report(char const* problem, void const* ptr, std::size_t bytes) noexcept
+  {
+    char text[192];  // no allocation: nothing may be thrown here
+    std::snprintf(text, sizeof text, "Deallocating %zu bytes at %p, which were %s.", bytes, ptr, problem);
+    rmm::detail::log(rmm::detail::log_level::error, text);
+  }
+
+  bool capture_stacks_;
+  mutable std::shared_mutex mutex_;  // guards allocations_; not held while upstream is called
+  std::map<void*, allocation_info> allocations_;
+  std::atomic<std::size_t> allocated_bytes_{0};  // sum of allocations_, see get_allocated_bytes()
+};
+
+tracking_resource_adaptor(device_async_resource_ref, bool = false)->tracking_resource_adaptor<device_memory_resource>;
+
+template <class Upstream>
+[[nodiscard]] tracking_resource_adaptor<Upstream> make_tracking_adaptor(Upstream* upstream)
+{
+  return {upstream};
+}
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

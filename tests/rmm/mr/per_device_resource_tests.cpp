@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../../support/host_resources.hpp"
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <limits>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace rmm::test;
+using namespace rmm::mr;
+using rmm::cuda_device_id;
+using rmm::device_async_resource_ref;
+
+// Ids in and out of what fits the registry's table; most are of no device.
+std::vector<int> const all_ids{
+  0, 1, 5, 63, 64, 65, 1000, -1, std::numeric_limits<int>::max(), std::numeric_limits<int>::min()};
+
+struct PerDeviceResourceTest : ::testing::TestWithParam<int> {
+  void TearDown() override
+  {
+    for (int const id : all_ids) { reset_per_device_resource(cuda_device_id{id}); }
+  }
+
+  recording_device_resource first;
+  recording_device_resource second;
+  device_memory_resource* const initial{rmm::mr::detail::initial_resource()};
+  device_async_resource_ref const initial_ref{initial};
+};
+struct PerDeviceResourceIdTest : PerDeviceResourceTest {
+  cuda_device_id const id{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Ids, PerDeviceResourceIdTest, ::testing::ValuesIn(all_ids), [](auto const& test) {
+  return std::to_string(test.index);
+});
+
+// Pointers.
+
+TEST_P(PerDeviceResourceIdTest, InitiallyItIsACudaMemoryResource)
+{
+  EXPECT_EQ(get_per_device_resource(id), initial);
+  EXPECT_NE(dynamic_cast<cuda_memory_resource*>(initial), nullptr);
+  EXPECT_TRUE(get_per_device_resource(id)->is_equal(cuda_memory_resource{}));
+}
+
+TEST_P(PerDeviceResourceIdTest, SettingReturnsTheOneBefore)
+{
+  EXPECT_EQ(set_per_device_resource(id, &first), initial);
+  EXPECT_EQ(get_per_device_resource(id), &first);
+  EXPECT_EQ(set_per_device_resource(id, &second), &first);
+  EXPECT_EQ(get_per_device_resource(id), &second);
+}
+
+TEST_F(PerDeviceResourceTest, TheFirstSetterOfADeviceGetsTheInitialResource)
+{
+  for (int const never_set_before : {7, 700}) {
+    cuda_device_id const id{never_set_before};
+    EXPECT_EQ(set_per_device_resource(id, &first), initial);
+    reset_per_device_resource(id);
+  }
+}
+
+TEST_P(PerDeviceResourceIdTest, NullIsTheInitialResource)
+{
+  set_per_device_resource(id, &first);
+  EXPECT_EQ(set_per_device_resource(id, nullptr), &first);
+  EXPECT_EQ(get_per_device_resource(id), initial);
+  EXPECT_EQ(get_per_device_resource_ref(id), initial_ref);
+}
+
+TEST_P(PerDeviceResourceIdTest, ResettingReturnsTheOneBefore)
+{
+  set_per_device_resource(id, &first);
+  EXPECT_EQ(reset_per_device_resource(id), &first);
+  EXPECT_EQ(get_per_device_resource(id), initial);
+}
+
+TEST_P(PerDeviceResourceIdTest, OtherDevicesKeepTheirs)
+{
+  set_per_device_resource(id, &first);
+  for (int const other : all_ids) {
+    if (other != id.value()) { EXPECT_EQ(get_per_device_resource(cuda_device_id{other}), initial); }
+  }
+}
+
+// References.
+
+TEST_P(PerDeviceResourceIdTest, InitiallyTheReferenceIsToTheInitialResource)
+{
+  EXPECT_EQ(get_per_device_resource_ref(id), initial_ref);
+}
+
+TEST_P(PerDeviceResourceIdTest, SettingAReferenceReturnsTheOneBefore)
+{
+  device_async_resource_ref const to_first{first};
+  device_async_resource_ref const to_second{second};
+  EXPECT_EQ(set_per_device_resource_ref(id, to_first), initial_ref);
+  EXPECT_EQ(get_per_device_resource_ref(id), to_first);
+  EXPECT_EQ(set_per_device_resource_ref(id, to_second), to_first);
+  EXPECT_EQ(get_per_device_resource_ref(id), to_second);
+}
+
+TEST_P(PerDeviceResourceIdTest, ResettingAReferenceReturnsTheOneBefore)
+{
+  set_per_device_resource_ref(id, first);
+  EXPECT_EQ(reset_per_device_resource_ref(id), device_async_resource_ref{first});
+  EXPECT_EQ(get_per_device_resource_ref(id), initial_ref);
+}
+
+TEST_P(PerDeviceResourceIdTest, ThePointerSetterSetsTheReferenceToo)
+{
+  set_per_device_resource(id, &first);
+  device_memory_resource* const base = &first;
+  EXPECT_EQ(get_per_device_resource_ref(id), device_async_resource_ref{base});
+}
+
+TEST_P(PerDeviceResourceIdTest, TheReferenceSetterLeavesThePointer)
+{
+  set_per_device_resource(id, &first);
+  set_per_device_resource_ref(id, second);
+  EXPECT_EQ(get_per_device_resource(id), &first);
+  reset_per_device_resource_ref(id);
+  EXPECT_EQ(get_per_device_resource(id), &first);
+}
+
+TEST_F(PerDeviceResourceTest, AReferenceSetterTakesLvaluesAndPointers)
+{
+  older_resource older;  // no device_memory_resource
+  set_per_device_resource_ref(cuda_device_id{0}, older);
+  EXPECT_EQ(get_per_device_resource_ref(cuda_device_id{0}), device_async_resource_ref{older});
+  set_per_device_resource_ref(cuda_device_id{0}, &first);
+  EXPECT_EQ(get_per_device_resource_ref(cuda_device_id{0}), device_async_resource_ref{first});
+}
+
+TEST_F(PerDeviceResourceTest, AllocationsThroughTheReferenceReachTheResource)
+{
+  set_per_device_resource_ref(cuda_device_id{1000}, first);
+  auto const ref = get_per_device_resource_ref(cuda_device_id{1000});
+  ref.deallocate(ref.allocate(64), 64);
+  EXPECT_EQ(first.calls.size(), 2);
+}
+
+TEST_F(PerDeviceResourceTest, RegisteringAReferenceAgainKeepsNoMore)
+{
+  auto& registry  = rmm::mr::detail::process_registry();
+  auto const kept = [&] {
+    std::lock_guard<std::mutex> const lock{registry.refs_mutex()};
+    return registry.kept_refs();
+  };
+  set_per_device_resource_ref(cuda_device_id{0}, first);
+  set_per_device_resource_ref(cuda_device_id{0}, second);
+  auto const before = kept();
+  for (int i = 0; i < 100; ++i) {
+    set_per_device_resource_ref(cuda_device_id{i % 2}, first);
+    set_per_device_resource_ref(cuda_device_id{i % 2}, second);
+  }
+  EXPECT_EQ(kept(), before);
+}
+
+// The current device.
+
+TEST_F(PerDeviceResourceTest, TheFunctionsForTheCurrentDeviceActOnIt)
+{
+  for (int device = 0; device < rmm::get_num_cuda_devices(); ++device) {
+    cuda_device_id const id{device};
+    rmm::cuda_set_device_raii const guard{id};
+
+    EXPECT_EQ(get_current_device_resource(), initial);
+    EXPECT_EQ(set_current_device_resource(&first), initial);
+    EXPECT_EQ(get_current_device_resource(), &first);
+    EXPECT_EQ(get_per_device_resource(id), &first);
+    EXPECT_EQ(reset_current_device_resource(), &first);
+    EXPECT_EQ(get_current_device_resource(), initial);
+
+    EXPECT_EQ(get_current_device_resource_ref(), initial_ref);
+    EXPECT_EQ(set_current_device_resource_ref(second), initial_ref);
+    EXPECT_EQ(get_current_device_resource_ref(), device_async_resource_ref{second});
+    EXPECT_EQ(get_per_device_resource_ref(id), device_async_resource_ref{second});
+    EXPECT_EQ(reset_current_device_resource_ref(), device_async_resource_ref{second});
+    EXPECT_EQ(get_current_device_resource_ref(), initial_ref);
+  }
+}
+
+TEST_F(PerDeviceResourceTest, AllThreadsSeeWhatOneRegistered)
+{
+  set_current_device_resource(&first);
+  std::thread{[&] { EXPECT_EQ(get_current_device_resource(), &first); }}.join();
+}
+
+// What programs reach into.
+
+TEST_F(PerDeviceResourceTest, TheMapMirrorsTheRegisteredPointers)
+{
+  set_per_device_resource(cuda_device_id{0}, &first);
+  set_per_device_resource(cuda_device_id{1000}, &second);
+  std::lock_guard<std::mutex> const lock{rmm::mr::detail::map_lock()};
+  std::map<int, device_memory_resource*>& map = rmm::mr::detail::get_map();
+  EXPECT_EQ(map.at(0), &first);
+  EXPECT_EQ(map.at(1000), &second);
+}
+
+TEST_F(PerDeviceResourceTest, TheMapFollowsAReset)
+{
+  set_per_device_resource(cuda_device_id{5}, &first);
+  set_per_device_resource(cuda_device_id{5}, nullptr);
+  std::lock_guard<std::mutex> const lock{rmm::mr::detail::map_lock()};
+  EXPECT_EQ(rmm::mr::detail::get_map().at(5), initial);
+}
+
+TEST_F(PerDeviceResourceTest, TheReferenceMapMirrorsTheRegisteredReferences)
+{
+  set_per_device_resource_ref(cuda_device_id{0}, first);
+  set_per_device_resource(cuda_device_id{1000}, &second);
+  device_memory_resource* const base = &second;
+  std::lock_guard<std::mutex> const lock{rmm::mr::detail::ref_map_lock()};
+  std::map<int, device_async_resource_ref>& map = rmm::mr::detail::get_ref_map();
+  EXPECT_EQ(map.at(0), device_async_resource_ref{first});
+  EXPECT_EQ(map.at(1000), device_async_resource_ref{base});
+}
+
+TEST_F(PerDeviceResourceTest, AReferenceIsSetByWhoHoldsTheLock)
+{
+  std::lock_guard<std::mutex> const lock{rmm::mr::detail::ref_map_lock()};
+  EXPECT_EQ(rmm::mr::detail::set_per_device_resource_ref_unsafe(cuda_device_id{0}, first), initial_ref);
+  EXPECT_EQ(get_per_device_resource_ref(cuda_device_id{0}), device_async_resource_ref{first});
+}
+
+TEST_F(PerDeviceResourceTest, GettersTakeNoLock)
+{
+  std::lock_guard<std::mutex> const pointers{rmm::mr::detail::map_lock()};
+  std::lock_guard<std::mutex> const refs{rmm::mr::detail::ref_map_lock()};
+  EXPECT_EQ(get_current_device_resource(), initial);
+  EXPECT_EQ(get_current_device_resource_ref(), initial_ref);
+  EXPECT_EQ(get_per_device_resource(cuda_device_id{1000}), initial);
+}
+
+// Threads.
+
+TEST_F(PerDeviceResourceTest, ConcurrentSettersAndGettersSeeRegisteredResources)
+{
+  constexpr int rounds = 2000;
+  std::atomic<bool> done{false};
+  std::atomic<int> running{0};
+  auto const is_known = [&](device_memory_resource* mr) { return mr == initial || mr == &first || mr == &second; };
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 2; ++reader) {
+    readers.emplace_back([&] {
+      ++running;
+      while (!done) {
+        for (int const id : all_ids) {
+          auto const ref = get_per_device_resource_ref(cuda_device_id{id});
+          if (!is_known(get_per_device_resource(cuda_device_id{id})) ||
+              !(ref == initial_ref || ref == device_async_resource_ref{&first} ||
+                ref == device_async_resource_ref{static_cast<device_memory_resource*>(&second)})) {
+            ADD_FAILURE() << "not a resource that was registered";
+            return;
+          }
+        }
+      }
+    });
+  }
+  while (running < 2) {}
+  std::thread pointer_writer{[&] {
+    for (int i = 0; i < rounds; ++i) {
+      set_per_device_resource(cuda_device_id{all_ids[static_cast<std::size_t>(i) % all_ids.size()]},
+                              i % 3 == 0 ? nullptr : &second);
+    }
+  }};
+  for (int i = 0; i < rounds; ++i) {
+    cuda_device_id const id{all_ids[static_cast<std::size_t>(i) % all_ids.size()]};
+    if (i % 3 == 0) {
+      reset_per_device_resource_ref(id);
+    } else {
+      set_per_device_resource_ref(id, first);
+    }
+  }
+  pointer_writer.join();
+  done = true;
+  for (auto& reader : readers) { reader.join(); }
+}
+
+}  // namespace

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulated.hpp"
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/runtime_capabilities.hpp>
+#include <rmm/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+
+namespace {
+
+void fail_next(std::string const& function, cudaError_t error) { cudasim::inject({function, 1, error, 1}); }
+
+// --- failures
+
+#if RMM_ASSERTIONS_ENABLED
+
+struct CudaDeviceDeathTest : Simulated {};
+
+TEST_F(CudaDeviceDeathTest, AFailureToAskIsAsserted)
+{
+  EXPECT_DEATH(
+    {
+      fail_next("cudaGetDevice", cudaErrorInitializationError);
+      static_cast<void>(rmm::get_current_cuda_device());
+    },
+    "cudaErrorInitializationError(.|\n)*Assertion");
+  EXPECT_DEATH(
+    {
+      fail_next("cudaGetDeviceCount", cudaErrorNoDevice);
+      static_cast<void>(rmm::get_num_cuda_devices());
+    },
+    "cudaErrorNoDevice(.|\n)*Assertion");
+}
+
+#endif
+
+struct CudaDeviceFaults : Simulated {};
+
+#if !RMM_ASSERTIONS_ENABLED
+
+TEST_F(CudaDeviceFaults, TheCurrentDeviceIsMinusOneIfTheRuntimeDoesNotSay)
+{
+  fail_next("cudaGetDevice", cudaErrorInitializationError);
+  EXPECT_EQ(rmm::get_current_cuda_device().value(), -1);
+  fail_next("cudaGetDevice", cudaErrorInitializationError);
+  EXPECT_EQ(rmm::cuda_device_id{}.value(), -1);
+  EXPECT_EQ(rmm::get_current_cuda_device().value(), 0);
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_F(CudaDeviceFaults, TheNumberOfDevicesIsZeroIfTheRuntimeDoesNotSay)
+{
+  fail_next("cudaGetDeviceCount", cudaErrorNoDevice);
+  EXPECT_EQ(rmm::get_num_cuda_devices(), 0);
+  static_cast<void>(cudaGetLastError());
+}
+
+#endif
+
+TEST_F(CudaDeviceFaults, TheCurrentDeviceIsMinusOneOnceTheRuntimeIsGone)
+{
+  cudasim::begin_unloading();
+  EXPECT_EQ(rmm::get_current_cuda_device().value(), -1);
+  {
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{0}};
+  }
+  cudasim::reset();
+}
+
+TEST_F(CudaDeviceFaults, MemoryQueriesThrowCudaError)
+{
+  fail_next("cudaMemGetInfo", cudaErrorInitializationError);
+  EXPECT_THROW(static_cast<void>(rmm::available_device_memory()), rmm::cuda_error);
+  fail_next("cudaMemGetInfo", cudaErrorInitializationError);
+  EXPECT_THROW(static_cast<void>(rmm::percent_of_free_device_memory(50)), rmm::cuda_error);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST_F(CudaDeviceFaults, UnknownAttributesAreZero)
+{
+  fail_next("cudaDeviceGetAttribute", cudaErrorInvalidValue);
+  EXPECT_EQ(rmm::detail::device_attribute(cudaDevAttrComputeCapabilityMajor), 0);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST_F(CudaDeviceFaults, OtherFailuresOfAttributesThrowOrAreZero)
+{
+  fail_next("cudaDeviceGetAttribute", cudaErrorInitializationError);
+  EXPECT_THROW(static_cast<void>(rmm::detail::device_attribute(cudaDevAttrComputeCapabilityMajor)), rmm::cuda_error);
+  fail_next("cudaDeviceGetAttribute", cudaErrorInitializationError);
+  EXPECT_EQ(rmm::detail::device_attribute_or_zero(cudaDevAttrComputeCapabilityMajor), 0);
+  fail_next("cudaGetDevice", cudaErrorInitializationError);
+  EXPECT_EQ(rmm::detail::device_attribute_or_zero(cudaDevAttrComputeCapabilityMajor), 0);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST_F(CudaDeviceFaults, UnknownVersionsAreZero)
+{
+  fail_next("cudaDriverGetVersion", cudaErrorInitializationError);
+  EXPECT_EQ(rmm::detail::driver_version(), 0);
+  fail_next("cudaRuntimeGetVersion", cudaErrorInitializationError);
+  EXPECT_EQ(rmm::detail::runtime_version(), 0);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+// --- sizes
+
+struct CudaDeviceMemory : Simulated {};
+
+TEST_F(CudaDeviceMemory, PercentagesOfOddSizesAreExactBeforeTheyAreRoundedDown)
+{
+  ASSERT_TRUE(cudasim::occupy(0, cudasim::usage(0).free - 599));
+  ASSERT_EQ(rmm::available_device_memory().first, 599U);
+  EXPECT_EQ(rmm::percent_of_free_device_memory(100), 512U);
+  EXPECT_EQ(rmm::percent_of_free_device_memory(50), 256U);  // 299.5 bytes
+  EXPECT_EQ(rmm::percent_of_free_device_memory(42), 0U);    // 251.58 bytes
+}
+
+// --- cost
+
+struct CudaDeviceCost : Simulated {};
+
+TEST_F(CudaDeviceCost, TheCurrentDeviceTakesNoCallWhereThereIsOne)
+{
+  if (cudasim::current_options().devices != 1) { GTEST_SKIP() << "needs a machine of one device"; }
+  static_cast<void>(rmm::detail::current_device());  // asks for the number of devices, once
+  auto const before = cudasim::calls();
+  EXPECT_EQ(rmm::detail::current_device(), 0);
+  {
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{0}};
+  }
+  EXPECT_EQ(cudasim::calls(), before);
+}
+
+TEST_F(CudaDeviceCost, AGuardOfTheCurrentDeviceSetsNothing)
+{
+  auto const before = cudasim::calls("cudaSetDevice");
+  {
+    rmm::cuda_set_device_raii const same{rmm::cuda_device_id{0}};
+    rmm::cuda_set_device_raii const none{rmm::cuda_device_id{-1}};
+  }
+  EXPECT_EQ(cudasim::calls("cudaSetDevice"), before);
+}
+
+TEST_F(CudaDeviceCost, AGuardOfAnotherDeviceSetsTwice)
+{
+  if (cudasim::current_options().devices < 2) { GTEST_SKIP() << "needs a machine of two devices"; }
+  auto const sets = cudasim::calls("cudaSetDevice");
+  auto const gets = cudasim::calls("cudaGetDevice");
+  {
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{1}};
+  }
+  EXPECT_EQ(cudasim::calls("cudaSetDevice"), sets + 2);
+  EXPECT_EQ(cudasim::calls("cudaGetDevice"), gets + 1);
+}
+
+// --- capabilities of machines that are unlike this one
+
+struct RuntimeCapabilitiesOf : Simulated {
+  void TearDown() override
+  {
+    cudasim::reset();  // the attributes and versions of the machine
+    Simulated::TearDown();
+  }
+};
+
+TEST_F(RuntimeCapabilitiesOf, ADeviceWithoutPools)
+{
+  cudasim::set_device_attribute(0, cudaDevAttrMemoryPoolsSupported, 0);
+  EXPECT_FALSE(rmm::detail::runtime_async_alloc::is_supported());
+  cudasim::set_device_attribute(0, cudaDevAttrMemoryPoolsSupported, 1);
+  EXPECT_TRUE(rmm::detail::runtime_async_alloc::is_supported());
+}
+
+TEST_F(RuntimeCapabilitiesOf, ADeviceThatExportsDescriptorsOnly)
+{
+  cudasim::set_device_attribute(0, cudaDevAttrMemoryPoolSupportedHandleTypes, cudaMemHandleTypePosixFileDescriptor);
+  EXPECT_TRUE(rmm::detail::export_handle_type::is_supported(cudaMemHandleTypePosixFileDescriptor));
+  EXPECT_FALSE(rmm::detail::export_handle_type::is_supported(cudaMemHandleTypeWin32));
+  auto const both =
+    static_cast<cudaMemAllocationHandleType>(cudaMemHandleTypePosixFileDescriptor | cudaMemHandleTypeWin32);
+  EXPECT_FALSE(rmm::detail::export_handle_type::is_supported(both));
+}
+
+TEST_F(RuntimeCapabilitiesOf, ARuntimeThatDoesNotKnowHandleTypes)
+{
+  fail_next("cudaDeviceGetAttribute", cudaErrorInvalidValue);
+  EXPECT_FALSE(rmm::detail::export_handle_type::is_supported(cudaMemHandleTypePosixFileDescriptor));
+}
+
+TEST_F(RuntimeCapabilitiesOf, NotExportingTakesNoQuestion)
+{
+  auto const before = cudasim::calls();
+  EXPECT_TRUE(rmm::detail::export_handle_type::is_supported(cudaMemHandleTypeNone));
+  EXPECT_EQ(cudasim::calls(), before);
+}
+
+TEST_F(RuntimeCapabilitiesOf, AFailureToAskForHandleTypesThrows)
+{
+  fail_next("cudaDeviceGetAttribute", cudaErrorInitializationError);
+  EXPECT_THROW(static_cast<void>(rmm::detail::export_handle_type::is_supported(cudaMemHandleTypePosixFileDescriptor)),
+               rmm::cuda_error);
+}
+
+TEST_F(RuntimeCapabilitiesOf, ADriverBefore128HasNoHardwareDecompression)
+{
+  cudasim::set_versions(12070, 0);
+  EXPECT_FALSE(rmm::detail::hwdecompress::is_supported());
+  cudasim::set_versions(12080, 0);
+  EXPECT_EQ(rmm::detail::hwdecompress::is_supported(), CUDART_VERSION >= 12080);
+}
+
+TEST_F(RuntimeCapabilitiesOf, ARuntimeBefore112HasNoPools)
+{
+  cudasim::set_versions(0, 11010);
+  EXPECT_FALSE(rmm::detail::runtime_async_alloc::is_supported());
+}
+
+TEST_F(RuntimeCapabilitiesOf, ADeviceWithConcurrentManagedAccess)
+{
+  cudasim::set_device_attribute(0, cudaDevAttrConcurrentManagedAccess, 1);
+  EXPECT_TRUE(rmm::detail::concurrent_managed_access::is_supported());
+  EXPECT_EQ(rmm::detail::runtime_async_managed_alloc::is_supported(), CUDART_VERSION >= 13000);
+  cudasim::set_versions(12090, 0);
+  EXPECT_FALSE(rmm::detail::runtime_async_managed_alloc::is_supported());
+}
+
+TEST_F(RuntimeCapabilitiesOf, ADeviceWithoutConcurrentManagedAccess)
+{
+  cudasim::set_device_attribute(0, cudaDevAttrConcurrentManagedAccess, 0);
+  EXPECT_FALSE(rmm::detail::concurrent_managed_access::is_supported());
+  EXPECT_FALSE(rmm::detail::runtime_async_managed_alloc::is_supported());
+}
+
+TEST_F(RuntimeCapabilitiesOf, AnIntegratedDevice)
+{
+  cudasim::set_device_attribute(0, cudaDevAttrIntegrated, 1);
+  EXPECT_TRUE(rmm::detail::device_integrated_memory::is_supported());
+  cudasim::set_device_attribute(0, cudaDevAttrIntegrated, 0);
+  EXPECT_FALSE(rmm::detail::device_integrated_memory::is_supported());
+}
+
+}  // namespace
