@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Installs the build tree `build` and moves the result to `prefix`: a package must not remember where it was installed.
+
+file(REMOVE_RECURSE "${scratch}/installed" "${prefix}")
+execute_process(COMMAND "${CMAKE_COMMAND}" --install "${build}" --prefix "${scratch}/installed" OUTPUT_QUIET
+                COMMAND_ERROR_IS_FATAL ANY)
+file(RENAME "${scratch}/installed" "${prefix}")
+
+file(GLOB found RELATIVE "${prefix}" "${prefix}/*" "${prefix}/lib*/*" "${prefix}/lib*/cmake/*" "${prefix}/include/*"
+     "${prefix}/include/rmm/version_config.hpp" "${prefix}/lib*/cmake/rmm/rmm-*.cmake")
+foreach(file include/rmm/version_config.hpp include/cudasim lib[^/]*/libcudart_sim.so lib[^/]*/cmake/rmm/rmm-config.cmake
+             lib[^/]*/cmake/rmm/rmm-config-version.cmake lib[^/]*/cmake/rmm/rmm-targets.cmake)
+  if(NOT ";${found};" MATCHES ";${file};")
+    message(SEND_ERROR "The installation lacks ${file}; it has ${found}")
+  endif()
+endforeach()
+if(EXISTS "${prefix}/bin")
+  message(SEND_ERROR "The default installation contains programs")
+endif()
+
+# What was installed names no folder of the machine that built it.
+file(GLOB_RECURSE texts "${prefix}/*.cmake" "${prefix}/*.hpp" "${prefix}/*.h")
+foreach(text IN LISTS texts)
+  file(READ "${text}" content)
+  string(FIND "${content}" "${build}" at)
+  if(NOT at EQUAL -1)
+    message(SEND_ERROR "${text} contains the path ${build}")
+  endif()
+endforeach()
