@@ -10,6 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <initializer_list>
 #include <optional>
 
 namespace {
@@ -46,7 +48,7 @@ TEST_F(BinningMemoryResource, RoutesToTheSmallestBinThatFits)
   binning mr{&upstream};
   mr.add_bin(1024, &small);
   mr.add_bin(4096, &large);
-  for (std::size_t const bytes : {16, 1024, 1040, 4096, 4112}) {
+  for (auto const bytes : std::initializer_list<std::size_t>{16, 1024, 1040, 4096, 4112}) {
     void* const ptr = mr.allocate(bytes, stream);
     mr.deallocate(ptr, bytes, stream);
   }

@@ -165,7 +165,7 @@ TEST_F(Logging, SaysThatNoFileNameIsKnown)
   environment_variable const variable{"RMM_LOG_FILE"};
   variable.unset();
   EXPECT_THROW(logging_resource_adaptor{&mock}, rmm::logic_error);
-  EXPECT_THROW(make_logging_adaptor(&mock), rmm::logic_error);
+  EXPECT_THROW(static_cast<void>(make_logging_adaptor(&mock)), rmm::logic_error);
   try {
     static_cast<void>(logging_resource_adaptor<mock_resource>::get_default_filename());
     FAIL();

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <new>
 #include <type_traits>
@@ -46,7 +47,7 @@ TEST_F(PinnedHostMemoryResource, GivesHostMemoryThatCudaKnows)
 
 TEST_F(PinnedHostMemoryResource, AlignsAsDeviceResourcesDo)
 {
-  for (std::size_t const bytes : {1, 3, 100, 5000}) {
+  for (auto const bytes : std::initializer_list<std::size_t>{1, 3, 100, 5000}) {
     void* const ptr = resource.allocate(bytes);
     EXPECT_TRUE(rmm::is_pointer_aligned(ptr, rmm::CUDA_ALLOCATION_ALIGNMENT));
     resource.deallocate(ptr, bytes);

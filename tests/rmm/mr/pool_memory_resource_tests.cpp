@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -184,7 +185,9 @@ TEST_F(PoolMemoryResource, TakesTheBestFitAndSplitsIt)
 {
   pool mr{&upstream, 8 * 256};
   std::vector<void*> block;
-  for (std::size_t const bytes : {256, 768, 256, 512, 256}) { block.push_back(mr.allocate(bytes, stream)); }
+  for (auto const bytes : std::initializer_list<std::size_t>{256, 768, 256, 512, 256}) {
+    block.push_back(mr.allocate(bytes, stream));
+  }
   mr.deallocate(block[1], 768, stream);
   mr.deallocate(block[3], 512, stream);
   EXPECT_EQ(mr.allocate(300, stream), block[3]);

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -72,7 +73,7 @@ struct SystemMemoryResource : ::testing::Test {
 TEST_F(SystemMemoryResource, GivesAlignedHostMemory)
 {
   system_memory_resource resource;
-  for (std::size_t const bytes : {1, 100, 4096, 1'000'000}) {
+  for (auto const bytes : std::initializer_list<std::size_t>{1, 100, 4096, 1'000'000}) {
     auto* const ptr = static_cast<char*>(resource.allocate(bytes, stream));
     EXPECT_TRUE(rmm::is_pointer_aligned(ptr, rmm::CUDA_ALLOCATION_ALIGNMENT));
     std::memset(ptr, 1, bytes);

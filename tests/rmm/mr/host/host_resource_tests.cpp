@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <new>
 #include <random>
@@ -72,7 +73,7 @@ TYPED_TEST(HostResource, HonoursAlignments)
 
 TYPED_TEST(HostResource, AlignsNoLessThanByDefault)
 {
-  for (std::size_t const alignment : {1, 2, 4, 8}) {
+  for (auto const alignment : std::initializer_list<std::size_t>{1, 2, 4, 8}) {
     void* const ptr = this->resource.allocate(3, alignment);
     EXPECT_TRUE(rmm::is_pointer_aligned(ptr, rmm::RMM_DEFAULT_HOST_ALIGNMENT));
     this->resource.deallocate(ptr, 3, alignment);
