@@ -34,7 +34,7 @@ To build:
   -h, --help    print this text
 
 To develop:
-  check         formatting, every header compiled alone by two compilers, include layers, tests of the tools
+  check         formatting, every header compiled alone by two compilers, include layers, cost of headers, tests of the tools
   matrix        the test suite with every compiler, C++ standard and CCCL that is tested
   bundle        one archive with all test and benchmark programs, for a machine with a GPU and without build tools
 
@@ -133,12 +133,19 @@ find_missing() {
   if wants bundle; then
     need_header benchmark/benchmark.h libbenchmark-dev google-benchmark-devel
   fi
+  if wants check || wants test || wants matrix; then  # the library works with spdlog and without, and is tested both ways
+    need_header spdlog/spdlog.h libspdlog-dev spdlog-devel
+  fi
   if wants check; then
     need_command clang-format clang-format "Fedora: dnf install clang-tools-extra"
   fi
   if wants check || wants matrix || { wants test && ! wants --quick; }; then
     need_command g++ g++ "Fedora: dnf install gcc-c++"
     need_command clang++ clang
+  fi
+  if wants matrix || { wants test && ! wants --quick; }; then
+    python3 -m pip --version >/dev/null 2>&1 || lacks python3-pip \
+      "pip, which gets headers of other CUDA releases: Debian and Ubuntu: apt-get install python3-pip; Fedora: dnf install python3-pip"
   fi
   if command -v cmake >/dev/null; then
     version="$(cmake --version | sed -n '1s/[^0-9]*//p')"
@@ -237,7 +244,8 @@ demo() {
 
 # --- testing ---------------------------------------------------------------------------------------------------------
 
-SUITES=()  # "name|status|seconds|folder of the reports"
+SUITES=()    # "name|status|seconds|folder of the reports"
+LEFT_OUT=()  # names of combinations whose headers are not to be had
 
 # run_suite NAME PRESET FOLDER [ARGUMENT of cmake...]: configures, builds and runs one suite, and notes how it ended.
 run_suite() {
@@ -262,38 +270,83 @@ run_suite() {
 # Prints the table of all suites and, last, `N passed, N failed, N skipped`. Its status says whether all passed.
 summarize() { python3 "$REPOSITORY/tools/test_summary.py" "${SUITES[@]}"; }
 
-# Each line: name of a combination, then arguments for CMake. The suites of `test` cover g++ with C++17.
-matrix_combinations() {
+# The compilers and standards, and the releases of CUDA, that are tested. Each line: name of a combination, then arguments for
+# CMake; the function cuda_headers turns the one that starts with `headers:` into such. The suites of `test` cover g++ with
+# C++17 and the toolkit's own headers.
+compiler_combinations() {
   cat <<'COMBINATIONS'
 clang-cxx17 -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=17
 gcc-cxx20-release -DCMAKE_CXX_COMPILER=g++ -DCMAKE_CXX_STANDARD=20 -DCMAKE_BUILD_TYPE=Release -DRMM_ASSERTIONS=OFF
 clang-cxx20-release -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=20 -DCMAKE_BUILD_TYPE=Release -DRMM_ASSERTIONS=OFF
-gcc-cxx17-paranoid -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Debug -DRMM_EXPENSIVE_ASSERTIONS=ON
+gcc-cxx17-paranoid-without-spdlog -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Debug -DRMM_EXPENSIVE_ASSERTIONS=ON -DRMM_USE_SPDLOG=OFF
 COMBINATIONS
 }
 
-# run_combination LINE of matrix_combinations
+# Oldest runtime and oldest CCCL; the last ones of CUDA 12; the newest ones.
+cuda_combinations() {
+  cat <<'COMBINATIONS'
+cuda-12.0-cccl-2.5 headers:nvidia-cuda-runtime-cu12==12.0.*,nvidia-cuda-cccl-cu12==12.6.*
+cuda-12.9-cccl-2.8 headers:nvidia-cuda-runtime-cu12==12.9.*,nvidia-cuda-cccl-cu12==12.9.*
+cuda-13-newest headers:nvidia-cuda-runtime<14,nvidia-cuda-crt<14,nvidia-cuda-cccl<14
+COMBINATIONS
+}
+
+# cuda_headers FOLDER PACKAGES: unpacks wheels of pip with headers of CUDA in FOLDER, unless they are there, and prints the
+# arguments for CMake that make the build use them.
+cuda_headers() {
+  local folder="$1" packages archive runtime cccl root
+  if [[ ! -f "$folder/complete" ]]; then
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    IFS=, read -r -a packages <<<"$2"
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$folder" \
+      "${packages[@]}" >&2 || return 1
+    for archive in "$folder"/*.whl; do
+      python3 -m zipfile -e "$archive" "$folder" || return 1
+    done
+    touch "$folder/complete"
+  fi
+  runtime="$(find "$folder" -name cuda_runtime_api.h -print -quit)"
+  cccl="$(find "$folder" -name cccl-config.cmake -print -quit)"
+  [[ -n $runtime && -n $cccl ]] || return 1
+  root="${cccl%/lib/cmake/*}"
+  if [[ ! -e $root/include ]]; then  # wheels of CUDA 13 have it a level higher than their CMake files look for it
+    ln -s ../include "$root/include"
+  fi
+  printf '%s %s\n' "-DRMM_CUDA_INCLUDE_DIR=${runtime%/*}" "-DCCCL_DIR=${cccl%/*}"
+}
+
+# run_combination LINE of one of the lists above
 run_combination() {
-  local name arguments
+  local name arguments folder
   read -r name arguments <<<"$1"
+  folder="$BUILD_DIR/matrix/$name"
+  if [[ $arguments == headers:* ]] && ! arguments="$(cuda_headers "$folder/headers" "${arguments#headers:}")"; then
+    say "=== matrix $name"
+    say "Left out: pip cannot get ${1#*headers:}. It needs a package index (PIP_INDEX_URL) or a folder of wheels (PIP_FIND_LINKS)."
+    LEFT_OUT+=("$name")
+    return
+  fi
   # shellcheck disable=SC2086 # the arguments are words
-  run_suite "matrix $name" sim "$BUILD_DIR/matrix/$name" -DRMM_BUILD_PTDS_TESTS=OFF $arguments
+  run_suite "matrix $name" sim "$folder/build" -DRMM_BUILD_PTDS_TESTS=OFF $arguments
 }
 
 run_matrix() {
   local combination combinations
-  mapfile -t combinations < <(matrix_combinations)
+  mapfile -t combinations < <(compiler_combinations; cuda_combinations)
   for combination in "${combinations[@]}"; do
     run_combination "$combination"
   done
 }
 
-# Every commit takes the next combination.
-run_one_combination() {
-  local combinations turn
-  mapfile -t combinations < <(matrix_combinations)
+# Every commit takes the next combination of each list.
+run_next_combinations() {
+  local list combinations turn
   turn="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
-  run_combination "${combinations[10#$turn % ${#combinations[@]}]}"
+  for list in compiler_combinations cuda_combinations; do
+    mapfile -t combinations < <("$list")
+    run_combination "${combinations[10#$turn % ${#combinations[@]}]}"
+  done
 }
 
 run_tests() {
@@ -302,7 +355,7 @@ run_tests() {
   if wants --quick; then return; fi
   run_suite asan asan "$BUILD_DIR/asan"
   run_suite tsan tsan "$BUILD_DIR/tsan"
-  run_one_combination
+  run_next_combinations
 }
 
 # --- checking --------------------------------------------------------------------------------------------------------
@@ -343,6 +396,7 @@ check() {
   run_check "formatting" check_format
   run_check "include layers" python3 "$REPOSITORY/tools/check_layers.py"
   run_check "tests of the tools" python3 -m unittest discover -q -s "$REPOSITORY/tools/tests" -p '*_test.py'
+  run_check "cost of headers" python3 "$REPOSITORY/tools/header_cost.py" --seconds --jobs "$JOBS"
   run_check "headers alone" python3 "$REPOSITORY/tools/check_headers.py" --jobs "$JOBS" --cache "$BUILD_DIR/check_headers.json"
   if [[ ${#CHECKS_FAILED[@]} -gt 0 ]]; then
     say "check failed: $(IFS=,; echo "${CHECKS_FAILED[*]}")"
@@ -359,13 +413,16 @@ is_on_every_gpu_host() {
 
 needed_libraries() { readelf --dynamic "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
 
+count_programs() { find "$1" -type f ! -name '*.so' | wc -l; }
+
 bundle() {
   local folder="$BUILD_DIR/bundle" stage="$BUILD_DIR/bundle/rmm-bundle" archive="$BUILD_DIR/bundle/rmm-bundle.tar.gz"
   local file library path size runtime programs
   configure_preset cuda "$folder/build" -DCMAKE_BUILD_TYPE=Release -DRMM_BUILD_SIMULATOR=OFF -DBUILD_BENCHMARKS=ON \
     -DCMAKE_CUDA_ARCHITECTURES="${RMM_BUNDLE_ARCHITECTURES:-90}" -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
     "-DCMAKE_INSTALL_RPATH=\$ORIGIN/../lib" \
-    -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags -DCMAKE_MODULE_LINKER_FLAGS=-Wl,--disable-new-dtags
+    -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags -DCMAKE_MODULE_LINKER_FLAGS=-Wl,--disable-new-dtags \
+    -DCMAKE_SHARED_LINKER_FLAGS=-Wl,--disable-new-dtags
   build_folder "$folder/build"
   runtime="$(cuda_library_folder "$folder/build")"
 
@@ -393,7 +450,7 @@ bundle() {
   tar -C "$folder" --owner=0 --group=0 -czf "$archive" rmm-bundle
   size="$(stat -c %s "$archive")"
   [[ $size -le $((40 * 1024 * 1024)) ]] || fail "$archive has $size bytes, more than 40 MiB"
-  say "$(find "$stage/gtests" -type f | wc -l) test programs, $(find "$stage/gbenchmarks" -type f | wc -l) benchmark programs," \
+  say "$(count_programs "$stage/gtests") test programs, $(count_programs "$stage/gbenchmarks") benchmark programs," \
     "$((size / 1024)) KiB; unpack and run rmm-bundle/run_tests.sh"
   say "$archive"
 }
@@ -426,6 +483,10 @@ if wants check; then check || STATUS=1; fi
 if wants demo; then demo; fi
 if wants test; then run_tests; fi
 if wants matrix; then run_matrix; fi
+if [[ ${#LEFT_OUT[@]} -gt 0 ]]; then
+  say "Left out for want of headers: ${LEFT_OUT[*]}"
+  if wants matrix; then STATUS=1; fi
+fi
 if [[ ${#SUITES[@]} -gt 0 ]]; then summarize || STATUS=1; fi
 if wants bundle; then bundle; fi
 

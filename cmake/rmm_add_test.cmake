@@ -8,6 +8,10 @@ target_link_libraries(rmm_test_options INTERFACE rmm_program GTest::gmock GTest:
 target_compile_options(rmm_test_options INTERFACE $<$<BOOL:${CODE_COVERAGE}>:--coverage;-O0>)
 target_link_options(rmm_test_options INTERFACE $<$<BOOL:${CODE_COVERAGE}>:--coverage>)
 target_compile_features(rmm_test_options INTERFACE cxx_std_17)
+add_library(rmm_death_test_style OBJECT "${PROJECT_SOURCE_DIR}/tests/support/death_test_style.cpp")
+target_link_libraries(rmm_death_test_style PRIVATE rmm_warnings rmm_sanitizers GTest::gtest)
+set_target_properties(rmm_death_test_style PROPERTIES POSITION_INDEPENDENT_CODE ON)
+target_sources(rmm_test_options INTERFACE $<TARGET_OBJECTS:rmm_death_test_style>)
 
 set(rmm_test_environment "")
 if(RMM_SANITIZE)

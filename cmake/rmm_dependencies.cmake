@@ -94,8 +94,11 @@ rmm_dependency(
   CPM_ARGS GITHUB_REPOSITORY NVIDIA/NVTX GIT_TAG v3.2.0 SOURCE_SUBDIR c)
 
 # Only <rmm/logger.hpp> needs spdlog, and it says so itself; everything else works without.
-rmm_find_package(spdlog)
-set(RMM_USES_SPDLOG ${rmm_found_spdlog})
+set(RMM_USES_SPDLOG FALSE)
+if(RMM_USE_SPDLOG)
+  rmm_find_package(spdlog)
+  set(RMM_USES_SPDLOG ${rmm_found_spdlog})
+endif()
 
 rmm_promote_to_global(CUDA::toolkit CUDA::cudart CUDA::cudart_static CUDA::cudart_static_deps Threads::Threads
                       spdlog::spdlog_header_only)

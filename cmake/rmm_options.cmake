@@ -4,6 +4,7 @@
 
 option(RMM_NVTX "Mark ranges for NVIDIA's profilers (NVTX)" OFF)
 option(CUDA_STATIC_RUNTIME "Link the static CUDA runtime" OFF)
+option(RMM_USE_SPDLOG "Use spdlog where it is installed; only rmm/logger.hpp needs it" ON)
 option(RMM_BUILD_SIMULATOR "Build rmm::cudart_sim, the CUDA runtime simulated on the CPU" ${PROJECT_IS_TOP_LEVEL})
 
 set(RMM_LOGGING_LEVEL INFO CACHE STRING "Least severe log message that tests and benchmarks compile in")
@@ -79,6 +80,15 @@ elseif(RMM_CUDA_BACKEND MATCHES "^(cuda|sim)$")
 else()
   message(FATAL_ERROR "RMM_CUDA_BACKEND is '${RMM_CUDA_BACKEND}'; it takes auto, cuda or sim.")
 endif()
+
+# To test with other releases of CUDA than the toolkit's; CCCL_ROOT names the CCCL that goes with it.
+set(RMM_CUDA_INCLUDE_DIR "" CACHE PATH "Headers of the CUDA runtime that come before the toolkit's, on the simulator")
+mark_as_advanced(RMM_CUDA_INCLUDE_DIR)
+if(RMM_CUDA_INCLUDE_DIR AND NOT (RMM_BACKEND STREQUAL "sim" AND EXISTS "${RMM_CUDA_INCLUDE_DIR}/cuda_runtime_api.h"))
+  message(FATAL_ERROR "RMM_CUDA_INCLUDE_DIR is '${RMM_CUDA_INCLUDE_DIR}'; it takes a folder with cuda_runtime_api.h, and needs "
+                      "RMM_CUDA_BACKEND=sim: nothing is linked that goes with these headers but the simulator.")
+endif()
+
 if(RMM_BUILD_TESTS OR RMM_BUILD_BENCHMARKS OR RMM_BUILD_EXAMPLES)
   if(RMM_BACKEND STREQUAL "sim" AND NOT RMM_BUILD_SIMULATOR)
     message(FATAL_ERROR "Tests, benchmarks and examples would run on the simulated CUDA runtime "

@@ -28,11 +28,19 @@ target_compile_definitions(
 target_include_directories(rmm_program INTERFACE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(rmm_program INTERFACE rmm_warnings rmm_sanitizers)
 
+# Puts the headers of RMM_CUDA_INCLUDE_DIR before those of the toolkit.
+function(rmm_use_cuda_headers target)
+  if(RMM_CUDA_INCLUDE_DIR)
+    target_include_directories(${target} SYSTEM BEFORE PRIVATE "${RMM_CUDA_INCLUDE_DIR}")
+  endif()
+endfunction()
+
 # rmm_use_backend(<target>): links the library, and the CUDA runtime that RMM_CUDA_BACKEND names, into a target of ours.
 # With the simulator the real runtime is not on the link line at all, so no call can slip through to it.
 function(rmm_use_backend target)
   if(RMM_BACKEND STREQUAL "sim")
     set_target_properties(${target} PROPERTIES RMM_LINK_SIMULATOR ON CUDA_RUNTIME_LIBRARY None)
+    rmm_use_cuda_headers(${target})
     target_link_libraries(${target} PRIVATE rmm_cudart_sim)
   elseif(CUDA_STATIC_RUNTIME)
     set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Static)

@@ -21,7 +21,7 @@ from pathlib import Path
 LAYERS: list[tuple[int, tuple[str, ...]]] = [
     (1, ("detail/config.hpp", "detail/export.hpp", "detail/assert.hpp", "detail/exec_check_disable.hpp", "version_config.hpp")),
     (2, ("aligned.hpp", "detail/base/*", "detail/logging_assert.hpp", "detail/runtime_shutdown.hpp",
-         "detail/stack_trace.hpp", "process_is_exiting.hpp")),
+         "detail/stack_trace.hpp", "process_is_exiting.hpp", "heap_figures.hpp")),
     (3, ("detail/heap/*",)),
     (4, ("error.hpp", "detail/error.hpp", "detail/aligned.hpp", "detail/checked_size.hpp", "detail/cuda/*", "detail/nvtx/*",
          "detail/runtime_capabilities.hpp", "detail/dynamic_load_runtime.hpp", "detail/runtime_async_alloc.hpp")),
@@ -39,7 +39,7 @@ LAYERS: list[tuple[int, tuple[str, ...]]] = [
 # Foreign headers and the layer from which on they may be included.
 FOREIGN: list[tuple[str, re.Pattern[str], int]] = [
     ("the C++ library", re.compile(r"[a-z_0-9]+"), 1),
-    ("the system", re.compile(r"(cxxabi|dlfcn|execinfo|link|unistd)\.h|sys/\w+\.h"), 2),
+    ("the system", re.compile(r"(cxxabi|dlfcn|execinfo|link|pthread|unistd)\.h|(linux|sys)/\w+\.h"), 2),
     ("the CUDA runtime", re.compile(r"(cuda|cuda_runtime|cuda_runtime_api|driver_types)\.h"), 4),
     ("NVTX", re.compile(r"nvtx3/.*"), 4),
     ("libcu++", re.compile(r"cuda/.*"), 5),

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <set>
 
+struct cudaGraphEdgeData_st;  // of the headers since CUDA 12.3
+
 namespace cudasim {
 namespace {
 
@@ -65,90 +67,85 @@ void close(std::shared_ptr<capture> const& under_way)
 }
 
 cudaError_t begin(cudaStream_t handle, cudaStreamCaptureMode mode, void const* site)
-  CUDASIM_CALL_AT(cudaStreamBeginCapture,
-                  site,
-                  {
-                    auto const s = find_stream(c, handle);
-                    if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-                    if (mode < cudaStreamCaptureModeGlobal || mode > cudaStreamCaptureModeRelaxed) {
-                      return c.misuse(cudaErrorInvalidValue, "unknown mode %d", static_cast<int>(mode));
-                    }
-                    if (s->type == stream::kind::legacy) {
-                      return c.misuse(cudaErrorStreamCaptureUnsupported,
-                                      "the legacy default stream cannot be captured");
-                    }
-                    if (s->capturing != nullptr) {
-                      return c.misuse(
-                        cudaErrorIllegalState, "stream %llu captures already", static_cast<unsigned long long>(s->id));
-                    }
-                    auto& w               = the_world();
-                    auto made             = std::make_shared<capture>();
-                    made->id              = w.next_capture++;
-                    made->mode            = mode;
-                    made->owner_thread    = thread_number();
-                    made->origin          = s;
-                    made->frontier[s->id] = {};
-                    made->members         = {s};
-                    s->capturing          = made;
-                    w.captures.push_back(std::move(made));
-                    return cudaSuccess;
-                  })
+{
+  CUDASIM_CALL_AT(cudaStreamBeginCapture, site, {
+    auto const s = find_stream(c, handle);
+    if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
+    if (mode < cudaStreamCaptureModeGlobal || mode > cudaStreamCaptureModeRelaxed) {
+      return c.misuse(cudaErrorInvalidValue, "unknown mode %d", static_cast<int>(mode));
+    }
+    if (s->type == stream::kind::legacy) {
+      return c.misuse(cudaErrorStreamCaptureUnsupported, "the legacy default stream cannot be captured");
+    }
+    if (s->capturing != nullptr) {
+      return c.misuse(cudaErrorIllegalState, "stream %llu captures already", static_cast<unsigned long long>(s->id));
+    }
+    auto& w               = the_world();
+    auto made             = std::make_shared<capture>();
+    made->id              = w.next_capture++;
+    made->mode            = mode;
+    made->owner_thread    = thread_number();
+    made->origin          = s;
+    made->frontier[s->id] = {};
+    made->members         = {s};
+    s->capturing          = made;
+    w.captures.push_back(std::move(made));
+    return cudaSuccess;
+  });
+}
 
-    cudaError_t end(cudaStream_t handle, cudaGraph_t* graph, void const* site)
-      CUDASIM_CALL_AT(cudaStreamEndCapture,
-                      site,
-                      {
-                        auto const s = find_stream(c, handle);
-                        if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-                        if (graph == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the graph"); }
-                        *graph          = nullptr;
-                        auto const made = s->capturing;
-                        if (made == nullptr) {
-                          return c.misuse(cudaErrorIllegalState,
-                                          "stream %llu does not capture",
-                                          static_cast<unsigned long long>(s->id));
-                        }
-                        if (made->origin.lock() != s) {
-                          made->invalidated = true;
-                          return cudaErrorStreamCaptureUnmatched;
-                        }
-                        if (made->mode != cudaStreamCaptureModeRelaxed && made->owner_thread != thread_number()) {
-                          close(made);  // as the runtime does
-                          return cudaErrorStreamCaptureWrongThread;
-                        }
-                        bool const joined = all_joined(*made, *s);
-                        close(made);
-                        if (made->invalidated) { return cudaErrorStreamCaptureInvalidated; }
-                        if (!joined) { return cudaErrorStreamCaptureUnjoined; }
-                        *graph = reinterpret_cast<cudaGraph_t>(made.get());
-                        the_world().graphs.emplace(*graph, made);
-                        return cudaSuccess;
-                      })
+cudaError_t end(cudaStream_t handle, cudaGraph_t* graph, void const* site)
+{
+  CUDASIM_CALL_AT(cudaStreamEndCapture, site, {
+    auto const s = find_stream(c, handle);
+    if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
+    if (graph == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the graph"); }
+    *graph          = nullptr;
+    auto const made = s->capturing;
+    if (made == nullptr) {
+      return c.misuse(cudaErrorIllegalState, "stream %llu does not capture", static_cast<unsigned long long>(s->id));
+    }
+    if (made->origin.lock() != s) {
+      made->invalidated = true;
+      return cudaErrorStreamCaptureUnmatched;
+    }
+    if (made->mode != cudaStreamCaptureModeRelaxed && made->owner_thread != thread_number()) {
+      close(made);  // as the runtime does
+      return cudaErrorStreamCaptureWrongThread;
+    }
+    bool const joined = all_joined(*made, *s);
+    close(made);
+    if (made->invalidated) { return cudaErrorStreamCaptureInvalidated; }
+    if (!joined) { return cudaErrorStreamCaptureUnjoined; }
+    *graph = reinterpret_cast<cudaGraph_t>(made.get());
+    the_world().graphs.emplace(*graph, made);
+    return cudaSuccess;
+  });
+}
 
-        cudaError_t is_capturing(cudaStream_t handle, cudaStreamCaptureStatus* status, void const* site)
-          CUDASIM_CALL_AT(cudaStreamIsCapturing,
-                          site,
-                          {
-                            auto const s = find_stream(c, handle);
-                            if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-                            if (status == nullptr) {
-                              return c.misuse(cudaErrorInvalidValue, "no place to put the status");
-                            }
-                            if (blocked_by_capture(*s)) { return cudaErrorStreamCaptureImplicit; }
-                            *status = status_of(*s);
-                            return cudaSuccess;
-                          })
+cudaError_t is_capturing(cudaStream_t handle, cudaStreamCaptureStatus* status, void const* site)
+{
+  CUDASIM_CALL_AT(cudaStreamIsCapturing, site, {
+    auto const s = find_stream(c, handle);
+    if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
+    if (status == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the status"); }
+    if (blocked_by_capture(*s)) { return cudaErrorStreamCaptureImplicit; }
+    *status = status_of(*s);
+    return cudaSuccess;
+  });
+}
 
-            struct capture_info {
+struct capture_info {
   cudaStreamCaptureStatus* status;
   unsigned long long* id;
   cudaGraph_t* graph;
   cudaGraphNode_t const** dependencies;
-  cudaGraphEdgeData const** edges;
+  cudaGraphEdgeData_st const** edges;
   std::size_t* count;
 };
 
 cudaError_t get_info(cudaStream_t handle, capture_info const& out, void const* site)
+{
   CUDASIM_CALL_AT(cudaStreamGetCaptureInfo, site, {
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
@@ -170,7 +167,8 @@ cudaError_t get_info(cudaStream_t handle, capture_info const& out, void const* s
     if (out.edges != nullptr) { *out.edges = nullptr; }
     if (out.count != nullptr) { *out.count = under_way.asked_for.size(); }
     return cudaSuccess;
-  })
+  });
+}
 
 }  // namespace
 
@@ -235,84 +233,84 @@ void abandon_capture(stream& s)
 using namespace cudasim;
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode)
-  CUDASIM_CALL(cudaThreadExchangeStreamCaptureMode,
-               {
-                 if (mode == nullptr || *mode < cudaStreamCaptureModeGlobal || *mode > cudaStreamCaptureModeRelaxed) {
-                   return c.misuse(cudaErrorInvalidValue, "no mode, or an unknown one");
-                 }
-                 std::swap(*mode, this_thread().capture_mode);
-                 return cudaSuccess;
-               })
-
-    extern "C"
 {
-  cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
-  {
-    return begin(s, mode, __builtin_return_address(0));
-  }
-  cudaError_t cudaStreamBeginCapture_ptsz(cudaStream_t s, cudaStreamCaptureMode mode)
-  {
-    return begin(per_thread(s), mode, __builtin_return_address(0));
-  }
+  CUDASIM_CALL(cudaThreadExchangeStreamCaptureMode, {
+    if (mode == nullptr || *mode < cudaStreamCaptureModeGlobal || *mode > cudaStreamCaptureModeRelaxed) {
+      return c.misuse(cudaErrorInvalidValue, "no mode, or an unknown one");
+    }
+    std::swap(*mode, this_thread().capture_mode);
+    return cudaSuccess;
+  });
+}
 
-  cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t * graph)
-  {
-    return end(s, graph, __builtin_return_address(0));
-  }
-  cudaError_t cudaStreamEndCapture_ptsz(cudaStream_t s, cudaGraph_t * graph)
-  {
-    return end(per_thread(s), graph, __builtin_return_address(0));
-  }
+extern "C" {
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
+{
+  return begin(s, mode, __builtin_return_address(0));
+}
+cudaError_t cudaStreamBeginCapture_ptsz(cudaStream_t s, cudaStreamCaptureMode mode)
+{
+  return begin(per_thread(s), mode, __builtin_return_address(0));
+}
 
-  cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus * status)
-  {
-    return is_capturing(s, status, __builtin_return_address(0));
-  }
-  cudaError_t cudaStreamIsCapturing_ptsz(cudaStream_t s, cudaStreamCaptureStatus * status)
-  {
-    return is_capturing(per_thread(s), status, __builtin_return_address(0));
-  }
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* graph)
+{
+  return end(s, graph, __builtin_return_address(0));
+}
+cudaError_t cudaStreamEndCapture_ptsz(cudaStream_t s, cudaGraph_t* graph)
+{
+  return end(per_thread(s), graph, __builtin_return_address(0));
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* status)
+{
+  return is_capturing(s, status, __builtin_return_address(0));
+}
+cudaError_t cudaStreamIsCapturing_ptsz(cudaStream_t s, cudaStreamCaptureStatus* status)
+{
+  return is_capturing(per_thread(s), status, __builtin_return_address(0));
+}
 
 #if CUDART_VERSION >= 13000
-  cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s,
-                                       cudaStreamCaptureStatus * status,
-                                       unsigned long long* id,
-                                       cudaGraph_t* graph,
-                                       cudaGraphNode_t const** dependencies,
-                                       cudaGraphEdgeData const** edges,
-                                       std::size_t* count)
-  {
-    return get_info(s, {status, id, graph, dependencies, edges, count}, __builtin_return_address(0));
-  }
-  cudaError_t cudaStreamGetCaptureInfo_ptsz(cudaStream_t s,
-                                            cudaStreamCaptureStatus * status,
-                                            unsigned long long* id,
-                                            cudaGraph_t* graph,
-                                            cudaGraphNode_t const** dependencies,
-                                            cudaGraphEdgeData const** edges,
-                                            std::size_t* count)
-  {
-    return get_info(per_thread(s), {status, id, graph, dependencies, edges, count}, __builtin_return_address(0));
-  }
-#else  // 12.x: the header renames cudaStreamGetCaptureInfo to _v2
-  cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t s,
-                                          cudaStreamCaptureStatus * status,
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s,
+                                     cudaStreamCaptureStatus* status,
+                                     unsigned long long* id,
+                                     cudaGraph_t* graph,
+                                     cudaGraphNode_t const** dependencies,
+                                     cudaGraphEdgeData const** edges,
+                                     std::size_t* count)
+{
+  return get_info(s, {status, id, graph, dependencies, edges, count}, __builtin_return_address(0));
+}
+cudaError_t cudaStreamGetCaptureInfo_ptsz(cudaStream_t s,
+                                          cudaStreamCaptureStatus* status,
                                           unsigned long long* id,
                                           cudaGraph_t* graph,
                                           cudaGraphNode_t const** dependencies,
+                                          cudaGraphEdgeData const** edges,
                                           std::size_t* count)
-  {
-    return get_info(s, {status, id, graph, dependencies, nullptr, count}, __builtin_return_address(0));
-  }
-  cudaError_t cudaStreamGetCaptureInfo_v2_ptsz(cudaStream_t s,
-                                               cudaStreamCaptureStatus * status,
-                                               unsigned long long* id,
-                                               cudaGraph_t* graph,
-                                               cudaGraphNode_t const** dependencies,
-                                               std::size_t* count)
-  {
-    return get_info(per_thread(s), {status, id, graph, dependencies, nullptr, count}, __builtin_return_address(0));
-  }
+{
+  return get_info(per_thread(s), {status, id, graph, dependencies, edges, count}, __builtin_return_address(0));
+}
+#else  // 12.x: the header renames cudaStreamGetCaptureInfo to _v2
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t s,
+                                        cudaStreamCaptureStatus* status,
+                                        unsigned long long* id,
+                                        cudaGraph_t* graph,
+                                        cudaGraphNode_t const** dependencies,
+                                        std::size_t* count)
+{
+  return get_info(s, {status, id, graph, dependencies, nullptr, count}, __builtin_return_address(0));
+}
+cudaError_t cudaStreamGetCaptureInfo_v2_ptsz(cudaStream_t s,
+                                             cudaStreamCaptureStatus* status,
+                                             unsigned long long* id,
+                                             cudaGraph_t* graph,
+                                             cudaGraphNode_t const** dependencies,
+                                             std::size_t* count)
+{
+  return get_info(per_thread(s), {status, id, graph, dependencies, nullptr, count}, __builtin_return_address(0));
+}
 #endif
 
 }  // extern "C"

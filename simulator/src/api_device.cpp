@@ -321,9 +321,8 @@ device* find_device(call& c, int number)
 
 void set_device_attribute(int device, cudaDeviceAttr attribute, int value)
 {
-  auto& w = the_world();
-  std::lock_guard<std::mutex> const lock{w.mutex};
-  w.devices.at(static_cast<std::size_t>(device)).attribute_overrides[attribute] = value;
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  device_of_test("cudasim::set_device_attribute", device).attribute_overrides[attribute] = value;
 }
 
 }  // namespace cudasim

@@ -34,41 +34,49 @@ cudaError_t create(call& c, cudaEvent_t* out, unsigned flags)
   return cudaSuccess;
 }
 
-cudaError_t record(cudaEvent_t event_handle, cudaStream_t handle, unsigned flags, void const* site)
-  CUDASIM_CALL_AT(cudaEventRecord,
-                  site,
-                  {
-                    auto const e = find_event(c, event_handle);
-                    if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
-                    auto const s = find_stream(c, handle);
-                    if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-                    if (flags != cudaEventRecordDefault && flags != cudaEventRecordExternal) {
-                      return c.misuse(cudaErrorInvalidValue, "unknown flags %#x", flags);
-                    }
-                    if (e->device != s->device) {
-                      return c.misuse(cudaErrorInvalidResourceHandle,
-                                      "the event belongs to device %d and the stream to device %d",
-                                      e->device,
-                                      s->device);
-                    }
-                    if (s->capturing != nullptr) { return capture_record(*s, *e); }
-                    operation work;
-                    auto end_ns = std::shared_ptr<std::uint64_t>{};
-                    if ((e->flags & cudaEventDisableTiming) == 0) {
-                      end_ns    = std::make_shared<std::uint64_t>(0);
-                      work.done = [end_ns](std::uint64_t now) { *end_ns = now; };
-                    }
-                    if (auto const error = submit(c, s, std::move(work)); error != cudaSuccess) { return error; }
-                    e->captured_in = nullptr;
-                    e->captured_nodes.clear();
-                    e->recorded = true;
-                    e->at       = point{s, s->submitted, std::move(end_ns)};
-                    e->clock    = s->clock;
-                    return cudaSuccess;
-                  })
+cudaError_t record(call& c, cudaEvent_t event_handle, cudaStream_t handle, unsigned flags)
+{
+  auto const e = find_event(c, event_handle);
+  if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
+  auto const s = find_stream(c, handle);
+  if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
+  if (flags != cudaEventRecordDefault && flags != cudaEventRecordExternal) {
+    return c.misuse(cudaErrorInvalidValue, "unknown flags %#x", flags);
+  }
+  if (e->device != s->device) {
+    return c.misuse(cudaErrorInvalidResourceHandle,
+                    "the event belongs to device %d and the stream to device %d",
+                    e->device,
+                    s->device);
+  }
+  if (s->capturing != nullptr) { return capture_record(*s, *e); }
+  operation work;
+  auto end_ns = std::shared_ptr<std::uint64_t>{};
+  if ((e->flags & cudaEventDisableTiming) == 0) {
+    end_ns    = std::make_shared<std::uint64_t>(0);
+    work.done = [end_ns](std::uint64_t now) { *end_ns = now; };
+  }
+  if (auto const error = submit(c, s, std::move(work)); error != cudaSuccess) { return error; }
+  e->captured_in = nullptr;
+  e->captured_nodes.clear();
+  e->recorded = true;
+  e->at       = point{s, s->submitted, std::move(end_ns)};
+  e->clock    = s->clock;
+  return cudaSuccess;
+}
 
-  /// A captured event stands for nodes of a graph: there is nothing to ask or to wait for.
-  cudaError_t refuse_captured(event const& e)
+cudaError_t record_default(cudaEvent_t e, cudaStream_t s, void const* site)
+{
+  CUDASIM_CALL_AT(cudaEventRecord, site, { return record(c, e, s, cudaEventRecordDefault); });
+}
+
+cudaError_t record_with_flags(cudaEvent_t e, cudaStream_t s, unsigned flags, void const* site)
+{
+  CUDASIM_CALL_AT(cudaEventRecordWithFlags, site, { return record(c, e, s, flags); });
+}
+
+/// A captured event stands for nodes of a graph: there is nothing to ask or to wait for.
+cudaError_t refuse_captured(event const& e)
 {
   if (e.captured_in == nullptr) { return cudaSuccess; }
   e.captured_in->invalidated = true;
@@ -81,93 +89,91 @@ cudaError_t record(cudaEvent_t event_handle, cudaStream_t handle, unsigned flags
 using namespace cudasim;
 
 cudaError_t cudaEventCreate(cudaEvent_t* out)
-  CUDASIM_CALL(cudaEventCreate, { return create(c, out, cudaEventDefault); })
-
-    cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags)
-      CUDASIM_CALL(cudaEventCreateWithFlags, { return create(c, out, flags); })
-
-        cudaError_t cudaEventDestroy(cudaEvent_t handle) CUDASIM_CALL(cudaEventDestroy,
-                                                                      {
-                                                                        if (find_event(c, handle) == nullptr) {
-                                                                          return cudaErrorInvalidResourceHandle;
-                                                                        }
-                                                                        auto& w = the_world();
-                                                                        w.event_handles.erase(handle);
-                                                                        w.free_event_handles.push_back(handle);
-                                                                        return cudaSuccess;
-                                                                      })
-
-          cudaError_t cudaEventQuery(cudaEvent_t handle)
-            CUDASIM_CALL(cudaEventQuery,
-                         {
-                           auto const e = find_event(c, handle);
-                           if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
-                           if (auto const error = refuse_captured(*e); error != cudaSuccess) { return error; }
-                           if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
-                           if (!e->recorded) { return cudaSuccess; }
-                           return e->at.reached() ? wait_for(c, e->at, e->clock) : cudaErrorNotReady;
-                         })
-
-              cudaError_t cudaEventSynchronize(cudaEvent_t handle)
-                CUDASIM_CALL(cudaEventSynchronize,
-                             {
-                               auto const e = find_event(c, handle);
-                               if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
-                               if (auto const error = refuse_captured(*e); error != cudaSuccess) { return error; }
-                               if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
-                               if (!e->recorded) { return cudaSuccess; }
-                               auto const at    = e->at;  // the event may be recorded again while we wait
-                               auto const clock = e->clock;
-                               auto const error = wait_for(c, at, clock);
-                               if (error == cudaSuccess) { pools_synchronized(at.of->device); }
-                               return error;
-                             })
-
-                  cudaError_t
-  cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end)
-    CUDASIM_CALL(cudaEventElapsedTime,
-                 {
-                   auto const from = find_event(c, start);
-                   auto const to   = find_event(c, end);
-                   if (from == nullptr || to == nullptr) { return cudaErrorInvalidResourceHandle; }
-                   if (milliseconds == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the time"); }
-                   for (auto const* e : {from.get(), to.get()}) {
-                     if ((e->flags & cudaEventDisableTiming) != 0) {
-                       return c.misuse(cudaErrorInvalidResourceHandle,
-                                       "an event was created with cudaEventDisableTiming");
-                     }
-                     if (!e->recorded) {
-                       return c.misuse(cudaErrorInvalidResourceHandle, "an event was never recorded");
-                     }
-                     if (auto const error = refuse_captured(*e); error != cudaSuccess) { return error; }
-                   }
-                   if (from->device != to->device) {
-                     return c.misuse(cudaErrorInvalidResourceHandle, "the events belong to different devices");
-                   }
-                   if (!from->at.reached() || !to->at.reached()) { return cudaErrorNotReady; }
-                   auto const difference =
-                     static_cast<double>(to->at.time_ns()) - static_cast<double>(from->at.time_ns());
-                   *milliseconds = static_cast<float>(difference / 1e6);
-                   return cudaSuccess;
-                 })
-
-      extern "C"
 {
-  cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
-  {
-    return record(e, s, cudaEventRecordDefault, __builtin_return_address(0));
-  }
-  cudaError_t cudaEventRecord_ptsz(cudaEvent_t e, cudaStream_t s)
-  {
-    return record(e, per_thread(s), cudaEventRecordDefault, __builtin_return_address(0));
-  }
-  cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned flags)
-  {
-    return record(e, s, flags, __builtin_return_address(0));
-  }
-  cudaError_t cudaEventRecordWithFlags_ptsz(cudaEvent_t e, cudaStream_t s, unsigned flags)
-  {
-    return record(e, per_thread(s), flags, __builtin_return_address(0));
-  }
+  CUDASIM_CALL(cudaEventCreate, { return create(c, out, cudaEventDefault); });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags)
+{
+  CUDASIM_CALL(cudaEventCreateWithFlags, { return create(c, out, flags); });
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t handle)
+{
+  CUDASIM_CALL(cudaEventDestroy, {
+    if (find_event(c, handle) == nullptr) { return cudaErrorInvalidResourceHandle; }
+    auto& w = the_world();
+    w.event_handles.erase(handle);
+    w.free_event_handles.push_back(handle);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t handle)
+{
+  CUDASIM_CALL(cudaEventQuery, {
+    auto const e = find_event(c, handle);
+    if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
+    if (auto const error = refuse_captured(*e); error != cudaSuccess) { return error; }
+    if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
+    if (!e->recorded) { return cudaSuccess; }
+    return e->at.reached() ? wait_for(c, e->at, e->clock) : cudaErrorNotReady;
+  });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t handle)
+{
+  CUDASIM_CALL(cudaEventSynchronize, {
+    auto const e = find_event(c, handle);
+    if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
+    if (auto const error = refuse_captured(*e); error != cudaSuccess) { return error; }
+    if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
+    if (!e->recorded) { return cudaSuccess; }
+    auto const at    = e->at;  // the event may be recorded again while we wait
+    auto const clock = e->clock;
+    auto const error = wait_for(c, at, clock);
+    if (error == cudaSuccess) { pools_synchronized(at.of->device); }
+    return error;
+  });
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end)
+{
+  CUDASIM_CALL(cudaEventElapsedTime, {
+    auto const from = find_event(c, start);
+    auto const to   = find_event(c, end);
+    if (from == nullptr || to == nullptr) { return cudaErrorInvalidResourceHandle; }
+    if (milliseconds == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the time"); }
+    for (auto const* e : {from.get(), to.get()}) {
+      if ((e->flags & cudaEventDisableTiming) != 0) {
+        return c.misuse(cudaErrorInvalidResourceHandle, "an event was created with cudaEventDisableTiming");
+      }
+      if (!e->recorded) { return c.misuse(cudaErrorInvalidResourceHandle, "an event was never recorded"); }
+      if (auto const error = refuse_captured(*e); error != cudaSuccess) { return error; }
+    }
+    if (from->device != to->device) {
+      return c.misuse(cudaErrorInvalidResourceHandle, "the events belong to different devices");
+    }
+    if (!from->at.reached() || !to->at.reached()) { return cudaErrorNotReady; }
+    auto const difference = static_cast<double>(to->at.time_ns()) - static_cast<double>(from->at.time_ns());
+    *milliseconds         = static_cast<float>(difference / 1e6);
+    return cudaSuccess;
+  });
+}
+
+extern "C" {
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) { return record_default(e, s, __builtin_return_address(0)); }
+cudaError_t cudaEventRecord_ptsz(cudaEvent_t e, cudaStream_t s)
+{
+  return record_default(e, per_thread(s), __builtin_return_address(0));
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned flags)
+{
+  return record_with_flags(e, s, flags, __builtin_return_address(0));
+}
+cudaError_t cudaEventRecordWithFlags_ptsz(cudaEvent_t e, cudaStream_t s, unsigned flags)
+{
+  return record_with_flags(e, per_thread(s), flags, __builtin_return_address(0));
+}
 
 }  // extern "C"

@@ -92,14 +92,14 @@ void look_at_advice(std::uintptr_t address, std::size_t bytes, Look&& look)
 /// Whether a location names a place that there is. `error` is what CUDA answers for a device that there is not.
 [[nodiscard]] cudaError_t check_location(call& c, cudaMemLocation const& where, cudaError_t error)
 {
-  switch (where.type) {
+  switch (static_cast<int>(where.type)) {
     case cudaMemLocationTypeDevice:
       if (where.id >= 0 && where.id < the_world().machine.devices) { return cudaSuccess; }
       return c.misuse(error, "there is no device %d", where.id);
-    case cudaMemLocationTypeHost:
-    case cudaMemLocationTypeHostNumaCurrent:
+    case host_location:
+    case host_numa_current_location:
       return cudaSuccess;
-    case cudaMemLocationTypeHostNuma:
+    case host_numa_location:
       if (where.id == 0) { return cudaSuccess; }
       return c.misuse(cudaErrorInvalidValue, "there is no NUMA node %d", where.id);
     default:
@@ -110,8 +110,8 @@ void look_at_advice(std::uintptr_t address, std::size_t bytes, Look&& look)
 /// What is recorded for a location: the host has no number.
 [[nodiscard]] cudaMemLocation recorded(cudaMemLocation where)
 {
-  if (where.type == cudaMemLocationTypeHost) { where.id = cudaCpuDeviceId; }
-  if (where.type == cudaMemLocationTypeHostNumaCurrent) { where.id = 0; }
+  if (where.type == host_location) { where.id = cudaCpuDeviceId; }
+  if (where.type == host_numa_current_location) { where.id = 0; }
   return where;
 }
 
@@ -203,11 +203,17 @@ cudaError_t advise(call& c, void const* ptr, std::size_t bytes, cudaMemoryAdvise
   return all;
 }
 
+// Attributes of a range that headers before CUDA 12.2 have no name for: cudaMemRangeAttributePreferredLocationType and so on.
+constexpr int preferred_location_type     = 5;
+constexpr int preferred_location_id       = 6;
+constexpr int last_prefetch_location_type = 7;
+constexpr int last_prefetch_location_id   = 8;
+
 cudaError_t get_attribute(
   call& c, void* data, std::size_t data_bytes, cudaMemRangeAttribute attribute, void const* ptr, std::size_t bytes)
 {
   if (data == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
-  if (attribute < cudaMemRangeAttributeReadMostly || attribute > cudaMemRangeAttributeLastPrefetchLocationId) {
+  if (attribute < cudaMemRangeAttributeReadMostly || static_cast<int>(attribute) > last_prefetch_location_id) {
     return c.misuse(cudaErrorInvalidValue, "unknown attribute %d", static_cast<int>(attribute));
   }
   bool const is_list = attribute == cudaMemRangeAttributeAccessedBy;
@@ -218,7 +224,7 @@ cudaError_t get_attribute(
   if (!can_be_placed(ptr, bytes)) { return cudaErrorInvalidValue; }
   auto const all  = common_advice(ptr, bytes);
   auto* const out = static_cast<int*>(data);
-  switch (attribute) {
+  switch (static_cast<int>(attribute)) {
     case cudaMemRangeAttributeReadMostly:
       *out = all.read_mostly ? 1 : 0;
       break;
@@ -228,16 +234,16 @@ cudaError_t get_attribute(
     case cudaMemRangeAttributeLastPrefetchLocation:
       *out = plain(all.prefetched);
       break;
-    case cudaMemRangeAttributePreferredLocationType:
+    case preferred_location_type:
       *out = static_cast<int>(all.preferred.type);
       break;
-    case cudaMemRangeAttributePreferredLocationId:
+    case preferred_location_id:
       *out = all.preferred.id;
       break;
-    case cudaMemRangeAttributeLastPrefetchLocationType:
+    case last_prefetch_location_type:
       *out = static_cast<int>(all.prefetched.type);
       break;
-    case cudaMemRangeAttributeLastPrefetchLocationId:
+    case last_prefetch_location_id:
       *out = all.prefetched.id;
       break;
     case cudaMemRangeAttributeAccessedBy: {
@@ -340,65 +346,62 @@ cudaError_t prefetch_batch(batch b,
                            std::size_t count,
                            cudaStream_t handle,
                            void const* site)
-  CUDASIM_CALL_AT(cudaMemPrefetchBatchAsync,
-                  site,
-                  {
-                    if (auto const error = check_batch(c, b, handle); error != cudaSuccess) { return error; }
-                    if (auto const error = check_locations(c, b, where, indices, count); error != cudaSuccess) {
-                      return error;
-                    }
-                    if (auto const error = submit(c, b.on, operation{}); error != cudaSuccess) { return error; }
-                    record_prefetches(b, where, indices, count);
-                    return cudaSuccess;
-                  })
+{
+  CUDASIM_CALL_AT(cudaMemPrefetchBatchAsync, site, {
+    if (auto const error = check_batch(c, b, handle); error != cudaSuccess) { return error; }
+    if (auto const error = check_locations(c, b, where, indices, count); error != cudaSuccess) { return error; }
+    if (auto const error = submit(c, b.on, operation{}); error != cudaSuccess) { return error; }
+    record_prefetches(b, where, indices, count);
+    return cudaSuccess;
+  });
+}
 
-    cudaError_t discard_batch(batch b, cudaStream_t handle, void const* site)
-      CUDASIM_CALL_AT(cudaMemDiscardBatchAsync,
-                      site,
-                      {
-                        if (auto const error = check_batch(c, b, handle); error != cudaSuccess) { return error; }
-                        return submit(c, b.on, discard_operation(b));
-                      })
+cudaError_t discard_batch(batch b, cudaStream_t handle, void const* site)
+{
+  CUDASIM_CALL_AT(cudaMemDiscardBatchAsync, site, {
+    if (auto const error = check_batch(c, b, handle); error != cudaSuccess) { return error; }
+    return submit(c, b.on, discard_operation(b));
+  });
+}
 
-        cudaError_t discard_and_prefetch_batch(batch b,
-                                               cudaMemLocation const* where,
-                                               std::size_t const* indices,
-                                               std::size_t count,
-                                               cudaStream_t handle,
-                                               void const* site)
-          CUDASIM_CALL_AT(cudaMemDiscardAndPrefetchBatchAsync,
-                          site,
-                          {
-                            if (auto const error = check_batch(c, b, handle); error != cudaSuccess) { return error; }
-                            if (auto const error = check_locations(c, b, where, indices, count); error != cudaSuccess) {
-                              return error;
-                            }
-                            if (auto const error = submit(c, b.on, discard_operation(b)); error != cudaSuccess) {
-                              return error;
-                            }
-                            record_prefetches(b, where, indices, count);
-                            return cudaSuccess;
-                          })
+cudaError_t discard_and_prefetch_batch(batch b,
+                                       cudaMemLocation const* where,
+                                       std::size_t const* indices,
+                                       std::size_t count,
+                                       cudaStream_t handle,
+                                       void const* site)
+{
+  CUDASIM_CALL_AT(cudaMemDiscardAndPrefetchBatchAsync, site, {
+    if (auto const error = check_batch(c, b, handle); error != cudaSuccess) { return error; }
+    if (auto const error = check_locations(c, b, where, indices, count); error != cudaSuccess) { return error; }
+    if (auto const error = submit(c, b.on, discard_operation(b)); error != cudaSuccess) { return error; }
+    record_prefetches(b, where, indices, count);
+    return cudaSuccess;
+  });
+}
 
 #else
 
 /// A device number as a location, as the older calls have it.
 [[nodiscard]] cudaMemLocation location_of(int device)
 {
-  return device == cudaCpuDeviceId ? cudaMemLocation{cudaMemLocationTypeHost, 0}
+  return device == cudaCpuDeviceId ? cudaMemLocation{as_location_type(host_location), 0}
                                    : cudaMemLocation{cudaMemLocationTypeDevice, device};
 }
 
 #endif
 
-            cudaError_t
-  prefetch_async(
-    void const* ptr, std::size_t bytes, cudaMemLocation where, unsigned flags, cudaStream_t handle, void const* site)
-    CUDASIM_CALL_AT(cudaMemPrefetchAsync, site, { return prefetch(c, ptr, bytes, where, flags, handle); })
+cudaError_t prefetch_async(
+  void const* ptr, std::size_t bytes, cudaMemLocation where, unsigned flags, cudaStream_t handle, void const* site)
+{
+  CUDASIM_CALL_AT(cudaMemPrefetchAsync, site, { return prefetch(c, ptr, bytes, where, flags, handle); });
+}
 
-      cudaError_t
-  advise_at(void const* ptr, std::size_t bytes, cudaMemoryAdvise what, cudaMemLocation where, void const* site)
-    CUDASIM_CALL_AT(cudaMemAdvise, site, { return advise(c, ptr, bytes, what, where); })
+cudaError_t advise_at(
+  void const* ptr, std::size_t bytes, cudaMemoryAdvise what, cudaMemLocation where, void const* site)
+{
+  CUDASIM_CALL_AT(cudaMemAdvise, site, { return advise(c, ptr, bytes, what, where); });
+}
 
 }  // namespace
 }  // namespace cudasim
@@ -528,20 +531,25 @@ cudaError_t cudaMemAdvise_v2(void const* ptr, std::size_t bytes, cudaMemoryAdvis
 
 cudaError_t cudaMemRangeGetAttribute(
   void* data, std::size_t data_bytes, cudaMemRangeAttribute attribute, void const* ptr, std::size_t bytes)
-  CUDASIM_CALL(cudaMemRangeGetAttribute, { return get_attribute(c, data, data_bytes, attribute, ptr, bytes); })
+{
+  CUDASIM_CALL(cudaMemRangeGetAttribute, { return get_attribute(c, data, data_bytes, attribute, ptr, bytes); });
+}
 
-    cudaError_t cudaMemRangeGetAttributes(void** data,
-                                          std::size_t* data_bytes,
-                                          cudaMemRangeAttribute* attributes,
-                                          std::size_t count,
-                                          void const* ptr,
-                                          std::size_t bytes) CUDASIM_CALL(cudaMemRangeGetAttributes, {
-      if (data == nullptr || data_bytes == nullptr || attributes == nullptr || count == 0) {
-        return c.misuse(cudaErrorInvalidValue, "no attributes");
-      }
-      for (std::size_t i = 0; i < count; ++i) {
-        auto const error = get_attribute(c, data[i], data_bytes[i], attributes[i], ptr, bytes);
-        if (error != cudaSuccess) { return error; }
-      }
-      return cudaSuccess;
-    })
+cudaError_t cudaMemRangeGetAttributes(void** data,
+                                      std::size_t* data_bytes,
+                                      cudaMemRangeAttribute* attributes,
+                                      std::size_t count,
+                                      void const* ptr,
+                                      std::size_t bytes)
+{
+  CUDASIM_CALL(cudaMemRangeGetAttributes, {
+    if (data == nullptr || data_bytes == nullptr || attributes == nullptr || count == 0) {
+      return c.misuse(cudaErrorInvalidValue, "no attributes");
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      auto const error = get_attribute(c, data[i], data_bytes[i], attributes[i], ptr, bytes);
+      if (error != cudaSuccess) { return error; }
+    }
+    return cudaSuccess;
+  });
+}

@@ -7,53 +7,56 @@
 using namespace cudasim;
 
 cudaError_t cudaDeviceCanAccessPeer(int* out, int device, int peer)
-  CUDASIM_CALL(cudaDeviceCanAccessPeer,
-               {
-                 if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the answer"); }
-                 if (!is_device(c, device) || !is_device(c, peer)) { return cudaErrorInvalidDevice; }
-                 *out = device != peer ? 1 : 0;
-                 return cudaSuccess;
-               })
+{
+  CUDASIM_CALL(cudaDeviceCanAccessPeer, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the answer"); }
+    if (!is_device(c, device) || !is_device(c, peer)) { return cudaErrorInvalidDevice; }
+    *out = device != peer ? 1 : 0;
+    return cudaSuccess;
+  });
+}
 
-  // That access is enabled already, or is not enabled, is what libraries meet that share a process: no misuse.
-  cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
-    CUDASIM_CALL(cudaDeviceEnablePeerAccess,
-                 {
-                   if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); }
-                   if (!is_device(c, peer)) { return cudaErrorInvalidDevice; }
-                   auto& mine = current_device();
-                   if (peer == mine.number) {
-                     return c.misuse(cudaErrorPeerAccessUnsupported, "device %d is its own peer", peer);
-                   }
-                   return mine.peers.insert(peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
-                 })
+// That access is enabled already, or is not enabled, is what libraries meet that share a process: no misuse.
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+  CUDASIM_CALL(cudaDeviceEnablePeerAccess, {
+    if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); }
+    if (!is_device(c, peer)) { return cudaErrorInvalidDevice; }
+    auto& mine = current_device();
+    if (peer == mine.number) { return c.misuse(cudaErrorPeerAccessUnsupported, "device %d is its own peer", peer); }
+    return mine.peers.insert(peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+  });
+}
 
-      cudaError_t cudaDeviceDisablePeerAccess(int peer)
-        CUDASIM_CALL(cudaDeviceDisablePeerAccess,
-                     {
-                       if (!is_device(c, peer)) { return cudaErrorInvalidDevice; }
-                       return current_device().peers.erase(peer) != 0 ? cudaSuccess : cudaErrorPeerAccessNotEnabled;
-                     })
+cudaError_t cudaDeviceDisablePeerAccess(int peer)
+{
+  CUDASIM_CALL(cudaDeviceDisablePeerAccess, {
+    if (!is_device(c, peer)) { return cudaErrorInvalidDevice; }
+    return current_device().peers.erase(peer) != 0 ? cudaSuccess : cudaErrorPeerAccessNotEnabled;
+  });
+}
 
-          cudaError_t cudaDeviceGetP2PAttribute(int* out, cudaDeviceP2PAttr attribute, int device, int peer)
-            CUDASIM_CALL(cudaDeviceGetP2PAttribute, {
-              if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
-              if (!is_device(c, device) || !is_device(c, peer)) { return cudaErrorInvalidDevice; }
-              if (device == peer) { return c.misuse(cudaErrorInvalidDevice, "device %d is its own peer", device); }
-              switch (attribute) {
-                case cudaDevP2PAttrPerformanceRank:
-                  *out = 0;
-                  return cudaSuccess;
-                case cudaDevP2PAttrAccessSupported:
-                case cudaDevP2PAttrNativeAtomicSupported:
-                case cudaDevP2PAttrCudaArrayAccessSupported:
-                  *out = 1;
-                  return cudaSuccess;
+cudaError_t cudaDeviceGetP2PAttribute(int* out, cudaDeviceP2PAttr attribute, int device, int peer)
+{
+  CUDASIM_CALL(cudaDeviceGetP2PAttribute, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
+    if (!is_device(c, device) || !is_device(c, peer)) { return cudaErrorInvalidDevice; }
+    if (device == peer) { return c.misuse(cudaErrorInvalidDevice, "device %d is its own peer", device); }
+    switch (attribute) {
+      case cudaDevP2PAttrPerformanceRank:
+        *out = 0;
+        return cudaSuccess;
+      case cudaDevP2PAttrAccessSupported:
+      case cudaDevP2PAttrNativeAtomicSupported:
+      case cudaDevP2PAttrCudaArrayAccessSupported:
+        *out = 1;
+        return cudaSuccess;
 #if CUDART_VERSION >= 13000
-                case cudaDevP2PAttrOnlyPartialNativeAtomicSupported:
-                  *out = 0;
-                  return cudaSuccess;
+      case cudaDevP2PAttrOnlyPartialNativeAtomicSupported:
+        *out = 0;
+        return cudaSuccess;
 #endif
-              }
-              return c.misuse(cudaErrorInvalidValue, "unknown attribute %d", static_cast<int>(attribute));
-            })
+    }
+    return c.misuse(cudaErrorInvalidValue, "unknown attribute %d", static_cast<int>(attribute));
+  });
+}

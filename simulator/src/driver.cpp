@@ -149,156 +149,146 @@ constexpr driver_error driver_errors[]{
 // ---------------------------------------------------------------------------------------------------------------
 // Driver, devices, contexts, streams
 
-CUresult init(unsigned flags) CUDASIM_DRIVER_CALL(
-  cuInit, { return flags == 0 ? cudaSuccess : c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); })
-
-  CUresult get_driver_version(int* out)
-    CUDASIM_DRIVER_CALL(cuDriverGetVersion,
-                        {
-                          if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the version"); }
-                          *out = driver_version();
-                          return cudaSuccess;
-                        })
-
-      CUresult get_error_name(CUresult error, char const** out)
-        CUDASIM_DRIVER_CALL(cuGetErrorName,
-                            {
-                              if (out == nullptr) {
-                                return c.misuse(cudaErrorInvalidValue, "no place to put the name");
-                              }
-                              *out = driver_error_name(error);
-                              return *out == nullptr ? cudaErrorInvalidValue : cudaSuccess;
-                            })
-
-          CUresult get_error_string(CUresult error, char const** out)
-            CUDASIM_DRIVER_CALL(cuGetErrorString,
-                                {
-                                  if (out == nullptr) {
-                                    return c.misuse(cudaErrorInvalidValue, "no place to put the text");
-                                  }
-                                  *out = driver_error_name(error) == nullptr
-                                           ? nullptr
-                                           : ::cudaGetErrorString(static_cast<cudaError_t>(error));
-                                  return *out == nullptr ? cudaErrorInvalidValue : cudaSuccess;
-                                })
-
-              CUresult get_device_count(int* out)
-                CUDASIM_DRIVER_CALL(cuDeviceGetCount,
-                                    {
-                                      if (out == nullptr) {
-                                        return c.misuse(cudaErrorInvalidValue, "no place to put the number");
-                                      }
-                                      *out = the_world().machine.devices;
-                                      return cudaSuccess;
-                                    })
-
-                  CUresult get_device(CUdevice* out, int ordinal)
-                    CUDASIM_DRIVER_CALL(cuDeviceGet,
-                                        {
-                                          if (out == nullptr) {
-                                            return c.misuse(cudaErrorInvalidValue, "no place to put the device");
-                                          }
-                                          if (!is_device(c, ordinal)) { return cudaErrorInvalidDevice; }
-                                          *out = ordinal;
-                                          return cudaSuccess;
-                                        })
-
-                      CUresult
-  get_device_attribute(int* out, CUdevice_attribute attribute, CUdevice number)
-    CUDASIM_DRIVER_CALL(cuDeviceGetAttribute,
-                        {
-                          if (out == nullptr) {
-                            return c.misuse(cudaErrorInvalidValue, "no place to put the attribute");
-                          }
-                          auto const* const found = find_device(c, number);
-                          if (found == nullptr) { return cudaErrorInvalidDevice; }
-                          if (!find_attribute(*found, static_cast<int>(attribute), *out)) {
-                            return c.misuse(
-                              cudaErrorInvalidValue, "there is no attribute %d", static_cast<int>(attribute));
-                          }
-                          return cudaSuccess;
-                        })
-
-      CUresult get_current_context(CUcontext* out)
-        CUDASIM_DRIVER_CALL(cuCtxGetCurrent,
-                            {
-                              if (out == nullptr) {
-                                return c.misuse(cudaErrorInvalidValue, "no place to put the context");
-                              }
-                              *out = context_of(this_thread().device);
-                              return cudaSuccess;
-                            })
-
-          CUresult get_current_device(CUdevice* out)
-            CUDASIM_DRIVER_CALL(cuCtxGetDevice,
-                                {
-                                  if (out == nullptr) {
-                                    return c.misuse(cudaErrorInvalidValue, "no place to put the device");
-                                  }
-                                  *out = this_thread().device;
-                                  return cudaSuccess;
-                                })
-
-              CUresult get_device_of_context(CUdevice* out, CUcontext context)
-                CUDASIM_DRIVER_CALL(cuCtxGetDevice,
-                                    {
-                                      if (out == nullptr) {
-                                        return c.misuse(cudaErrorInvalidValue, "no place to put the device");
-                                      }
-                                      if (context == nullptr) {
-                                        *out = this_thread().device;
-                                        return cudaSuccess;
-                                      }
-                                      for (int device = 0; device < the_world().machine.devices; ++device) {
-                                        if (context == context_of(device)) {
-                                          *out = device;
-                                          return cudaSuccess;
-                                        }
-                                      }
-                                      return c.misuse(
-                                        cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context));
-                                    })
-
-                  CUresult stream_id(CUstream handle, unsigned long long* out)
-                    CUDASIM_DRIVER_CALL(cuStreamGetId,
-                                        {
-                                          auto const s = find_stream(c, handle);
-                                          if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-                                          if (out == nullptr) {
-                                            return c.misuse(cudaErrorInvalidValue, "no place to put the id");
-                                          }
-                                          *out = s->id;
-                                          return cudaSuccess;
-                                        })
-
-                      CUresult stream_id_per_thread(CUstream handle, unsigned long long* out)
+CUresult init(unsigned flags)
 {
-  return stream_id(per_thread(handle), out);
+  CUDASIM_DRIVER_CALL(cuInit, {
+    return flags == 0 ? cudaSuccess : c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags);
+  });
 }
+
+CUresult get_driver_version(int* out)
+{
+  CUDASIM_DRIVER_CALL(cuDriverGetVersion, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the version"); }
+    *out = driver_version();
+    return cudaSuccess;
+  });
+}
+
+CUresult get_error_name(CUresult error, char const** out)
+{
+  CUDASIM_DRIVER_CALL(cuGetErrorName, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the name"); }
+    *out = driver_error_name(error);
+    return *out == nullptr ? cudaErrorInvalidValue : cudaSuccess;
+  });
+}
+
+CUresult get_error_string(CUresult error, char const** out)
+{
+  CUDASIM_DRIVER_CALL(cuGetErrorString, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the text"); }
+    *out = driver_error_name(error) == nullptr ? nullptr : ::cudaGetErrorString(static_cast<cudaError_t>(error));
+    return *out == nullptr ? cudaErrorInvalidValue : cudaSuccess;
+  });
+}
+
+CUresult get_device_count(int* out)
+{
+  CUDASIM_DRIVER_CALL(cuDeviceGetCount, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the number"); }
+    *out = the_world().machine.devices;
+    return cudaSuccess;
+  });
+}
+
+CUresult get_device(CUdevice* out, int ordinal)
+{
+  CUDASIM_DRIVER_CALL(cuDeviceGet, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    if (!is_device(c, ordinal)) { return cudaErrorInvalidDevice; }
+    *out = ordinal;
+    return cudaSuccess;
+  });
+}
+
+CUresult get_device_attribute(int* out, CUdevice_attribute attribute, CUdevice number)
+{
+  CUDASIM_DRIVER_CALL(cuDeviceGetAttribute, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
+    auto const* const found = find_device(c, number);
+    if (found == nullptr) { return cudaErrorInvalidDevice; }
+    if (!find_attribute(*found, static_cast<int>(attribute), *out)) {
+      return c.misuse(cudaErrorInvalidValue, "there is no attribute %d", static_cast<int>(attribute));
+    }
+    return cudaSuccess;
+  });
+}
+
+CUresult get_current_context(CUcontext* out)
+{
+  CUDASIM_DRIVER_CALL(cuCtxGetCurrent, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the context"); }
+    *out = context_of(this_thread().device);
+    return cudaSuccess;
+  });
+}
+
+CUresult get_current_device(CUdevice* out)
+{
+  CUDASIM_DRIVER_CALL(cuCtxGetDevice, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    *out = this_thread().device;
+    return cudaSuccess;
+  });
+}
+
+CUresult get_device_of_context(CUdevice* out, CUcontext context)
+{
+  CUDASIM_DRIVER_CALL(cuCtxGetDevice, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    if (context == nullptr) {
+      *out = this_thread().device;
+      return cudaSuccess;
+    }
+    for (int device = 0; device < the_world().machine.devices; ++device) {
+      if (context == context_of(device)) {
+        *out = device;
+        return cudaSuccess;
+      }
+    }
+    return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context));
+  });
+}
+
+CUresult stream_id(CUstream handle, unsigned long long* out)
+{
+  CUDASIM_DRIVER_CALL(cuStreamGetId, {
+    auto const s = find_stream(c, handle);
+    if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the id"); }
+    *out = s->id;
+    return cudaSuccess;
+  });
+}
+
+CUresult stream_id_per_thread(CUstream handle, unsigned long long* out) { return stream_id(per_thread(handle), out); }
 
 // ---------------------------------------------------------------------------------------------------------------
 // Pointers
 
 CUresult get_memory_info(std::size_t* free, std::size_t* total)
-  CUDASIM_DRIVER_CALL(cuMemGetInfo,
-                      {
-                        if (free != nullptr) { *free = free_bytes(this_thread().device); }
-                        if (total != nullptr) { *total = the_world().machine.memory_bytes; }
-                        return cudaSuccess;
-                      })
+{
+  CUDASIM_DRIVER_CALL(cuMemGetInfo, {
+    if (free != nullptr) { *free = free_bytes(this_thread().device); }
+    if (total != nullptr) { *total = the_world().machine.memory_bytes; }
+    return cudaSuccess;
+  });
+}
 
-    CUresult get_address_range(CUdeviceptr* begin, std::size_t* bytes, CUdeviceptr ptr)
-      CUDASIM_DRIVER_CALL(cuMemGetAddressRange,
-                          {
-                            auto const found = find_allocation(ptr);
-                            if (found == memory().allocations.end()) { return cudaErrorSymbolNotFound; }
-                            if (begin != nullptr) { *begin = found->first; }
-                            if (bytes != nullptr) { *bytes = found->second.bytes; }
-                            return cudaSuccess;
-                          })
+CUresult get_address_range(CUdeviceptr* begin, std::size_t* bytes, CUdeviceptr ptr)
+{
+  CUDASIM_DRIVER_CALL(cuMemGetAddressRange, {
+    auto const found = find_allocation(ptr);
+    if (found == memory().allocations.end()) { return cudaErrorSymbolNotFound; }
+    if (begin != nullptr) { *begin = found->first; }
+    if (bytes != nullptr) { *bytes = found->second.bytes; }
+    return cudaSuccess;
+  });
+}
 
-  /// The physical memory around an allocation: whole blocks, or chunks of a pool.
-  struct physical_range {
+/// The physical memory around an allocation: whole blocks, or chunks of a pool.
+struct physical_range {
   std::uintptr_t begin;
   std::size_t bytes;
 };
@@ -420,48 +410,44 @@ void put(void* out, Value value)
 
 /// Programs ask this to find out whether a pointer is CUDA's, so that an unknown one is no misuse.
 CUresult get_pointer_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr ptr)
-  CUDASIM_DRIVER_CALL(cuPointerGetAttribute,
-                      {
-                        if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
-                        if (!is_attribute(attribute)) {
-                          return c.misuse(cudaErrorInvalidValue, "unknown attribute %d", static_cast<int>(attribute));
-                        }
-                        auto const found = find_allocation(ptr);
-                        bool const known =
-                          found != memory().allocations.end() && write_attribute(out, attribute, ptr, *found);
-                        return known ? cudaSuccess : cudaErrorInvalidValue;
-                      })
+{
+  CUDASIM_DRIVER_CALL(cuPointerGetAttribute, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
+    if (!is_attribute(attribute)) {
+      return c.misuse(cudaErrorInvalidValue, "unknown attribute %d", static_cast<int>(attribute));
+    }
+    auto const found = find_allocation(ptr);
+    bool const known = found != memory().allocations.end() && write_attribute(out, attribute, ptr, *found);
+    return known ? cudaSuccess : cudaErrorInvalidValue;
+  });
+}
 
-  /// Unlike the call for one attribute, this one succeeds for a pointer that is not CUDA's: it has no memory type.
-  CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** out, CUdeviceptr ptr)
-    CUDASIM_DRIVER_CALL(cuPointerGetAttributes,
-                        {
-                          if (count == 0 || attributes == nullptr || out == nullptr) {
-                            return c.misuse(cudaErrorInvalidValue, "no attributes");
-                          }
-                          if (!std::all_of(attributes, attributes + count, is_attribute) ||
-                              std::count(out, out + count, nullptr) != 0) {
-                            return c.misuse(cudaErrorInvalidValue, "an attribute is unknown, or has no place");
-                          }
-                          auto const found = find_allocation(ptr);
-                          bool const known = found != memory().allocations.end();
-                          for (unsigned i = 0; i < count; ++i) {
-                            bool const written = known && write_attribute(out[i], attributes[i], ptr, *found);
-                            if (!written && attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) { put(out[i], 0U); }
-                            if (!written && attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER) {
-                              put(out[i], CUdeviceptr{0});
-                            }
-                            if (!written && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
-                              put(out[i], static_cast<void*>(nullptr));
-                            }
-                          }
-                          return cudaSuccess;
-                        })
+/// Unlike the call for one attribute, this one succeeds for a pointer that is not CUDA's: it has no memory type.
+CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** out, CUdeviceptr ptr)
+{
+  CUDASIM_DRIVER_CALL(cuPointerGetAttributes, {
+    if (count == 0 || attributes == nullptr || out == nullptr) {
+      return c.misuse(cudaErrorInvalidValue, "no attributes");
+    }
+    if (!std::all_of(attributes, attributes + count, is_attribute) || std::count(out, out + count, nullptr) != 0) {
+      return c.misuse(cudaErrorInvalidValue, "an attribute is unknown, or has no place");
+    }
+    auto const found = find_allocation(ptr);
+    bool const known = found != memory().allocations.end();
+    for (unsigned i = 0; i < count; ++i) {
+      bool const written = known && write_attribute(out[i], attributes[i], ptr, *found);
+      if (!written && attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) { put(out[i], 0U); }
+      if (!written && attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_POINTER) { put(out[i], CUdeviceptr{0}); }
+      if (!written && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER) { put(out[i], static_cast<void*>(nullptr)); }
+    }
+    return cudaSuccess;
+  });
+}
 
-  // ---------------------------------------------------------------------------------------------------------------
-  // The table
+// ---------------------------------------------------------------------------------------------------------------
+// The table
 
-  struct driver_entry {
+struct driver_entry {
   std::string_view name;
   int since;  ///< version of CUDA that the signature is from
   void* function;
@@ -556,28 +542,27 @@ cudaError_t get_entry_point(
 
 cudaError_t entry_point_at(
   char const* name, void** out, unsigned long long flags, cudaDriverEntryPointQueryResult* status, void const* site)
-  CUDASIM_CALL_AT(cudaGetDriverEntryPoint,
-                  site,
-                  {
-                    return get_entry_point(
-                      c, name, out, std::min<int>(CUDART_VERSION, driver_version()), flags, status);
-                  })
+{
+  CUDASIM_CALL_AT(cudaGetDriverEntryPoint, site, {
+    return get_entry_point(c, name, out, std::min<int>(CUDART_VERSION, driver_version()), flags, status);
+  });
+}
 
-    cudaError_t entry_point_by_version_at(char const* name,
-                                          void** out,
-                                          unsigned version,
-                                          unsigned long long flags,
-                                          cudaDriverEntryPointQueryResult* status,
-                                          void const* site)
-      CUDASIM_CALL_AT(cudaGetDriverEntryPointByVersion,
-                      site,
-                      {
-                        auto const wanted = static_cast<int>(std::min(version, 1'000'000U));
-                        return get_entry_point(c, name, out, wanted, flags, status);
-                      })
+cudaError_t entry_point_by_version_at(char const* name,
+                                      void** out,
+                                      unsigned version,
+                                      unsigned long long flags,
+                                      cudaDriverEntryPointQueryResult* status,
+                                      void const* site)
+{
+  CUDASIM_CALL_AT(cudaGetDriverEntryPointByVersion, site, {
+    auto const wanted = static_cast<int>(std::min(version, 1'000'000U));
+    return get_entry_point(c, name, out, wanted, flags, status);
+  });
+}
 
-  /// What the flags mean in code compiled for per-thread default streams, when they name no stream.
-  [[nodiscard]] unsigned long long per_thread_flags(unsigned long long flags)
+/// What the flags mean in code compiled for per-thread default streams, when they name no stream.
+[[nodiscard]] unsigned long long per_thread_flags(unsigned long long flags)
 {
   return flags == cudaEnableDefault ? static_cast<unsigned long long>(cudaEnablePerThreadDefaultStream) : flags;
 }

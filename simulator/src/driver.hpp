@@ -31,13 +31,11 @@ CUresult enter_driver(entry_point& entry, void const* site, Body&& body) noexcep
   return static_cast<CUresult>(error);
 }
 
-/// Defines the body of a driver function, as CUDASIM_CALL does for the runtime's.
-#define CUDASIM_DRIVER_CALL(function, ...)                                                                       \
-  {                                                                                                              \
-    static ::cudasim::entry_point entry{#function};                                                              \
-    return ::cudasim::enter_driver(                                                                              \
-      entry, __builtin_return_address(0), [&]([[maybe_unused]] ::cudasim::call & c) -> cudaError_t __VA_ARGS__); \
-  }
+/// The body of a driver function, as CUDASIM_CALL is that of one of the runtime.
+#define CUDASIM_DRIVER_CALL(function, ...)        \
+  static ::cudasim::entry_point entry{#function}; \
+  return ::cudasim::enter_driver(                 \
+    entry, __builtin_return_address(0), [&]([[maybe_unused]] ::cudasim::call & c) -> cudaError_t __VA_ARGS__)
 
 namespace driver {
 

@@ -81,15 +81,19 @@ constexpr std::array<std::string_view, 3> need_no_device{
 constexpr std::array<std::string_view, 4> never_fail{
   "cudaGetErrorName", "cudaGetErrorString", "cudaGetLastError", "cudaPeekAtLastError"};
 
-/// The function that a symbol stands for: per-thread-stream twins are the function itself.
-[[nodiscard]] std::string without_twin_suffix(std::string name)
+/// The function that a symbol stands for: twins for per-thread streams are the function itself, and so are the versions of
+/// one of the runtime. The driver's versions are functions that differ.
+[[nodiscard]] std::string function_of(std::string symbol)
 {
-  for (std::string_view const suffix : {"_ptsz", "_ptds"}) {
-    if (name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0) {
-      name.resize(name.size() - suffix.size());
+  bool const of_runtime = symbol.compare(0, 4, "cuda") == 0;
+  for (std::string_view const suffix : {"_ptsz", "_ptds", "_v2", "_v3"}) {
+    bool const is_version = suffix[1] == 'v';
+    if (symbol.size() > suffix.size() && (of_runtime || !is_version) &&
+        symbol.compare(symbol.size() - suffix.size(), suffix.size(), suffix) == 0) {
+      symbol.resize(symbol.size() - suffix.size());
     }
   }
-  return name;
+  return symbol;
 }
 
 /// The error of the machine's state that keeps the call from doing anything, or cudaSuccess.
@@ -131,6 +135,7 @@ entry_point::entry_point(char const* entry_name) : name{entry_name}
 
 cudaError_t attend(entry_point& entry)
 {
+  if (is_forked()) { return report_fork(entry.name); }  // without the lock
   std::lock_guard<std::mutex> const lock{the_world().mutex};
   apply_environment();
   auto error = standing_error(entry.name);
@@ -169,7 +174,7 @@ bool is_runtime_function(std::string const& name)
 #include "../symbols/cudart_13_0.inc"
   };
 #undef CUDART_SYMBOL
-  return name.compare(0, 4, "cuda") == 0 && without_twin_suffix(name) == name &&
+  return name.compare(0, 4, "cuda") == 0 && function_of(name) == name &&
          std::find(std::begin(symbols), std::end(symbols), name) != std::end(symbols);
 }
 
@@ -179,7 +184,7 @@ std::string check_fault(fault const& what)
   if (what.count == 0) { return "a fault that fails no call"; }
   if (what.error == cudaSuccess) { return "cudaSuccess is no error"; }
   if (what.function == "*" || what.function == "cudasim::launch") { return {}; }
-  auto const name = without_twin_suffix(what.function);
+  auto const name = function_of(what.function);
   if (contains(never_fail, name)) { return name + " cannot fail"; }
   if (!is_runtime_function(name) && driver_function(name.c_str()) == nullptr) {
     return "there is no CUDA function '" + what.function + "'";
@@ -190,7 +195,7 @@ std::string check_fault(fault const& what)
 void arm(fault const& what)
 {
   faults().armed.push_back({what, 0});
-  faults().armed.back().what.function = without_twin_suffix(what.function);
+  faults().armed.back().what.function = function_of(what.function);
   update_attention();
 }
 
@@ -227,7 +232,7 @@ void begin_unloading()
 void fail_device(int device, cudaError_t error)
 {
   std::lock_guard<std::mutex> const lock{the_world().mutex};
-  the_world().devices.at(static_cast<std::size_t>(device)).broken = error;
+  device_of_test("cudasim::fail_device", device).broken = error;
   update_attention();
 }
 
@@ -253,7 +258,7 @@ std::vector<std::pair<std::string, std::uint64_t>> calls_by_function()
 
 std::uint64_t calls(std::string const& function)
 {
-  auto const wanted = without_twin_suffix(function);
+  auto const wanted = function_of(function);
   std::uint64_t sum = 0;
   for (auto const& [name, count] : calls_by_function()) {
     if (wanted == "*" || wanted == name) { sum += count; }

@@ -390,8 +390,7 @@ void list_memory(std::vector<outstanding>& out)
 bool occupy(int device, std::size_t bytes)
 {
   std::unique_lock<std::mutex> const lock{the_world().mutex};
-  if (device < 0 || device >= the_world().machine.devices) { return false; }
-  auto& m = memory_of(device);
+  auto& m = memory_of(device_of_test("cudasim::occupy", device).number);
   if (bytes > free_bytes(device) + m.occupied) { return false; }
   m.occupied = bytes;
   return true;
@@ -400,8 +399,7 @@ bool occupy(int device, std::size_t bytes)
 memory_usage usage(int device)
 {
   std::unique_lock<std::mutex> const lock{the_world().mutex};
-  if (device < 0 || device >= the_world().machine.devices) { return {}; }
-  auto const& m = memory_of(device);
+  auto const& m = memory_of(device_of_test("cudasim::usage", device).number);
   return {the_world().machine.memory_bytes, free_bytes(device), m.blocks.footprint(), m.pools, m.physical, m.occupied};
 }
 

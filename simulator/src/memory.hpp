@@ -73,6 +73,16 @@ struct freed_range {
   void const* site;  ///< of the call that gave it back
 };
 
+// Types of location that headers before CUDA 12.2 have no name for, nor room in the enumeration.
+constexpr int host_location              = 2;  ///< cudaMemLocationTypeHost
+constexpr int host_numa_location         = 3;  ///< cudaMemLocationTypeHostNuma
+constexpr int host_numa_current_location = 4;  ///< cudaMemLocationTypeHostNumaCurrent
+
+[[nodiscard]] inline cudaMemLocationType as_location_type(int type) noexcept
+{
+  return static_cast<cudaMemLocationType>(type);
+}
+
 /// What advice and prefetches say about a page of managed memory.
 struct advice {
   bool read_mostly{false};

@@ -20,9 +20,10 @@ constexpr std::size_t most_on_host = std::size_t{256} << 30U;
 
 [[nodiscard]] std::size_t room_of(pool const& p)
 {
-  auto const room = p.on_device() ? free_bytes(p.device) : most_on_host - std::min(most_on_host, p.reserved);
-  if (p.properties.maxSize == 0 || p.properties.maxSize > room + p.reserved) { return room; }
-  auto const most = round_up(p.properties.maxSize, pool_chunk_bytes);
+  auto const room  = p.on_device() ? free_bytes(p.device) : most_on_host - std::min(most_on_host, p.reserved);
+  auto const limit = p.limit();
+  if (limit == 0 || limit > room + p.reserved) { return room; }
+  auto const most = round_up(limit, pool_chunk_bytes);
   return std::min(room, most - std::min<std::size_t>(most, p.reserved));
 }
 

@@ -83,6 +83,15 @@ struct pool {
   [[nodiscard]] bool imported() const noexcept { return imported_pages != nullptr; }
   [[nodiscard]] bool on_device() const noexcept { return device != cudaCpuDeviceId; }
   [[nodiscard]] bool managed() const noexcept { return properties.allocType == managed_allocation; }
+  /// The most bytes that it may reserve; 0 is no limit.
+  [[nodiscard]] std::size_t limit() const noexcept
+  {
+#if CUDART_VERSION >= 12020
+    return properties.maxSize;
+#else
+    return 0;
+#endif
+  }
   /// Whether its memory can be used for decompression by hardware.
   [[nodiscard]] bool decompresses() const noexcept
   {

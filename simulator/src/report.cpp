@@ -168,6 +168,7 @@ void write_report(std::FILE* out, std::string const& leaks, std::vector<violatio
 /// Runs after the destructors of the program and of its libraries.
 void report_at_exit(int status, void* path_argument)
 {
+  if (is_forked()) { return; }  // the report is the other process's
   auto const* const path = static_cast<char const*>(path_argument);
   auto const leaks       = leak_report();
   auto const all         = violations();
@@ -195,7 +196,8 @@ void report_at_exit(int status, void* path_argument)
 options environment_options()
 {
   options chosen;
-  chosen.devices = static_cast<int>(number_from("CUDASIM_DEVICES", static_cast<std::uint64_t>(chosen.devices), 0, 256));
+  chosen.devices =
+    static_cast<int>(number_from("CUDASIM_DEVICES", static_cast<std::uint64_t>(chosen.devices), 0, most_devices));
   if (auto const* const memory = environment("CUDASIM_MEMORY")) {
     std::uint64_t bytes = 0;
     if (!parse_bytes(memory, bytes) || bytes == 0) {
@@ -271,6 +273,15 @@ void report(violation::kind what, std::string text)
   auto& w = the_world();
   if (!w.quiet) { print_line(text); }
   w.violations.push_back({what, std::move(text)});
+}
+
+cudaError_t report_fork(char const* function)
+{
+  if (!the_world().quiet) {
+    print_line(std::string{function} +
+               ": this process was forked from one that used CUDA; it has to start a new program");
+  }
+  return cudaErrorInitializationError;
 }
 
 cudaError_t report_unsimulated(std::string const& what)

@@ -232,292 +232,278 @@ namespace driver {
 CUresult get_allocation_granularity(std::size_t* out,
                                     CUmemAllocationProp const* wanted,
                                     CUmemAllocationGranularity_flags which)
-  CUDASIM_DRIVER_CALL(cuMemGetAllocationGranularity,
-                      {
-                        if (out == nullptr || wanted == nullptr) {
-                          return c.misuse(cudaErrorInvalidValue, "no properties, or no place for the size");
-                        }
-                        if (which != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
-                            which != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
-                          return c.misuse(cudaErrorInvalidValue, "unknown granularity %d", static_cast<int>(which));
-                        }
-                        *out = block_bytes;
-                        return cudaSuccess;
-                      })
+{
+  CUDASIM_DRIVER_CALL(cuMemGetAllocationGranularity, {
+    if (out == nullptr || wanted == nullptr) {
+      return c.misuse(cudaErrorInvalidValue, "no properties, or no place for the size");
+    }
+    if (which != CU_MEM_ALLOC_GRANULARITY_MINIMUM && which != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
+      return c.misuse(cudaErrorInvalidValue, "unknown granularity %d", static_cast<int>(which));
+    }
+    *out = block_bytes;
+    return cudaSuccess;
+  });
+}
 
-    CUresult reserve_addresses(
-      CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr hint, unsigned long long flags)
-      CUDASIM_DRIVER_CALL(
-        cuMemAddressReserve,
-        {
-          if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the address"); }
-          if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
-          if (bytes == 0 || bytes % block_bytes != 0 || hint % block_bytes != 0 || (alignment & (alignment - 1)) != 0) {
-            return c.misuse(
-              cudaErrorInvalidValue,
-              "%zu bytes, aligned to %zu, at %#llx: size and address have to be multiples of %zu, the alignment a "
-              "power of two",
-              bytes,
-              alignment,
-              hint,
-              block_bytes);
-          }
-          auto const begin =
-            memory().addresses.claim(bytes, std::max(alignment, block_bytes), static_cast<std::uintptr_t>(hint));
-          if (begin == 0) { return cudaErrorMemoryAllocation; }
-          memory().mappings->reservations.emplace(begin, reservation{bytes, c.site()});
-          *out = begin;
-          return cudaSuccess;
-        })
+CUresult reserve_addresses(
+  CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr hint, unsigned long long flags)
+{
+  CUDASIM_DRIVER_CALL(cuMemAddressReserve, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the address"); }
+    if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
+    if (bytes == 0 || bytes % block_bytes != 0 || hint % block_bytes != 0 || (alignment & (alignment - 1)) != 0) {
+      return c.misuse(
+        cudaErrorInvalidValue,
+        "%zu bytes, aligned to %zu, at %#llx: size and address have to be multiples of %zu, the alignment a "
+        "power of two",
+        bytes,
+        alignment,
+        hint,
+        block_bytes);
+    }
+    auto const begin =
+      memory().addresses.claim(bytes, std::max(alignment, block_bytes), static_cast<std::uintptr_t>(hint));
+    if (begin == 0) { return cudaErrorMemoryAllocation; }
+    memory().mappings->reservations.emplace(begin, reservation{bytes, c.site()});
+    *out = begin;
+    return cudaSuccess;
+  });
+}
 
-        CUresult free_addresses(CUdeviceptr begin, std::size_t bytes)
-          CUDASIM_DRIVER_CALL(cuMemAddressFree,
-                              {
-                                auto& reservations = memory().mappings->reservations;
-                                auto const found   = reservations.find(begin);
-                                if (found == reservations.end() || found->second.bytes != bytes) {
-                                  return c.misuse(
-                                    cudaErrorInvalidValue, "%zu bytes at %#llx are no reservation", bytes, begin);
-                                }
-                                auto const& all = memory().allocations;
-                                auto const next = all.lower_bound(begin);
-                                if (next != all.end() && next->first < begin + bytes) {
-                                  return c.misuse(
-                                    cudaErrorInvalidValue, "memory is mapped at %p still", pointer_to(next->first));
-                                }
-                                reservations.erase(found);
-                                memory().addresses.give_up(begin);
-                                return cudaSuccess;
-                              })
+CUresult free_addresses(CUdeviceptr begin, std::size_t bytes)
+{
+  CUDASIM_DRIVER_CALL(cuMemAddressFree, {
+    auto& reservations = memory().mappings->reservations;
+    auto const found   = reservations.find(begin);
+    if (found == reservations.end() || found->second.bytes != bytes) {
+      return c.misuse(cudaErrorInvalidValue, "%zu bytes at %#llx are no reservation", bytes, begin);
+    }
+    auto const& all = memory().allocations;
+    auto const next = all.lower_bound(begin);
+    if (next != all.end() && next->first < begin + bytes) {
+      return c.misuse(cudaErrorInvalidValue, "memory is mapped at %p still", pointer_to(next->first));
+    }
+    reservations.erase(found);
+    memory().addresses.give_up(begin);
+    return cudaSuccess;
+  });
+}
 
-            CUresult create(CUmemGenericAllocationHandle* out,
-                            std::size_t bytes,
-                            CUmemAllocationProp const* wanted,
-                            unsigned long long flags)
-              CUDASIM_DRIVER_CALL(
-                cuMemCreate,
-                {
-                  if (out == nullptr || wanted == nullptr) {
-                    return c.misuse(cudaErrorInvalidValue, "no properties, or no place for the handle");
-                  }
-                  if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
-                  if (auto const error = check_properties(c, *wanted); error != cudaSuccess) { return error; }
-                  if (bytes == 0 || bytes % block_bytes != 0) {
-                    return c.misuse(
-                      cudaErrorInvalidValue, "%zu bytes are no multiple of the granularity, %zu", bytes, block_bytes);
-                  }
-                  auto const device = wanted->location.id;
-                  if (bytes > free_bytes(device) && (trim_pools_of(device) == 0 || bytes > free_bytes(device))) {
-                    return cudaErrorMemoryAllocation;
-                  }
-                  auto& owner      = memory_of(device);
-                  auto made        = std::make_shared<chunk>();
-                  made->device     = device;
-                  made->bytes      = bytes;
-                  made->offset     = owner.pages.extend(bytes);
-                  made->properties = *wanted;
-                  made->id         = memory().mappings->next_id++;
-                  owner.physical += bytes;
-                  *out = make_handle(c, std::move(made))->value;
-                  return cudaSuccess;
-                })
+CUresult create(CUmemGenericAllocationHandle* out,
+                std::size_t bytes,
+                CUmemAllocationProp const* wanted,
+                unsigned long long flags)
+{
+  CUDASIM_DRIVER_CALL(cuMemCreate, {
+    if (out == nullptr || wanted == nullptr) {
+      return c.misuse(cudaErrorInvalidValue, "no properties, or no place for the handle");
+    }
+    if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
+    if (auto const error = check_properties(c, *wanted); error != cudaSuccess) { return error; }
+    if (bytes == 0 || bytes % block_bytes != 0) {
+      return c.misuse(cudaErrorInvalidValue, "%zu bytes are no multiple of the granularity, %zu", bytes, block_bytes);
+    }
+    auto const device = wanted->location.id;
+    if (bytes > free_bytes(device) && (trim_pools_of(device) == 0 || bytes > free_bytes(device))) {
+      return cudaErrorMemoryAllocation;
+    }
+    auto& owner      = memory_of(device);
+    auto made        = std::make_shared<chunk>();
+    made->device     = device;
+    made->bytes      = bytes;
+    made->offset     = owner.pages.extend(bytes);
+    made->properties = *wanted;
+    made->id         = memory().mappings->next_id++;
+    owner.physical += bytes;
+    *out = make_handle(c, std::move(made))->value;
+    return cudaSuccess;
+  });
+}
 
-                CUresult
-  release(CUmemGenericAllocationHandle value) CUDASIM_DRIVER_CALL(cuMemRelease,
-                                                                  {
-                                                                    auto const handle = find_handle(c, value);
-                                                                    if (handle == nullptr) {
-                                                                      return cudaErrorInvalidValue;
-                                                                    }
-                                                                    --handle->references;
-                                                                    drop_if_unused(handle);
-                                                                    return cudaSuccess;
-                                                                  })
+CUresult release(CUmemGenericAllocationHandle value)
+{
+  CUDASIM_DRIVER_CALL(cuMemRelease, {
+    auto const handle = find_handle(c, value);
+    if (handle == nullptr) { return cudaErrorInvalidValue; }
+    --handle->references;
+    drop_if_unused(handle);
+    return cudaSuccess;
+  });
+}
 
-    CUresult retain(CUmemGenericAllocationHandle* out, void* ptr)
-      CUDASIM_DRIVER_CALL(cuMemRetainAllocationHandle,
-                          {
-                            if (out == nullptr) {
-                              return c.misuse(cudaErrorInvalidValue, "no place to put the handle");
-                            }
-                            auto const found = find_allocation(address_of(ptr));
-                            if (found == memory().allocations.end() || found->second.type != allocation::kind::mapped) {
-                              return refuse_pointer(c, cudaErrorInvalidValue, ptr);
-                            }
-                            auto const& handle = found->second.view->of;
-                            ++handle->references;
-                            *out = handle->value;
-                            return cudaSuccess;
-                          })
+CUresult retain(CUmemGenericAllocationHandle* out, void* ptr)
+{
+  CUDASIM_DRIVER_CALL(cuMemRetainAllocationHandle, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the handle"); }
+    auto const found = find_allocation(address_of(ptr));
+    if (found == memory().allocations.end() || found->second.type != allocation::kind::mapped) {
+      return refuse_pointer(c, cudaErrorInvalidValue, ptr);
+    }
+    auto const& handle = found->second.view->of;
+    ++handle->references;
+    *out = handle->value;
+    return cudaSuccess;
+  });
+}
 
-        CUresult
-  map(CUdeviceptr begin,
-      std::size_t bytes,
-      std::size_t offset,
-      CUmemGenericAllocationHandle value,
-      unsigned long long flags)
-    CUDASIM_DRIVER_CALL(
-      cuMemMap,
-      {
-        auto const handle = find_handle(c, value);
-        if (handle == nullptr) { return cudaErrorInvalidValue; }
-        if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
-        if (bytes == 0) { return c.misuse(cudaErrorInvalidValue, "the size is 0"); }
-        if (offset != 0 || bytes != handle->memory->bytes) {
-          return c.misuse(cudaErrorNotSupported,
-                          "%zu bytes at offset %zu of memory of %zu bytes: it can be mapped as a whole only",
-                          bytes,
-                          offset,
-                          handle->memory->bytes);
+CUresult map(CUdeviceptr begin,
+             std::size_t bytes,
+             std::size_t offset,
+             CUmemGenericAllocationHandle value,
+             unsigned long long flags)
+{
+  CUDASIM_DRIVER_CALL(cuMemMap, {
+    auto const handle = find_handle(c, value);
+    if (handle == nullptr) { return cudaErrorInvalidValue; }
+    if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
+    if (bytes == 0) { return c.misuse(cudaErrorInvalidValue, "the size is 0"); }
+    if (offset != 0 || bytes != handle->memory->bytes) {
+      return c.misuse(cudaErrorNotSupported,
+                      "%zu bytes at offset %zu of memory of %zu bytes: it can be mapped as a whole only",
+                      bytes,
+                      offset,
+                      handle->memory->bytes);
+    }
+    mapping_range there{};
+    if (begin % block_bytes != 0) {
+      return c.misuse(cudaErrorInvalidValue, "address %#llx is no multiple of %zu", begin, block_bytes);
+    }
+    if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }
+    if (there.mapped != 0) {
+      return c.misuse(cudaErrorInvalidValue, "memory is mapped at %p already", pointer_to(there.first->first));
+    }
+    auto& of = *handle->memory;
+    if (!pages_of(of).map(begin, bytes, of.offset)) { return cudaErrorMemoryAllocation; }
+    allocation made{allocation::kind::mapped, bytes, of.device, c.name(), c.site()};
+    made.view     = std::make_shared<mapping>();
+    made.view->of = handle;
+    ++handle->mappings;
+    add_allocation(begin, std::move(made));
+    return cudaSuccess;
+  });
+}
+
+CUresult unmap(CUdeviceptr begin, std::size_t bytes)
+{
+  CUDASIM_DRIVER_CALL(cuMemUnmap, {
+    mapping_range there{};
+    if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }
+    if (auto const error = end_use(c, begin, bytes); error != cudaSuccess) { return error; }
+    if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }  // it may have waited
+    while (there.first != there.last) { cudasim::unmap(there.first++, c.name(), c.site()); }
+    return cudaSuccess;
+  });
+}
+
+CUresult set_access(CUdeviceptr begin, std::size_t bytes, CUmemAccessDesc const* wanted, std::size_t count)
+{
+  CUDASIM_DRIVER_CALL(cuMemSetAccess, {
+    if (wanted == nullptr || count == 0) { return c.misuse(cudaErrorInvalidValue, "no descriptions of access"); }
+    for (std::size_t i = 0; i < count; ++i) {
+      auto const& [where, flags] = wanted[i];
+      if (where.type != CU_MEM_LOCATION_TYPE_DEVICE) { return cudaErrorNotSupported; }
+      if (!is_device(c, where.id)) { return cudaErrorInvalidValue; }
+      if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+          flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+        return c.misuse(cudaErrorInvalidValue, "unknown access flags %d", static_cast<int>(flags));
+      }
+    }
+    mapping_range there{};
+    if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }
+    if (there.mapped != bytes) {
+      return c.misuse(cudaErrorInvalidValue, "of %zu bytes at %#llx only %zu are mapped", bytes, begin, there.mapped);
+    }
+    for (auto at = there.first; at != there.last; ++at) {
+      auto& view = *at->second.view;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (wanted[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+          view.access.erase(wanted[i].location.id);
+        } else {
+          view.access[wanted[i].location.id] = wanted[i].flags;
         }
-        mapping_range there{};
-        if (begin % block_bytes != 0) {
-          return c.misuse(cudaErrorInvalidValue, "address %#llx is no multiple of %zu", begin, block_bytes);
-        }
-        if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }
-        if (there.mapped != 0) {
-          return c.misuse(cudaErrorInvalidValue, "memory is mapped at %p already", pointer_to(there.first->first));
-        }
-        auto& of = *handle->memory;
-        if (!pages_of(of).map(begin, bytes, of.offset)) { return cudaErrorMemoryAllocation; }
-        allocation made{allocation::kind::mapped, bytes, of.device, c.name(), c.site()};
-        made.view     = std::make_shared<mapping>();
-        made.view->of = handle;
-        ++handle->mappings;
-        add_allocation(begin, std::move(made));
-        return cudaSuccess;
-      })
+      }
+      if (!protect(at->first, at->second.bytes, protection_of(view))) { return cudaErrorMemoryAllocation; }
+    }
+    return cudaSuccess;
+  });
+}
 
-      CUresult unmap(CUdeviceptr begin, std::size_t bytes)
-        CUDASIM_DRIVER_CALL(cuMemUnmap,
-                            {
-                              mapping_range there{};
-                              if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }
-                              if (auto const error = end_use(c, begin, bytes); error != cudaSuccess) { return error; }
-                              if (!find_mappings(c, begin, bytes, there)) {
-                                return cudaErrorInvalidValue;
-                              }  // it may have waited
-                              while (there.first != there.last) { cudasim::unmap(there.first++, c.name(), c.site()); }
-                              return cudaSuccess;
-                            })
+CUresult get_access(unsigned long long* flags, CUmemLocation const* where, CUdeviceptr ptr)
+{
+  CUDASIM_DRIVER_CALL(cuMemGetAccess, {
+    if (flags == nullptr || where == nullptr) {
+      return c.misuse(cudaErrorInvalidValue, "no location, or no place for the flags");
+    }
+    if (where->type != CU_MEM_LOCATION_TYPE_DEVICE) { return cudaErrorNotSupported; }
+    if (!is_device(c, where->id)) { return cudaErrorInvalidDevice; }
+    auto const found = find_allocation(ptr);
+    if (found == memory().allocations.end() || found->second.type != allocation::kind::mapped) {
+      return c.misuse(cudaErrorInvalidValue, "nothing is mapped at %#llx", ptr);
+    }
+    *flags = found->second.view->allowed(where->id);
+    return cudaSuccess;
+  });
+}
 
-          CUresult set_access(CUdeviceptr begin, std::size_t bytes, CUmemAccessDesc const* wanted, std::size_t count)
-            CUDASIM_DRIVER_CALL(
-              cuMemSetAccess,
-              {
-                if (wanted == nullptr || count == 0) {
-                  return c.misuse(cudaErrorInvalidValue, "no descriptions of access");
-                }
-                for (std::size_t i = 0; i < count; ++i) {
-                  auto const& [where, flags] = wanted[i];
-                  if (where.type != CU_MEM_LOCATION_TYPE_DEVICE) { return cudaErrorNotSupported; }
-                  if (!is_device(c, where.id)) { return cudaErrorInvalidValue; }
-                  if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-                      flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-                    return c.misuse(cudaErrorInvalidValue, "unknown access flags %d", static_cast<int>(flags));
-                  }
-                }
-                mapping_range there{};
-                if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }
-                if (there.mapped != bytes) {
-                  return c.misuse(
-                    cudaErrorInvalidValue, "of %zu bytes at %#llx only %zu are mapped", bytes, begin, there.mapped);
-                }
-                for (auto at = there.first; at != there.last; ++at) {
-                  auto& view = *at->second.view;
-                  for (std::size_t i = 0; i < count; ++i) {
-                    if (wanted[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-                      view.access.erase(wanted[i].location.id);
-                    } else {
-                      view.access[wanted[i].location.id] = wanted[i].flags;
-                    }
-                  }
-                  if (!protect(at->first, at->second.bytes, protection_of(view))) { return cudaErrorMemoryAllocation; }
-                }
-                return cudaSuccess;
-              })
+CUresult export_handle(void* out,
+                       CUmemGenericAllocationHandle value,
+                       CUmemAllocationHandleType type,
+                       unsigned long long flags)
+{
+  CUDASIM_DRIVER_CALL(cuMemExportToShareableHandle, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the handle"); }
+    if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
+    auto const handle = find_handle(c, value);
+    if (handle == nullptr) { return cudaErrorInvalidValue; }
+    auto& of = *handle->memory;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        of.properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || of.imported != nullptr) {
+      return c.misuse(cudaErrorInvalidValue, "the memory was made without handle type %d", static_cast<int>(type));
+    }
+    chunk_note const note{chunk_note::expected,
+                          process_token(),
+                          of.id,
+                          of.offset,
+                          of.bytes,
+                          of.device,
+                          of.properties.allocFlags.gpuDirectRDMACapable,
+                          of.properties.allocFlags.usage};
+    auto const descriptor = pages_of(of).export_note(&note, sizeof note);
+    if (descriptor < 0) { return cudaErrorOperatingSystem; }
+    of.exported = true;
+    std::memcpy(out, &descriptor, sizeof descriptor);
+    return cudaSuccess;
+  });
+}
 
-              CUresult
-  get_access(unsigned long long* flags, CUmemLocation const* where, CUdeviceptr ptr)
-    CUDASIM_DRIVER_CALL(cuMemGetAccess,
-                        {
-                          if (flags == nullptr || where == nullptr) {
-                            return c.misuse(cudaErrorInvalidValue, "no location, or no place for the flags");
-                          }
-                          if (where->type != CU_MEM_LOCATION_TYPE_DEVICE) { return cudaErrorNotSupported; }
-                          if (!is_device(c, where->id)) { return cudaErrorInvalidDevice; }
-                          auto const found = find_allocation(ptr);
-                          if (found == memory().allocations.end() || found->second.type != allocation::kind::mapped) {
-                            return c.misuse(cudaErrorInvalidValue, "nothing is mapped at %#llx", ptr);
-                          }
-                          *flags = found->second.view->allowed(where->id);
-                          return cudaSuccess;
-                        })
+CUresult import_handle(CUmemGenericAllocationHandle* out, void* handle, CUmemAllocationHandleType type)
+{
+  CUDASIM_DRIVER_CALL(cuMemImportFromShareableHandle, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the handle"); }
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) { return cudaErrorNotSupported; }
+    auto const descriptor = static_cast<int>(reinterpret_cast<std::intptr_t>(handle));
+    if (::fcntl(descriptor, F_GETFD) < 0) { return c.misuse(cudaErrorUnknown, "%d is no open descriptor", descriptor); }
+    chunk_note note{};
+    if (!memory_file::read_note(descriptor, &note, sizeof note) || note.magic != chunk_note::expected) {
+      return c.misuse(cudaErrorInvalidValue, "descriptor %d is not that of physical memory", descriptor);
+    }
+    auto of = find_exported(note, descriptor);
+    if (of == nullptr) { return cudaErrorOperatingSystem; }
+    *out = make_handle(c, std::move(of))->value;
+    return cudaSuccess;
+  });
+}
 
-      CUresult
-  export_handle(void* out, CUmemGenericAllocationHandle value, CUmemAllocationHandleType type, unsigned long long flags)
-    CUDASIM_DRIVER_CALL(cuMemExportToShareableHandle,
-                        {
-                          if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the handle"); }
-                          if (flags != 0) {
-                            return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags);
-                          }
-                          auto const handle = find_handle(c, value);
-                          if (handle == nullptr) { return cudaErrorInvalidValue; }
-                          auto& of = *handle->memory;
-                          if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-                              of.properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-                              of.imported != nullptr) {
-                            return c.misuse(cudaErrorInvalidValue,
-                                            "the memory was made without handle type %d",
-                                            static_cast<int>(type));
-                          }
-                          chunk_note const note{chunk_note::expected,
-                                                process_token(),
-                                                of.id,
-                                                of.offset,
-                                                of.bytes,
-                                                of.device,
-                                                of.properties.allocFlags.gpuDirectRDMACapable,
-                                                of.properties.allocFlags.usage};
-                          auto const descriptor = pages_of(of).export_note(&note, sizeof note);
-                          if (descriptor < 0) { return cudaErrorOperatingSystem; }
-                          of.exported = true;
-                          std::memcpy(out, &descriptor, sizeof descriptor);
-                          return cudaSuccess;
-                        })
-
-      CUresult import_handle(CUmemGenericAllocationHandle* out, void* handle, CUmemAllocationHandleType type)
-        CUDASIM_DRIVER_CALL(cuMemImportFromShareableHandle,
-                            {
-                              if (out == nullptr) {
-                                return c.misuse(cudaErrorInvalidValue, "no place to put the handle");
-                              }
-                              if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) { return cudaErrorNotSupported; }
-                              auto const descriptor = static_cast<int>(reinterpret_cast<std::intptr_t>(handle));
-                              if (::fcntl(descriptor, F_GETFD) < 0) {
-                                return c.misuse(cudaErrorUnknown, "%d is no open descriptor", descriptor);
-                              }
-                              chunk_note note{};
-                              if (!memory_file::read_note(descriptor, &note, sizeof note) ||
-                                  note.magic != chunk_note::expected) {
-                                return c.misuse(
-                                  cudaErrorInvalidValue, "descriptor %d is not that of physical memory", descriptor);
-                              }
-                              auto of = find_exported(note, descriptor);
-                              if (of == nullptr) { return cudaErrorOperatingSystem; }
-                              *out = make_handle(c, std::move(of))->value;
-                              return cudaSuccess;
-                            })
-
-          CUresult get_properties(CUmemAllocationProp* out, CUmemGenericAllocationHandle value)
-            CUDASIM_DRIVER_CALL(cuMemGetAllocationPropertiesFromHandle, {
-              if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the properties"); }
-              auto const handle = find_handle(c, value);
-              if (handle == nullptr) { return cudaErrorInvalidValue; }
-              *out = handle->memory->properties;
-              return cudaSuccess;
-            })
+CUresult get_properties(CUmemAllocationProp* out, CUmemGenericAllocationHandle value)
+{
+  CUDASIM_DRIVER_CALL(cuMemGetAllocationPropertiesFromHandle, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the properties"); }
+    auto const handle = find_handle(c, value);
+    if (handle == nullptr) { return cudaErrorInvalidValue; }
+    *out = handle->memory->properties;
+    return cudaSuccess;
+  });
+}
 
 }  // namespace driver
 }  // namespace cudasim

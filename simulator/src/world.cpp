@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "world.hpp"
 
+#include <pthread.h>
+
 #include <memory>
+#include <stdexcept>
+#include <string>
 
 namespace cudasim {
 namespace {
 
 /// Counts resets, so that a thread notices that its state belongs to a machine that is gone.
 std::atomic<std::uint64_t> world_epoch{1};
+
+std::atomic<bool> forked{false};
 
 /// Gives the streams of a thread that ends back.
 struct thread_exit {
@@ -34,6 +40,7 @@ void build_machine(world& w)
 
 thread_exit::~thread_exit()
 {
+  if (is_forked()) { return; }
   auto& w = the_world();
   std::unique_lock<std::mutex> const lock{w.mutex};
   if (local_state.epoch == world_epoch.load(std::memory_order_relaxed)) { retire_thread(local_state.number); }
@@ -57,8 +64,14 @@ world& the_world()
   build_machine(*made);
   reset_memory();
   reset_streams();
+  pthread_atfork(nullptr, nullptr, [] {
+    forked.store(true, std::memory_order_relaxed);
+    attention.store(true, std::memory_order_relaxed);
+  });
   return *made;
 }
+
+bool is_forked() noexcept { return forked.load(std::memory_order_relaxed); }
 
 thread_state& this_thread()
 {
@@ -95,6 +108,10 @@ options current_options()
 
 void reset(options const& machine)
 {
+  if (machine.devices < 0 || machine.devices > most_devices) {
+    throw std::invalid_argument{"cudasim::reset: " + std::to_string(machine.devices) + " devices; it can be 0 to " +
+                                std::to_string(most_devices)};
+  }
   auto& w = the_world();
   std::unique_lock<std::mutex> lock{w.mutex};
   drop_all_work(lock);

@@ -36,6 +36,8 @@ struct stream;
 struct capture;
 struct memory_state;  // memory.cpp
 
+constexpr int most_devices = 256;
+
 /// A point in the work of a stream: everything up to operation `sequence`.
 struct point {
   std::shared_ptr<stream> of;
@@ -217,6 +219,10 @@ struct world {
 [[nodiscard]] world& the_world();
 [[nodiscard]] thread_state& this_thread();
 
+/// Whether this process was forked from one that used CUDA. Then the threads of the simulator and the state of the lock are
+/// the other one's; as with the real runtime, nothing works here.
+[[nodiscard]] bool is_forked() noexcept;
+
 /// The calling thread's number; gives it one if it has none. Expects the lock.
 [[nodiscard]] std::uint64_t thread_number();
 
@@ -232,7 +238,7 @@ void retire_thread(std::uint64_t number);
 /// Forgets faults, counters of calls, version overrides and unloading (faults.cpp).
 void reset_faults();
 
-/// Set while anything makes calls take the slow way in: faults, a broken device, unloading.
+/// Set while anything makes calls take the slow way in: faults, a broken device, unloading, a fork.
 extern std::atomic<bool> attention;
 
 /// One API call under way, holding the lock.
@@ -293,18 +299,19 @@ cudaError_t enter_unlocked(entry_point& entry, Body&& body) noexcept
   return error == cudaSuccess ? cudaSuccess : remember(error);
 }
 
-/// Defines the body of an API function. `c` is the call.
+/// The body of an API function. `c` is the call.
 ///
-///   cudaError_t cudaEventQuery(cudaEvent_t event) CUDASIM_CALL(cudaEventQuery, { ...; return cudaSuccess; })
+///   cudaError_t cudaEventQuery(cudaEvent_t event)
+///   {
+///     CUDASIM_CALL(cudaEventQuery, { ...; return cudaSuccess; });
+///   }
 #define CUDASIM_CALL(function, ...) CUDASIM_CALL_AT(function, __builtin_return_address(0), __VA_ARGS__)
 
 /// The same for a function that stands behind two symbols, cudaX and its twin cudaX_ptsz or cudaX_ptds: both pass on
 /// their own return address as `site`, and the twin passes per_thread(stream).
-#define CUDASIM_CALL_AT(function, site, ...)                                                                    \
-  {                                                                                                             \
-    static ::cudasim::entry_point entry{#function};                                                             \
-    return ::cudasim::enter(entry, site, [&]([[maybe_unused]] ::cudasim::call & c) -> cudaError_t __VA_ARGS__); \
-  }
+#define CUDASIM_CALL_AT(function, site, ...)      \
+  static ::cudasim::entry_point entry{#function}; \
+  return ::cudasim::enter(entry, site, [&]([[maybe_unused]] ::cudasim::call & c) -> cudaError_t __VA_ARGS__)
 
 /// What stream 0 means in code compiled for per-thread default streams.
 inline cudaStream_t per_thread(cudaStream_t s) noexcept { return s == nullptr ? cudaStreamPerThread : s; }
@@ -318,6 +325,9 @@ inline cudaStream_t per_thread(cudaStream_t s) noexcept { return s == nullptr ? 
 
 /// The device current to the calling thread.
 [[nodiscard]] device& current_device();
+
+/// A device that a test names. Throws std::invalid_argument, with the name of the test's call, if there is none.
+[[nodiscard]] device& device_of_test(char const* function, int number);
 
 /// Queues an operation: orders it after the stream's earlier work, the default stream's rules and what the host knows, and
 /// shows its accesses to the checker. While the stream captures, adds a node to the graph instead.

@@ -5,6 +5,7 @@
 #include "support.hpp"
 
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
 namespace cudasim_tests {
@@ -273,6 +274,31 @@ TEST_F(DeviceTest, OtherDevicesGoOnWorkingBesideABrokenOne)
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
   cudasim::fail_device(0, cudaSuccess);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+TEST_F(DeviceTest, OnesThatThereAreNotAreRefusedByName)
+{
+  EXPECT_THROW(cudasim::fail_device(3, cudaErrorUnknown), std::invalid_argument);
+  EXPECT_THROW(cudasim::fail_device(-1, cudaErrorUnknown), std::invalid_argument);
+  EXPECT_THROW(cudasim::set_device_attribute(3, cudaDevAttrWarpSize, 1), std::invalid_argument);
+  try {
+    static_cast<void>(cudasim::usage(3));
+    ADD_FAILURE();
+  } catch (std::invalid_argument const& e) {
+    EXPECT_STREQ(e.what(), "cudasim::usage: there is no device 3; there are 3");
+  }
+}
+
+TEST_F(DeviceTest, TheirNumberHasLimits)
+{
+  cudasim::options wanted;
+  for (int const devices : {-1, 257}) {
+    wanted.devices = devices;
+    EXPECT_THROW(cudasim::reset(wanted), std::invalid_argument) << devices;
+  }
+  int count = 0;
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  EXPECT_EQ(count, 3) << "the machine is the one that it was";
 }
 
 TEST_F(DeviceTest, AMachineWithoutDevicesSaysSo)

@@ -58,6 +58,24 @@ TEST_F(FaultTest, CountingStartsWithTheInjection)
   EXPECT_EQ(set_device(3), ".!.");
 }
 
+TEST_F(FaultTest, BothWaysToRecordAnEventCanFail)
+{
+  scoped_event const e;
+  cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 1});
+  cudasim::inject({"cudaEventRecordWithFlags", 1, cudaErrorDevicesUnavailable, 1});
+  EXPECT_EQ(cudaEventRecordWithFlags(e, nullptr, cudaEventRecordDefault), cudaErrorDevicesUnavailable);
+  EXPECT_EQ(cudaEventRecord(e, nullptr), cudaErrorUnknown);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), 1U);
+  EXPECT_EQ(cudasim::calls("cudaEventRecordWithFlags"), 1U);
+}
+
+TEST_F(FaultTest, AVersionOfAFunctionIsTheFunction)
+{
+  cudasim::inject({"cudaEventElapsedTime_v2", 1, cudaErrorUnknown, 1});
+  EXPECT_EQ(cudaEventElapsedTime(nullptr, nullptr, nullptr), cudaErrorUnknown);
+  EXPECT_EQ(cudasim::calls("cudaEventElapsedTime_v2"), 1U);
+}
+
 TEST_F(FaultTest, ACallThatFailsHasNoEffect)
 {
   auto* memory = reinterpret_cast<void*>(this);

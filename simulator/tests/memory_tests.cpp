@@ -176,7 +176,7 @@ TEST_F(SmallMachine, LendsMemoryToOtherPrograms)
   EXPECT_EQ(cudasim::usage(0).free, 64 * MiB - 1);
   EXPECT_FALSE(cudasim::occupy(0, 65 * MiB));
   EXPECT_EQ(cudasim::usage(0).occupied, 1U);
-  EXPECT_FALSE(cudasim::occupy(2, 1));
+  EXPECT_THROW(cudasim::occupy(2, 1), std::invalid_argument) << "there is no such device";
 }
 
 TEST_F(SmallMachine, AddsItsUsageUp)
@@ -193,7 +193,7 @@ TEST_F(SmallMachine, AddsItsUsageUp)
   EXPECT_EQ(u.total, u.free + u.allocated + u.reserved_by_pools + u.physical + u.occupied);
   EXPECT_EQ(cudaFreeAsync(pooled, nullptr), cudaSuccess);
   EXPECT_EQ(cudaFree(plain), cudaSuccess);
-  EXPECT_EQ(cudasim::usage(9).total, 0U) << "there is no such device";
+  EXPECT_THROW(static_cast<void>(cudasim::usage(9)), std::invalid_argument) << "there is no such device";
 }
 
 TEST_F(SmallMachine, LimitsHostAndManagedMemoryOnlyWhereItIsAbsurd)

@@ -113,10 +113,7 @@ struct malformed {
   char const* value;
   char const* message;
 };
-class MalformedEnvironmentProcess : public ::testing::TestWithParam<malformed> {
- protected:
-  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-};
+class MalformedEnvironmentProcess : public ::testing::TestWithParam<malformed> {};
 
 TEST_P(MalformedEnvironmentProcess, EndsAtTheFirstCallWithAMessage)
 {
@@ -156,10 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
 // ---------------------------------------------------------------------------------------------------------------
 // What the other variables do
 
-class EnvironmentProcess : public ::testing::Test {
- protected:
-  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-};
+class EnvironmentProcess : public ::testing::Test {};
 
 /// Ends the process with 0 if everything was as it should be.
 [[noreturn]] void end_if(bool as_it_should_be) { std::exit(as_it_should_be ? 0 : 1); }

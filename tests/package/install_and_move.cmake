@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Installs the build tree `build` and moves the result to `prefix`: a package must not remember where it was installed.
+# `include` is the folder of the headers in the source tree.
 
 file(REMOVE_RECURSE "${scratch}/installed" "${prefix}")
 execute_process(COMMAND "${CMAKE_COMMAND}" --install "${build}" --prefix "${scratch}/installed" OUTPUT_QUIET
@@ -18,6 +19,14 @@ endforeach()
 if(EXISTS "${prefix}/bin")
   message(SEND_ERROR "The default installation contains programs")
 endif()
+
+# Every header of the source tree is there.
+file(GLOB_RECURSE headers RELATIVE "${include}" "${include}/*")
+foreach(header IN LISTS headers)
+  if(NOT EXISTS "${prefix}/include/${header}")
+    message(SEND_ERROR "The installation lacks the header ${header}")
+  endif()
+endforeach()
 
 # What was installed names no folder of the machine that built it.
 file(GLOB_RECURSE texts "${prefix}/*.cmake" "${prefix}/*.hpp" "${prefix}/*.h")

@@ -21,7 +21,8 @@
 ///   CUDASIM_TIMEOUT=SECONDS    a wait that lasts longer ends with cudaErrorLaunchTimeout and a message (default 60)
 ///   CUDASIM_QUIET=1            no one-line diagnostics of misuse on standard error
 ///
-/// Everything here may be called from any thread unless a comment says otherwise.
+/// Everything here may be called from any thread unless a comment says otherwise. What names a device that there is not, or
+/// asks for something that cannot be, throws std::invalid_argument and changes nothing.
 
 #include <cuda_runtime_api.h>
 

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Counts the instructions of the hot calls under callgrind, and fails if allocating and freeing costs too many.
+
+    instruction_budget.py PROGRAM [--budget N] [--valgrind PATH]
+
+PROGRAM is INSTRUCTION_BUDGET of the benchmarks, on the simulated CUDA runtime. A call's figure is the difference of two runs
+over the difference of their numbers of calls, so what a program does once does not count, and the figures of one binary are
+always the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+MEASURED = {
+    "pair": "256 B allocated and freed through a device_memory_resource*",
+    "uvector": "device_uvector<int>(1000) made and destroyed",
+    "getter": "get_current_device_resource()",
+}
+FEW, MANY = 2000, 4000
+COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
+
+
+def count_instructions(valgrind: str, program: str, what: str, times: int) -> int:
+    """Instructions of a whole run of `program`."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [valgrind, "--tool=callgrind", f"--callgrind-out-file={folder}/out", program, what, str(times)]
+        environment = {**os.environ, "CUDASIM_MODE": "stepped"}  # no thread but the program's own
+        run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    found = COLLECTED.search(run.stderr)
+    if run.returncode != 0 or found is None:
+        raise RuntimeError(f"{' '.join(command)} ended with status {run.returncode}:\n{run.stdout}{run.stderr}")
+    return int(found.group(1))
+
+
+def cost_of(few: int, many: int, calls: int) -> float:
+    """Instructions of one call, from those of two runs that differ by `calls` calls."""
+    return (many - few) / calls
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Counts the instructions of the hot calls under callgrind.")
+    parser.add_argument("program", type=Path, help="INSTRUCTION_BUDGET")
+    parser.add_argument("--budget", type=float, default=150, help="most instructions of a pair (%(default)g)")
+    parser.add_argument("--valgrind", default="valgrind")
+    options = parser.parse_args(arguments)
+
+    program = str(options.program.resolve())
+    figures: dict[str, float] = {}
+    for what, text in MEASURED.items():
+        few, many = (count_instructions(options.valgrind, program, what, times) for times in (FEW, MANY))
+        figures[what] = cost_of(few, many, MANY - FEW)
+        print(f"{figures[what]:8.1f} instructions: {text}")
+    if figures["pair"] > options.budget:
+        print(f"the pair is above its budget of {options.budget:g} instructions")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
