@@ -3,6 +3,7 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda/stream.hpp>
+#include <rmm/detail/cuda/stream_lifetimes.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/logging_assert.hpp>
 
@@ -29,7 +30,10 @@ class cuda_stream {
   cuda_stream() : cuda_stream{flags::sync_default} {}
 
   /// Throws cuda_error.
-  explicit cuda_stream(flags creation_flags) : stream_{detail::create_stream(static_cast<unsigned>(creation_flags))} {}
+  explicit cuda_stream(flags creation_flags) : stream_{detail::create_stream(static_cast<unsigned>(creation_flags))}
+  {
+    detail::stream_begins(stream_);
+  }
 
   cuda_stream(cuda_stream&& other) noexcept : stream_{std::exchange(other.stream_, nullptr)} {}
 
@@ -71,7 +75,10 @@ class cuda_stream {
  private:
   void reset(cudaStream_t stream) noexcept
   {
-    if (is_valid()) { detail::destroy_stream(stream_); }
+    if (is_valid()) {
+      detail::stream_is_about_to_end(stream_);
+      detail::destroy_stream(stream_);
+    }
     stream_ = stream;
   }
 

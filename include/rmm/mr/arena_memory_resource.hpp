@@ -13,6 +13,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/heap_figures.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
@@ -59,6 +60,9 @@ class arena_memory_resource final : public device_memory_resource {
     heap_.release_blocks([this](void* arena, std::size_t bytes) { upstream_.deallocate(arena, bytes); });
   }
 
+  /// What is allocated and free now.
+  [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
+
  private:
   static constexpr std::size_t minimum_size   = std::size_t{1} << 20;
   static constexpr char const* dump_file_name = "rmm_arena_memory_dump.log";
@@ -83,6 +87,7 @@ class arena_memory_resource final : public device_memory_resource {
     if (bytes == 0) { return nullptr; }
     auto const rounded = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
     if (void* const ptr = heap_.try_allocate(rounded, stream)) { return ptr; }
+    if (void* const ptr = heap_.allocate_synchronized(rounded, stream)) { return ptr; }
     throw_exhausted(bytes);
   }
 
@@ -110,14 +115,14 @@ class arena_memory_resource final : public device_memory_resource {
   void dump(std::size_t bytes)
   {
     std::lock_guard<std::mutex> const lock{dump_mutex_};
-    auto const now      = heap_.current_figures();
+    auto const now      = heap_.figures();
     auto const per_cent = [](std::size_t part, std::size_t whole) { return whole == 0 ? 0 : 100 - part * 100 / whole; };
     *dump_file_ << "requested: " << rmm::detail::format_bytes(bytes)
                 << "\narena size: " << rmm::detail::format_bytes(arena_size_)
-                << "\nin use: " << rmm::detail::format_bytes(now.allocated_bytes)
+                << "\nin use: " << rmm::detail::format_bytes(now.live_bytes)
                 << "\nfree: " << rmm::detail::format_bytes(now.free_bytes)
-                << "\nlargest free block: " << rmm::detail::format_bytes(now.largest_free)
-                << "\nfragmentation: " << per_cent(now.largest_free, now.free_bytes) << " %\n"
+                << "\nlargest free block: " << rmm::detail::format_bytes(now.largest_free_bytes)
+                << "\nfragmentation: " << per_cent(now.largest_free_bytes, now.free_bytes) << " %\n"
                 << std::flush;
   }
 
@@ -128,6 +133,9 @@ class arena_memory_resource final : public device_memory_resource {
   std::optional<std::ofstream> dump_file_;
   rmm::detail::stream_ordered_heap heap_;
 };
+
+arena_memory_resource(device_async_resource_ref, std::optional<std::size_t> = std::nullopt, bool = false)
+  ->arena_memory_resource<device_memory_resource>;
 
 }  // namespace mr
 }  // namespace RMM_NAMESPACE

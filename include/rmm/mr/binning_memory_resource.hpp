@@ -6,6 +6,7 @@
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/heap_figures.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
@@ -58,6 +59,14 @@ class binning_memory_resource final : public device_memory_resource {
   /// The same as a pointer; null for a resource made over a reference.
   [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
 
+  /// What is allocated and free now in bins of its own; the bins that were given, and upstream, have figures of their own.
+  [[nodiscard]] heap_figures figures() const
+  {
+    heap_figures sum;
+    for (auto const& bin : own_bins_) { sum = sum + bin->figures(); }
+    return sum;
+  }
+
   /// Adds a bin for requests of up to `allocation_size` bytes, rounded up to 256, served by `bin_resource`; if that is null,
   /// by a fixed_size_memory_resource of its own over upstream. Changes nothing if there is a bin of that size.
   void add_bin(std::size_t allocation_size, device_memory_resource* bin_resource = nullptr)
@@ -108,6 +117,10 @@ class binning_memory_resource final : public device_memory_resource {
   std::vector<std::unique_ptr<own_bin>> own_bins_;
   std::map<std::size_t, device_async_resource_ref> bins_;  // by size
 };
+
+binning_memory_resource(device_async_resource_ref)->binning_memory_resource<device_memory_resource>;
+binning_memory_resource(device_async_resource_ref, std::int8_t, std::int8_t)
+  ->binning_memory_resource<device_memory_resource>;
 
 }  // namespace mr
 }  // namespace RMM_NAMESPACE

@@ -9,12 +9,14 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/heap_figures.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
 #include <mutex>
+#include <new>
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -64,6 +66,9 @@ class fixed_size_memory_resource : public device_memory_resource {
   /// Bytes of a block: the largest request that can be served.
   [[nodiscard]] std::size_t get_block_size() const noexcept { return block_size_; }
 
+  /// What is allocated and free now.
+  [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
+
  private:
   fixed_size_memory_resource(detail::suballocator_upstream<Upstream> upstream,
                              std::size_t block_size,
@@ -84,7 +89,12 @@ class fixed_size_memory_resource : public device_memory_resource {
     if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
     std::lock_guard<std::mutex> const growing{growth_mutex_};
     if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
-    return add_chunk_and_allocate(block_size_, stream);
+    try {
+      return add_chunk_and_allocate(block_size_, stream);
+    } catch (std::bad_alloc const&) {
+      if (void* const block = heap_.allocate_synchronized(block_size_, stream)) { return block; }
+      throw;
+    }
   }
 
   void do_deallocate(void* ptr, std::size_t, cuda_stream_view stream) noexcept override
@@ -114,6 +124,9 @@ class fixed_size_memory_resource : public device_memory_resource {
   rmm::detail::stream_ordered_heap heap_;
   std::mutex growth_mutex_;  // taken before the heap's lock
 };
+
+fixed_size_memory_resource(device_async_resource_ref, std::size_t = 0, std::size_t = 0)
+  ->fixed_size_memory_resource<device_memory_resource>;
 
 }  // namespace mr
 }  // namespace RMM_NAMESPACE

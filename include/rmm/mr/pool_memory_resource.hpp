@@ -11,6 +11,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/heap_figures.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
@@ -49,7 +50,9 @@ class pool_memory_resource final : public device_memory_resource,
   }
 
   /// The same over a resource given as an object, which has to outlive the pool.
-  template <class Upstream2 = Upstream, class = std::enable_if_t<rmm::detail::polyfill::async_resource<Upstream2>>>
+  template <class Upstream2 = Upstream,
+            class           = std::enable_if_t<rmm::detail::polyfill::async_resource<Upstream2> &&
+                                     std::is_convertible_v<Upstream2*, Upstream*>>>
   explicit pool_memory_resource(Upstream2& upstream,
                                 std::size_t initial_pool_size,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
@@ -89,6 +92,9 @@ class pool_memory_resource final : public device_memory_resource,
   /// Bytes of all blocks that the pool has from upstream.
   [[nodiscard]] std::size_t pool_size() const noexcept { return heap_.block_bytes(); }
 
+  /// What is allocated and free now.
+  [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
+
  private:
   void check_sizes(std::size_t initial_pool_size) const
   {
@@ -110,15 +116,20 @@ class pool_memory_resource final : public device_memory_resource,
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
-    if (bytes == 0) { return nullptr; }
-    auto const rounded = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
-    if (void* const ptr = heap_.try_allocate(rounded, stream)) { return ptr; }
-    return grow_and_allocate(rounded, stream);
+    if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nothing_or_too_much(bytes); }
+    if (void* const ptr = heap_.try_allocate(bytes, stream)) { return ptr; }
+    return grow_and_allocate(align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream);
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
   {
-    if (ptr != nullptr) { heap_.deallocate(ptr, align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream); }
+    if (ptr != nullptr) { heap_.deallocate(ptr, bytes, stream); }
+  }
+
+  [[nodiscard]] RMM_COLD static void* nothing_or_too_much(std::size_t bytes)
+  {
+    static_cast<void>(rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // throws unless it is nothing
+    return nullptr;
   }
 
   /// One thread at a time: what the others wait for may serve them too. Upstream is called without the heap's lock.
@@ -126,15 +137,21 @@ class pool_memory_resource final : public device_memory_resource,
   {
     std::lock_guard<std::mutex> const growing{growth_mutex_};
     if (void* const ptr = heap_.try_allocate(bytes, stream)) { return ptr; }
+    // Much of the pool may be what streams left that were destroyed: cheaper to wait for than to take as much again.
+    if (void* const ptr = heap_.allocate_synchronized(bytes, stream, std::max(bytes, pool_size() / 4))) { return ptr; }
 
     std::string reason;
-    for (auto wanted = first_growth(bytes); wanted != 0; wanted = wanted == bytes ? 0 : std::max(bytes, wanted / 2)) {
+    auto const less = [bytes](std::size_t wanted) {
+      return wanted == bytes ? 0 : std::max(bytes, align_up(wanted / 2, CUDA_ALLOCATION_ALIGNMENT));
+    };
+    for (auto wanted = first_growth(bytes); wanted != 0; wanted = less(wanted)) {
       if (auto const ptr = try_add_block(wanted, bytes, stream, reason)) { return *ptr; }
     }
     if (reason.empty()) {
       reason = "the pool holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
                rmm::detail::format_bytes(*maximum_pool_size_) + " and no free part of it is large enough";
     }
+    if (void* const ptr = heap_.allocate_synchronized(bytes, stream)) { return ptr; }
     throw_exhausted(bytes, reason);
   }
 
@@ -146,7 +163,7 @@ class pool_memory_resource final : public device_memory_resource,
     auto const held = pool_size();
     auto const left = *maximum_pool_size_ > held ? *maximum_pool_size_ - held : 0;
     auto const rest = align_up(left, CUDA_ALLOCATION_ALIGNMENT);
-    return bytes <= rest ? std::max(bytes, rest / 2) : 0;
+    return bytes <= rest ? std::max(bytes, align_up(rest / 2, CUDA_ALLOCATION_ALIGNMENT)) : 0;
   }
 
   /// Takes a block from upstream and allocates its first `bytes` bytes. Nothing if upstream throws; `reason` then says why.
@@ -180,6 +197,12 @@ class pool_memory_resource final : public device_memory_resource,
   rmm::detail::stream_ordered_heap heap_;
   std::mutex growth_mutex_;  // taken before the heap's lock
 };
+
+pool_memory_resource(device_async_resource_ref, std::size_t, std::optional<std::size_t> = std::nullopt)
+  ->pool_memory_resource<device_memory_resource>;
+template <class Upstream, class = std::enable_if_t<rmm::detail::polyfill::async_resource<Upstream>>>
+pool_memory_resource(Upstream&, std::size_t, std::optional<std::size_t> = std::nullopt)
+  -> pool_memory_resource<Upstream>;
 
 }  // namespace mr
 }  // namespace RMM_NAMESPACE

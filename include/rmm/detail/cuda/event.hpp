@@ -67,6 +67,12 @@ class owned_event {
   return false;
 }
 
+/// Whether the handle is one of those that name a default stream, which never ends: the legacy one, or the calling thread's.
+[[nodiscard]] inline bool is_default_stream(cudaStream_t stream) noexcept
+{
+  return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+}
+
 /// A number that tells streams apart also when the handle of a destroyed one comes back, which it does at once.
 ///
 /// 0 if the runtime does not say, for instance because the handle names no stream. Runtimes before 12.0 have no such

@@ -4,267 +4,445 @@
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/owner_lock.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/cuda/stream_lifetimes.hpp>
 #include <rmm/detail/export.hpp>
-#include <rmm/detail/heap/free_ranges.hpp>
-#include <rmm/detail/heap/node_reserve.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/stream/free_store.hpp>
+#include <rmm/detail/stream/stream_cache.hpp>
+#include <rmm/detail/stream/thread_caches.hpp>
+#include <rmm/heap_figures.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <iterator>
+#include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
-#include <unordered_map>
+#include <new>
 #include <utility>
+#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
 /// Hands out parts of upstream blocks, so that memory freed on one stream reaches another only in the order of their work.
 ///
-/// What is free lies in lanes: one for each stream that freed something, and one for memory that no work can use any more.
-/// A stream takes from its own lane at once. It takes from another's after it was made to wait, on the device, for the event
-/// that the other's last free recorded. The handle of a stream is used only in calls that the program makes on that very
-/// stream: it may be destroyed as soon as its last call is made.
+/// Each thread has a cache for each stream that it uses (stream_cache.hpp); it enters that with plain stores and no CUDA
+/// call. What caches do not hold lies in stores (free_store.hpp), under a lock: one for each stream, and one for memory that
+/// no work can use any more. What a cache lacks is looked for in this order, and the first that has it gives it:
+///
+///   1. the cache's own stacks, recent frees and ranges
+///   2. the store of the stream, then that of memory free for all, from which a cache takes somewhat more than is asked;
+///      events of other stores that are found reached move their memory there
+///   3. the cache's own stacks again, emptied and joined with its ranges
+///   4. one range of another stream's store, after a wait for its event on the device
+///   5. one range of another cache, whose owner is kept out meanwhile, after a wait if it is another stream's
+///   6. neighbours that lie in different caches and stores, put together; waits for those that they are taken from
+///   7. nothing: the caller may add a block, or call allocate_synchronized(), which waits on the host for the device, after
+///      which all that is free is free for all
 ///
 /// Invariants:
-///  I1  sum(free) + sum(allocated) == sum(blocks)
-///  I2  a free range is in exactly one lane
-///  I3  whatever may still use the ranges of a lane is before the lane's event, or is work of the lane's own stream
-///  I4  the node reserve has two nodes for each allocation, so that deallocate() asks for no host memory
+///  H1  sum(free) + sum(allocated) == sum(blocks), each rounded down to granules; no two free ranges overlap
+///  H2  memory reaches a stream that did not free it only behind a wait for an event recorded, on the stream that freed it,
+///      after it was freed; or when such an event is reached; or when the device was synchronised after it was freed
+///  H3  a stream's handle is used only in calls that the program makes with it, and while rmm::cuda_stream ends it
+///  H4  deallocate() needs no host memory: C3 of the caches, F3 of the stores
 ///
-/// Thread-safe. Events are recorded and waited for under the lock: what a lane holds and what its event marks have to
-/// change together.
+/// Thread-safe. The order of locks: that of the known streams, a heap_link's, the heap's. Events are recorded and waited for
+/// under the heap's lock or inside a cache: what is free and what the event marks have to change together.
 class stream_ordered_heap {
  public:
-  stream_ordered_heap()                                      = default;
+  /// Rounding up more would wrap.
+  static constexpr std::size_t largest_request = std::numeric_limits<std::size_t>::max() - (heap_granule - 1);
+
+  /// Throws std::bad_alloc.
+  stream_ordered_heap() : streams_{known_streams()}, link_{std::make_shared<heap_link>()}
+  {
+    link_->heap               = this;
+    link_->retire             = [](stream_ordered_heap& heap, stream_cache& cache) noexcept { heap.retire(cache); };
+    end_listener_.stream_ends = stream_ends;
+    end_listener_.heap        = this;
+    spare_events_.reserve(most_spare_events);
+    streams_.add(end_listener_);
+  }
   stream_ordered_heap(stream_ordered_heap const&)            = delete;
   stream_ordered_heap& operator=(stream_ordered_heap const&) = delete;
 
-  /// Takes `bytes` bytes, a multiple of CUDA_ALLOCATION_ALIGNMENT, that `stream` may use at once. Null if no free range has
-  /// so many, also after those of all lanes are joined.
-  [[nodiscard]] void* try_allocate(std::size_t bytes, cuda_stream_view stream)
+  ~stream_ordered_heap()
   {
-    auto const identity = stream_identity(stream.value());
-    std::lock_guard<std::mutex> const lock{mutex_};
-    reserve_.ensure(nodes_per_range * (allocations_ + 1));
-    auto const begin = take(bytes, identity, stream.value());
-    if (!begin) { return nullptr; }
-    ++allocations_;
-    allocated_bytes_ += bytes;
-    return reinterpret_cast<void*>(*begin);  // NOLINT: the heap works on addresses
+    release_blocks([](void*, std::size_t) {});
   }
 
-  /// Gives back what try_allocate() returned for the same `bytes`.
-  void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  /// Takes `bytes` bytes, at least 1, that `stream` may use at once. Null if no free memory has so many, put together as
+  /// far as possible. Throws std::bad_alloc if there is no host memory to note it.
+  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate(std::size_t bytes, cuda_stream_view stream)
   {
-    auto const identity = stream_identity(stream.value());
-    std::lock_guard<std::mutex> const lock{mutex_};
-    RMM_ASSERT(allocations_ > 0 && allocated_bytes_ >= bytes);
-    add_free({reinterpret_cast<std::uintptr_t>(ptr), bytes}, identity, stream.value());
-    --allocations_;
-    allocated_bytes_ -= bytes;
+    if (bytes - 1 < small_block_limit) {
+      auto* const cache = find_cache_at_once(stream.value());
+      if (cache != nullptr && cache->is_trusted() && cache->lock().try_enter()) {
+        void* const ptr = cache->try_pop((bytes + heap_granule - 1) / heap_granule);
+        cache->lock().leave();
+        if (ptr != nullptr) { return ptr; }
+      }
+    }
+    return allocate_out_of_line(bytes, stream.value());
   }
+
+  /// Gives back what was allocated for the same `bytes`.
+  RMM_ALWAYS_INLINE void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    if (bytes - 1 < small_block_limit) {
+      auto* const cache = find_cache_at_once(stream.value());
+      if (cache != nullptr && cache->lock().try_enter()) {
+        bool const pushed = cache->try_push(ptr, (bytes + heap_granule - 1) / heap_granule);
+        bool const due    = cache->is_mark_due();
+        cache->lock().leave();
+        if (pushed && !due) { return; }
+        if (pushed) { return mark_out_of_line(*cache); }
+      }
+    }
+    deallocate_out_of_line(ptr, bytes, stream.value());
+  }
+
+  /// The last resort: waits on the host for all work of the current device, and joins all that is free. Null if that is not
+  /// enough either, or the runtime cannot wait. Does not wait unless that makes at least `worth` bytes free that try_allocate()
+  /// could not take.
+  [[nodiscard]] RMM_COLD inline void* allocate_synchronized(std::size_t bytes,
+                                                            cuda_stream_view stream,
+                                                            std::size_t worth = 1);
 
   /// Adds a block that upstream gave for use on `stream`, and takes its first `bytes` bytes. Throws std::bad_alloc, and
-  /// has not taken the block then.
-  [[nodiscard]] void* add_block_and_allocate(void* block,
-                                             std::size_t block_bytes,
-                                             std::size_t bytes,
-                                             cuda_stream_view stream)
-  {
-    auto const identity = stream_identity(stream.value());
-    auto const begin    = reinterpret_cast<std::uintptr_t>(block);
-    std::lock_guard<std::mutex> const lock{mutex_};
-    reserve_.ensure(nodes_per_range * (allocations_ + 2));
-    borders_.insert(begin);
-    try {
-      blocks_.emplace(begin, block_bytes);
-    } catch (...) {
-      borders_.erase(begin);
-      throw;
-    }
-    block_bytes_ += block_bytes;
-    if (bytes != block_bytes) { add_free({begin + bytes, block_bytes - bytes}, identity, stream.value()); }
-    if (bytes == 0) { return nullptr; }
-    ++allocations_;
-    allocated_bytes_ += bytes;
-    return block;
-  }
+  /// has not taken the block then. Requires `bytes <= block_bytes`, rounded up and down to granules.
+  [[nodiscard]] RMM_COLD inline void* add_block_and_allocate(void* block,
+                                                             std::size_t block_bytes,
+                                                             std::size_t bytes,
+                                                             cuda_stream_view stream);
 
   /// Makes free for all what no work uses any more, as far as CUDA says so without waiting. Not for hot paths.
-  void settle() noexcept
+  RMM_COLD void settle() noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    for (auto& [identity, each] : lanes_) {
-      if (each.event.is_reached()) { ready_.take_all(each.ranges, borders_); }
-    }
+    poll(std::numeric_limits<std::size_t>::max());
   }
 
-  /// Waits for what the events of the lanes mark, calls release(pointer, bytes) for each block and forgets it.
+  /// Waits for the work that may use free memory, calls release(pointer, bytes) for each block and forgets it, with all that
+  /// is free or allocated in it. No other call may run, and the only one that may follow is the destructor.
   template <class Release>
-  void release_blocks(Release&& release) noexcept
+  RMM_COLD void release_blocks(Release&& release) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
-    for (auto const& [identity, each] : lanes_) { each.event.synchronize_no_throw(); }
-    lanes_.clear();
-    ready_.clear();
-    borders_.clear();
-    for (auto const& [begin, bytes] : blocks_) {
-      release(reinterpret_cast<void*>(begin), bytes);  // NOLINT: the heap works on addresses
+    {
+      std::lock_guard<std::mutex> const lock{link_->mutex};
+      link_->heap = nullptr;  // threads that end leave their caches alone from now on
     }
+    streams_.remove(end_listener_);
+    std::lock_guard<std::mutex> const lock{mutex_};
+    wait_for_free_memory();
+    caches_.clear();
+    stores_.clear();
+    everyones_.ranges().clear();
+    for (auto const& [begin, bytes] : blocks_) { release(to_pointer(begin), bytes); }
     blocks_.clear();
-    block_bytes_ = 0;
+    block_bytes_.store(0, std::memory_order_relaxed);
   }
 
   /// Bytes of all blocks.
-  [[nodiscard]] std::size_t block_bytes() const noexcept
+  [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_.load(std::memory_order_relaxed); }
+
+  [[nodiscard]] RMM_COLD inline heap_figures figures() const;
+
+  /// Whether H1, and the invariants of all parts, hold; O(free ranges). For tests.
+  [[nodiscard]] RMM_COLD inline bool check_invariants() const;
+
+  /// A thread ends, or has no more use for a cache: what is in it goes to the stores. Called by its owner.
+  RMM_COLD void retire(stream_cache& cache) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    return block_bytes_;
-  }
-
-  /// Live figures of a heap.
-  struct figures {
-    std::size_t allocated_bytes;
-    std::size_t free_bytes;
-    std::size_t largest_free;  ///< of one lane
-    std::size_t blocks;
-  };
-
-  [[nodiscard]] figures current_figures() const
-  {
-    std::lock_guard<std::mutex> const lock{mutex_};
-    std::size_t largest = ready_.largest();
-    for (auto const& [identity, each] : lanes_) { largest = std::max(largest, each.ranges.largest()); }
-    return {allocated_bytes_, block_bytes_ - allocated_bytes_, largest, blocks_.size()};
-  }
-
-  /// Whether I1, I2, I4 and those of the ranges hold; O(ranges).
-  [[nodiscard]] bool check_invariants() const
-  {
-    std::lock_guard<std::mutex> const lock{mutex_};
-    std::map<std::uintptr_t, std::size_t> all;
-    std::size_t free_bytes{};
-    bool good        = reserve_.spare() >= nodes_per_range * allocations_;
-    auto const visit = [&](address_range range) {
-      free_bytes += range.bytes;
-      good = good && all.emplace(range.begin, range.bytes).second;
-    };
-    ready_.for_each(visit);
-    good = good && ready_.check_invariants(borders_);
-    for (auto const& [identity, each] : lanes_) {
-      each.ranges.for_each(visit);
-      good = good && each.ranges.check_invariants(borders_);
-    }
-    std::uintptr_t previous_end{};
-    for (auto const& [begin, bytes] : all) {
-      good         = good && begin >= previous_end;
-      previous_end = begin + bytes;
-    }
-    return good && free_bytes + allocated_bytes_ == block_bytes_;
+    retire_locked(cache);
   }
 
  private:
-  static constexpr std::size_t nodes_per_range = 2;   // one by address, one by size
-  static constexpr std::size_t many_lanes      = 64;  // above, those that hold nothing are thrown away
+  static constexpr std::size_t most_spare_events  = 32;
+  static constexpr std::size_t most_polls         = 8;  // with one miss
+  static constexpr std::size_t stack_shortening   = 16;
+  static constexpr std::size_t most_thread_caches = 256;
+  static constexpr std::size_t largest_lease      = std::size_t{8} << 20;
 
-  struct lane {
-    explicit lane(node_reserve& reserve) : ranges{reserve} {}
-    free_ranges ranges;
-    owned_event event;
+  struct listener : stream_end_listener {
+    stream_ordered_heap* heap{};
   };
 
-  [[nodiscard]] std::optional<std::uintptr_t> take(std::size_t bytes, std::uint64_t identity, cudaStream_t stream)
+  /// Keeps the owners of all caches out as long as it lives, but for one, the caller's own. With the heap's lock.
+  class all_caches_closed {
+   public:
+    explicit all_caches_closed(stream_ordered_heap const& heap, stream_cache const* own = nullptr) noexcept
+      : heap_{heap}, own_{own}
+    {
+      bool any = false;
+      for_each_other([&](owner_lock& lock) {
+        lock.begin_keeping_out();
+        any = true;
+      });
+      if (!any) { return; }
+      process_barrier::pass_all_threads();
+      for_each_other([](owner_lock& lock) { lock.wait_until_left(); });
+    }
+    ~all_caches_closed()
+    {
+      for_each_other([](owner_lock& lock) { lock.end_keeping_out(); });
+    }
+    all_caches_closed(all_caches_closed const&)            = delete;
+    all_caches_closed& operator=(all_caches_closed const&) = delete;
+
+   private:
+    template <class Visit>
+    void for_each_other(Visit&& visit) const noexcept
+    {
+      for (auto const& cache : heap_.caches_) {
+        if (cache.get() != own_) { visit(cache->lock()); }
+      }
+    }
+
+    stream_ordered_heap const& heap_;
+    stream_cache const* own_;
+  };
+
+  /// Inside a cache, as its owner.
+  class cache_entered {
+   public:
+    explicit cache_entered(stream_cache& cache) noexcept : cache_{cache}, entered_{cache.lock().try_enter()} {}
+    ~cache_entered()
+    {
+      if (entered_) { cache_.lock().leave(); }
+    }
+    cache_entered(cache_entered const&)            = delete;
+    cache_entered& operator=(cache_entered const&) = delete;
+    [[nodiscard]] explicit operator bool() const noexcept { return entered_; }
+
+   private:
+    stream_cache& cache_;
+    bool entered_;
+  };
+
+  /// Who asks: the stream, as handle and number, and the cache, if the thread has one. Only for the time of one call.
+  struct asker {
+    cudaStream_t stream;
+    std::uint64_t identity;  // 0: unknown to the runtime
+    stream_cache* cache;
+  };
+
+  [[nodiscard]] static void* to_pointer(std::uintptr_t address) noexcept
   {
-    auto const own = lanes_.find(identity);
-    if (own != lanes_.end()) {
-      if (auto const begin = own->second.ranges.take_best_fit(bytes)) { return begin; }
-    }
-    if (auto const begin = ready_.take_best_fit(bytes)) { return begin; }
-    for (auto& [other, each] : lanes_) {  // one block of another stream, and not all that it has
-      if (other == identity || each.ranges.largest() < bytes) { continue; }
-      if (each.event.try_make_wait(stream)) { return each.ranges.take_best_fit(bytes); }
-    }
-    return join_lanes_and_take(bytes, identity, stream);
+    return reinterpret_cast<void*>(address);  // NOLINT: the heap works on addresses
   }
 
-  /// Makes `stream` wait for all lanes and joins their ranges, since together they may be large enough.
-  [[nodiscard]] std::optional<std::uintptr_t> join_lanes_and_take(std::size_t bytes,
-                                                                  std::uint64_t identity,
-                                                                  cudaStream_t stream)
+  [[nodiscard]] static std::size_t granules_of(std::size_t bytes) noexcept { return bytes / heap_granule; }
+
+  // --- a thread's own cache ---
+
+  [[nodiscard]] RMM_ALWAYS_INLINE stream_cache* find_cache_at_once(cudaStream_t stream) const noexcept
   {
-    bool const anything =
-      std::any_of(lanes_.begin(), lanes_.end(), [](auto const& entry) { return !entry.second.ranges.empty(); });
-    if (!anything) { return std::nullopt; }
-    auto* const mine = find_or_make_lane(identity);
-    if (mine == nullptr) { return std::nullopt; }
-    mine->ranges.take_all(ready_, borders_);
-    for (auto& [other, each] : lanes_) {
-      if (&each == mine || each.ranges.empty() || !each.event.try_make_wait(stream)) { continue; }
-      mine->ranges.take_all(each.ranges, borders_);
+    auto const& slot = cache_slot_of(number_, stream);
+    return slot.heap == number_ && slot.stream == stream ? slot.cache : nullptr;
+  }
+
+  [[nodiscard]] void* allocate_out_of_line(std::size_t bytes, cudaStream_t stream);
+  void deallocate_out_of_line(void* ptr, std::size_t bytes, cudaStream_t stream) noexcept;
+
+  /// From what the cache has. Inside it, or with the lock.
+  [[nodiscard]] static void* take(stream_cache& cache, std::size_t bytes)
+  {
+    if (void* const ptr = take_at_once(cache, bytes)) { return ptr; }
+    // What was freed lately may do, once it is joined.
+    if (cache.unmarked_bytes() < bytes || !mark(cache)) { return nullptr; }
+    return take_at_once(cache, bytes);
+  }
+
+  [[nodiscard]] static void* take_at_once(stream_cache& cache, std::size_t bytes)
+  {
+    if (bytes > small_block_limit) { return cache.take(bytes); }
+    if (void* const ptr = cache.try_pop(granules_of(bytes))) { return ptr; }
+    return cache.take_run(granules_of(bytes));
+  }
+
+  /// Puts a block into the cache. Inside it, or with the lock. False if there is no place.
+  [[nodiscard]] static bool put(stream_cache& cache, void* ptr, std::size_t bytes) noexcept
+  {
+    if (bytes > small_block_limit) {
+      return cache.try_add_recent(ptr, bytes) || (mark(cache) && cache.try_add_recent(ptr, bytes));
     }
-    mark(*mine, stream);
-    auto const begin = mine->ranges.take_best_fit(bytes);
-    return begin ? begin : ready_.take_best_fit(bytes);
+    auto const granules = granules_of(bytes);
+    if (cache.try_push(ptr, granules)) { return true; }
+    if (!cache.has_marked(granules) && !mark(cache)) { return false; }
+    return cache.shorten_stack(granules, stack_shortening) && cache.try_push(ptr, granules);
   }
 
-  /// Adds a range that is free once the work is done that `stream` has now. Needs two nodes of the reserve.
-  void add_free(address_range range, std::uint64_t identity, cudaStream_t stream) noexcept
+  /// Marks what was freed; where no event can be recorded, waits on the host. False if that cannot be done either, or the
+  /// handle does not name the cache's stream any more.
+  static bool mark(stream_cache& cache) noexcept { return cache.is_current() && mark_current(cache); }
+
+  static bool mark_current(stream_cache& cache) noexcept
   {
-    auto* const its_lane = find_or_make_lane(identity);
-    if (its_lane == nullptr) {
-      static_cast<void>(try_synchronize_device());  // nothing to mark it with: wait, and it is free for all
-      ready_.insert(range, borders_);
-      return;
+    if (cache.mark(cache.stream())) { return true; }
+    if (!try_synchronize_device()) { return false; }
+    cache.all_marked();
+    return true;
+  }
+
+  RMM_COLD inline void mark_out_of_line(stream_cache& cache) noexcept;
+
+  /// The cache of the calling thread for `stream`, made if there is none. Null if there can be none. With `ask` it is
+  /// certain that it is for the stream that the handle names now.
+  [[nodiscard]] stream_cache* find_or_make_cache(cudaStream_t stream, bool ask) noexcept;
+  [[nodiscard]] RMM_COLD inline stream_cache* make_cache(thread_caches& mine, cudaStream_t stream) noexcept;
+  RMM_COLD void drop(thread_caches& mine, stream_cache& cache) noexcept
+  {
+    mine.forget(&cache);
+    retire(cache);
+  }
+  void retire_locked(stream_cache& cache) noexcept;
+
+  /// A known stream is about to end, so this is the last chance to mark what was freed on it.
+  static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept;
+
+  // --- under the lock ---
+
+  [[nodiscard]] RMM_COLD inline void* allocate_locked(std::size_t bytes, asker const& who);
+  [[nodiscard]] void* allocate_through_cache(std::size_t bytes, stream_cache& cache, free_store* own);
+  [[nodiscard]] bool lease(free_store& from, std::size_t bytes, stream_cache& to);
+  [[nodiscard]] void* from_other_store(std::size_t bytes, asker const& who);
+  [[nodiscard]] void* from_other_cache(std::size_t bytes, asker const& who);
+  [[nodiscard]] void* put_together(std::size_t bytes, asker const& who);
+  [[nodiscard]] void* hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept;
+  [[nodiscard]] bool try_claim(asker const& who) noexcept
+  {
+    return who.cache != nullptr ? who.cache->try_claim() : everyones_.try_claim();
+  }
+  void cancel_claim(asker const& who) noexcept
+  {
+    if (who.cache != nullptr) {
+      who.cache->cancel_claim();
+    } else {
+      everyones_.add_claims(-1);
     }
-    its_lane->ranges.insert(range, borders_);
-    mark(*its_lane, stream);
   }
 
-  /// Records the lane's event, or makes it unnecessary.
-  void mark(lane& marked, cudaStream_t stream) noexcept
+  void free_without_cache(address_range range, asker const& who) noexcept;
+  void free_without_memory(address_range range) noexcept;
+  [[nodiscard]] bool is_beyond_share(stream_cache const& cache) const noexcept;
+  void overflow(stream_cache& cache) noexcept;
+  void poll(std::size_t most) noexcept;
+  void move_reached(free_store& store) noexcept;
+  [[nodiscard]] bool everything_is_reached() noexcept;
+  [[nodiscard]] std::size_t unmarked_bytes() const noexcept;
+  void mark_store(free_store& store, cudaStream_t stream) noexcept;
+  void insert_unmarked(free_store& from, free_store& to) noexcept;
+  void wait_for_free_memory() noexcept;
+
+  [[nodiscard]] free_store* find_store(std::uint64_t identity) noexcept
   {
-    if (marked.event.try_record(stream)) { return; }
-    static_cast<void>(try_synchronize_device());
-    ready_.take_all(marked.ranges, borders_);
+    auto const found =
+      std::find_if(stores_.begin(), stores_.end(), [&](auto const& store) { return store->identity() == identity; });
+    return found == stores_.end() ? nullptr : found->get();
   }
 
-  /// Null if there is none and none can be made, or the identity is unknown.
-  [[nodiscard]] lane* find_or_make_lane(std::uint64_t identity) noexcept
+  [[nodiscard]] free_store* find_or_make_store(std::uint64_t identity) noexcept
   {
     if (identity == 0) { return nullptr; }
-    auto const found = lanes_.find(identity);
-    if (found != lanes_.end()) { return &found->second; }
+    if (auto* const found = find_store(identity)) { return found; }
     try {
-      if (lanes_.size() >= many_lanes) { drop_empty_lanes(); }
-      return &lanes_.try_emplace(identity, reserve_).first->second;
+      drop_empty_stores();
+      stores_.push_back(std::make_unique<free_store>(identity));
+      return stores_.back().get();
     } catch (std::exception const&) {
       return nullptr;
     }
   }
 
-  /// Streams come and go; an empty lane has nothing to remember.
-  void drop_empty_lanes() noexcept
+  /// Streams come and go; an empty store has nothing to remember.
+  void drop_empty_stores() noexcept
   {
-    for (auto at = lanes_.begin(); at != lanes_.end();) {
-      at = at->second.ranges.empty() ? lanes_.erase(at) : std::next(at);
+    stores_.erase(
+      std::remove_if(
+        stores_.begin(), stores_.end(), [](auto const& store) { return store->is_empty() && !store->has_tickets(); }),
+      stores_.end());
+  }
+
+  /// Takes over claims that were a cache's, less what was returned, so that H4 goes on to hold. False if the host has no
+  /// memory for that.
+  [[nodiscard]] bool try_take_over_claims(std::int64_t claims) noexcept
+  {
+    everyones_.add_claims(claims - limits_.returned_claims.exchange(0, std::memory_order_relaxed));
+    if (everyones_.claims() < 0) {
+      limits_.returned_claims.fetch_sub(everyones_.claims(), std::memory_order_relaxed);
+      everyones_.add_claims(-everyones_.claims());
+    }
+    if (everyones_.try_make_room(0)) { return true; }
+    everyones_.add_claims(-claims);
+    return false;
+  }
+
+  /// Records a ticket for `store` on its own stream, in a call that the program makes with `stream`.
+  [[nodiscard]] bool try_add_ticket(free_store& store, cudaStream_t stream) noexcept
+  {
+    try {
+      owned_event event = take_spare_event();
+      return event.try_record(stream) && store.try_add_ticket(event);
+    } catch (std::exception const&) {
+      return false;
     }
   }
 
-  mutable std::mutex mutex_;
-  node_reserve reserve_;  // outlives the ranges that take from it
-  border_set borders_;    // first addresses of the blocks
+  [[nodiscard]] owned_event take_spare_event()
+  {
+    if (spare_events_.empty()) { return owned_event{}; }
+    owned_event event = std::move(spare_events_.back());
+    spare_events_.pop_back();
+    return event;
+  }
+
+  [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
+
+  void adopt(std::uintptr_t begin, std::size_t bytes);
+  void set_limits() noexcept;
+
+  // Read by all threads, written hardly ever.
+  stream_lifetimes& streams_;
+  std::uint64_t const number_{
+    streams_.new_number()};  // in this process, so that no slot of another heap is taken for its own
+  heap_limits limits_;
+  std::atomic<std::size_t> block_bytes_{0};
+  std::atomic<std::size_t> share_{0};  // what a cache may keep
+  std::atomic<std::size_t> share_of_consumer_{0};
+
+  alignas(64) mutable std::mutex mutex_;  // guards all that follows
+  std::vector<std::unique_ptr<stream_cache>> caches_;
+  std::vector<std::unique_ptr<free_store>> stores_;
+  free_store everyones_{0};
+  std::vector<owned_event> spare_events_;
   std::map<std::uintptr_t, std::size_t> blocks_;
-  std::unordered_map<std::uint64_t, lane> lanes_;  // by identity of the stream
-  free_ranges ready_{reserve_};                    // free for all
-  std::size_t block_bytes_{};
-  std::size_t allocated_bytes_{};
-  std::size_t allocations_{};
+  std::vector<std::uintptr_t> seam_addresses_;  // those of the limits
+  std::size_t usable_bytes_{};                  // of all blocks, in whole granules
+  std::size_t lease_bytes_{};
+  std::size_t next_polled_{};
+  bool wait_failed_{false};  // since the last allocation began to look
+  std::int64_t live_without_cache_{};
+  std::uint64_t from_other_stores_{};
+  std::uint64_t from_other_caches_{};
+  std::uint64_t put_together_{};
+  std::uint64_t device_synchronizations_{};
+  std::shared_ptr<heap_link> link_;
+  listener end_listener_{};
 };
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
+
+#include <rmm/detail/stream/stream_ordered_heap.ipp>

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <atomic>
+#include <thread>
+
+#if defined(__linux__) && __has_include(<linux/membarrier.h>)
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define RMM_DETAIL_HAS_MEMBARRIER 1
+#else
+#define RMM_DETAIL_HAS_MEMBARRIER 0
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+#define RMM_DETAIL_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RMM_DETAIL_THREAD_SANITIZER 1
+#endif
+#endif
+#ifndef RMM_DETAIL_THREAD_SANITIZER
+#define RMM_DETAIL_THREAD_SANITIZER 0
+#endif
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Makes every running thread of the process pass a full memory barrier, where the system has a call for that.
+class process_barrier {
+ public:
+  /// Whether there is such a call; asked once. ThreadSanitizer does not understand it, so never under that.
+  [[nodiscard]] static bool is_available() noexcept
+  {
+#if RMM_DETAIL_HAS_MEMBARRIER && !RMM_DETAIL_THREAD_SANITIZER
+    static bool const available =
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 && pass_all_threads();
+    return available;
+#else
+    return false;
+#endif
+  }
+
+  /// Does it; returns whether it worked.
+  static bool pass_all_threads() noexcept
+  {
+#if RMM_DETAIL_HAS_MEMBARRIER
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+#else
+    return false;
+#endif
+  }
+};
+
+/// A lock that costs its one owner a few plain instructions, and the others, who come rarely, a barrier in all threads.
+///
+/// One thread is the owner; it enters and leaves. Any other that wants what is guarded makes the owner stay out:
+/// begin_keeping_out(), then, for any number of locks, one process_barrier::pass_all_threads(), then wait_until_left(); and
+/// end_keeping_out() when it is done. Only one thread at a time does that, which the caller sees to with a mutex; an owner
+/// that is kept out takes the same mutex to wait.
+///
+/// Invariants:
+///  O1  between wait_until_left() and end_keeping_out() the owner is not inside
+///  O2  what the owner wrote inside is seen by who kept it out, and the other way round
+///
+/// O1 is Dekker's argument. The owner sets `inside_` and then reads `kept_out_`; the other sets `kept_out_` and then reads
+/// `inside_`; a full barrier between the two steps on both sides makes at least one of them see the other. The owner's
+/// barrier is the one that pass_all_threads() runs on its behalf, so that on its own path only the compiler is kept
+/// from changing the order. Without such a call it executes the barrier itself. O2 is by release and acquire on both flags.
+class owner_lock {
+ public:
+  /// For the owner. Returns false, and has not entered, if it is kept out.
+  [[nodiscard]] RMM_ALWAYS_INLINE bool try_enter() noexcept
+  {
+#if RMM_DETAIL_THREAD_SANITIZER
+    inside_.exchange(true, std::memory_order_seq_cst);
+#else
+    inside_.store(true, std::memory_order_relaxed);
+    if (owner_needs_barrier_) { std::atomic_thread_fence(std::memory_order_seq_cst); }
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+    if (!kept_out_.load(std::memory_order_seq_cst)) { return true; }
+    leave();
+    return false;
+  }
+
+  /// For the owner, who is inside.
+  RMM_ALWAYS_INLINE void leave() noexcept { inside_.store(false, std::memory_order_release); }
+
+  void begin_keeping_out() noexcept { kept_out_.store(true, std::memory_order_seq_cst); }
+
+  void wait_until_left() const noexcept
+  {
+    while (inside_.load(std::memory_order_seq_cst)) { std::this_thread::yield(); }
+  }
+
+  void end_keeping_out() noexcept { kept_out_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> inside_{false};
+  std::atomic<bool> kept_out_{false};
+  bool const owner_needs_barrier_{!process_barrier::is_available()};
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Addresses begin ... begin + bytes - 1.
+struct address_range {
+  std::uintptr_t begin{};
+  std::size_t bytes{};
+
+  [[nodiscard]] constexpr std::uintptr_t end() const noexcept { return begin + bytes; }
+};
+
+[[nodiscard]] constexpr bool operator==(address_range lhs, address_range rhs) noexcept
+{
+  return lhs.begin == rhs.begin && lhs.bytes == rhs.bytes;
+}
+[[nodiscard]] constexpr bool operator!=(address_range lhs, address_range rhs) noexcept { return !(lhs == rhs); }
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,673 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/size_classes.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Addresses across which ranges are not joined, ascending: those where one block of upstream begins right after another.
+/// Does not own them.
+struct seam_list {
+  std::uintptr_t const* first{};
+  std::size_t count{};
+
+  [[nodiscard]] bool contains(std::uintptr_t address) const noexcept
+  {
+    return std::binary_search(first, first + count, address);
+  }
+};
+
+/// A range of free addresses, and when what used them last is done.
+struct stamped_range {
+  address_range range{};
+  std::uint64_t stamp{};
+
+  /// Whether it is a range at all.
+  [[nodiscard]] explicit constexpr operator bool() const noexcept { return range.bytes != 0; }
+};
+
+/// What a search of a range_set took: `begin` is 0 if there was nothing that fits.
+struct taken_range {
+  std::uintptr_t begin{};
+  std::uint64_t stamp{};
+
+  [[nodiscard]] explicit constexpr operator bool() const noexcept { return begin != 0; }
+};
+
+/// Free ranges of addresses: found by size and joined with their neighbours in constant time.
+///
+/// A range is a node in three lists: in that of its bin, which holds the ranges of nearly one size, and in two hash chains,
+/// by its first address and by its end. A bit for each bin that is not empty, and one for each word of such bits, lead from
+/// a size to the next larger range. Each range has a stamp: a number that grows with time. Joined ranges have the larger of
+/// theirs, and what is cut off has that of the whole.
+///
+/// Invariants:
+///  I1  ranges do not overlap, none is empty, none begins at address 0, sizes are multiples of heap_granule
+///  I2  two ranges touch only at a seam
+///  I3  each range is in the list of its bin, in the chain of its begin and in that of its end, once each
+///  I4  the bit of a bin is set if, and only if, its list is not empty; the bit of a word, if the word is not 0
+///  I5  count() ranges have total_bytes() bytes together; count() <= capacity()
+///
+/// All but try_reserve() ask for no host memory. Nothing throws. Not thread-safe.
+///
+/// Time goes into branches that nobody can predict, such as whether a freed range has a free neighbour. So there are few, and
+/// `choose()` does without.
+class range_set {
+ public:
+  static constexpr std::uint64_t any_stamp = std::numeric_limits<std::uint64_t>::max();
+
+  range_set() noexcept { filled_bins_[end_word] = 1; }
+  range_set(range_set const&)            = delete;
+  range_set& operator=(range_set const&) = delete;
+
+  /// Gets host memory for `ranges` ranges altogether. Returns false, and changes nothing, if the host has none.
+  [[nodiscard]] bool try_reserve(std::size_t ranges) noexcept { return ranges <= capacity_ || try_grow(ranges); }
+
+  /// Adds a range that overlaps none, and joins it with those that it touches, except at a seam. Requires a size that is a
+  /// multiple of heap_granule and, if it joins with none, count() < capacity().
+  void insert(address_range range, std::uint64_t stamp, seam_list const* seams = nullptr) noexcept
+  {
+    RMM_ASSERT(range.begin != 0 && range.bytes != 0 && range.bytes % heap_granule == 0);
+    RMM_ASSERT(find_beginning_at(range.begin) == none && find_ending_at(range.end()) == none);
+    total_bytes_ += range.bytes;
+    auto& at_begin = slot_of(range.begin);
+    auto& at_end   = slot_of(range.end());
+    auto* to_left  = &at_begin.by_end;
+    auto* to_right = &at_end.by_begin;
+    while (node_at(*to_left).end() != range.begin && node_at(*to_left).next_by_end != none) {
+      to_left = &node_at(*to_left).next_by_end;
+    }
+    while (node_at(*to_right).begin != range.end() && node_at(*to_right).next_by_begin != none) {
+      to_right = &node_at(*to_right).next_by_begin;
+    }
+    // Both lookups are under way before the first branch that depends on one.
+    auto left  = choose(node_at(*to_left).end() == range.begin, *to_left, none);
+    auto right = choose(node_at(*to_right).begin == range.end(), *to_right, none);
+    if (seams != nullptr) {
+      if (left != none && seams->contains(range.begin)) { left = none; }
+      if (right != none && seams->contains(range.end())) { right = none; }
+    }
+    if (left != none) {
+      auto& joined     = node_at(left);
+      auto const bytes = joined.bytes;
+      *to_left         = joined.next_by_end;
+      joined.bytes += range.bytes;
+      joined.stamp = std::max(joined.stamp, stamp);
+      if (right != none) {
+        *to_right = node_at(right).next_by_begin;
+        joined.bytes += node_at(right).bytes;
+        joined.stamp = std::max(joined.stamp, node_at(right).stamp);
+        unlink_end(right);
+        unlink_bin(right);
+        forget(right);
+      }
+      link_end(left, right != none ? slot_of(joined.end()) : at_end);
+      change_bin(left, bytes);
+    } else if (right != none) {
+      auto& joined     = node_at(right);
+      auto const bytes = joined.bytes;
+      *to_right        = joined.next_by_begin;
+      joined.begin     = range.begin;
+      joined.bytes += range.bytes;
+      joined.stamp = std::max(joined.stamp, stamp);
+      link_begin(right, at_begin);
+      change_bin(right, bytes);
+    } else {
+      add(range, stamp, at_begin, at_end);
+    }
+    RMM_ASSERT_EXPENSIVE(validate(seams));
+  }
+
+  /// Takes the first `bytes` of a range that has so many and is hardly larger than need be; of the first two ranges of that
+  /// size one that fits. Constant time: misses a range of nearly this size behind two that are a little too small. Where that
+  /// matters, ask take_best() then.
+  [[nodiscard]] taken_range take(std::size_t bytes) noexcept
+  {
+    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    if (empty()) { return {}; }
+    auto const own = bin_of(bytes);
+    auto at        = head_of(own);
+    if (node_at(at).bytes != bytes) {
+      auto const second = node_at(at).next;
+      auto const larger = head_of(next_filled_bin(own + 1));
+      at = choose(node_at(at).bytes >= bytes, at, choose(node_at(second).bytes >= bytes, second, larger));
+    }
+    RMM_ASSERT(at == none || node_at(at).bytes >= bytes);
+    return at == none ? taken_range{} : cut_front(at, bytes);
+  }
+
+  /// The same among the ranges with a stamp of at most `newest`. Looks at few ranges: may miss those that are rare.
+  [[nodiscard]] taken_range take(std::size_t bytes, std::uint64_t newest) noexcept
+  {
+    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    auto looks = stamp_looks;
+    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count && looks != 0; bin = next_filled_bin(bin + 1)) {
+      for (auto at = head_of(bin); at != none && looks != 0; at = node_at(at).next, --looks) {
+        if (node_at(at).bytes >= bytes && node_at(at).stamp <= newest) { return cut_front(at, bytes); }
+      }
+    }
+    return {};
+  }
+
+  /// Takes the first `bytes` of the smallest range that has so many and a stamp of at most `newest`, the first in memory
+  /// among equals. Misses none; O(ranges in the bins that it looks at).
+  [[nodiscard]] taken_range take_best(std::size_t bytes, std::uint64_t newest = any_stamp) noexcept
+  {
+    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
+      index best = none;
+      for (auto at = head_of(bin); at != none; at = node_at(at).next) {
+        if (node_at(at).bytes < bytes || node_at(at).stamp > newest) { continue; }
+        if (best == none || is_smaller(node_at(at), node_at(best))) { best = at; }
+      }
+      if (best != none) { return cut_front(best, bytes); }
+    }
+    return {};
+  }
+
+  /// Takes the largest range, or its first `most` bytes if it has more. Nothing if there is none. O(ranges in one bin).
+  [[nodiscard]] stamped_range take_up_to(std::size_t most) noexcept
+  {
+    RMM_ASSERT(most != 0 && most % heap_granule == 0);
+    auto const which = find_largest();
+    if (which == none) { return {}; }
+    auto const bytes = std::min(most, node_at(which).bytes);
+    auto const taken = cut_front(which, bytes);
+    return {{taken.begin, bytes}, taken.stamp};
+  }
+
+  /// Takes exactly these addresses; nothing if not all of them lie in one range. Constant time if that range begins or ends
+  /// with them, else O(ranges) and requires count() < capacity().
+  [[nodiscard]] taken_range take_exact(address_range wanted) noexcept
+  {
+    RMM_ASSERT(wanted.begin != 0 && wanted.bytes != 0 && wanted.bytes % heap_granule == 0);
+    auto const at = find_holding(wanted);
+    if (at == none) { return {}; }
+    auto const whole = range_at(at);
+    auto const stamp = node_at(at).stamp;
+    erase(at);
+    if (whole.begin != wanted.begin) { add({whole.begin, wanted.begin - whole.begin}, stamp); }
+    if (whole.end() != wanted.end()) { add({wanted.end(), whole.end() - wanted.end()}, stamp); }
+    total_bytes_ -= wanted.bytes;
+    return {wanted.begin, stamp};
+  }
+
+  /// Takes any whole range; nothing if there is none.
+  [[nodiscard]] stamped_range remove_any() noexcept
+  {
+    auto const bin = next_filled_bin(0);
+    if (bin == bin_count) { return {}; }
+    auto const which = head_of(bin);
+    stamped_range const result{range_at(which), node_at(which).stamp};
+    total_bytes_ -= result.range.bytes;
+    erase(which);
+    return result;
+  }
+
+  /// Moves all ranges to `other`. Requires that it has room: other.count() + count() <= other.capacity().
+  void move_all_to(range_set& other, seam_list const* seams = nullptr) noexcept
+  {
+    RMM_ASSERT(this != &other && other.count_ + count_ <= other.capacity_);
+    for_each([&](address_range range, std::uint64_t stamp) { other.insert(range, stamp, seams); });
+    clear();
+  }
+
+  /// Forgets all ranges, and keeps the host memory.
+  void clear() noexcept
+  {
+    if (block_ == nullptr) { return; }
+    std::fill_n(&word_at(word_of_head(0)), bin_count, none);
+    std::fill_n(slots_, slot_count(), slot{});
+    for (auto at = first_node; at != unused_; at += node_units) { node_at(at).bytes = 0; }
+    filled_words_          = 0;
+    filled_bins_           = {};
+    filled_bins_[end_word] = 1;
+    spare_                 = none;
+    unused_                = first_node;
+    count_                 = 0;
+    total_bytes_           = 0;
+  }
+
+  /// Calls visit(address_range, stamp) for each range, in no particular order. O(the most ranges there ever were).
+  template <class Visit>
+  void for_each(Visit&& visit) const
+  {
+    for (auto at = first_node; at != unused_; at += node_units) {
+      if (node_at(at).bytes != 0) { visit(range_at(at), node_at(at).stamp); }
+    }
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard]] std::size_t total_bytes() const noexcept { return total_bytes_; }
+
+  /// The number of ranges that there is host memory for.
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+
+  /// Bytes of host memory in use, without the object itself.
+  [[nodiscard]] std::size_t metadata_bytes() const noexcept { return capacity_ == 0 ? 0 : block_bytes(capacity_); }
+
+  /// Bytes of the largest range; 0 if there is none. O(ranges in one bin).
+  [[nodiscard]] std::size_t largest() const noexcept
+  {
+    auto const which = find_largest();
+    return which == none ? 0 : node_at(which).bytes;
+  }
+
+  /// Whether I1 to I5 hold. O(ranges * log ranges); throws std::bad_alloc.
+  [[nodiscard]] inline bool validate(seam_list const* seams = nullptr) const;
+
+ private:
+  // --- the block of host memory: node 0, the heads of the bins, the nodes, and the slots of the hash chains ---
+
+  /// Names a node by its distance from the begin of the block, in units of 8 bytes.
+  using index = std::uint32_t;
+
+  /// Node 0 is no range: no search takes it for one, and links to nothing may be written there.
+  static constexpr index none = 0;
+
+  /// The order of the members keeps compilers from writing, with one instruction, two that are then read one by one.
+  struct node {
+    std::uintptr_t begin;
+    std::uint64_t stamp;
+    std::size_t bytes;  // 0: not in use
+    index link;         // the word of the block that names this node in the list of its bin
+    index next_by_begin;
+    index next;  // in the bin; of a node that is not in use, the next such one
+    index next_by_end;
+
+    [[nodiscard]] std::uintptr_t end() const noexcept { return begin + bytes; }
+  };
+
+  struct give_back {
+    void operator()(void* block) const noexcept { std::free(block); }
+  };
+
+  // 32 bins for each doubling; below 16 KiB one for each size. The last is that of the largest size there is.
+  static constexpr unsigned bins_per_doubling_bits = 5;
+  static constexpr std::size_t bin_count           = std::size_t{52} << bins_per_doubling_bits;
+  static constexpr std::size_t end_word            = bin_count / 64;  // the bit of bin_count, always set, ends searches
+  static constexpr unsigned stamp_looks            = 8;
+
+  static constexpr std::size_t index_unit    = 8;
+  static constexpr index node_units          = sizeof(node) / index_unit;
+  static constexpr std::size_t head_count    = bin_count + 2;  // that of bin_count names none
+  static constexpr index first_node          = node_units + static_cast<index>(head_count * sizeof(index) / index_unit);
+  static constexpr std::size_t most_capacity = std::size_t{1} << 28U;  // words are counted with 32 bits
+  static constexpr std::size_t least_capacity = 32;
+
+  /// `yes` if the condition holds, else `no`, without a branch.
+  [[nodiscard]] static constexpr index choose(bool condition, index yes, index no) noexcept
+  {
+    return no ^ ((yes ^ no) & (index{0} - index{condition}));
+  }
+
+  /// How often a size can be halved until it is below 16 KiB.
+  [[nodiscard]] static unsigned doubling_of(std::size_t granules) noexcept
+  {
+    return highest_bit(granules | (std::size_t{1} << bins_per_doubling_bits)) - bins_per_doubling_bits;
+  }
+
+  [[nodiscard]] static std::size_t bin_of(std::size_t granules, unsigned doubling) noexcept
+  {
+    return (std::size_t{doubling} << bins_per_doubling_bits) + (granules >> doubling);
+  }
+
+  [[nodiscard]] static std::size_t bin_of(std::size_t bytes) noexcept
+  {
+    auto const granules = bytes / heap_granule;
+    return bin_of(granules, doubling_of(granules));
+  }
+
+  [[nodiscard]] static bool is_smaller(node const& lhs, node const& rhs) noexcept
+  {
+    return lhs.bytes != rhs.bytes ? lhs.bytes < rhs.bytes : lhs.begin < rhs.begin;
+  }
+
+  [[nodiscard]] node& node_at(index at) noexcept { return *static_cast<node*>(at_distance(index_unit * at)); }
+  [[nodiscard]] node const& node_at(index at) const noexcept
+  {
+    return *static_cast<node const*>(at_distance(index_unit * at));
+  }
+  [[nodiscard]] address_range range_at(index at) const noexcept { return {node_at(at).begin, node_at(at).bytes}; }
+
+  /// The block as an array of words.
+  [[nodiscard]] index& word_at(std::size_t word) noexcept
+  {
+    return *static_cast<index*>(at_distance(sizeof(index) * word));
+  }
+
+  [[nodiscard]] void* at_distance(std::size_t bytes) const noexcept
+  {
+    return static_cast<std::byte*>(block_.get()) + bytes;
+  }
+
+  // --- bins: lists of nodes ---
+  //
+  // A node knows the word that names it, be that a head or the `next` of another node, so that taking it out of its list is the
+  // same for both. A node that comes second in memory to the first of its list is put second: that is enough order for packing
+  // memory well (more did not help on traces of real programs), and costs no branch.
+
+  [[nodiscard]] static constexpr index word_of_head(std::size_t bin) noexcept
+  {
+    return static_cast<index>(sizeof(node) / sizeof(index) + bin);
+  }
+
+  [[nodiscard]] static constexpr index word_of_next(index at) noexcept
+  {
+    return static_cast<index>(at * (index_unit / sizeof(index)) + offsetof(node, next) / sizeof(index));
+  }
+
+  [[nodiscard]] index head_of(std::size_t bin) const noexcept
+  {
+    return *static_cast<index const*>(at_distance(sizeof(index) * word_of_head(bin)));
+  }
+
+  /// The first bin from `bin` on that is not empty; bin_count if there is none.
+  [[nodiscard]] std::size_t next_filled_bin(std::size_t bin) const noexcept
+  {
+    auto const here = filled_bins_[bin / 64] >> (bin % 64);
+    if (here != 0) { return bin + lowest_bit(here); }
+    auto const above = filled_words_ & (~std::uint64_t{1} << (bin / 64));
+    auto const word  = lowest_bit(above | std::uint64_t{1} << end_word);
+    return word * 64 + lowest_bit(filled_bins_[word]);
+  }
+
+  void link_bin(index at, std::size_t bin) noexcept
+  {
+    auto& linked       = node_at(at);
+    auto const head    = word_of_head(bin);
+    auto const first   = word_at(head);
+    auto const link    = choose(node_at(first).begin < linked.begin, word_of_next(first), head);
+    auto const next    = word_at(link);
+    linked.link        = link;
+    linked.next        = next;
+    word_at(link)      = at;
+    node_at(next).link = word_of_next(at);
+    filled_bins_[bin / 64] |= std::uint64_t{1} << (bin % 64);
+    filled_words_ |= std::uint64_t{1} << (bin / 64);
+  }
+
+  /// Takes a range out of the bin that it is in. Whether the bin is empty then nobody can predict: no branch.
+  void unlink_bin(index at) noexcept
+  {
+    auto const link    = node_at(at).link;
+    auto const next    = node_at(at).next;
+    word_at(link)      = next;
+    node_at(next).link = link;
+    auto const bin     = link - word_of_head(0);  // if it is a head
+    bool const emptied = (next == none) & (bin < bin_count);
+    auto const word    = choose(emptied, bin / 64, 0);
+    auto const bits    = filled_bins_[word] & ~(std::uint64_t{emptied} << (bin % 64));
+    filled_bins_[word] = bits;
+    filled_words_ &= ~(std::uint64_t{bits == 0} << word);
+  }
+
+  /// Puts a range that had `bytes` bytes, and has not any more, into its bin.
+  void change_bin(index at, std::size_t bytes) noexcept
+  {
+    auto const granules = node_at(at).bytes / heap_granule;
+    auto const doubling = doubling_of(granules);
+    if ((granules ^ bytes / heap_granule) >> doubling == 0) { return; }
+    unlink_bin(at);
+    link_bin(at, bin_of(granules, doubling));
+  }
+
+  [[nodiscard]] index find_largest() const noexcept
+  {
+    if (filled_words_ == 0) { return none; }
+    auto const word = highest_bit(filled_words_);
+    index best      = none;
+    for (auto at = head_of(word * 64 + highest_bit(filled_bins_[word])); at != none; at = node_at(at).next) {
+      if (best == none || node_at(at).bytes > node_at(best).bytes) { best = at; }
+    }
+    return best;
+  }
+
+  [[nodiscard]] static unsigned lowest_bit(std::uint64_t bits) noexcept
+  {
+#if defined(__GNUC__)
+    return static_cast<unsigned>(__builtin_ctzll(bits));
+#else
+    return highest_bit(bits & (~bits + 1));
+#endif
+  }
+
+  // --- addresses ---
+
+  /// The first range in the chain of those that begin, and in that of those that end, at addresses with one hash. A freed range
+  /// needs both at both of its ends.
+  struct slot {
+    index by_begin;
+    index by_end;
+  };
+
+  [[nodiscard]] std::size_t slot_count() const noexcept { return std::size_t{1} << (64U - hash_shift_); }
+
+  [[nodiscard]] slot& slot_of(std::uintptr_t address) const noexcept
+  {
+    return slots_[(std::uint64_t{address / heap_granule} * 0x9E3779B97F4A7C15U) >> hash_shift_];
+  }
+
+  [[nodiscard]] index find_beginning_at(std::uintptr_t address) const noexcept
+  {
+    auto at = slot_of(address).by_begin;
+    while (at != none && node_at(at).begin != address) { at = node_at(at).next_by_begin; }
+    return at;
+  }
+
+  [[nodiscard]] index find_ending_at(std::uintptr_t address) const noexcept
+  {
+    auto at = slot_of(address).by_end;
+    while (at != none && node_at(at).end() != address) { at = node_at(at).next_by_end; }
+    return at;
+  }
+
+  void link_begin(index at, slot& where) noexcept
+  {
+    node_at(at).next_by_begin = where.by_begin;
+    where.by_begin            = at;
+  }
+
+  void link_end(index at, slot& where) noexcept
+  {
+    node_at(at).next_by_end = where.by_end;
+    where.by_end            = at;
+  }
+
+  void unlink_begin(index at) noexcept
+  {
+    auto* link = &slot_of(node_at(at).begin).by_begin;
+    while (*link != at) { link = &node_at(*link).next_by_begin; }
+    *link = node_at(at).next_by_begin;
+  }
+
+  void unlink_end(index at) noexcept
+  {
+    auto* link = &slot_of(node_at(at).end()).by_end;
+    while (*link != at) { link = &node_at(*link).next_by_end; }
+    *link = node_at(at).next_by_end;
+  }
+
+  [[nodiscard]] index find_holding(address_range wanted) const noexcept
+  {
+    auto const holds = [&](index at) { return node_at(at).begin <= wanted.begin && wanted.end() <= node_at(at).end(); };
+    if (count_ == 0) { return none; }
+    if (auto const at = find_beginning_at(wanted.begin); at != none) { return holds(at) ? at : none; }
+    if (auto const at = find_ending_at(wanted.end()); at != none) { return holds(at) ? at : none; }
+    for (auto at = first_node; at != unused_; at += node_units) {
+      if (holds(at)) { return at; }
+    }
+    return none;
+  }
+
+  // --- whole ranges ---
+
+  /// Adds a range that joins with none; leaves total_bytes_ alone, as erase() does.
+  void add(address_range range, std::uint64_t stamp) noexcept
+  {
+    add(range, stamp, slot_of(range.begin), slot_of(range.end()));
+  }
+
+  void add(address_range range, std::uint64_t stamp, slot& at_begin, slot& at_end) noexcept
+  {
+    RMM_ASSERT(count_ < capacity_);
+    auto at = spare_;
+    if (at != none) {
+      spare_ = node_at(at).next;
+    } else {
+      at = unused_;
+      unused_ += node_units;
+    }
+    ++count_;
+    node_at(at).begin = range.begin;
+    node_at(at).bytes = range.bytes;
+    node_at(at).stamp = stamp;
+    link_begin(at, at_begin);
+    link_end(at, at_end);
+    link_bin(at, bin_of(range.bytes));
+  }
+
+  void erase(index at) noexcept
+  {
+    unlink_begin(at);
+    unlink_end(at);
+    unlink_bin(at);
+    forget(at);
+  }
+
+  /// Puts a node that is in no list any more by.
+  void forget(index at) noexcept
+  {
+    node_at(at).bytes = 0;
+    node_at(at).next  = spare_;
+    spare_            = at;
+    --count_;
+  }
+
+  taken_range cut_front(index at, std::size_t bytes) noexcept
+  {
+    auto& whole = node_at(at);
+    taken_range const result{whole.begin, whole.stamp};
+    total_bytes_ -= bytes;
+    if (whole.bytes == bytes) {
+      erase(at);
+    } else {
+      unlink_begin(at);
+      whole.begin += bytes;
+      whole.bytes -= bytes;
+      link_begin(at, slot_of(whole.begin));
+      change_bin(at, whole.bytes + bytes);
+    }
+    return result;
+  }
+
+  // --- host memory ---
+
+  /// There are 1.5 to 3 slots for each node.
+  [[nodiscard]] static unsigned hash_shift_for(std::size_t capacity) noexcept
+  {
+    return 63U - highest_bit(capacity + capacity / 2 - 1);
+  }
+
+  [[nodiscard]] static std::size_t block_bytes(std::size_t capacity) noexcept
+  {
+    auto const slots = std::size_t{1} << (64U - hash_shift_for(capacity));
+    return (first_node + capacity * node_units) * index_unit + slots * sizeof(slot);
+  }
+
+  [[nodiscard]] RMM_COLD inline bool try_grow(std::size_t ranges) noexcept;
+
+  std::unique_ptr<void, give_back> block_;
+  slot* slots_{};
+  std::uint64_t filled_words_{};
+  std::array<std::uint64_t, end_word + 1> filled_bins_{};
+  unsigned hash_shift_{};
+  index spare_{};             // first of the nodes that were used and are not now
+  index unused_{first_node};  // this node and those above were never used
+  std::size_t count_{};
+  std::size_t capacity_{};
+  std::size_t total_bytes_{};
+};
+
+bool range_set::try_grow(std::size_t ranges) noexcept
+{
+  if (ranges > most_capacity) { return false; }
+  auto const grown = std::min(std::max({ranges, capacity_ + capacity_ / 4, least_capacity}), most_capacity);
+  std::unique_ptr<void, give_back> block{std::calloc(block_bytes(grown), 1)};
+  if (block == nullptr) { return false; }
+  if (block_ != nullptr) { std::memcpy(block.get(), block_.get(), unused_ * index_unit); }
+  block_              = std::move(block);
+  capacity_           = grown;
+  hash_shift_         = hash_shift_for(grown);
+  slots_              = static_cast<slot*>(at_distance((first_node + grown * node_units) * index_unit));
+  node_at(none).begin = std::numeric_limits<std::uintptr_t>::max();
+  for (auto at = first_node; at != unused_; at += node_units) {
+    if (node_at(at).bytes == 0) { continue; }
+    link_begin(at, slot_of(node_at(at).begin));
+    link_end(at, slot_of(node_at(at).end()));
+  }
+  return true;
+}
+
+bool range_set::validate(seam_list const* seams) const
+{
+  std::vector<address_range> ranges;
+  std::size_t bytes{};
+  for (auto at = first_node; at != unused_; at += node_units) {
+    if (node_at(at).bytes == 0) { continue; }
+    ranges.push_back(range_at(at));
+    bytes += node_at(at).bytes;
+    if (find_beginning_at(node_at(at).begin) != at || find_ending_at(node_at(at).end()) != at) { return false; }  // I3
+  }
+  if (ranges.size() != count_ || bytes != total_bytes_ || count_ > capacity_) { return false; }  // I5
+
+  std::sort(ranges.begin(), ranges.end(), [](auto lhs, auto rhs) { return lhs.begin < rhs.begin; });
+  std::uintptr_t end{};
+  for (auto const range : ranges) {
+    if (range.begin == 0 || range.begin < end || range.bytes % heap_granule != 0) { return false; }  // I1
+    if (range.begin == end && (seams == nullptr || !seams->contains(end))) { return false; }         // I2
+    end = range.end();
+  }
+
+  std::size_t in_bins{};
+  std::size_t in_chains{};
+  for (std::size_t bin = 0; bin != bin_count; ++bin) {
+    auto const first = capacity_ != 0 ? head_of(bin) : none;
+    bool const bit   = ((filled_bins_[bin / 64] >> (bin % 64)) & 1U) != 0;
+    bool const word  = ((filled_words_ >> (bin / 64)) & 1U) != 0;
+    if (bit != (first != none) || word != (filled_bins_[bin / 64] != 0)) { return false; }  // I4
+    auto link = word_of_head(bin);
+    for (auto at = first; at != none; link = word_of_next(at), at = node_at(at).next) {
+      if (bin_of(node_at(at).bytes) != bin || node_at(at).link != link || ++in_bins > count_) { return false; }  // I3
+    }
+  }
+  for (std::size_t i = 0; capacity_ != 0 && i != slot_count(); ++i) {
+    for (auto at = slots_[i].by_begin; at != none && in_chains <= 2 * count_; at = node_at(at).next_by_begin) {
+      ++in_chains;
+    }
+    for (auto at = slots_[i].by_end; at != none && in_chains <= 2 * count_; at = node_at(at).next_by_end) {
+      ++in_chains;
+    }
+  }
+  return in_bins == count_ && in_chains == 2 * count_;  // I3
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

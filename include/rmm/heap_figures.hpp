@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace RMM_NAMESPACE {
+
+/// What a suballocating resource has at one moment, and how it came by it.
+///
+/// live + free == reserved, but for what is left at the end of an upstream block. Making them stops the threads that allocate for a moment: not for hot paths.
+struct heap_figures {
+  std::size_t live_bytes{};          ///< allocated, rounded up to blocks
+  std::size_t free_bytes{};          ///< not allocated, cached ones included
+  std::size_t cached_bytes{};        ///< the part of free_bytes that lies in caches of single threads
+  std::size_t reserved_bytes{};      ///< taken from upstream
+  std::size_t largest_free_bytes{};  ///< the largest piece of free memory, joined across caches and streams
+  std::size_t upstream_blocks{};     ///< in which that was taken
+  std::size_t caches{};              ///< pairs of a thread and a stream that have one
+
+  // How often an allocation was served, since the resource was made, ...
+  std::uint64_t from_other_streams{};       ///< ... by memory of another stream, after a wait on the device
+  std::uint64_t from_other_caches{};        ///< ... out of the cache of another thread or stream
+  std::uint64_t put_together{};             ///< ... by neighbours that lay in different caches
+  std::uint64_t device_synchronizations{};  ///< waits on the host for the whole device; the last resort
+};
+
+/// The figures of two resources together; the largest piece of either.
+[[nodiscard]] constexpr heap_figures operator+(heap_figures lhs, heap_figures const& rhs) noexcept
+{
+  lhs.live_bytes += rhs.live_bytes;
+  lhs.free_bytes += rhs.free_bytes;
+  lhs.cached_bytes += rhs.cached_bytes;
+  lhs.reserved_bytes += rhs.reserved_bytes;
+  lhs.largest_free_bytes =
+    lhs.largest_free_bytes < rhs.largest_free_bytes ? rhs.largest_free_bytes : lhs.largest_free_bytes;
+  lhs.upstream_blocks += rhs.upstream_blocks;
+  lhs.caches += rhs.caches;
+  lhs.from_other_streams += rhs.from_other_streams;
+  lhs.from_other_caches += rhs.from_other_caches;
+  lhs.put_together += rhs.put_together;
+  lhs.device_synchronizations += rhs.device_synchronizations;
+  return lhs;
+}
+
+}  // namespace RMM_NAMESPACE

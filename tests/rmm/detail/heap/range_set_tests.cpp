@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+using rmm::detail::address_range;
+using rmm::detail::range_set;
+using rmm::detail::seam_list;
+
+constexpr std::size_t operator""_g(unsigned long long granules) { return granules * 256; }
+
+// A set with room for 16 ranges. Addresses and sizes are written in granules.
+struct RangeSet : ::testing::Test {
+  RangeSet()
+  {
+    if (!set.try_reserve(16)) { throw std::bad_alloc{}; }
+  }
+
+  void insert(std::uintptr_t begin, std::size_t bytes, std::uint64_t stamp = 0) { set.insert({begin, bytes}, stamp); }
+
+  range_set set;
+};
+
+TEST(RangeSetWithoutMemory, IsEmptyAndFindsNothing)
+{
+  range_set set;
+  EXPECT_TRUE(set.empty());
+  EXPECT_EQ(set.capacity(), 0U);
+  EXPECT_EQ(set.metadata_bytes(), 0U);
+  EXPECT_EQ(set.largest(), 0U);
+  EXPECT_FALSE(set.take(1_g));
+  EXPECT_FALSE(set.take(1_g, range_set::any_stamp));
+  EXPECT_FALSE(set.take_best(1_g));
+  EXPECT_FALSE(set.take_up_to(1_g));
+  EXPECT_FALSE(set.take_exact({1_g, 1_g}));
+  EXPECT_FALSE(set.remove_any());
+  set.clear();
+  EXPECT_TRUE(set.validate());
+}
+
+TEST(RangeSetWithoutMemory, GetsItInTryReserve)
+{
+  range_set set;
+  ASSERT_TRUE(set.try_reserve(1000));
+  EXPECT_GE(set.capacity(), 1000U);
+  EXPECT_GT(set.metadata_bytes(), 0U);
+}
+
+TEST(RangeSetWithoutMemory, SaysWhenThereIsNone)
+{
+  range_set set;
+  EXPECT_FALSE(set.try_reserve(std::numeric_limits<std::size_t>::max()));
+  EXPECT_EQ(set.capacity(), 0U);
+  EXPECT_TRUE(set.validate());
+}
+
+TEST(RangeSetMemory, IsAtMostAHundredthOfLiveBlocksOf4KiB)
+{
+  for (std::size_t blocks = 10'000; blocks < 3'000'000; blocks += blocks / 7) {
+    range_set set;
+    ASSERT_TRUE(set.try_reserve(blocks / 2 + 1));
+    EXPECT_LE(set.metadata_bytes(), blocks * 4096 / 100) << blocks;
+  }
+}
+
+TEST(RangeSetMemory, GrowsGeometrically)
+{
+  range_set set;
+  std::size_t growths{};
+  for (std::size_t ranges = 1; ranges <= 100'000; ++ranges) {
+    auto const before = set.capacity();
+    ASSERT_TRUE(set.try_reserve(ranges));
+    if (set.capacity() != before) { ++growths; }
+  }
+  EXPECT_LE(growths, 60U);
+}
+
+TEST_F(RangeSet, KeepsItsRangesWhenItGrows)
+{
+  std::array<std::uintptr_t, 3> const seams{2_g, 3_g, 4_g};
+  seam_list const list{seams.data(), seams.size()};
+  for (std::size_t at = 1; at != 5; ++at) { set.insert({at * 1_g, 1_g}, at, &list); }
+  ASSERT_TRUE(set.try_reserve(10'000));
+  EXPECT_TRUE(set.validate(&list));
+  EXPECT_EQ(set.count(), 4U);
+  EXPECT_EQ(set.take_exact({3_g, 1_g}).stamp, 3U);
+  set.insert({5_g, 1_g}, 9, &list);
+  EXPECT_EQ(set.take_exact({4_g, 2_g}).stamp, 9U);  // found its neighbour
+}
+
+TEST_F(RangeSet, TakesFromTheFrontAndKeepsTheRest)
+{
+  insert(8_g, 5_g);
+  EXPECT_EQ(set.take(2_g).begin, 8_g);
+  EXPECT_EQ(set.take(3_g).begin, 10_g);
+  EXPECT_TRUE(set.empty());
+}
+
+TEST_F(RangeSet, CountsRangesAndBytes)
+{
+  insert(8_g, 5_g);
+  insert(20_g, 1_g);
+  EXPECT_EQ(set.count(), 2U);
+  EXPECT_EQ(set.total_bytes(), 6_g);
+  static_cast<void>(set.take(2_g));
+  EXPECT_EQ(set.count(), 2U);
+  EXPECT_EQ(set.total_bytes(), 4_g);
+}
+
+TEST_F(RangeSet, JoinsWithTheLeftNeighbour)
+{
+  insert(8_g, 2_g);
+  insert(10_g, 3_g);
+  EXPECT_EQ(set.count(), 1U);
+  EXPECT_EQ(set.take(5_g).begin, 8_g);
+}
+
+TEST_F(RangeSet, JoinsWithTheRightNeighbour)
+{
+  insert(10_g, 3_g);
+  insert(8_g, 2_g);
+  EXPECT_EQ(set.count(), 1U);
+  EXPECT_EQ(set.take(5_g).begin, 8_g);
+}
+
+TEST_F(RangeSet, JoinsWithBothNeighbours)
+{
+  insert(8_g, 2_g);
+  insert(13_g, 4_g);
+  insert(10_g, 3_g);
+  EXPECT_EQ(set.count(), 1U);
+  EXPECT_EQ(set.take(9_g).begin, 8_g);
+}
+
+TEST_F(RangeSet, DoesNotJoinWhatDoesNotTouch)
+{
+  insert(8_g, 2_g);
+  insert(11_g, 2_g);
+  EXPECT_EQ(set.count(), 2U);
+  EXPECT_FALSE(set.take_best(4_g));
+}
+
+TEST_F(RangeSet, DoesNotJoinAcrossASeam)
+{
+  std::uintptr_t const seam = 10_g;
+  seam_list const seams{&seam, 1};
+  set.insert({8_g, 2_g}, 0, &seams);
+  set.insert({10_g, 2_g}, 0, &seams);
+  set.insert({12_g, 2_g}, 0, &seams);
+  EXPECT_EQ(set.count(), 2U);
+  EXPECT_EQ(set.largest(), 4_g);
+  EXPECT_TRUE(set.validate(&seams));
+  EXPECT_FALSE(set.validate());  // without the seam they should have been joined
+}
+
+TEST_F(RangeSet, DoesNotJoinToTheRightAcrossASeam)
+{
+  std::uintptr_t const seam = 10_g;
+  seam_list const seams{&seam, 1};
+  set.insert({10_g, 2_g}, 0, &seams);
+  set.insert({8_g, 2_g}, 0, &seams);
+  EXPECT_EQ(set.count(), 2U);
+  EXPECT_TRUE(set.validate(&seams));
+}
+
+TEST_F(RangeSet, GivesAJoinedRangeTheLatestStampOfItsParts)
+{
+  for (std::array<std::uint64_t, 3> const stamps : {std::array<std::uint64_t, 3>{9, 5, 3}, {5, 9, 3}, {3, 5, 9}}) {
+    insert(8_g, 1_g, stamps[0]);
+    insert(10_g, 1_g, stamps[2]);
+    insert(9_g, 1_g, stamps[1]);  // joins with both
+    EXPECT_EQ(set.take(3_g).stamp, 9U);
+  }
+}
+
+TEST_F(RangeSet, GivesARangeJoinedOnOneSideTheLaterStamp)
+{
+  insert(8_g, 1_g, 4);
+  insert(9_g, 1_g, 2);
+  EXPECT_EQ(set.take(2_g).stamp, 4U);
+  insert(8_g, 1_g, 2);
+  insert(9_g, 1_g, 4);
+  EXPECT_EQ(set.take(2_g).stamp, 4U);
+  insert(9_g, 1_g, 4);
+  insert(8_g, 1_g, 2);
+  EXPECT_EQ(set.take(2_g).stamp, 4U);
+  insert(9_g, 1_g, 2);
+  insert(8_g, 1_g, 4);
+  EXPECT_EQ(set.take(2_g).stamp, 4U);
+}
+
+TEST_F(RangeSet, LeavesItsStampToTheRest)
+{
+  insert(8_g, 4_g, 6);
+  EXPECT_EQ(set.take(1_g).stamp, 6U);
+  EXPECT_EQ(set.take(3_g).stamp, 6U);
+}
+
+TEST_F(RangeSet, PrefersAnExactFit)
+{
+  insert(8_g, 4_g);
+  insert(20_g, 2_g);
+  insert(30_g, 9_g);
+  EXPECT_EQ(set.take(2_g).begin, 20_g);
+  EXPECT_EQ(set.take(4_g).begin, 8_g);
+}
+
+TEST_F(RangeSet, TakesTheLowerOfTwoOfOneSize)
+{
+  insert(20_g, 2_g);
+  insert(8_g, 2_g);
+  EXPECT_EQ(set.take(2_g).begin, 8_g);
+  insert(8_g, 2_g);
+  EXPECT_EQ(set.take(2_g).begin, 8_g);
+}
+
+TEST_F(RangeSet, TakesFromTheSecondOfABinIfTheFirstIsTooSmall)
+{
+  insert(1000_g, 1000_g);  // both in one bin
+  insert(5000_g, 1001_g);
+  EXPECT_EQ(set.take(1001_g).begin, 5000_g);
+  EXPECT_EQ(set.take(1000_g).begin, 1000_g);
+}
+
+TEST_F(RangeSet, TakeMayMissWhatTakeBestFinds)
+{
+  insert(1000_g, 1000_g);  // all in one bin
+  insert(3000_g, 1001_g);
+  insert(5000_g, 1000_g);
+  EXPECT_FALSE(set.take(1001_g));
+  EXPECT_EQ(set.take_best(1001_g).begin, 3000_g);
+}
+
+TEST_F(RangeSet, TakesHardlyMoreThanNeededFromTheNextLargerRange)
+{
+  insert(1000_g, 100_g);
+  insert(2000_g, 200_g);
+  insert(3000_g, 400_g);
+  EXPECT_EQ(set.take(110_g).begin, 2000_g);
+}
+
+TEST_F(RangeSet, ServesARequestForAllThatItHas)
+{
+  for (auto const bytes : {1_g, 31_g, 32_g, 33_g, 64_g, 12345_g, (1_g << 20U) + 1_g, (1_g << 40U) + 3_g}) {
+    insert(8_g, bytes);
+    EXPECT_EQ(set.take(bytes).begin, 8_g) << bytes;
+    EXPECT_TRUE(set.validate());
+  }
+}
+
+TEST_F(RangeSet, HoldsARangeOfAlmostAllAddresses)
+{
+  auto const bytes = std::numeric_limits<std::size_t>::max() / 256 * 256 - 256;
+  insert(1_g, bytes);
+  EXPECT_TRUE(set.validate());
+  EXPECT_EQ(set.largest(), bytes);
+  EXPECT_FALSE(set.take(bytes + 1_g));
+  EXPECT_EQ(set.take(bytes).begin, 1_g);
+}
+
+TEST_F(RangeSet, NeedsNoAlignment)
+{
+  insert(1001, 2_g);
+  insert(1001 + 2_g, 1_g);
+  EXPECT_EQ(set.take(3_g).begin, 1001U);
+}
+
+TEST_F(RangeSet, TakesOnlyWhatIsSettled)
+{
+  insert(8_g, 2_g, 5);
+  insert(20_g, 2_g, 3);
+  insert(30_g, 7_g, 4);
+  EXPECT_FALSE(set.take(2_g, 2));
+  EXPECT_EQ(set.take(2_g, 4).begin, 20_g);
+  EXPECT_EQ(set.take(2_g, 4).begin, 30_g);
+  EXPECT_EQ(set.take(2_g, 5).begin, 8_g);
+}
+
+TEST_F(RangeSet, TakeBestLooksPastAllThatIsNotSettled)
+{
+  for (std::size_t at = 0; at != 12; ++at) { insert((100 + 10 * at) * 1_g, 2_g, 9); }
+  insert(900_g, 3_g, 1);
+  EXPECT_FALSE(set.take(2_g, 1));  // looks at few
+  EXPECT_EQ(set.take_best(2_g, 1).begin, 900_g);
+  EXPECT_FALSE(set.take_best(2_g, 1));
+}
+
+TEST_F(RangeSet, TakeBestTakesTheFirstInMemoryAmongEquals)
+{
+  insert(300_g, 2_g);
+  insert(100_g, 2_g);
+  insert(200_g, 2_g);
+  EXPECT_EQ(set.take_best(2_g).begin, 100_g);
+  EXPECT_EQ(set.take_best(1_g).begin, 200_g);
+  EXPECT_EQ(set.take_best(1_g).begin, 201_g);
+}
+
+TEST_F(RangeSet, TakeUpToTakesTheLargestRange)
+{
+  insert(100_g, 2_g, 1);
+  insert(200_g, 5_g, 2);
+  insert(300_g, 3_g, 3);
+  auto const result = set.take_up_to(100_g);
+  EXPECT_EQ(result.range, (address_range{200_g, 5_g}));
+  EXPECT_EQ(result.stamp, 2U);
+}
+
+TEST_F(RangeSet, TakeUpToTakesNotMoreThanThat)
+{
+  insert(200_g, 5_g);
+  EXPECT_EQ(set.take_up_to(2_g).range, (address_range{200_g, 2_g}));
+  EXPECT_EQ(set.total_bytes(), 3_g);
+}
+
+TEST_F(RangeSet, TakeExactTakesFromTheFrontTheBackAndTheMiddle)
+{
+  insert(100_g, 10_g, 4);
+  EXPECT_EQ(set.take_exact({100_g, 2_g}).begin, 100_g);
+  EXPECT_EQ(set.take_exact({108_g, 2_g}).begin, 108_g);
+  EXPECT_EQ(set.take_exact({104_g, 2_g}).stamp, 4U);
+  EXPECT_EQ(set.count(), 2U);
+  EXPECT_EQ(set.total_bytes(), 4_g);
+  EXPECT_TRUE(set.validate());
+}
+
+TEST_F(RangeSet, TakeExactTakesNothingUnlessAllIsFree)
+{
+  insert(100_g, 4_g);
+  EXPECT_FALSE(set.take_exact({99_g, 2_g}));
+  EXPECT_FALSE(set.take_exact({100_g, 5_g}));
+  EXPECT_FALSE(set.take_exact({103_g, 2_g}));
+  EXPECT_FALSE(set.take_exact({98_g, 6_g}));
+  EXPECT_EQ(set.total_bytes(), 4_g);
+}
+
+TEST_F(RangeSet, RemoveAnyEmptiesItRangeByRange)
+{
+  insert(100_g, 4_g, 7);
+  insert(200_g, 2_g, 7);
+  auto const first  = set.remove_any();
+  auto const second = set.remove_any();
+  EXPECT_EQ(first.range.bytes + second.range.bytes, 6_g);
+  EXPECT_EQ(first.stamp, 7U);
+  EXPECT_TRUE(set.empty());
+  EXPECT_FALSE(set.remove_any());
+}
+
+TEST_F(RangeSet, MovesAllToAnotherAndJoinsThere)
+{
+  range_set other;
+  ASSERT_TRUE(other.try_reserve(3));
+  other.insert({102_g, 1_g}, 9);
+  insert(100_g, 2_g, 1);
+  insert(103_g, 1_g, 2);
+  set.move_all_to(other);
+  EXPECT_TRUE(set.empty());
+  EXPECT_EQ(set.total_bytes(), 0U);
+  EXPECT_EQ(other.count(), 1U);
+  EXPECT_EQ(other.take(4_g).stamp, 9U);
+}
+
+TEST_F(RangeSet, IsAsNewAfterClear)
+{
+  insert(100_g, 2_g);
+  insert(200_g, 3_g);
+  static_cast<void>(set.take(3_g));
+  auto const capacity = set.capacity();
+  set.clear();
+  EXPECT_TRUE(set.empty());
+  EXPECT_EQ(set.capacity(), capacity);
+  EXPECT_FALSE(set.take(1_g));
+  EXPECT_TRUE(set.validate());
+  insert(102_g, 2_g);  // no neighbour is left
+  EXPECT_EQ(set.count(), 1U);
+  EXPECT_EQ(set.largest(), 2_g);
+}
+
+TEST_F(RangeSet, KnowsItsLargestRangeExactly)
+{
+  insert(1000_g, 1000_g);
+  insert(3000_g, 1002_g);
+  insert(5000_g, 1001_g);
+  EXPECT_EQ(set.largest(), 1002_g);
+}
+
+TEST_F(RangeSet, VisitsEachRangeOnce)
+{
+  insert(100_g, 2_g, 3);
+  insert(200_g, 3_g, 4);
+  std::vector<address_range> visited;
+  std::uint64_t stamps{};
+  set.for_each([&](address_range range, std::uint64_t stamp) {
+    visited.push_back(range);
+    stamps += stamp;
+  });
+  EXPECT_EQ(visited.size(), 2U);
+  EXPECT_EQ(stamps, 7U);
+}
+
+TEST_F(RangeSet, ReachesItsCapacity)
+{
+  auto const capacity = set.capacity();
+  for (std::size_t at = 1; at <= capacity; ++at) { insert(at * 2_g, 1_g); }
+  EXPECT_EQ(set.count(), capacity);
+  EXPECT_TRUE(set.validate());
+}
+
+TEST_F(RangeSet, JoinsWithNeighboursWhenItIsFull)
+{
+  auto const capacity = set.capacity();
+  for (std::size_t at = 1; at <= capacity; ++at) { insert(at * 2_g, 1_g); }
+  insert(3_g, 1_g);
+  EXPECT_EQ(set.count(), capacity - 1);
+  EXPECT_TRUE(set.validate());
+}
+
+TEST_F(RangeSet, FindsNeighboursInConstantTimeAmongAddressesAtEvenDistances)
+{
+  constexpr std::size_t ranges   = 200'000;  // in one hash chain they would take minutes
+  constexpr std::size_t distance = std::size_t{1} << 21U;
+  ASSERT_TRUE(set.try_reserve(ranges + 1));
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+  GTEST_SKIP() << "the invariants are checked at each step";
+#endif
+  for (std::size_t at = 1; at <= ranges; ++at) { insert(at * distance, distance / 2); }
+  for (std::size_t at = 1; at <= ranges; ++at) { insert(at * distance + distance / 2, distance / 2); }
+  EXPECT_EQ(set.count(), 1U);
+  EXPECT_EQ(set.largest(), ranges * distance);
+}
+
+#if RMM_ASSERTIONS_ENABLED
+using RangeSetDeathTest = RangeSet;
+
+TEST_F(RangeSetDeathTest, RefusesARangeThatIsFreeAlready)
+{
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  insert(100_g, 2_g);
+  EXPECT_DEATH(insert(100_g, 2_g), "Assertion");
+}
+
+TEST_F(RangeSetDeathTest, RefusesMoreRangesThanItHasMemoryFor)
+{
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  for (std::size_t at = 1; at <= set.capacity(); ++at) { insert(at * 2_g, 1_g); }
+  EXPECT_DEATH(insert(1'000'000_g, 1_g), "Assertion");
+}
+#endif
+
+static_assert(!std::is_copy_constructible_v<range_set>);
+static_assert(std::is_nothrow_default_constructible_v<range_set>);
+
+}  // namespace

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "shadow_ranges.hpp"
+
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/heap/size_classes.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+namespace rmm::test {
+
+/// A range_set in arbitrary use, compared with a model at every step. What it gets wrong is thrown as std::logic_error.
+///
+/// The ranges come from some blocks that lie side by side in memory, with seams between them. Whatever decides what happens,
+/// random numbers or the bytes of a fuzzer, is a function `choose(n)` that returns a number below n.
+class range_set_trial {
+ public:
+  range_set_trial(std::size_t block_count, std::size_t granules)
+    : block_count_{block_count},
+      block_bytes_{granules * detail::heap_granule},
+      seams_{make_seams(block_count, block_bytes_)},
+      model_{std::set<std::uintptr_t>(seams_.begin(), seams_.end())}
+  {
+    reserve();
+    for (std::size_t block = 0; block != block_count; ++block) {
+      insert({first_address + block * block_bytes_, block_bytes_});
+    }
+  }
+
+  [[nodiscard]] std::size_t live_blocks() const { return live_.size(); }
+
+  /// One call that a pool could make.
+  template <class Choose>
+  void step(Choose&& choose)
+  {
+    reserve();
+    switch (choose(16)) {
+      default:
+        return give_back(choose);
+      case 5:
+      case 6:
+        return draining_ ? give_back(choose) : take(choose_bytes(choose));
+      case 7:
+      case 8:
+      case 9:
+      case 10:
+        return take(choose_bytes(choose));
+      case 11:
+        return take_settled(choose_bytes(choose), choose_stamp(choose));
+      case 12:
+        return take_best(choose_bytes(choose), choose(2) == 0 ? choose_stamp(choose) : detail::range_set::any_stamp);
+      case 13:
+        return take_exact(choose);
+      case 14:
+        return choose(8) == 0 ? take_any() : take_up_to(choose_bytes(choose));
+      case 15:
+        return rare_step(choose);
+    }
+  }
+
+  /// Compares all there is.
+  void check() const
+  {
+    require(set_.validate(&list_), "invariant");
+    require(model_.matches(set_), "the same ranges as the model");
+  }
+
+  /// Gives all live blocks back, in an order that `choose` makes, and checks that nothing but the whole blocks remains.
+  template <class Choose>
+  void finish(Choose&& choose)
+  {
+    while (!live_.empty()) { give_back(choose); }
+    check();
+    require(set_.count() == block_count_, "one range for each block");
+    require(set_.total_bytes() == block_count_ * block_bytes_, "all bytes are back");
+    require(set_.largest() == block_bytes_, "joined up to the seams, and not further");
+  }
+
+ private:
+  static constexpr std::uintptr_t first_address = 0x7F00'0000'0000;
+
+  static std::vector<std::uintptr_t> make_seams(std::size_t block_count, std::size_t block_bytes)
+  {
+    std::vector<std::uintptr_t> result;
+    for (std::size_t block = 1; block < block_count; ++block) { result.push_back(first_address + block * block_bytes); }
+    return result;
+  }
+
+  static void require(bool holds, char const* what)
+  {
+    if (!holds) { throw std::logic_error{what}; }
+  }
+
+  template <class Choose>
+  [[nodiscard]] std::size_t choose_bytes(Choose&& choose) const
+  {
+    auto const granules = block_bytes_ / detail::heap_granule;
+    auto const most     = choose(4) != 0 ? std::min<std::size_t>(granules, 8) : granules;
+    return (1 + choose(most)) * detail::heap_granule;
+  }
+
+  template <class Choose>
+  [[nodiscard]] std::uint64_t choose_stamp(Choose&& choose) const
+  {
+    return choose(static_cast<std::size_t>(clock_) + 1);
+  }
+
+  /// What a pool does before it allocates: room for a range more for each live block, and for one that is cut in two.
+  void reserve()
+  {
+    require(set_.count() <= live_.size() + block_count_, "not more ranges than gaps between live blocks");
+    require(set_.try_reserve(live_.size() + block_count_ + 2), "host memory");
+  }
+
+  void insert(detail::address_range range)
+  {
+    ++clock_;
+    auto const stamp = clock_ % 3 == 0 ? clock_ / 2 : clock_;  // some are older than their neighbours
+    model_.insert(range, stamp);
+    set_.insert(range, stamp, &list_);
+  }
+
+  template <class Choose>
+  void give_back(Choose&& choose)
+  {
+    if (live_.empty()) { return; }
+    std::swap(live_[choose(live_.size())], live_.back());
+    insert(live_.back());
+    live_.pop_back();
+  }
+
+  template <class Choose>
+  void rare_step(Choose&& choose)
+  {
+    switch (choose(16)) {
+      default:
+        return give_part_back(choose);
+      case 1:
+        draining_ = !draining_;
+        return;
+      case 2:
+        return move_away_and_back();
+    }
+  }
+
+  template <class Choose>
+  void give_part_back(Choose&& choose)
+  {
+    if (live_.empty()) { return; }
+    auto& block     = live_[choose(live_.size())];
+    auto const part = choose(block.bytes / detail::heap_granule) * detail::heap_granule;
+    if (part == 0) { return; }
+    insert({block.begin, part});
+    block = {block.begin + part, block.bytes - part};
+  }
+
+  /// Notes what was taken. Returns the size of the range that it was part of.
+  std::size_t took(detail::address_range range, std::uint64_t stamp)
+  {
+    auto const whole = model_.remove(range);
+    require(whole.stamp == stamp, "stamp of the range that was cut");
+    live_.push_back(range);
+    return whole.bytes;
+  }
+
+  /// The least size that is surely in a bin above that of `bytes`.
+  [[nodiscard]] static std::size_t next_bin(std::size_t bytes) { return bytes + bytes / 32 + detail::heap_granule; }
+
+  void take(std::size_t bytes)
+  {
+    auto const best   = model_.best_fit(next_bin(bytes));
+    auto const result = set_.take(bytes);
+    if (!result) { return require(best == 0, "finds any range that is not of nearly the same size"); }
+    auto const whole = took({result.begin, bytes}, result.stamp);
+    require(best == 0 || whole < next_bin(best), "cuts no range that is much larger than need be");
+  }
+
+  void take_settled(std::size_t bytes, std::uint64_t newest)
+  {
+    auto const result = set_.take(bytes, newest);
+    if (!result) { return; }
+    require(result.stamp <= newest, "only what is settled");
+    static_cast<void>(took({result.begin, bytes}, result.stamp));
+  }
+
+  void take_best(std::size_t bytes, std::uint64_t newest)
+  {
+    auto const best   = model_.best_fit(bytes, newest);
+    auto const result = set_.take_best(bytes, newest);
+    require((best != 0) == static_cast<bool>(result), "finds a range if there is one");
+    if (!result) { return; }
+    require(result.stamp <= newest, "only what is settled");
+    require(took({result.begin, bytes}, result.stamp) == best, "the smallest range that fits");
+  }
+
+  template <class Choose>
+  void take_exact(Choose&& choose)
+  {
+    auto const granule = choose(block_count_ * block_bytes_ / detail::heap_granule);
+    detail::address_range const wanted{first_address + granule * detail::heap_granule, choose_bytes(choose)};
+    bool const possible = model_.holds(wanted);
+    auto const result   = set_.take_exact(wanted);
+    require(possible == static_cast<bool>(result), "takes these addresses if all are in one range");
+    if (!result) { return; }
+    require(result.begin == wanted.begin, "these addresses and no others");
+    static_cast<void>(took(wanted, result.stamp));
+  }
+
+  void take_up_to(std::size_t most)
+  {
+    auto const largest = model_.largest();
+    auto const result  = set_.take_up_to(most);
+    require(result.range.bytes == std::min(largest, most), "as much as there is in one range");
+    if (!result) { return; }
+    require(took(result.range, result.stamp) == largest, "from the largest range");
+  }
+
+  void take_any()
+  {
+    auto const result = set_.remove_any();
+    require(static_cast<bool>(result) == (model_.count() != 0), "finds a range if there is one");
+    if (!result) { return; }
+    require(took(result.range, result.stamp) == result.range.bytes, "takes a whole range");
+  }
+
+  void move_away_and_back()
+  {
+    detail::range_set other;
+    require(other.try_reserve(set_.count()), "host memory");
+    set_.move_all_to(other, &list_);
+    require(set_.empty() && set_.total_bytes() == 0 && set_.validate(&list_), "empty after all has moved");
+    require(other.validate(&list_) && model_.matches(other), "has what the model has");
+    other.move_all_to(set_, &list_);
+  }
+
+  std::size_t block_count_;
+  std::size_t block_bytes_;
+  std::vector<std::uintptr_t> seams_;
+  detail::seam_list list_{seams_.data(), seams_.size()};
+  shadow_ranges model_;
+  detail::range_set set_;
+  std::vector<detail::address_range> live_;
+  std::uint64_t clock_{};
+  bool draining_{};  // gives more back than it takes
+};
+
+}  // namespace rmm::test

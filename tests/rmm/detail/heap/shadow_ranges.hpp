@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace rmm::test {
+
+/// What a range_set has to hold, in the plainest form: for comparing with it.
+class shadow_ranges {
+ public:
+  struct range {
+    std::size_t bytes;
+    std::uint64_t stamp;
+  };
+
+  explicit shadow_ranges(std::set<std::uintptr_t> seams = {}) : seams_{std::move(seams)} {}
+
+  /// Throws std::logic_error if the range overlaps one that is there.
+  void insert(detail::address_range added, std::uint64_t stamp)
+  {
+    auto const next = ranges_.lower_bound(added.begin);
+    total_bytes_ += added.bytes;
+    if (next != ranges_.begin()) {
+      auto const previous = std::prev(next);
+      auto const end      = previous->first + previous->second.bytes;
+      if (end > added.begin) { throw std::logic_error{"overlaps the previous range"}; }
+      if (end == added.begin && seams_.count(added.begin) == 0) {
+        added = {previous->first, previous->second.bytes + added.bytes};
+        stamp = std::max(stamp, previous->second.stamp);
+        ranges_.erase(previous);
+      }
+    }
+    if (next != ranges_.end()) {
+      if (next->first < added.end()) { throw std::logic_error{"overlaps the next range"}; }
+      if (next->first == added.end() && seams_.count(added.end()) == 0) {
+        added.bytes += next->second.bytes;
+        stamp = std::max(stamp, next->second.stamp);
+        ranges_.erase(next);
+      }
+    }
+    ranges_[added.begin] = {added.bytes, stamp};
+  }
+
+  /// Removes these addresses. Returns what they were part of; throws std::logic_error if they do not all lie in one range.
+  range remove(detail::address_range removed)
+  {
+    auto const whole = find(removed);
+    if (whole == ranges_.end()) { throw std::logic_error{"was not all free"}; }
+    auto const [begin, held] = *whole;
+    ranges_.erase(whole);
+    if (begin != removed.begin) { ranges_[begin] = {removed.begin - begin, held.stamp}; }
+    auto const rest = begin + held.bytes - removed.end();
+    if (rest != 0) { ranges_[removed.end()] = {rest, held.stamp}; }
+    total_bytes_ -= removed.bytes;
+    return held;
+  }
+
+  /// Whether these addresses all lie in one range.
+  [[nodiscard]] bool holds(detail::address_range wanted) const { return find(wanted) != ranges_.end(); }
+
+  /// Bytes of the smallest range of at least `bytes` bytes with a stamp of at most `newest`; 0 if there is none.
+  [[nodiscard]] std::size_t best_fit(std::size_t bytes, std::uint64_t newest = detail::range_set::any_stamp) const
+  {
+    std::size_t best{};
+    for (auto const& [begin, held] : ranges_) {
+      if (held.bytes >= bytes && held.stamp <= newest && (best == 0 || held.bytes < best)) { best = held.bytes; }
+    }
+    return best;
+  }
+
+  [[nodiscard]] std::size_t largest() const
+  {
+    std::size_t most{};
+    for (auto const& [begin, held] : ranges_) { most = std::max(most, held.bytes); }
+    return most;
+  }
+
+  [[nodiscard]] std::size_t count() const { return ranges_.size(); }
+  [[nodiscard]] std::size_t total_bytes() const { return total_bytes_; }
+
+  void clear()
+  {
+    ranges_.clear();
+    total_bytes_ = 0;
+  }
+
+  /// Whether `set` holds the same ranges with the same stamps, and its figures are right.
+  [[nodiscard]] bool matches(detail::range_set const& set) const
+  {
+    std::size_t same{};
+    std::size_t visited{};
+    set.for_each([&](detail::address_range each, std::uint64_t stamp) {
+      ++visited;
+      auto const found = ranges_.find(each.begin);
+      if (found != ranges_.end() && found->second.bytes == each.bytes && found->second.stamp == stamp) { ++same; }
+    });
+    return visited == count() && same == count() && set.count() == count() && set.empty() == ranges_.empty() &&
+           set.total_bytes() == total_bytes_ && set.largest() == largest();
+  }
+
+ private:
+  [[nodiscard]] std::map<std::uintptr_t, range>::const_iterator find(detail::address_range wanted) const
+  {
+    auto const after = ranges_.upper_bound(wanted.begin);
+    if (after == ranges_.begin()) { return ranges_.end(); }
+    auto const whole = std::prev(after);
+    return whole->first + whole->second.bytes < wanted.end() ? ranges_.end() : whole;
+  }
+
+  std::set<std::uintptr_t> seams_;
+  std::map<std::uintptr_t, range> ranges_;
+  std::size_t total_bytes_{};
+};
+
+}  // namespace rmm::test

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rmm/detail/stream/free_store.hpp>
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/detail/cuda/event.hpp>
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace {
+
+using rmm::detail::free_store;
+using rmm::detail::owned_event;
+
+constexpr std::uintptr_t base = std::uintptr_t{1} << 30;
+
+struct FreeStore : ::testing::Test {
+  FreeStore() { spare.reserve(2); }
+
+  /// A ticket for what `stream` has done up to now.
+  void add_ticket()
+  {
+    owned_event event;
+    ASSERT_TRUE(event.try_record(stream.value()));
+    ASSERT_TRUE(store.try_add_ticket(event));
+  }
+
+  rmm::cuda_stream stream;
+  free_store store{17};
+  std::vector<owned_event> spare;
+};
+
+TEST_F(FreeStore, BeginsEmptyWithAllReached)
+{
+  EXPECT_EQ(store.identity(), 17U);
+  EXPECT_TRUE(store.is_empty());
+  EXPECT_FALSE(store.has_tickets());
+  EXPECT_EQ(store.newest(), store.reached());
+  EXPECT_FALSE(store.poll(spare));
+}
+
+TEST_F(FreeStore, IsNotEmptyWithUnmarkedMemory)
+{
+  store.unmarked().push_back({base, 256});
+  EXPECT_FALSE(store.is_empty());
+}
+
+TEST_F(FreeStore, KeepsRoomForWhatIsClaimed)
+{
+  ASSERT_TRUE(store.try_claim());
+  ASSERT_TRUE(store.try_claim());
+  store.add_claims(200);
+  EXPECT_EQ(store.claims(), 202);
+  ASSERT_TRUE(store.try_make_room(3));
+  EXPECT_GE(store.ranges().capacity(), 205U);
+}
+
+TEST_F(FreeStore, ClaimsThatAreOwedNeedNoRoom)
+{
+  store.add_claims(-100);
+  ASSERT_TRUE(store.try_make_room(1));
+  EXPECT_GE(store.ranges().capacity(), 1U);
+  ASSERT_TRUE(store.try_claim());
+  EXPECT_EQ(store.claims(), -99);
+}
+
+TEST_F(FreeStore, NumbersTicketsInOrder)
+{
+  add_ticket();
+  auto const first = store.newest();
+  add_ticket();
+  EXPECT_EQ(store.newest(), first + 1);
+  EXPECT_TRUE(store.has_tickets());
+  EXPECT_EQ(store.reached(), first - 1);
+}
+
+TEST_F(FreeStore, ForgetsTicketsThatAreReached)
+{
+  add_ticket();
+  add_ticket();
+  stream.synchronize();
+  EXPECT_TRUE(store.poll(spare));
+  EXPECT_EQ(store.reached(), store.newest() - 1);
+  EXPECT_TRUE(store.poll(spare));
+  EXPECT_FALSE(store.has_tickets());
+  EXPECT_EQ(store.reached(), store.newest());
+  EXPECT_FALSE(store.poll(spare));
+}
+
+TEST_F(FreeStore, KeepsAsManySpareEventsAsThereIsPlaceFor)
+{
+  for (int i = 0; i < 5; ++i) { add_ticket(); }
+  store.synchronize();
+  store.all_reached(spare);
+  EXPECT_FALSE(store.has_tickets());
+  EXPECT_EQ(store.reached(), store.newest());
+  EXPECT_EQ(spare.size(), spare.capacity());
+  EXPECT_TRUE(spare.back().try_record(stream.value()));  // usable again
+}
+
+TEST_F(FreeStore, MakesAStreamWaitForMemoryThatIsNotFreeYet)
+{
+  add_ticket();
+  rmm::cuda_stream other;
+  EXPECT_TRUE(store.try_make_wait(other.value(), store.newest()));
+}
+
+TEST_F(FreeStore, NobodyWaitsForMemoryThatIsFree)
+{
+  add_ticket();
+  stream.synchronize();
+  ASSERT_TRUE(store.poll(spare));
+  EXPECT_TRUE(store.try_make_wait(nullptr, store.newest()));
+}
+
+}  // namespace

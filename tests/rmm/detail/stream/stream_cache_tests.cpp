@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rmm/detail/stream/stream_cache.hpp>
+
+#include <rmm/cuda_stream.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::detail::address_range;
+using rmm::detail::heap_granule;
+using rmm::detail::heap_limits;
+using rmm::detail::small_sizes;
+using rmm::detail::small_stacks;
+using rmm::detail::stream_cache;
+
+constexpr std::uintptr_t base = std::uintptr_t{1} << 30;  // no memory is touched
+constexpr std::size_t KiB     = 1024;
+
+void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+std::uintptr_t address(void const* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
+
+constexpr bool stacks_are_one_after_the_other()
+{
+  for (std::size_t granules = 1; granules < small_sizes; ++granules) {
+    if (small_stacks.first(granules) + small_stacks.places(granules) != small_stacks.first(granules + 1)) { return false; }
+  }
+  return small_stacks.first(1) == 0 &&
+         small_stacks.first(small_sizes) + small_stacks.places(small_sizes) == small_stacks.total();
+}
+static_assert(stacks_are_one_after_the_other());
+static_assert(small_stacks.places(1) == 64 && small_stacks.places(small_sizes) == 8);
+
+struct StreamCache : ::testing::Test {
+  StreamCache() { limits.most_unmarked_bytes = 1024 * KiB; }
+
+  /// A range that the cache may take from.
+  void give(std::uintptr_t begin, std::size_t bytes)
+  {
+    ASSERT_TRUE(cache.try_make_room(1));
+    cache.add_range({begin, bytes});
+  }
+
+  void TearDown() override { EXPECT_TRUE(cache.check_invariants()); }
+
+  std::vector<std::uintptr_t> const seams{base + 128 * KiB};
+  rmm::cuda_stream stream;
+  heap_limits limits;
+  stream_cache cache{stream.value(), rmm::detail::stream_identity(stream.value()), nullptr, limits};
+};
+
+// --- stacks
+
+TEST_F(StreamCache, HandsOutTheBlockThatWasPushedLast)
+{
+  EXPECT_EQ(cache.try_pop(2), nullptr);
+  ASSERT_TRUE(cache.try_push(pointer(base), 2));
+  ASSERT_TRUE(cache.try_push(pointer(base + 4096), 2));
+  EXPECT_EQ(cache.try_pop(1), nullptr);  // another size
+  EXPECT_EQ(cache.try_pop(2), pointer(base + 4096));
+  EXPECT_EQ(cache.try_pop(2), pointer(base));
+  EXPECT_EQ(cache.try_pop(2), nullptr);
+}
+
+TEST_F(StreamCache, RefusesABlockWhoseStackIsFull)
+{
+  for (std::size_t i = 0; i < small_stacks.places(small_sizes); ++i) {
+    ASSERT_TRUE(cache.try_push(pointer(base + i * 64 * KiB), small_sizes));
+  }
+  EXPECT_FALSE(cache.try_push(pointer(2 * base), small_sizes));
+  EXPECT_EQ(cache.unmarked_count(), small_stacks.places(small_sizes));
+}
+
+TEST_F(StreamCache, KeepsTheStacksOfAllSizesApart)
+{
+  for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
+    ASSERT_TRUE(cache.try_push(pointer(base * granules), granules));
+  }
+  for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
+    EXPECT_EQ(cache.try_pop(granules), pointer(base * granules));
+  }
+}
+
+TEST_F(StreamCache, CountsLiveBytesAsAllocatedLessFreed)
+{
+  ASSERT_TRUE(cache.try_push(pointer(base), 3));
+  EXPECT_EQ(cache.live_bytes(), -768);
+  static_cast<void>(cache.try_pop(3));
+  EXPECT_EQ(cache.live_bytes(), 0);
+  cache.note_live(1024);
+  EXPECT_EQ(cache.live_bytes(), 1024);
+}
+
+// --- marks
+
+TEST_F(StreamCache, AMarkIsDueAfterSoManyFrees)
+{
+  for (std::size_t i = 0; i + 1 < stream_cache::most_unmarked_frees; ++i) {
+    ASSERT_TRUE(cache.try_push(pointer(base + i * 4096), 1));
+    EXPECT_FALSE(cache.is_mark_due());
+  }
+  ASSERT_TRUE(cache.try_push(pointer(2 * base), 1));
+  EXPECT_TRUE(cache.is_mark_due());
+}
+
+TEST_F(StreamCache, AMarkIsDueAboveSoManyBytes)
+{
+  limits.most_unmarked_bytes = 1024;
+  ASSERT_TRUE(cache.try_push(pointer(base), 4));
+  EXPECT_FALSE(cache.is_mark_due());
+  ASSERT_TRUE(cache.try_push(pointer(base + 4096), 1));
+  EXPECT_TRUE(cache.is_mark_due());
+}
+
+TEST_F(StreamCache, WhatWasFreedIsUnmarkedUntilTheEventIsRecorded)
+{
+  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
+  EXPECT_EQ(cache.unmarked_count(), 2U);
+  EXPECT_EQ(cache.unmarked_bytes(), 256 + 128 * KiB);
+  EXPECT_FALSE(cache.has_marked(1));
+  ASSERT_TRUE(cache.mark(stream.value()));
+  EXPECT_FALSE(cache.has_unmarked());
+  EXPECT_EQ(cache.unmarked_bytes(), 0U);
+  EXPECT_TRUE(cache.has_marked(1));
+  EXPECT_TRUE(cache.has_marked_blocks());
+}
+
+TEST_F(StreamCache, WhatIsFreedAfterAMarkIsUnmarked)
+{
+  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(cache.mark(stream.value()));
+  void* const again = cache.try_pop(1);
+  ASSERT_TRUE(cache.try_push(again, 1));
+  EXPECT_EQ(cache.unmarked_count(), 1U);
+  EXPECT_FALSE(cache.has_marked(1));
+}
+
+TEST_F(StreamCache, AMarkThatFailsChangesNothing)
+{
+  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
+  auto const taken = cache.take_event();
+  EXPECT_FALSE(cache.mark(stream.value()));  // it has no event any more
+  EXPECT_EQ(cache.unmarked_count(), 2U);
+  EXPECT_FALSE(cache.has_marked(1));
+  EXPECT_TRUE(cache.ranges().empty());
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(StreamCache, AMarkJoinsRecentBlocksWithTheRanges)
+{
+  ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
+  ASSERT_TRUE(cache.try_add_recent(pointer(base + 128 * KiB), 128 * KiB));
+  cache.all_marked();
+  EXPECT_EQ(cache.ranges().count(), 1U);
+  EXPECT_EQ(cache.ranges().largest(), 256 * KiB);
+}
+
+TEST_F(StreamCache, RangesAreNotJoinedAtSeams)
+{
+  limits.seam_addresses = {seams.data(), seams.size()};
+  ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
+  ASSERT_TRUE(cache.try_add_recent(pointer(base + 128 * KiB), 128 * KiB));
+  cache.all_marked();
+  EXPECT_EQ(cache.ranges().count(), 2U);
+}
+
+TEST_F(StreamCache, ForgetsWhatIsUnmarkedAndTellsOfIt)
+{
+  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.try_push(pointer(base + 4096), 1));
+  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
+  std::vector<std::pair<std::uintptr_t, std::size_t>> seen;
+  cache.take_unmarked([&](address_range range) { seen.emplace_back(range.begin, range.bytes); });
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(seen,
+            (std::vector<std::pair<std::uintptr_t, std::size_t>>{{base + 4096, 256}, {2 * base, 128 * KiB}}));
+  EXPECT_FALSE(cache.has_unmarked());
+  EXPECT_EQ(cache.try_pop(1), pointer(base));  // what is marked stays
+  EXPECT_EQ(cache.try_pop(1), nullptr);
+}
+
+TEST_F(StreamCache, ShowsAllThatIsFree)
+{
+  give(4 * base, 1024);
+  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.try_push(pointer(base + 4096), 2));
+  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
+  std::vector<std::pair<std::uintptr_t, bool>> seen;
+  cache.for_each_free([&](address_range range, bool marked) { seen.emplace_back(range.begin, marked); });
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(seen,
+            (std::vector<std::pair<std::uintptr_t, bool>>{
+              {base, true}, {base + 4096, false}, {2 * base, false}, {4 * base, true}}));
+}
+
+// --- recent blocks and ranges
+
+TEST_F(StreamCache, HandsOutTheNewestRecentBlockOfTheSize)
+{
+  ASSERT_TRUE(cache.try_add_recent(pointer(base), 100 * KiB));
+  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 100 * KiB));
+  ASSERT_TRUE(cache.try_add_recent(pointer(3 * base), 200 * KiB));
+  EXPECT_EQ(cache.take(100 * KiB), pointer(2 * base));
+  EXPECT_EQ(cache.take(100 * KiB), pointer(base));
+  EXPECT_EQ(cache.take(100 * KiB), nullptr);  // a larger recent block is not cut
+  EXPECT_EQ(cache.take(200 * KiB), pointer(3 * base));
+  EXPECT_FALSE(cache.has_unmarked());
+}
+
+TEST_F(StreamCache, RefusesMoreRecentBlocksThanItMayLeaveUnmarked)
+{
+  for (std::size_t i = 0; i < stream_cache::most_unmarked_frees; ++i) {
+    ASSERT_TRUE(cache.try_add_recent(pointer(base + 2 * i * 100 * KiB), 100 * KiB));
+  }
+  EXPECT_FALSE(cache.try_add_recent(pointer(4 * base), 100 * KiB));
+  cache.all_marked();
+  EXPECT_TRUE(cache.try_add_recent(pointer(4 * base), 100 * KiB));
+  EXPECT_EQ(cache.ranges().count(), stream_cache::most_unmarked_frees);
+}
+
+TEST_F(StreamCache, CutsFromARangeWhatItIsAskedFor)
+{
+  give(base, 300 * KiB);
+  EXPECT_EQ(cache.take(100 * KiB), pointer(base));
+  EXPECT_EQ(cache.take_best(200 * KiB), pointer(base + 100 * KiB));
+  EXPECT_EQ(cache.take(256), nullptr);
+  EXPECT_EQ(cache.take_best(256), nullptr);
+  EXPECT_EQ(cache.claims(), 2);
+  EXPECT_EQ(cache.live_bytes(), static_cast<std::int64_t>(300 * KiB));
+}
+
+TEST_F(StreamCache, ABlockThatComesBackGivesItsClaimUp)
+{
+  give(base, 200 * KiB);
+  void* const ptr = cache.take(200 * KiB);
+  ASSERT_EQ(cache.claims(), 1);
+  ASSERT_TRUE(cache.try_add_recent(ptr, 200 * KiB));
+  EXPECT_EQ(cache.claims(), 1);
+  cache.all_marked();
+  EXPECT_EQ(cache.claims(), 0);
+}
+
+TEST_F(StreamCache, ClaimsOfOthersBlocksAreReturned)
+{
+  ASSERT_TRUE(cache.try_add_recent(pointer(base), 100 * KiB));  // another cache cut it
+  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 100 * KiB));
+  cache.all_marked();
+  EXPECT_EQ(cache.claims(), 0);
+  EXPECT_EQ(limits.returned_claims.load(), 2);
+}
+
+TEST_F(StreamCache, GivesUpClaimsThatWereReturnedBeforeItAsksForMoreRoom)
+{
+  give(base, 1000 * KiB);
+  auto const capacity = cache.ranges().capacity();
+  for (std::size_t i = 0; i < 4 * capacity; ++i) {
+    ASSERT_NE(cache.take(256), nullptr);
+    limits.returned_claims.fetch_add(1);  // another cache took it back
+  }
+  EXPECT_EQ(cache.ranges().capacity(), capacity);
+  EXPECT_LE(cache.claims(), static_cast<std::int64_t>(capacity));
+}
+
+TEST_F(StreamCache, KeepsRoomForAllThatItCut)
+{
+  give(base, 1000 * 256);
+  for (std::size_t i = 0; i < 1000; ++i) { ASSERT_EQ(cache.take(256), pointer(base + i * 256)); }
+  EXPECT_GE(cache.ranges().capacity(), 1000U);
+  for (std::size_t i = 0; i < 1000; i += 2) {
+    EXPECT_TRUE(cache.try_add_without_memory({base + i * 256, 256}));
+  }
+  EXPECT_EQ(cache.claims(), 500);
+  EXPECT_EQ(cache.ranges().count(), 500U);
+}
+
+TEST_F(StreamCache, ABlockWithoutMemoryIsRefusedWhereThereIsNoRoom)
+{
+  EXPECT_EQ(cache.ranges().capacity(), 0U);
+  EXPECT_FALSE(cache.try_add_without_memory({base, 256}));
+}
+
+TEST_F(StreamCache, AClaimCanBeCancelled)
+{
+  ASSERT_TRUE(cache.try_claim());
+  EXPECT_EQ(cache.claims(), 1);
+  EXPECT_GE(cache.ranges().capacity(), 1U);
+  cache.cancel_claim();
+  EXPECT_EQ(cache.claims(), 0);
+}
+
+// --- runs
+
+TEST_F(StreamCache, CutsMoreBlocksAtOnceTheMoreOftenASizeIsAskedFor)
+{
+  give(base, 1024 * 256);
+  std::vector<std::size_t> runs;
+  auto next = base;
+  for (int i = 0; i < 7; ++i) {
+    std::size_t run = 1;
+    ASSERT_EQ(cache.take_run(1), pointer(next));
+    next += 256;
+    while (void* const ptr = cache.try_pop(1)) {  // in the order of their addresses
+      ASSERT_EQ(address(ptr), next);
+      next += 256;
+      ++run;
+    }
+    runs.push_back(run);
+  }
+  EXPECT_TRUE(std::is_sorted(runs.begin(), runs.end()));
+  EXPECT_EQ(runs.front(), 1U);
+  EXPECT_GT(runs.back(), 1U);
+  EXPECT_LE(runs.back(), small_stacks.places(1) / 2U);
+  EXPECT_EQ(cache.claims(), static_cast<std::int64_t>((next - base) / 256));
+}
+
+TEST_F(StreamCache, ARunIsMarkedForItComesFromRanges)
+{
+  give(base, 3 * 256);
+  static_cast<void>(cache.take_run(1));
+  static_cast<void>(cache.take_run(1));
+  EXPECT_TRUE(cache.has_marked(1));
+  EXPECT_FALSE(cache.has_unmarked());
+}
+
+TEST_F(StreamCache, ARunIsAsShortAsTheRangesNeed)
+{
+  give(base, 64 * 256);
+  while (cache.ranges().total_bytes() > 256) {
+    if (cache.try_pop(1) == nullptr) { static_cast<void>(cache.take_run(1)); }
+  }
+  while (cache.try_pop(1) != nullptr) {}
+  auto const last = cache.ranges().total_bytes() / 256;
+  EXPECT_EQ(cache.take_run(1) != nullptr, last == 1);
+  EXPECT_EQ(cache.take_run(1), nullptr);
+  EXPECT_TRUE(cache.ranges().empty());
+}
+
+TEST_F(StreamCache, NoRangeNoRun) { EXPECT_EQ(cache.take_run(5), nullptr); }
+
+// --- shortening
+
+TEST_F(StreamCache, ShortensAStackFromItsOldestEnd)
+{
+  for (std::uintptr_t i = 0; i < 4; ++i) { ASSERT_TRUE(cache.try_push(pointer(base + i * 4096), 1)); }
+  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.try_push(pointer(base + 4 * 4096), 1));
+  EXPECT_TRUE(cache.shorten_stack(1, 2));
+  EXPECT_EQ(cache.ranges().count(), 2U);
+  EXPECT_EQ(cache.ranges().take_exact({base, 256}).begin, base);
+  EXPECT_EQ(cache.ranges().take_exact({base + 4096, 256}).begin, base + 4096);
+  for (std::uintptr_t const i : {4, 3, 2}) { EXPECT_EQ(cache.try_pop(1), pointer(base + i * 4096)); }
+  EXPECT_EQ(cache.try_pop(1), nullptr);
+}
+
+TEST_F(StreamCache, DoesNotMoveWhatIsUnmarkedToTheRanges)
+{
+  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  EXPECT_TRUE(cache.shorten_stack(1, 16));  // there is a place, though nothing has moved
+  cache.empty_stacks();
+  EXPECT_TRUE(cache.ranges().empty());
+  EXPECT_EQ(cache.try_pop(1), pointer(base));
+}
+
+TEST_F(StreamCache, AFullStackWithoutMarksCannotBeShortened)
+{
+  for (std::size_t i = 0; i < small_stacks.places(small_sizes); ++i) {
+    ASSERT_TRUE(cache.try_push(pointer(base + i * 128 * KiB), small_sizes));
+  }
+  EXPECT_FALSE(cache.shorten_stack(small_sizes, 16));
+}
+
+TEST_F(StreamCache, EmptiesAllStacksIntoRanges)
+{
+  for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
+    ASSERT_TRUE(cache.try_push(pointer(base * granules), granules));
+    if (granules % 64 == 0) { ASSERT_TRUE(cache.mark(stream.value())); }
+  }
+  cache.empty_stacks();
+  EXPECT_FALSE(cache.has_marked_blocks());
+  EXPECT_EQ(cache.ranges().count(), small_sizes);
+  EXPECT_EQ(cache.ranges().total_bytes(), small_sizes * (small_sizes + 1) / 2 * heap_granule);
+}
+
+// --- whose handle it is
+
+TEST_F(StreamCache, AsksTheRuntimeWhereNobodyTellsOfEnds)
+{
+  EXPECT_FALSE(cache.is_trusted());
+  EXPECT_TRUE(cache.is_current());
+  EXPECT_FALSE(cache.is_trusted());
+  stream_cache other{stream.value(), cache.identity() + 1, nullptr, limits};
+  EXPECT_FALSE(other.is_current());
+}
+
+TEST_F(StreamCache, TrustsAHandleUntilAStreamEnds)
+{
+  std::atomic<std::uint64_t> ends{7};
+  stream_cache known{stream.value(), cache.identity(), &ends, limits};
+  EXPECT_TRUE(known.is_trusted());
+  ++ends;  // another stream: asks once
+  EXPECT_FALSE(known.is_trusted());
+  EXPECT_TRUE(known.is_current());
+  EXPECT_TRUE(known.is_trusted());
+}
+
+TEST_F(StreamCache, DoesNotTrustAHandleThatNamesAnotherStream)
+{
+  std::atomic<std::uint64_t> ends{0};
+  stream_cache known{stream.value(), cache.identity() + 1, &ends, limits};
+  ++ends;
+  EXPECT_FALSE(known.is_current());
+  EXPECT_FALSE(known.is_trusted());
+}
+
+TEST_F(StreamCache, RemembersThatItsStreamHasEnded)
+{
+  EXPECT_FALSE(cache.has_ended());
+  cache.set_ended();
+  EXPECT_TRUE(cache.has_ended());
+}
+
+}  // namespace

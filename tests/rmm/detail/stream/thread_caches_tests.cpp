@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/detail/stream/thread_caches.hpp>
+
+#include "../../../support/worker.hpp"
+
+#include <rmm/cuda_stream.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace {
+
+using rmm::detail::cache_slot;
+using rmm::detail::cache_slot_of;
+using rmm::detail::heap_link;
+using rmm::detail::stream_cache;
+using rmm::detail::stream_ordered_heap;
+using rmm::detail::thread_caches;
+
+stream_cache* fake_cache(std::uintptr_t number) { return reinterpret_cast<stream_cache*>(64 * number); }
+cudaStream_t fake_stream(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(4096 * number); }
+
+struct ThreadCaches : ::testing::Test {
+  static void add(std::uint64_t heap, std::uintptr_t number, std::shared_ptr<heap_link> link)
+  {
+    thread_caches::mine()->add({heap, fake_stream(number), fake_cache(number), std::move(link)});
+  }
+
+  std::shared_ptr<heap_link> gone{std::make_shared<heap_link>()};  // of a heap that is no more: nothing is done at the end
+};
+
+TEST_F(ThreadCaches, EachThreadHasItsOwn)
+{
+  auto const* const here = thread_caches::mine();
+  EXPECT_EQ(thread_caches::mine(), here);
+  rmm::test::run_on_a_thread_that_ends([&] { EXPECT_NE(thread_caches::mine(), here); });
+}
+
+TEST_F(ThreadCaches, AreFoundByHeapAndStream)
+{
+  rmm::test::run_on_a_thread_that_ends([&] {
+    stream_ordered_heap heap;
+    auto const link = std::make_shared<heap_link>();
+    link->heap      = &heap;
+    add(1, 1, link);
+    add(1, 2, link);
+    add(2, 1, link);
+    thread_caches::mine()->add({2, fake_stream(2), fake_cache(4), link});
+    EXPECT_EQ(thread_caches::mine()->find(1, fake_stream(2)), fake_cache(2));
+    EXPECT_EQ(thread_caches::mine()->find(2, fake_stream(2)), fake_cache(4));
+    EXPECT_EQ(thread_caches::mine()->find(3, fake_stream(2)), nullptr);
+    EXPECT_EQ(thread_caches::mine()->find(1, fake_stream(3)), nullptr);
+    link->heap = nullptr;
+  });
+}
+
+TEST_F(ThreadCaches, AreForgottenInTheTableToo)
+{
+  rmm::test::run_on_a_thread_that_ends([&] {
+    add(1, 1, gone);
+    auto& slot = cache_slot_of(1, fake_stream(1));
+    slot       = {1, fake_stream(1), fake_cache(1)};
+    thread_caches::mine()->forget(fake_cache(1));
+    EXPECT_EQ(thread_caches::mine()->find(1, fake_stream(1)), nullptr);
+    EXPECT_EQ(slot.cache, nullptr);
+    EXPECT_EQ(slot.heap, 0U);
+  });
+}
+
+TEST_F(ThreadCaches, ThoseOfHeapsThatAreGoneDoNotPileUp)
+{
+  rmm::test::run_on_a_thread_that_ends([&] {
+    for (std::uint64_t heap = 1; heap <= 10'000; ++heap) { add(heap, 1, gone); }
+    EXPECT_LT(thread_caches::mine()->entries().size(), 100U);
+  });
+}
+
+TEST_F(ThreadCaches, ASlotIsEmptyUntilItIsUsed)
+{
+  rmm::test::run_on_a_thread_that_ends([] {
+    auto const& slot = cache_slot_of(12345, fake_stream(99));
+    EXPECT_EQ(slot.heap, 0U);
+    EXPECT_EQ(slot.cache, nullptr);
+  });
+}
+
+TEST_F(ThreadCaches, StreamsSpreadOverTheTable)
+{
+  std::size_t used = 0;
+  rmm::test::run_on_a_thread_that_ends([&] {
+    for (std::uintptr_t i = 1; i <= 64; ++i) { cache_slot_of(1, fake_stream(i)) = {1, fake_stream(i), nullptr}; }
+    for (auto const& slot : rmm::detail::cache_slots) { used += slot.heap != 0 ? 1U : 0U; }
+  });
+  EXPECT_GT(used, 32U);
+}
+
+TEST_F(ThreadCaches, AThreadThatEndsGivesItsCachesBack)
+{
+  rmm::cuda_stream stream;
+  stream_ordered_heap heap;
+  auto* const block = reinterpret_cast<void*>(std::uintptr_t{1} << 30);  // never touched
+  ASSERT_EQ(heap.add_block_and_allocate(block, 1 << 20, 1 << 20, stream), block);
+  rmm::test::run_on_a_thread_that_ends([&] {
+    heap.deallocate(block, 1 << 20, stream);
+    EXPECT_NE(heap.try_allocate(256, stream), nullptr);
+    EXPECT_GT(heap.figures().cached_bytes, 0U);
+  });
+  EXPECT_EQ(heap.figures().cached_bytes, 0U);
+  EXPECT_EQ(heap.figures().free_bytes, (1U << 20) - 256);
+  EXPECT_TRUE(heap.check_invariants());
+}
+
+}  // namespace
