@@ -16,7 +16,12 @@
 #include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
 #include <rmm/resource_ref.hpp>
 
+// cuda::std::span is only named here; its definition costs as much as half of this header.
+#if __has_include(<cuda/std/__fwd/span.h>)
+#include <cuda/std/__fwd/span.h>
+#else
 #include <cuda/std/span>
+#endif
 
 #include <cstddef>
 #include <cstdint>

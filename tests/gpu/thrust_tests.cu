@@ -86,8 +86,8 @@ TYPED_TEST(ExecPolicy, TakesTemporaryMemoryFromItsResource)
   thrust::sort(TypeParam(this->stream, &this->upstream), vector.begin(), vector.end(), thrust::less<int>{});
   EXPECT_EQ(vector.front_element(this->stream), 0);
   EXPECT_EQ(vector.back_element(this->stream), (1 << 16) - 1);
-  ASSERT_FALSE(this->upstream.allocated.empty());
-  for (auto const& call : this->upstream.allocated) { EXPECT_EQ(call.stream, this->stream.value()); }
+  ASSERT_FALSE(this->upstream.allocated().empty());
+  for (auto const& call : this->upstream.allocated()) { EXPECT_EQ(call.stream, this->stream.value()); }
   EXPECT_EQ(this->upstream.live_bytes(), 0U);
 }
 
@@ -98,7 +98,7 @@ TYPED_TEST(ExecPolicy, TakesTemporaryMemoryFromTheRegisteredResource)
   registered_for_current_device const registration{&this->upstream};
   auto const sum = thrust::reduce(TypeParam(this->stream), vector.begin(), vector.end(), std::int64_t{0});
   EXPECT_EQ(sum, std::int64_t{(1 << 16) - 1} * (1 << 15));
-  EXPECT_FALSE(this->upstream.allocated.empty());
+  EXPECT_FALSE(this->upstream.allocated().empty());
 }
 
 TYPED_TEST(ExecPolicy, CanBeStoredAndCopied)
@@ -120,8 +120,8 @@ TEST_F(DeviceVector, TakesMemoryFromTheRegisteredResource)
 {
   registered_for_current_device const registration{&upstream};
   rmm::device_vector<int> vector(100, 7);
-  ASSERT_EQ(upstream.allocated.size(), 1U);
-  EXPECT_EQ(upstream.allocated[0].bytes, 400U);
+  ASSERT_EQ(upstream.allocated().size(), 1U);
+  EXPECT_EQ(upstream.allocated()[0].bytes, 400U);
   EXPECT_EQ(vector[99], 7);
 }
 
@@ -131,7 +131,7 @@ TEST_F(DeviceVector, TakesMemoryFromTheResourceOfItsAllocator)
   rmm::device_vector<int> const sized(100, allocator);
   rmm::device_vector<int> const filled(100, 7, allocator);
   rmm::device_vector<int> const empty(allocator);
-  EXPECT_EQ(upstream.allocated.size(), 2U);
+  EXPECT_EQ(upstream.allocated().size(), 2U);
   EXPECT_EQ(filled[99], 7);
   EXPECT_TRUE(empty.empty());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../support/device_resources.hpp"
+#include "../support/watched_upstream.hpp"
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
@@ -33,7 +33,7 @@ namespace {
 
 using rmm::device_buffer;
 using rmm::test::device_call;
-using rmm::test::watching_resource;
+using rmm::test::watched_upstream;
 using kind = device_call::kind;
 
 static_assert(!std::is_copy_constructible_v<device_buffer>);
@@ -256,12 +256,6 @@ TYPED_TEST(DeviceBufferTest, WhatWasMovedFromCanBeUsedAgain)
 // What its resource sees.
 
 struct DeviceBufferUpstreamTest : ::testing::Test {
-  void TearDown() override
-  {
-    EXPECT_EQ(upstream.live(), 0);
-    EXPECT_FALSE(upstream.misused);
-  }
-
   // Size that reaches a resource for a buffer of `bytes`.
   static constexpr std::size_t reached(std::size_t bytes)
   {
@@ -281,7 +275,7 @@ struct DeviceBufferUpstreamTest : ::testing::Test {
     return {kind::deallocate, reached(bytes), on.value(), rmm::get_current_cuda_device().value()};
   }
 
-  watching_resource upstream;
+  watched_upstream upstream;
   rmm::cuda_stream stream;
   rmm::cuda_stream other_stream;
 };
@@ -576,7 +570,7 @@ TEST_F(DeviceBufferDefaultTest, ChangingTheCurrentResourceDoesNotChangeTheOneItH
 
 TEST_F(DeviceBufferDefaultTest, AReferenceThatIsRegisteredIsUsed)
 {
-  watching_resource registered;
+  watched_upstream registered;
   rmm::mr::set_current_device_resource_ref(registered);
   {
     device_buffer const buffer{10, stream};

@@ -92,9 +92,9 @@ TYPED_TEST(DeviceScalar, WithoutAValueOnlyHasMemory)
   EXPECT_NE(scalar.data(), nullptr);
   EXPECT_EQ(scalar.size(), 1U);
   EXPECT_EQ(scalar.stream(), this->stream);
-  ASSERT_EQ(this->upstream.allocated.size(), 1U);
-  EXPECT_EQ(this->upstream.allocated[0].bytes, rmm::align_up(sizeof(TypeParam), 16));
-  EXPECT_EQ(this->upstream.allocated[0].stream, this->stream.value());
+  ASSERT_EQ(this->upstream.allocated().size(), 1U);
+  EXPECT_EQ(this->upstream.allocated()[0].bytes, rmm::align_up(sizeof(TypeParam), 16));
+  EXPECT_EQ(this->upstream.allocated()[0].stream, this->stream.value());
 }
 
 TYPED_TEST(DeviceScalar, AStreamIsNeverTakenForTheValue)
@@ -102,8 +102,8 @@ TYPED_TEST(DeviceScalar, AStreamIsNeverTakenForTheValue)
   device_scalar<TypeParam> const from_owner{this->stream, &this->upstream};
   device_scalar<TypeParam> const from_view{this->stream.view(), this->upstream};
   device_scalar<TypeParam> const from_handle{this->stream.value(), &this->upstream};
-  for (auto const& call : this->upstream.allocated) { EXPECT_EQ(call.stream, this->stream.value()); }
-  EXPECT_EQ(this->upstream.allocated.size(), 3U);
+  for (auto const& call : this->upstream.allocated()) { EXPECT_EQ(call.stream, this->stream.value()); }
+  EXPECT_EQ(this->upstream.allocated().size(), 3U);
 }
 
 TYPED_TEST(DeviceScalar, StartsWithTheGivenValue)
@@ -132,7 +132,7 @@ TYPED_TEST(DeviceScalar, UsesTheRegisteredResourceByDefault)
   device_scalar<TypeParam> const without{this->stream};
   device_scalar<TypeParam> const with{this->value, this->stream};
   device_scalar<TypeParam> const copy{with, this->stream};
-  EXPECT_EQ(this->upstream.allocated.size(), 3U);
+  EXPECT_EQ(this->upstream.allocated().size(), 3U);
 }
 
 TYPED_TEST(DeviceScalar, ChangesItsValue)
@@ -169,7 +169,7 @@ TYPED_TEST(DeviceScalar, MoveAssignmentTakesTheMemoryOver)
   target           = std::move(scalar);
   EXPECT_EQ(target.data(), data);
   EXPECT_EQ(scalar.data(), nullptr);  // NOLINT(bugprone-use-after-move)
-  EXPECT_EQ(this->upstream.deallocated.size(), 1U);
+  EXPECT_EQ(this->upstream.deallocated().size(), 1U);
 }
 
 TYPED_TEST(DeviceScalar, GivesTheMemoryBackOnItsStream)
@@ -180,8 +180,8 @@ TYPED_TEST(DeviceScalar, GivesTheMemoryBackOnItsStream)
     scalar.set_stream(other);
     EXPECT_EQ(scalar.stream(), other);
   }
-  ASSERT_EQ(this->upstream.deallocated.size(), 1U);
-  EXPECT_EQ(this->upstream.deallocated[0].stream, other.value());
+  ASSERT_EQ(this->upstream.deallocated().size(), 1U);
+  EXPECT_EQ(this->upstream.deallocated()[0].stream, other.value());
 }
 
 }  // namespace

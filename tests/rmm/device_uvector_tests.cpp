@@ -112,9 +112,9 @@ TYPED_TEST(DeviceUvector, TakesWholeElementsFromTheResource)
   EXPECT_EQ(vector.capacity(), 64U);
   EXPECT_FALSE(vector.is_empty());
   EXPECT_NE(vector.data(), nullptr);
-  ASSERT_EQ(this->upstream.allocated.size(), 1U);
-  EXPECT_EQ(this->upstream.allocated[0].bytes, 64 * sizeof(TypeParam));
-  EXPECT_EQ(this->upstream.allocated[0].stream, this->stream.value());
+  ASSERT_EQ(this->upstream.allocated().size(), 1U);
+  EXPECT_EQ(this->upstream.allocated()[0].bytes, 64 * sizeof(TypeParam));
+  EXPECT_EQ(this->upstream.allocated()[0].stream, this->stream.value());
 }
 
 TYPED_TEST(DeviceUvector, GivesTheMemoryBackOnItsStream)
@@ -126,8 +126,8 @@ TYPED_TEST(DeviceUvector, GivesTheMemoryBackOnItsStream)
     vector.set_stream(other);
     EXPECT_EQ(vector.stream(), other);
   }
-  ASSERT_EQ(this->upstream.deallocated.size(), 1U);
-  EXPECT_EQ(this->upstream.deallocated[0].stream, other.value());
+  ASSERT_EQ(this->upstream.deallocated().size(), 1U);
+  EXPECT_EQ(this->upstream.deallocated()[0].stream, other.value());
 }
 
 TYPED_TEST(DeviceUvector, WithNoElementsAllocatesNothing)
@@ -139,7 +139,7 @@ TYPED_TEST(DeviceUvector, WithNoElementsAllocatesNothing)
   EXPECT_EQ(vector.capacity(), 0U);
   EXPECT_EQ(vector.data(), nullptr);
   EXPECT_EQ(vector.begin(), vector.end());
-  EXPECT_TRUE(this->upstream.allocated.empty());
+  EXPECT_TRUE(this->upstream.allocated().empty());
 }
 
 TYPED_TEST(DeviceUvector, UsesTheRegisteredResourceByDefault)
@@ -147,7 +147,7 @@ TYPED_TEST(DeviceUvector, UsesTheRegisteredResourceByDefault)
   registered_for_current_device const registration{&this->upstream};
   device_uvector<TypeParam> const vector(16, this->stream);
   device_uvector<TypeParam> const copy(vector, this->stream);
-  EXPECT_EQ(this->upstream.allocated.size(), 2U);
+  EXPECT_EQ(this->upstream.allocated().size(), 2U);
   EXPECT_TRUE(vector.memory_resource() == rmm::mr::get_current_device_resource_ref());
   EXPECT_TRUE(copy.memory_resource() == rmm::mr::get_current_device_resource_ref());
 }
@@ -199,7 +199,7 @@ TYPED_TEST(DeviceUvector, MoveConstructionTakesTheMemoryOver)
   EXPECT_EQ(vector.data(), nullptr);  // NOLINT(bugprone-use-after-move)
   EXPECT_EQ(vector.size(), 0U);
   EXPECT_EQ(vector.capacity(), 0U);
-  EXPECT_EQ(this->upstream.allocated.size(), 1U);
+  EXPECT_EQ(this->upstream.allocated().size(), 1U);
 }
 
 TYPED_TEST(DeviceUvector, MoveAssignmentGivesTheOldMemoryBack)
@@ -209,8 +209,8 @@ TYPED_TEST(DeviceUvector, MoveAssignmentGivesTheOldMemoryBack)
   auto* const data = vector.data();
   target           = std::move(vector);
   EXPECT_EQ(target.data(), data);
-  ASSERT_EQ(this->upstream.deallocated.size(), 1U);
-  EXPECT_EQ(this->upstream.deallocated[0].bytes, rmm::align_up(4 * sizeof(TypeParam), 16));
+  ASSERT_EQ(this->upstream.deallocated().size(), 1U);
+  EXPECT_EQ(this->upstream.deallocated()[0].bytes, rmm::align_up(4 * sizeof(TypeParam), 16));
   this->expect_sequence(target, 8);
 }
 
@@ -451,7 +451,7 @@ TEST(DeviceUvectorOnAnotherDevice, KeepsUsingItsOwn)
     EXPECT_EQ(vector.element(19, rmm::cuda_stream_default), 7);
     EXPECT_EQ(rmm::get_current_cuda_device().value(), 1);
   }
-  for (auto const& calls : {upstream.allocated, upstream.deallocated}) {
+  for (auto const& calls : {upstream.allocated(), upstream.deallocated()}) {
     ASSERT_EQ(calls.size(), 2U);
     EXPECT_EQ(calls[0].device, 0);
     EXPECT_EQ(calls[1].device, 0);

@@ -11,59 +11,90 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <ostream>
 #include <vector>
 
 namespace rmm::test {
 
-/// Device memory from cudaMalloc, with a record of each call. Expects each free to match its allocation, and all memory
-/// back in the end.
+/// A call that reached a resource, and the device that was current.
+struct device_call {
+  enum class kind { allocate, deallocate };
+  kind what;
+  std::size_t bytes;
+  cudaStream_t stream;
+  int device;
+
+  friend bool operator==(device_call const& lhs, device_call const& rhs)
+  {
+    return lhs.what == rhs.what && lhs.bytes == rhs.bytes && lhs.stream == rhs.stream && lhs.device == rhs.device;
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, device_call const& self)
+  {
+    return out << (self.what == kind::allocate ? "allocate " : "deallocate ") << self.bytes << " on stream "
+               << static_cast<void*>(self.stream) << " of device " << self.device;
+  }
+};
+
+/// Device memory from cudaMalloc, with a record of each call. Expects each deallocation to match its allocation, with the same
+/// device current, and all memory back in the end.
 class watched_upstream final : public mr::device_memory_resource {
  public:
-  struct allocation {
-    std::size_t bytes{};
-    cudaStream_t stream{};
-    int device{};
-  };
-
-  std::vector<allocation> allocated;                             ///< one for each allocation
-  std::vector<allocation> deallocated;                           ///< one for each deallocation
+  std::vector<device_call> calls;                                ///< those that succeeded
   std::size_t largest{std::numeric_limits<std::size_t>::max()};  ///< what is larger is refused
+  std::size_t allocations_until_failure{~std::size_t{0}};        ///< the one after that many is refused
 
   watched_upstream() = default;
   ~watched_upstream() override { EXPECT_EQ(live_.size(), 0U) << "memory that did not go back"; }
 
+  [[nodiscard]] std::vector<device_call> allocated() const { return calls_that(device_call::kind::allocate); }
+  [[nodiscard]] std::vector<device_call> deallocated() const { return calls_that(device_call::kind::deallocate); }
+
+  [[nodiscard]] std::size_t live() const { return live_.size(); }
   [[nodiscard]] std::size_t live_bytes() const
   {
     std::size_t sum{0};
-    for (auto const& [ptr, bytes] : live_) { sum += bytes; }
+    for (auto const& [ptr, call] : live_) { sum += call.bytes; }
     return sum;
   }
 
  private:
+  [[nodiscard]] std::vector<device_call> calls_that(device_call::kind what) const
+  {
+    std::vector<device_call> found;
+    std::copy_if(
+      calls.begin(), calls.end(), std::back_inserter(found), [&](auto const& call) { return call.what == what; });
+    return found;
+  }
+
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
-    if (bytes > largest) { throw rmm::out_of_memory{"refused by the test"}; }
+    if (bytes > largest || allocations_until_failure-- == 0) { throw rmm::out_of_memory{"refused by the test"}; }
     void* const ptr = cuda_.allocate(bytes, stream);
-    live_.emplace(ptr, bytes);
-    allocated.push_back({bytes, stream.value(), get_current_cuda_device().value()});
+    calls.push_back({device_call::kind::allocate, bytes, stream.value(), get_current_cuda_device().value()});
+    live_.emplace(ptr, calls.back());
     return ptr;
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
+    device_call const call{device_call::kind::deallocate, bytes, stream.value(), get_current_cuda_device().value()};
     auto const found = live_.find(ptr);
     ASSERT_NE(found, live_.end()) << "freed, but not allocated";
-    EXPECT_EQ(found->second, bytes) << "freed with another size than allocated";
+    EXPECT_EQ(found->second.bytes, call.bytes) << "freed with another size than allocated";
+    EXPECT_EQ(found->second.device, call.device) << "freed with another device current than allocated";
     live_.erase(found);
     cuda_.deallocate(ptr, bytes, stream);
-    deallocated.push_back({bytes, stream.value(), get_current_cuda_device().value()});
+    calls.push_back(call);
   }
 
   mr::cuda_memory_resource cuda_;
-  std::map<void*, std::size_t> live_;
+  std::map<void*, device_call> live_;
 };
 
 /// Has a resource registered for the current device as long as it lives.

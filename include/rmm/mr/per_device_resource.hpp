@@ -3,9 +3,12 @@
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/detail/base/process_wide.hpp>
+#include <rmm/detail/cccl_adaptors.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/resource_concepts.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/registry.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -14,6 +17,8 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <type_traits>
+#include <utility>
 
 /// @file
 /// The resource that is registered for each device, from which containers and allocators take memory if they are given
@@ -83,6 +88,41 @@ template <class = void>
   return *mirror;
 }
 
+/// Whether an argument of type `Object` is a resource, not a pointer to one, that can be kept or referred to.
+template <class Object, class Resource = std::remove_cv_t<std::remove_reference_t<Object>>>
+inline constexpr bool is_resource_object =
+  rmm::detail::polyfill::async_resource_with<Resource, ::cuda::mr::device_accessible> &&
+  (std::is_constructible_v<Resource, Object> ||
+   (std::is_lvalue_reference_v<Object> && !std::is_const_v<std::remove_reference_t<Object>>));
+
+/// A resource equal to `object` that lives as long as the process: the one there is, or one made from `object`.
+template <class Resource, class Object>
+[[nodiscard]] Resource& lasting_equal(Object&& object)
+{
+  struct node {
+    Resource resource;
+    node* next;
+  };
+  static node* first{nullptr};
+  std::lock_guard<std::mutex> const refs{ref_map_lock()};
+  auto* found = first;
+  while (found != nullptr && std::as_const(found->resource) != std::as_const(object)) { found = found->next; }
+  if (found == nullptr) { found = first = new node{Resource(std::forward<Object>(object)), first}; }
+  return found->resource;
+}
+
+/// The pointer to register for `resource`.
+template <class Resource>
+[[nodiscard]] device_memory_resource* pointer_to(Resource& resource)
+{
+  if constexpr (std::is_base_of_v<device_memory_resource, Resource>) {
+    return &resource;
+  } else {
+    std::lock_guard<std::mutex> const refs{ref_map_lock()};
+    return process_registry().resource_for(resource);
+  }
+}
+
 /// set_per_device_resource_ref() for a caller that holds ref_map_lock().
 inline device_async_resource_ref set_per_device_resource_ref_unsafe(cuda_device_id device,
                                                                     device_async_resource_ref new_resource)
@@ -109,6 +149,20 @@ inline device_memory_resource* set_per_device_resource(cuda_device_id device, de
   return registry.exchange_pointer(device.value(), resource);
 }
 
+/// The same for a resource given as an object. What can be copied or moved is kept for as long as the process lives, as an
+/// equal one if that was kept before; of what cannot, and of references, only the address is taken.
+template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
+device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& object)
+{
+  using resource = std::remove_cv_t<std::remove_reference_t<Object>>;
+  if constexpr (std::is_constructible_v<resource, Object> && !rmm::detail::is_resource_ref<resource>) {
+    auto& kept = detail::lasting_equal<resource>(std::forward<Object>(object));
+    return set_per_device_resource(device, detail::pointer_to(kept));
+  } else {
+    return set_per_device_resource(device, detail::pointer_to(object));
+  }
+}
+
 /// The resource registered for the current device; never null.
 [[nodiscard]] inline device_memory_resource* get_current_device_resource()
 {
@@ -119,6 +173,12 @@ inline device_memory_resource* set_per_device_resource(cuda_device_id device, de
 inline device_memory_resource* set_current_device_resource(device_memory_resource* new_resource)
 {
   return set_per_device_resource(cuda_device_id{rmm::detail::current_device()}, new_resource);
+}
+
+template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
+device_memory_resource* set_current_device_resource(Object&& object)
+{
+  return set_per_device_resource(cuda_device_id{rmm::detail::current_device()}, std::forward<Object>(object));
 }
 
 /// Registers the initial resource for `device` again. Returns the one before.

@@ -1,190 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rmm/aligned.hpp>
-#include <rmm/cuda_stream.hpp>
-#include <rmm/cuda_stream_view.hpp>
-#include <rmm/error.hpp>
-#include <rmm/mr/cuda_memory_resource.hpp>
-#include <rmm/mr/managed_memory_resource.hpp>
-#include <rmm/resource_ref.hpp>
+#include "../../support/device_resource_suite.hpp"
 
-#include <cuda_runtime_api.h>
+#include <rmm/cuda_device.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/cuda_async_memory_resource.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/host/pinned_memory_resource.hpp>
+#include <rmm/mr/managed_memory_resource.hpp>
+#include <rmm/mr/pinned_host_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <mutex>
-#include <random>
-#include <string>
-#include <thread>
-#include <type_traits>
-#include <vector>
 
-/// What every device resource does when it is used through a reference. A resource of another class joins the list
-/// below.
+/// A resource of another class joins the list below. That of ordinary host memory needs a device that can use it:
+/// rmm/sim/system_memory_sim_tests.cpp.
 
+namespace rmm::test {
 namespace {
 
-using resources = ::testing::Types<rmm::mr::cuda_memory_resource, rmm::mr::managed_memory_resource>;
+constexpr std::size_t gibibyte = std::size_t{1} << 30;
 
-struct allocation {
-  void* ptr;
-  std::size_t bytes;
+struct pool_of_half_the_device {
+  mr::cuda_memory_resource cuda;
+  mr::pool_memory_resource<mr::cuda_memory_resource> mr{&cuda, percent_of_free_device_memory(50)};
 };
 
-bool is_device_accessible(void const* ptr)
-{
-  cudaPointerAttributes attributes{};
-  return cudaPointerGetAttributes(&attributes, ptr) == cudaSuccess && attributes.devicePointer != nullptr;
-}
-
-template <class Resource>
-struct DeviceMrRefTest : ::testing::Test {
-  Resource mr;
-  rmm::device_async_resource_ref const ref{mr};
-  rmm::cuda_stream const stream;
-
-  void expect_usable(void* ptr, std::size_t bytes)
-  {
-    EXPECT_NE(ptr, nullptr);
-    EXPECT_TRUE(rmm::is_pointer_aligned(ptr));
-    EXPECT_TRUE(is_device_accessible(ptr));
-    EXPECT_EQ(cudaMemsetAsync(static_cast<char*>(ptr) + bytes - 1, 1, 1, stream.value()), cudaSuccess);
-    stream.synchronize();
-  }
+struct pool_of_pinned_memory {
+  mr::pinned_host_memory_resource pinned;
+  mr::pool_memory_resource<mr::pinned_host_memory_resource> mr{&pinned, 2 * gibibyte, 8 * gibibyte};
 };
-TYPED_TEST_SUITE(DeviceMrRefTest, resources);
 
-TYPED_TEST(DeviceMrRefTest, ItEqualsAnotherReferenceToTheResource)
-{
-  EXPECT_EQ(this->ref, rmm::device_async_resource_ref{this->mr});
-  EXPECT_EQ(this->ref, rmm::device_async_resource_ref{&this->mr});
-}
+struct pool_of_older_pinned_memory {
+  mr::pinned_memory_resource pinned;
+  mr::pool_memory_resource<mr::pinned_memory_resource> mr{&pinned, 2 * gibibyte, 8 * gibibyte};
+};
 
-TYPED_TEST(DeviceMrRefTest, SizesFromBytesToMebibytesSucceed)
-{
-  for (std::size_t const bytes : {std::size_t{1}, std::size_t{4}, std::size_t{1} << 10, std::size_t{1} << 20}) {
-    void* const sync = this->ref.allocate(bytes);
-    this->expect_usable(sync, bytes);
-    this->ref.deallocate(sync, bytes);
-    void* const async = this->ref.allocate_async(bytes, this->stream);
-    this->expect_usable(async, bytes);
-    this->ref.deallocate_async(async, bytes, this->stream);
-  }
-}
+struct arena_of_half_the_device {
+  mr::cuda_memory_resource cuda;
+  mr::arena_memory_resource<mr::cuda_memory_resource> mr{&cuda};
+};
 
-TYPED_TEST(DeviceMrRefTest, AGibibyteSucceedsOrIsOutOfMemory)
-{
-  std::size_t const bytes = std::size_t{1} << 30;
-  try {
-    void* const ptr = this->ref.allocate_async(bytes, this->stream);
-    this->expect_usable(ptr, bytes);
-    this->ref.deallocate_async(ptr, bytes, this->stream);
-  } catch (rmm::out_of_memory const& error) {
-    EXPECT_NE(std::string{error.what()}.find("out_of_memory"), std::string::npos);
-  }
-}
+struct bins_over_a_pool {
+  mr::cuda_memory_resource cuda;
+  mr::pool_memory_resource<mr::cuda_memory_resource> pool{&cuda, percent_of_free_device_memory(50)};
+  mr::binning_memory_resource<mr::pool_memory_resource<mr::cuda_memory_resource>> mr{&pool, 18, 22};
+};
 
-TYPED_TEST(DeviceMrRefTest, APebibyteIsOutOfMemory)
-{
-  if (std::is_same_v<TypeParam, rmm::mr::managed_memory_resource>) {
-    GTEST_SKIP() << "more managed memory than there is can hang a real device; a test on the simulator asks for it";
-  }
-  std::size_t const bytes = std::size_t{1} << 50;
-  EXPECT_THROW(this->ref.allocate(bytes), rmm::out_of_memory);
-  EXPECT_THROW(this->ref.allocate_async(bytes, this->stream), rmm::out_of_memory);
-}
-
-TYPED_TEST(DeviceMrRefTest, ZeroBytesAreGivenBack)
-{
-  void* const ptr = this->ref.allocate(0);
-  EXPECT_NO_THROW(this->ref.deallocate(ptr, 0));
-  EXPECT_NO_THROW(this->ref.deallocate_async(nullptr, 0, this->stream));
-}
-
-TYPED_TEST(DeviceMrRefTest, LiveAllocationsDiffer)
-{
-  void* const first  = this->ref.allocate_async(8, this->stream);
-  void* const second = this->ref.allocate_async(8, this->stream);
-  EXPECT_NE(first, second);
-  this->ref.deallocate_async(first, 8, this->stream);
-  this->ref.deallocate_async(second, 8, this->stream);
-}
-
-TYPED_TEST(DeviceMrRefTest, DefaultStreamsOfAllKindsWork)
-{
-  for (auto const kind : {rmm::cuda_stream_default, rmm::cuda_stream_legacy, rmm::cuda_stream_per_thread}) {
-    void* const ptr = this->ref.allocate_async(100, kind);
-    EXPECT_TRUE(is_device_accessible(ptr));
-    this->ref.deallocate_async(ptr, 100, kind);
-  }
-}
-
-// A hundred random sizes of up to 5 MiB, with frees in between.
-void allocate_at_random(rmm::device_async_resource_ref ref, rmm::cuda_stream_view stream, std::uint32_t seed)
-{
-  std::default_random_engine engine{seed};
-  std::uniform_int_distribution<std::size_t> size{1, std::size_t{5} << 20};
-  std::vector<allocation> live;
-  auto const free_last = [&] {
-    ref.deallocate_async(live.back().ptr, live.back().bytes, stream);
-    live.pop_back();
-  };
-  for (int i = 0; i < 100; ++i) {
-    if (!live.empty() && engine() % 4 == 0) {
-      free_last();
-    } else {
-      auto const bytes = size(engine);
-      live.push_back({ref.allocate_async(bytes, stream), bytes});
-      EXPECT_TRUE(rmm::is_pointer_aligned(live.back().ptr));
-    }
-  }
-  while (!live.empty()) { free_last(); }
-}
-
-TYPED_TEST(DeviceMrRefTest, RandomSizesSucceed)
-{
-  SCOPED_TRACE("seed 1");
-  allocate_at_random(this->ref, this->stream, 1);
-}
-
-TYPED_TEST(DeviceMrRefTest, FourThreadsAllocateAtOnce)
-{
-  std::vector<std::thread> threads;
-  for (std::uint32_t seed = 1; seed <= 4; ++seed) {
-    threads.emplace_back([this, seed] { allocate_at_random(this->ref, rmm::cuda_stream_per_thread, seed); });
-  }
-  for (auto& thread : threads) { thread.join(); }
-}
-
-TYPED_TEST(DeviceMrRefTest, OneThreadGivesBackWhatAnotherAllocated)
-{
-  std::mutex mutex;
-  std::condition_variable has_changed;
-  std::deque<allocation> handed_over;
-  constexpr int count = 100;
-
-  std::thread consumer{[&] {
-    for (int i = 0; i < count; ++i) {
-      std::unique_lock<std::mutex> lock{mutex};
-      has_changed.wait(lock, [&] { return !handed_over.empty(); });
-      auto const next = handed_over.front();
-      handed_over.pop_front();
-      lock.unlock();
-      this->ref.deallocate_async(next.ptr, next.bytes, rmm::cuda_stream_per_thread);
-    }
-  }};
-  for (std::size_t i = 1; i <= count; ++i) {
-    void* const ptr = this->ref.allocate_async(i * 100, this->stream);
-    this->stream.synchronize();
-    std::lock_guard<std::mutex> const lock{mutex};
-    handed_over.push_back({ptr, i * 100});
-    has_changed.notify_one();
-  }
-  consumer.join();
-  EXPECT_TRUE(handed_over.empty());
-}
-
+using resources = ::testing::Types<by_default<mr::cuda_memory_resource>,
+                                   by_default<mr::cuda_async_memory_resource>,
+                                   by_default<mr::managed_memory_resource>,
+                                   by_default<mr::pinned_host_memory_resource>,
+                                   pool_of_half_the_device,
+                                   pool_of_pinned_memory,
+                                   pool_of_older_pinned_memory,
+                                   arena_of_half_the_device,
+                                   bins_over_a_pool>;
 }  // namespace
+
+INSTANTIATE_TYPED_TEST_SUITE_P(Resources, DeviceMrRefTest, resources);
+
+}  // namespace rmm::test

@@ -12,7 +12,10 @@
 #include <cstddef>
 #include <limits>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -243,6 +246,107 @@ TEST_F(PerDeviceResourceTest, GettersTakeNoLock)
   EXPECT_EQ(get_current_device_resource_ref(), initial_ref);
   EXPECT_EQ(get_per_device_resource(cuda_device_id{1000}), initial);
 }
+
+// Objects.
+
+// A resource of a program, by value: copies are equal.
+class shared_resource final : public device_memory_resource {
+ public:
+  explicit shared_resource(recording_device_resource* target) : target_{target} {}
+
+ private:
+  void* do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override
+  {
+    return target_->allocate(bytes, stream);
+  }
+  void do_deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) override
+  {
+    target_->deallocate(ptr, bytes, stream);
+  }
+  [[nodiscard]] bool do_is_equal(device_memory_resource const& other) const noexcept override
+  {
+    auto const* const cast = dynamic_cast<shared_resource const*>(&other);
+    return cast != nullptr && cast->target_ == target_;
+  }
+
+  recording_device_resource* target_;
+};
+
+TEST_P(PerDeviceResourceIdTest, AnObjectIsKeptAfterItsEnd)
+{
+  {
+    shared_resource const object{&first};
+    EXPECT_EQ(set_per_device_resource(id, object), initial);
+    EXPECT_NE(get_per_device_resource(id), &object);
+  }
+  auto* const kept = get_per_device_resource(id);
+  kept->deallocate(kept->allocate(10), 10);
+  EXPECT_EQ(first.calls.size(), 2U);
+  EXPECT_EQ(set_per_device_resource(id, nullptr), kept);
+}
+
+TEST_F(PerDeviceResourceTest, AnObjectIsRegisteredAsAReferenceToo)
+{
+  set_current_device_resource(shared_resource{&first});
+  EXPECT_NE(get_current_device_resource(), initial);
+  EXPECT_EQ(get_current_device_resource_ref(), device_async_resource_ref{get_current_device_resource()});
+}
+
+TEST_F(PerDeviceResourceTest, EqualObjectsAreKeptOnce)
+{
+  set_current_device_resource(shared_resource{&first});
+  auto* const kept = get_current_device_resource();
+  EXPECT_EQ(set_current_device_resource(shared_resource{&second}), kept);
+  EXPECT_NE(get_current_device_resource(), kept);
+  set_current_device_resource(shared_resource{&first});
+  EXPECT_EQ(get_current_device_resource(), kept);
+}
+
+TEST_F(PerDeviceResourceTest, WhatASetterOfAnObjectReturnedBringsItBack)
+{
+  auto const before = set_current_device_resource(shared_resource{&first});
+  set_current_device_resource(before);
+  EXPECT_EQ(get_current_device_resource(), initial);
+  EXPECT_EQ(get_current_device_resource_ref(), initial_ref);
+}
+
+TEST_F(PerDeviceResourceTest, AnObjectThatCannotBeCopiedIsReferredTo)
+{
+  static_assert(!std::is_copy_constructible_v<older_resource>);
+  older_resource object;
+  set_current_device_resource(object);
+  auto* const registered = get_current_device_resource();
+  registered->deallocate(registered->allocate(10), 10);
+  EXPECT_EQ(object.total(), 1U);
+}
+
+TEST_F(PerDeviceResourceTest, AnObjectOfTheBaseIsReferredTo)
+{
+  device_memory_resource& object = first;
+  set_current_device_resource(object);
+  EXPECT_EQ(get_current_device_resource(), &first);
+}
+
+TEST_F(PerDeviceResourceTest, AReferenceGivenAsAnObjectReachesItsResource)
+{
+  set_per_device_resource(cuda_device_id{1}, device_async_resource_ref{first});
+  auto* const registered = get_per_device_resource(cuda_device_id{1});
+  registered->deallocate(registered->allocate(10), 10);
+  EXPECT_EQ(first.calls.size(), 2U);
+}
+
+template <class Argument, class = void>
+inline constexpr bool can_be_registered = false;
+template <class Argument>
+inline constexpr bool
+  can_be_registered<Argument, std::void_t<decltype(set_current_device_resource(std::declval<Argument>()))>> = true;
+
+static_assert(can_be_registered<cuda_memory_resource> && can_be_registered<cuda_memory_resource const&>);
+static_assert(can_be_registered<older_resource&>);
+static_assert(!can_be_registered<older_resource>, "neither kept nor referred to: it would be gone");
+static_assert(!can_be_registered<older_resource const&>);
+static_assert(!can_be_registered<rmm::host_async_resource_ref>);
+static_assert(!can_be_registered<int*> && !can_be_registered<int>);
 
 // Threads.
 

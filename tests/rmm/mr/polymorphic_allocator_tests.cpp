@@ -44,7 +44,7 @@ TEST(PolymorphicAllocator, KeepsTheResourceThatWasRegisteredFirst)
     return polymorphic_allocator<int>{};
   }();
   allocator.deallocate(allocator.allocate(4, stream), 4, stream);
-  EXPECT_EQ(upstream.allocated.size(), 1U);
+  EXPECT_EQ(upstream.allocated().size(), 1U);
 }
 
 TEST(PolymorphicAllocator, TakesPointersAndObjects)
@@ -64,12 +64,12 @@ TEST(PolymorphicAllocator, AllocatesObjectsInTheOrderOfTheStream)
   polymorphic_allocator<double> allocator{upstream};
   double* const ptr = allocator.allocate(100, stream);
   EXPECT_NE(ptr, nullptr);
-  ASSERT_EQ(upstream.allocated.size(), 1U);
-  EXPECT_EQ(upstream.allocated[0].bytes, 800U);
-  EXPECT_EQ(upstream.allocated[0].stream, stream.value());
+  ASSERT_EQ(upstream.allocated().size(), 1U);
+  EXPECT_EQ(upstream.allocated()[0].bytes, 800U);
+  EXPECT_EQ(upstream.allocated()[0].stream, stream.value());
   allocator.deallocate(ptr, 100, other);
-  ASSERT_EQ(upstream.deallocated.size(), 1U);
-  EXPECT_EQ(upstream.deallocated[0].stream, other.value());
+  ASSERT_EQ(upstream.deallocated().size(), 1U);
+  EXPECT_EQ(upstream.deallocated()[0].stream, other.value());
 }
 
 TEST(PolymorphicAllocator, RefusesMoreObjectsThanAnAddressSpaceHas)
@@ -78,7 +78,7 @@ TEST(PolymorphicAllocator, RefusesMoreObjectsThanAnAddressSpaceHas)
   polymorphic_allocator<double> allocator{upstream};
   auto const too_many = std::numeric_limits<std::size_t>::max() / sizeof(double) + 1;
   EXPECT_THROW(static_cast<void>(allocator.allocate(too_many, {})), rmm::out_of_memory);
-  EXPECT_TRUE(upstream.allocated.empty());
+  EXPECT_TRUE(upstream.allocated().empty());
 }
 
 TEST(PolymorphicAllocator, ConvertsToOtherElements)

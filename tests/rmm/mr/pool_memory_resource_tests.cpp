@@ -141,6 +141,17 @@ TEST_F(PoolMemoryResource, GrowsByHalfOfWhatTheMaximumLeaves)
   mr.deallocate(c, 2048, stream);
 }
 
+TEST_F(PoolMemoryResource, AsksForMultiplesOf256Only)
+{
+  pool mr{&upstream, 256, 256 + 7 * 256};
+  void* const a = mr.allocate(256, stream);
+  upstream.refuse_above(512);
+  void* const b = mr.allocate(256, stream);
+  EXPECT_EQ(upstream.asked(), (std::vector<std::size_t>{256, 4 * 256, 512}));
+  mr.deallocate(a, 256, stream);
+  mr.deallocate(b, 256, stream);
+}
+
 TEST_F(PoolMemoryResource, AsksForLessWhenUpstreamRefuses)
 {
   pool mr{&upstream, 8192};
@@ -218,6 +229,38 @@ TEST_F(PoolMemoryResource, UsesWhatOtherStreamsFreedBeforeItGrows)
   EXPECT_EQ(upstream.asked().size(), 1U);
 }
 
+TEST_F(PoolMemoryResource, ServesAllThatItHasWhoeverFreedIt)
+{
+  constexpr std::size_t count = 64;
+  constexpr std::size_t part  = 1000 * 256;
+  pool mr{&upstream, count * part, count * part};
+  std::vector<rmm::cuda_stream> streams(4);
+  std::vector<void*> blocks;
+  for (std::size_t i = 0; i < count; ++i) { blocks.push_back(mr.allocate(part, streams[i % 4])); }
+  EXPECT_THROW(static_cast<void>(mr.allocate(1, stream)), rmm::out_of_memory);
+  for (std::size_t t = 0; t < 4; ++t) {
+    std::thread{[&] {
+      for (std::size_t i = t; i < count; i += 4) { mr.deallocate(blocks[i], part, streams[i / 4 % 4]); }
+    }}.join();
+  }
+  void* const whole = mr.allocate(count * part, stream);
+  EXPECT_NE(whole, nullptr);
+  mr.deallocate(whole, count * part, stream);
+}
+
+TEST_F(PoolMemoryResource, DoesNotGrowForWhatDestroyedStreamsLeft)
+{
+  pool mr{&upstream, 1 << 20};
+  for (int i = 0; i < 5000; ++i) {  // streams of which nobody tells the library
+    cudaStream_t passing{};
+    ASSERT_EQ(cudaStreamCreate(&passing), cudaSuccess);
+    void* const ptr = mr.allocate(1024, rmm::cuda_stream_view{passing});
+    mr.deallocate(ptr, 1024, rmm::cuda_stream_view{passing});
+    ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
+  }
+  EXPECT_EQ(upstream.asked().size(), 1U);
+}
+
 TEST_F(PoolMemoryResource, GivesOutWhatADestroyedStreamFreed)
 {
   pool mr{&upstream, 1024, 1024};
@@ -240,6 +283,20 @@ TEST_F(PoolMemoryResource, ManyStreamsComeAndGo)
     mr.deallocate(ptr, 64 * 1024, passing);
   }
   EXPECT_EQ(upstream.asked().size(), 1U);
+}
+
+TEST_F(PoolMemoryResource, ShowsWhatItHas)
+{
+  pool mr{&upstream, 4096};
+  void* const ptr = mr.allocate(1000, stream);
+  auto const now  = mr.figures();
+  EXPECT_EQ(now.live_bytes, 1024U);
+  EXPECT_EQ(now.free_bytes, 3072U);
+  EXPECT_EQ(now.reserved_bytes, 4096U);
+  EXPECT_EQ(now.largest_free_bytes, 3072U);
+  EXPECT_EQ(now.upstream_blocks, 1U);
+  mr.deallocate(ptr, 1000, stream);
+  EXPECT_EQ(mr.figures().largest_free_bytes, 4096U);
 }
 
 TEST_F(PoolMemoryResource, TellsItsUpstream)

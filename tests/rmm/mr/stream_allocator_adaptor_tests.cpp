@@ -49,11 +49,11 @@ TEST_F(StreamAllocatorAdaptor, AllocatesOnItsStream)
   adaptor adapted{allocator, stream};
   int* const ptr = adapted.allocate(100);
   adapted.deallocate(ptr, 100);
-  ASSERT_EQ(upstream.allocated.size(), 1U);
-  EXPECT_EQ(upstream.allocated[0].bytes, 400U);
-  EXPECT_EQ(upstream.allocated[0].stream, stream.value());
-  ASSERT_EQ(upstream.deallocated.size(), 1U);
-  EXPECT_EQ(upstream.deallocated[0].stream, stream.value());
+  ASSERT_EQ(upstream.allocated().size(), 1U);
+  EXPECT_EQ(upstream.allocated()[0].bytes, 400U);
+  EXPECT_EQ(upstream.allocated()[0].stream, stream.value());
+  ASSERT_EQ(upstream.deallocated().size(), 1U);
+  EXPECT_EQ(upstream.deallocated()[0].stream, stream.value());
 }
 
 TEST_F(StreamAllocatorAdaptor, IsAnAllocatorOfTheStandardLibrary)
@@ -63,7 +63,7 @@ TEST_F(StreamAllocatorAdaptor, IsAnAllocatorOfTheStandardLibrary)
   int* const ptr = traits::allocate(adapted, 10);
   EXPECT_NE(ptr, nullptr);
   traits::deallocate(adapted, ptr, 10);
-  EXPECT_EQ(upstream.deallocated.size(), 1U);
+  EXPECT_EQ(upstream.deallocated().size(), 1U);
 }
 
 TEST_F(StreamAllocatorAdaptor, ConvertsToOtherElementsWithItsStream)
@@ -73,8 +73,8 @@ TEST_F(StreamAllocatorAdaptor, ConvertsToOtherElementsWithItsStream)
   EXPECT_EQ(converted.stream(), stream);
   EXPECT_TRUE(converted == adapted);
   converted.deallocate(converted.allocate(100), 100);
-  ASSERT_EQ(upstream.allocated.size(), 1U);
-  EXPECT_EQ(upstream.allocated[0].bytes, 800U);
+  ASSERT_EQ(upstream.allocated().size(), 1U);
+  EXPECT_EQ(upstream.allocated()[0].bytes, 800U);
 }
 
 TEST_F(StreamAllocatorAdaptor, IsEqualWhateverTheStream)

@@ -76,11 +76,11 @@ TYPED_TEST(ThrustAllocator, AllocatesElementsOnItsStream)
   auto const ptr = allocator.allocate(64);
   EXPECT_NE(ptr.get(), nullptr);
   allocator.deallocate(ptr, 64);
-  ASSERT_EQ(this->upstream.allocated.size(), 1U);
-  EXPECT_EQ(this->upstream.allocated[0].bytes, 64 * sizeof(TypeParam));
-  EXPECT_EQ(this->upstream.allocated[0].stream, this->stream.value());
-  ASSERT_EQ(this->upstream.deallocated.size(), 1U);
-  EXPECT_EQ(this->upstream.deallocated[0].stream, this->stream.value());
+  ASSERT_EQ(this->upstream.allocated().size(), 1U);
+  EXPECT_EQ(this->upstream.allocated()[0].bytes, 64 * sizeof(TypeParam));
+  EXPECT_EQ(this->upstream.allocated()[0].stream, this->stream.value());
+  ASSERT_EQ(this->upstream.deallocated().size(), 1U);
+  EXPECT_EQ(this->upstream.deallocated()[0].stream, this->stream.value());
 }
 
 TYPED_TEST(ThrustAllocator, RefusesMoreElementsThanAnAddressSpaceHas)
@@ -111,9 +111,9 @@ TYPED_TEST(ThrustAllocator, CallsTheResourceOnItsDevice)
     allocator.deallocate(allocator.allocate(8), 8);
     EXPECT_EQ(rmm::get_current_cuda_device().value(), 1);
   }
-  ASSERT_EQ(this->upstream.allocated.size(), 1U);
-  EXPECT_EQ(this->upstream.allocated[0].device, 0);
-  EXPECT_EQ(this->upstream.deallocated[0].device, 0);
+  ASSERT_EQ(this->upstream.allocated().size(), 1U);
+  EXPECT_EQ(this->upstream.allocated()[0].device, 0);
+  EXPECT_EQ(this->upstream.deallocated()[0].device, 0);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../../support/device_resource_suite.hpp"
 #include "simulated.hpp"
 
 #include <rmm/cuda_device.hpp>
@@ -118,3 +119,8 @@ TEST_F(SystemMemory, IsNotLostIfTheDriverTakesNoAdvice)
 }
 
 }  // namespace
+
+// As all other device resources: tests/rmm/mr/device_mr_ref_tests.cpp.
+namespace rmm::test {
+INSTANTIATE_TYPED_TEST_SUITE_P(SystemMemory, DeviceMrRefTest, by_default<mr::system_memory_resource>);
+}  // namespace rmm::test

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/mr/detail/upstream_alignment.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
@@ -62,12 +62,9 @@ class adaptor_upstream {
   /// What Upstream inherits from it, even if Upstream has other functions of the same names.
   [[nodiscard]] device_memory_resource& base() const noexcept { return *pointer_; }
 
-  /// The alignment to ask a reference for: the largest that does not make a device_memory_resource behind it round `bytes` up.
-  [[nodiscard]] constexpr std::size_t exact_alignment(std::size_t bytes) const noexcept
+  [[nodiscard]] std::size_t exact_alignment(std::size_t bytes) const noexcept
   {
-    if (!is_base_reached && pointer_ != nullptr) { return CUDA_ALLOCATION_ALIGNMENT; }
-    auto const candidates = bytes | CUDA_ALLOCATION_ALIGNMENT;
-    return candidates & (~candidates + 1);  // the lowest bit that is set
+    return alignment_without_rounding(pointer_, bytes);
   }
 
   device_async_resource_ref ref_;

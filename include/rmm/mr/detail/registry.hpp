@@ -30,25 +30,24 @@ namespace detail {
 /// registered it use this resource instead.
 class registered_ref_base : public device_memory_resource {
  public:
-  registered_ref_base(int libcudacxx, registered_ref_base const* next) noexcept : libcudacxx_{libcudacxx}, next_{next}
-  {}
+  registered_ref_base(int libcudacxx, registered_ref_base* next) noexcept : libcudacxx_{libcudacxx}, next_{next} {}
   registered_ref_base(registered_ref_base const&)            = delete;
   registered_ref_base& operator=(registered_ref_base const&) = delete;
 
   /// Release of the libcu++ whose reference it holds.
   [[nodiscard]] int libcudacxx() const noexcept { return libcudacxx_; }
-  [[nodiscard]] registered_ref_base const* next() const noexcept { return next_; }
+  [[nodiscard]] registered_ref_base* next() const noexcept { return next_; }
 
  private:
   int libcudacxx_;
-  registered_ref_base const* next_;
+  registered_ref_base* next_;
 };
 
 // A template, so that two releases of libcu++ do not give the same name to two classes.
 template <int Libcudacxx>
 class registered_ref final : public registered_ref_base {
  public:
-  registered_ref(device_async_resource_ref const& ref, registered_ref_base const* next) noexcept
+  registered_ref(device_async_resource_ref const& ref, registered_ref_base* next) noexcept
     : registered_ref_base{Libcudacxx, next}, ref_{ref}
   {}
 
@@ -123,6 +122,9 @@ class registry {
   {
     return exchange_word(device, reinterpret_cast<std::uintptr_t>(registered(ref)) | is_ref);
   }
+
+  /// A resource that allocates through `ref`, for as long as the process lives. Requires refs_mutex.
+  [[nodiscard]] device_memory_resource* resource_for(device_async_resource_ref const& ref) { return registered(ref); }
 
   /// Number of different references that were ever registered; that many are kept. Requires refs_mutex.
   [[nodiscard]] std::size_t kept_refs() const noexcept
@@ -222,9 +224,9 @@ class registry {
   }
 
   /// The one registered_ref for what `ref` refers to. Requires refs_mutex.
-  [[nodiscard]] registered_ref_base const* registered(device_async_resource_ref const& ref)
+  [[nodiscard]] registered_ref_base* registered(device_async_resource_ref const& ref)
   {
-    for (auto const* known = refs_; known != nullptr; known = known->next()) {
+    for (auto* known = refs_; known != nullptr; known = known->next()) {
       if (known->libcudacxx() == CCCL_VERSION && static_cast<registered_ref<CCCL_VERSION> const*>(known)->holds(ref)) {
         return known;
       }
@@ -238,7 +240,7 @@ class registry {
   std::mutex refs_mutex_;
   entry table_[table_size];
   std::atomic<listed_entry*> list_{nullptr};
-  registered_ref_base const* refs_{nullptr};
+  registered_ref_base* refs_{nullptr};
 };
 
 }  // namespace detail

@@ -5,6 +5,7 @@
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/mr/detail/upstream_alignment.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
@@ -36,11 +37,14 @@ class suballocator_upstream {
 
   [[nodiscard]] void* allocate(std::size_t bytes, cuda_stream_view stream)
   {
-    return ref_.allocate_async(bytes, stream);
+    return ref_.allocate_async(bytes, alignment_without_rounding(pointer_, bytes), stream);
   }
 
   /// Gives a block back that no work uses any more.
-  void deallocate(void* ptr, std::size_t bytes) noexcept { ref_.deallocate(ptr, bytes); }
+  void deallocate(void* ptr, std::size_t bytes) noexcept
+  {
+    ref_.deallocate(ptr, bytes, alignment_without_rounding(pointer_, bytes));
+  }
 
  private:
   [[nodiscard]] static Upstream& checked(Upstream* upstream)

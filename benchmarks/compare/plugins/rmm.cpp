@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The resources of the RMM whose headers it is compiled with: of this repository, or of another release.
+
+#include <benchmarks/compare/plugin_interface.h>
+#include <benchmarks/compare/plugins/failure.hpp>
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/device_uvector.hpp>
+
+#if __has_include(<rmm/mr/pool_memory_resource.hpp>)
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/cuda_async_memory_resource.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#else
+#include <rmm/mr/device/arena_memory_resource.hpp>
+#include <rmm/mr/device/binning_memory_resource.hpp>
+#include <rmm/mr/device/cuda_async_memory_resource.hpp>
+#include <rmm/mr/device/cuda_memory_resource.hpp>
+#include <rmm/mr/device/device_memory_resource.hpp>
+#include <rmm/mr/device/per_device_resource.hpp>
+#include <rmm/mr/device/pool_memory_resource.hpp>
+#endif
+
+#if __has_include(<rmm/version_config.hpp>)
+#include <rmm/version_config.hpp>
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+
+#ifndef RMM_COMPARE_PREFIX
+#define RMM_COMPARE_PREFIX "rmm"
+#endif
+
+namespace {
+
+using rmm::mr::device_memory_resource;
+using cuda_resource = rmm::mr::cuda_memory_resource;
+using pool_resource = rmm::mr::pool_memory_resource<cuda_resource>;
+
+/// An allocator: a resource and what it stands on.
+class instance {
+ public:
+  virtual ~instance() = default;
+
+  [[nodiscard]] device_memory_resource* resource() const noexcept { return resource_; }
+  [[nodiscard]] virtual std::size_t reserved() const { return 0; }
+
+  void install() { previous_ = rmm::mr::set_current_device_resource(resource_); }
+  void uninstall() { rmm::mr::set_current_device_resource(previous_); }
+
+ protected:
+  instance() = default;
+  void set_resource(device_memory_resource* resource) { resource_ = resource; }
+
+ private:
+  device_memory_resource* resource_{};
+  device_memory_resource* previous_{};
+};
+
+std::optional<std::size_t> unless_zero(std::size_t bytes)
+{
+  return bytes == 0 ? std::nullopt : std::optional<std::size_t>{bytes};
+}
+
+class pool_instance : public instance {
+ public:
+  pool_instance(std::size_t initial, std::size_t maximum) : pool_{&cuda_, initial, unless_zero(maximum)}
+  {
+    set_resource(&pool_);
+  }
+  [[nodiscard]] std::size_t reserved() const override { return pool_.pool_size(); }
+
+ protected:
+  pool_resource& pool() { return pool_; }
+
+ private:
+  cuda_resource cuda_;
+  pool_resource pool_;
+};
+
+class binning_instance : public pool_instance {
+ public:
+  binning_instance(std::size_t initial, std::size_t maximum)
+    : pool_instance{initial, maximum}, binning_{&pool(), 18, 22}
+  {
+    set_resource(&binning_);
+  }
+
+ private:
+  rmm::mr::binning_memory_resource<pool_resource> binning_;
+};
+
+class arena_instance : public instance {
+ public:
+  arena_instance(std::size_t initial, std::size_t maximum)
+    : bytes_{std::max(initial, maximum)}, arena_{&cuda_, unless_zero(bytes_)}
+  {
+    set_resource(&arena_);
+  }
+  [[nodiscard]] std::size_t reserved() const override { return bytes_; }
+
+ private:
+  std::size_t bytes_;
+  cuda_resource cuda_;
+  rmm::mr::arena_memory_resource<cuda_resource> arena_;
+};
+
+class cuda_async_instance : public instance {
+ public:
+  cuda_async_instance(std::size_t initial, std::size_t) : async_{unless_zero(initial)} { set_resource(&async_); }
+
+  [[nodiscard]] std::size_t reserved() const override
+  {
+    std::uint64_t bytes = 0;
+    if (cudaMemPoolGetAttribute(async_.pool_handle(), cudaMemPoolAttrReservedMemCurrent, &bytes) != cudaSuccess) {
+      return 0;
+    }
+    return bytes;
+  }
+
+ private:
+  rmm::mr::cuda_async_memory_resource async_;
+};
+
+class cuda_instance : public instance {
+ public:
+  cuda_instance(std::size_t, std::size_t) { set_resource(&cuda_); }
+
+ private:
+  cuda_resource cuda_;
+};
+
+template <class Instance>
+instance* make(std::size_t initial, std::size_t maximum)
+{
+  return new Instance{initial, maximum};
+}
+
+struct offer {
+  char const* name;
+  char const* description;
+  unsigned features;
+  instance* (*make)(std::size_t initial, std::size_t maximum);
+};
+
+constexpr unsigned any     = plugin_feature_times | plugin_feature_memory | plugin_feature_containers;
+constexpr unsigned bounded = any | plugin_feature_bounded;
+
+offer const offers[] = {
+  {RMM_COMPARE_PREFIX ".pool", "pool_memory_resource over cuda", bounded, make<pool_instance>},
+  {RMM_COMPARE_PREFIX ".arena", "arena_memory_resource over cuda", bounded, make<arena_instance>},
+  {RMM_COMPARE_PREFIX ".binning",
+   "binning_memory_resource 18..22 over pool over cuda",
+   bounded,
+   make<binning_instance>},
+  {RMM_COMPARE_PREFIX ".cuda_async", "cuda_async_memory_resource", any, make<cuda_async_instance>},
+  {RMM_COMPARE_PREFIX ".cuda", "cuda_memory_resource", any, make<cuda_instance>},
+};
+constexpr int offer_count = sizeof offers / sizeof offers[0];
+
+std::string version()
+{
+#ifdef RMM_VERSION_MAJOR
+  return " (" + std::to_string(RMM_VERSION_MAJOR) + '.' + std::to_string(RMM_VERSION_MINOR) + '.' +
+         std::to_string(RMM_VERSION_PATCH) + ")";
+#else
+  return "";
+#endif
+}
+
+device_memory_resource* resource_of(void* allocator) { return static_cast<instance*>(allocator)->resource(); }
+
+/// A non-blocking stream, and what ends it.
+template <class Stream, class = void>
+struct stream_maker {  // releases whose cuda_stream is always blocking
+  static cudaStream_t make()
+  {
+    cudaStream_t stream{};
+    auto const status = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (status != cudaSuccess) { throw std::runtime_error{cudaGetErrorString(status)}; }
+    return stream;
+  }
+  static void end(cudaStream_t stream) { static_cast<void>(cudaStreamDestroy(stream)); }
+};
+
+template <class Stream>
+struct stream_maker<Stream, std::void_t<typename Stream::flags>> {  // whose life the library sees
+  static cudaStream_t make()
+  {
+    Stream stream{Stream::flags::non_blocking};
+    auto const handle = stream.value();
+    std::lock_guard<std::mutex> const lock{mutex()};
+    streams().insert_or_assign(handle, std::move(stream));
+    return handle;
+  }
+
+  static void end(cudaStream_t stream)
+  {
+    std::lock_guard<std::mutex> const lock{mutex()};
+    streams().erase(stream);
+  }
+
+ private:
+  static std::mutex& mutex()
+  {
+    static auto& only = *new std::mutex;
+    return only;
+  }
+  static std::unordered_map<cudaStream_t, Stream>& streams()
+  {
+    static auto& all = *new std::unordered_map<cudaStream_t, Stream>;
+    return all;
+  }
+};
+
+using streams = stream_maker<rmm::cuda_stream>;
+
+}  // namespace
+
+char const* plugin_allocator(int index) { return index >= 0 && index < offer_count ? offers[index].name : nullptr; }
+
+char const* plugin_description(int index)
+{
+  thread_local std::string text;
+  text = offers[index].description + version();
+  return text.c_str();
+}
+
+unsigned plugin_features(int index) { return offers[index].features; }
+
+void* plugin_make(int index, size_t initial, size_t maximum)
+{
+  return plugin::attempt<void*>(nullptr, [&] { return offers[index].make(initial, maximum); });
+}
+
+void plugin_end(void* allocator) { delete static_cast<instance*>(allocator); }
+
+char const* plugin_error() { return plugin::last_error().c_str(); }
+
+cudaStream_t plugin_make_stream(void*)
+{
+  return plugin::attempt<cudaStream_t>(nullptr, [] { return streams::make(); });
+}
+
+void plugin_end_stream(void*, cudaStream_t stream) { streams::end(stream); }
+
+void* plugin_allocate(void* allocator, size_t bytes, cudaStream_t stream)
+{
+  try {
+    return resource_of(allocator)->allocate(bytes, rmm::cuda_stream_view{stream});
+  } catch (std::exception const& e) {
+    plugin::last_error() = e.what();
+    return nullptr;
+  }
+}
+
+void plugin_deallocate(void* allocator, void* ptr, size_t bytes, cudaStream_t stream)
+{
+  resource_of(allocator)->deallocate(ptr, bytes, rmm::cuda_stream_view{stream});
+}
+
+size_t plugin_reserved(void* allocator) { return static_cast<instance*>(allocator)->reserved(); }
+
+void plugin_install(void* allocator)
+{
+  static instance* installed = nullptr;
+  if (installed != nullptr) { installed->uninstall(); }
+  installed = static_cast<instance*>(allocator);
+  if (installed != nullptr) { installed->install(); }
+}
+
+int plugin_uvectors(size_t elements, size_t times, cudaStream_t stream)
+{
+  return plugin::attempt<int>(0, [&] {
+    for (size_t i = 0; i < times; ++i) {
+      rmm::device_uvector<int> const vector{elements, rmm::cuda_stream_view{stream}};
+      asm volatile("" : : "g"(vector.data()) : "memory");
+    }
+    return 1;
+  });
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One thread, one stream.
+
+#include <benchmarks/compare/measure.hpp>
+
+#include <string>
+#include <utility>
+
+namespace compare {
+
+namespace {
+
+constexpr unsigned timed = plugin_feature_times;
+
+/// `bytes` are allocated and freed in a loop.
+row make_pair_row(char const* suffix, std::size_t bytes)
+{
+  auto const run = [bytes](candidate const& c, settings const& s) {
+    auto const memory = c.make(s.pool_bytes, s.pool_bytes);
+    stream const order{memory};
+    auto const pairs = [&] {
+      constexpr std::size_t count = 1000;
+      for (std::size_t i = 0; i < count; ++i) {
+        memory.deallocate(checked_allocate(memory, bytes, order), bytes, order);
+      }
+      return count;
+    };
+    measure(s.seconds / 10, pairs);
+    return measure(s.seconds, pairs).as_figures();
+  };
+  return {std::string{"pair-"} + suffix, std::string{"allocate and free "} + suffix, timed, false, run};
+}
+
+/// `count` live blocks, a random one is replaced.
+row make_steady_row(char const* name, std::size_t count, lognormal sizes)
+{
+  auto const run = [=](candidate const& c, settings const& s) {
+    auto const memory = c.make(s.pool_bytes, s.pool_bytes);
+    stream const order{memory};
+    live_blocks blocks{memory, order, sizes, count, 1};
+    auto const some = [&] { return blocks.replace(1000); };
+
+    stopwatch const warming;
+    for (std::size_t done = 0; done < 2 * count && warming.seconds() < 10 * s.seconds;) { done += some(); }
+    auto result = measure(s.seconds, some).as_figures();
+
+    std::vector<double> latencies(20'000);
+    for (auto& latency : latencies) {
+      stopwatch const clock;
+      blocks.replace_one();
+      latency = clock.ns();
+    }
+    result.push_back({"p50_ns", percentile(latencies, 0.5)});
+    result.push_back({"p99_ns", percentile(latencies, 0.99)});
+    result.push_back({"p999_ns", percentile(latencies, 0.999)});
+    return result;
+  };
+  return {name, std::to_string(count) + " live blocks, replace one", timed, false, run};
+}
+
+/// Time over all steps of a mixture; what it leaves is freed beside the clock.
+row make_random_row(char const* suffix, std::size_t allocations, std::size_t max_bytes)
+{
+  auto const run = [=](candidate const& c, settings const& s) {
+    auto const memory = c.make(s.pool_bytes, s.pool_bytes);
+    stream const order{memory};
+    auto const steps = draw_mixture(allocations, max_bytes, s.pool_bytes / 8 * 7, 1);
+    std::vector<block> blocks(allocations, block{});
+    std::size_t failures = 0;
+
+    auto const pass = [&] {
+      auto const before = synchronizations();
+      stopwatch const clock;
+      for (auto const& next : steps) {
+        auto& b = blocks[next.block];
+        if (next.bytes != 0) {
+          b = {memory.allocate(next.bytes, order), next.bytes};
+          failures += b.ptr == nullptr ? 1 : 0;
+        } else if (b.ptr != nullptr) {
+          memory.deallocate(b.ptr, b.bytes, order);
+          b.ptr = nullptr;
+        }
+      }
+      timing const result{clock.ns(), synchronizations() - before, steps.size()};
+      for (auto& b : blocks) {
+        if (b.ptr != nullptr) { memory.deallocate(std::exchange(b.ptr, nullptr), b.bytes, order); }
+      }
+      return result;
+    };
+
+    auto sum = pass();                    // to warm up
+    if (sum.ns < 10 * s.seconds * 1e9) {  // else once is enough
+      sum      = {};
+      failures = 0;
+      do {
+        auto const one = pass();
+        sum = {sum.ns + one.ns, sum.synchronizations + one.synchronizations, sum.operations + one.operations};
+      } while (sum.ns < s.seconds * 1e9);
+    }
+    auto result       = sum.as_figures();
+    auto const passes = sum.operations / steps.size();
+    result.push_back({"failures", static_cast<double>(failures) / static_cast<double>(passes)});
+    return result;
+  };
+  return {std::string{"random-"} + suffix, "random allocations and frees", timed, false, run};
+}
+
+}  // namespace
+
+std::vector<row> make_one_thread_rows()
+{
+  return {
+    make_pair_row("256", 256),
+    make_pair_row("1M", mib),
+    make_pair_row("64M", 64 * mib),
+    make_steady_row("steady-small-1k", 1'000, {4 * kib, 1.5, mib}),
+    make_steady_row("steady-small-100k", 100'000, {4 * kib, 1.5, mib}),
+    make_steady_row("steady-mid-1k", 1'000, {256 * kib, 2, 64 * mib}),
+    make_random_row("1k-4M", 1'000, 4 * mib),
+    make_random_row("10k-4M", 10'000, 4 * mib),
+    make_random_row("100k-1M", 100'000, mib),
+    make_random_row("10k-64M", 10'000, 64 * mib),
+  };
+}
+
+}  // namespace compare

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Several threads, and containers.
+
+#include <benchmarks/compare/measure.hpp>
+
+#include <array>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace compare {
+
+namespace {
+
+/// Lets threads begin together. A thread that fails opens the gate for the others.
+class start_gate {
+ public:
+  explicit start_gate(unsigned threads) : missing_{static_cast<int>(threads)} {}
+
+  void arrive() { missing_.fetch_sub(1); }
+  void arrive_and_wait()
+  {
+    arrive();
+    while (missing_.load() > 0) { std::this_thread::yield(); }
+  }
+
+ private:
+  std::atomic<int> missing_;
+};
+
+/// Runs body(index, gate) in `count` threads and joins them. Every body calls gate.arrive_and_wait() once. Throws what the
+/// first of those that failed threw.
+void run_threads(unsigned count, std::function<void(unsigned, start_gate&)> const& body)
+{
+  int device{};
+  static_cast<void>(cudaGetDevice(&device));
+  start_gate gate{count};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        static_cast<void>(cudaSetDevice(device));
+        body(i, gate);
+      } catch (...) {
+        gate.arrive();
+        std::lock_guard<std::mutex> const lock{mutex};
+        if (!failure) { failure = std::current_exception(); }
+      }
+    });
+  }
+  for (auto& thread : threads) { thread.join(); }
+  if (failure) { std::rethrow_exception(failure); }
+}
+
+/// What a thread saw.
+using timings = std::vector<timing>;
+
+/// Time of the whole machine over the operations of all threads.
+timing together(timings const& all)
+{
+  timing sum;
+  for (auto const& one : all) {
+    sum.ns = std::max(sum.ns, one.ns);
+    sum.synchronizations += one.synchronizations;
+    sum.operations += one.operations;
+  }
+  return sum;
+}
+
+row make_threads_row(unsigned threads)
+{
+  auto const run = [=](candidate const& c, settings const& s) {
+    auto const memory = c.make(s.pool_bytes, s.pool_bytes);
+    timings seen(threads);
+    auto const before = synchronizations();
+    run_threads(threads, [&](unsigned index, start_gate& gate) {
+      stream const order{memory};
+      live_blocks blocks{memory, order, {16 * kib, 1.5, 4 * mib}, 1000, 100 + index};
+      auto const some = [&] { return blocks.replace(100); };
+      measure(s.seconds / 10, some);
+      gate.arrive_and_wait();
+      seen[index] = measure(s.seconds, some);
+    });
+    auto result             = together(seen);
+    result.synchronizations = synchronizations() - before - threads;  // each stream waits once at its end
+    return result.as_figures();
+  };
+  return {"threads-" + std::to_string(threads),
+          std::to_string(threads) + " threads, own streams, 1000 live each",
+          plugin_feature_times,
+          false,
+          run};
+}
+
+/// Blocks on their way from one thread to another.
+class handoff_ring {
+ public:
+  void put(block b)
+  {
+    auto const at = written_.load(std::memory_order_relaxed);
+    wait_while([&] { return at - read_.load(std::memory_order_acquire) == slots_.size(); });
+    slots_[at % slots_.size()] = b;
+    written_.store(at + 1, std::memory_order_release);
+  }
+
+  [[nodiscard]] block take()
+  {
+    auto const at = read_.load(std::memory_order_relaxed);
+    wait_while([&] { return at == written_.load(std::memory_order_acquire); });
+    auto const b = slots_[at % slots_.size()];
+    read_.store(at + 1, std::memory_order_release);
+    return b;
+  }
+
+ private:
+  template <class Condition>
+  static void wait_while(Condition&& condition)
+  {
+    for (int turns = 0; condition(); ++turns) {
+      if (turns > 200) { std::this_thread::yield(); }  // there may be fewer cores than threads
+    }
+  }
+
+  std::array<block, 1024> slots_{};
+  alignas(64) std::atomic<std::size_t> written_{0};
+  alignas(64) std::atomic<std::size_t> read_{0};
+};
+
+row make_handoff_row()
+{
+  auto const run = [](candidate const& c, settings const& s) {
+    auto const memory = c.make(s.pool_bytes, s.pool_bytes);
+    auto const sizes  = draw_sizes(lognormal{64 * kib, 2, 16 * mib}, std::size_t{1} << 17U, 1);
+    handoff_ring ring;
+    timing result;
+    run_threads(2, [&](unsigned index, start_gate& gate) {
+      stream const order{memory};
+      gate.arrive_and_wait();
+      if (index == 1) {
+        for (auto b = ring.take(); b.ptr != nullptr; b = ring.take()) { memory.deallocate(b.ptr, b.bytes, order); }
+        return;
+      }
+      std::size_t position = 0;
+      auto const some      = [&] {
+        constexpr std::size_t count = 100;
+        for (std::size_t i = 0; i < count; ++i) {
+          auto const bytes = sizes[position++ % sizes.size()];
+          ring.put({checked_allocate(memory, bytes, order), bytes});
+        }
+        return count;
+      };
+      try {
+        measure(s.seconds / 10, some);
+        result = measure(s.seconds, some);
+      } catch (...) {
+        ring.put({nullptr, 0});
+        throw;
+      }
+      ring.put({nullptr, 0});
+    });
+    return result.as_figures();
+  };
+  return {"handoff", "allocated by thread and stream A, freed by B", plugin_feature_times, false, run};
+}
+
+/// device_uvector<int>(1000) made and destroyed; the mean of what each thread sees.
+row make_uvector_row(unsigned threads, int devices)
+{
+  auto const run = [=](candidate const& c, settings const& s) {
+    constexpr std::size_t elements = 1000;
+
+    auto const memory = c.make(gib, gib);
+    memory.install();
+    timings seen(threads);
+    auto const before = synchronizations();
+    try {
+      run_threads(threads, [&](unsigned index, start_gate& gate) {
+        stream const order{memory};
+        auto const some = [&] {
+          constexpr std::size_t count = 100;
+          memory.make_uvectors(elements, count, order);
+          return count;
+        };
+        measure(s.seconds / 10, some);
+        gate.arrive_and_wait();
+        seen[index] = measure(s.seconds, some);
+      });
+    } catch (...) {
+      memory.uninstall();
+      throw;
+    }
+    memory.uninstall();
+
+    double sum = 0;
+    for (auto const& one : seen) { sum += one.ns / static_cast<double>(one.operations); }
+    timing const mean{sum / threads, synchronizations() - before - threads, 1};
+    return mean.as_figures();
+  };
+  auto const suffix = devices > 1 ? "-several-devices" : "";
+  return {"uvector-" + std::to_string(threads) + suffix,
+          "device_uvector<int>(1000) in " + std::to_string(threads) + " threads, each thread's time",
+          plugin_feature_containers,
+          false,
+          run};
+}
+
+}  // namespace
+
+std::vector<row> make_thread_rows(int devices, std::vector<unsigned> const& threads)
+{
+  std::vector<row> rows{make_handoff_row()};
+  for (auto const count : threads) { rows.push_back(make_threads_row(count)); }
+  for (auto const count : {1U, 16U}) { rows.push_back(make_uvector_row(count, devices)); }
+  return rows;
+}
+
+}  // namespace compare

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmarks/utilities/log_parser.hpp>
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/logging_resource_adaptor.hpp>
+
+#include <tests/support/temporary_folder.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+using rmm::detail::action;
+using rmm::detail::event;
+using rmm::detail::parse_csv;
+using rmm::detail::parse_time;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
+
+std::string const header = "Thread,Time,Action,Pointer,Size,Stream\n";
+
+std::vector<event> parsed(std::string const& text)
+{
+  std::istringstream in{text};
+  return parse_csv(in);
+}
+
+TEST(LogEvent, IsMadeOfBracedLists)
+{
+  int object{};
+  void* const ptr = &object;
+  auto const take = [](event const& e) { return e.pointer; };
+  EXPECT_EQ(take({action::ALLOCATE, 100, ptr}), reinterpret_cast<std::uintptr_t>(ptr));
+  EXPECT_EQ(take({action::FREE, 100, std::uintptr_t{77}}), 77);
+  EXPECT_EQ(take({action::ALLOCATE_FAILURE, 100, nullptr}), 0);
+  EXPECT_EQ(take({1, action::ALLOCATE, 100, ptr, 2, 3}), reinterpret_cast<std::uintptr_t>(ptr));
+}
+
+TEST(LogEvent, HoldsWhatItWasMadeOf)
+{
+  event const e{1, action::FREE, 100, std::uintptr_t{0x1000}, 2, 3};
+  EXPECT_EQ(e.thread_id, 1);
+  EXPECT_EQ(e.act, action::FREE);
+  EXPECT_EQ(e.size, 100);
+  EXPECT_EQ(e.pointer, 0x1000);
+  EXPECT_EQ(e.stream, 2);
+  EXPECT_EQ(e.index, 3);
+}
+
+TEST(LogEvent, IsCopiedAndMoved)
+{
+  static_assert(std::is_copy_constructible_v<event> && std::is_copy_assignable_v<event>);
+  static_assert(std::is_move_constructible_v<event> && std::is_move_assignable_v<event>);
+  static_assert(std::is_default_constructible_v<event>);
+}
+
+TEST(LogEvent, IsPrinted)
+{
+  std::ostringstream out;
+  out << event{1, action::FREE, 100, std::uintptr_t{0x1000}, 2, 3} << ' ' << 10;
+  EXPECT_EQ(out.str(), "event 3: thread 1, free, 100 bytes at 0x1000, stream 0x2 10");
+}
+
+TEST(LogParser, ReadsEveryColumn)
+{
+  auto const events = parsed(header + "17,10:00:00.5,allocate,0x1000,256,0xab\n");
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].thread_id, 17);
+  EXPECT_EQ(events[0].act, action::ALLOCATE);
+  EXPECT_EQ(events[0].pointer, 0x1000);
+  EXPECT_EQ(events[0].size, 256);
+  EXPECT_EQ(events[0].stream, 0xab);
+  EXPECT_EQ(events[0].index, 0);
+}
+
+TEST(LogParser, NumbersTheRows)
+{
+  auto const events = parsed(header + "1,t,allocate,0x1,1,0\n1,t,free,0x1,1,0\n1,t,allocate failure,0x0,9,0\n");
+  ASSERT_THAT(events, SizeIs(3));
+  EXPECT_EQ(events[2].index, 2);
+  EXPECT_EQ(events[2].act, action::ALLOCATE_FAILURE);
+}
+
+TEST(LogParser, FindsColumnsByName)
+{
+  auto const events = parsed("Size,Stream,Pointer,Extra,Action,Time,Thread\n256,0x2,0x1000,what,free,t,5\n");
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].thread_id, 5);
+  EXPECT_EQ(events[0].size, 256);
+  EXPECT_EQ(events[0].stream, 2);
+}
+
+TEST(LogParser, ReadsPointersWithAndWithoutPrefixAndNil)
+{
+  auto const events = parsed(header + "1,t,allocate,0xFf,1,(nil)\n1,t,allocate,ff,1,1f\n1,t,allocate,(nil),0,0\n");
+  ASSERT_THAT(events, SizeIs(3));
+  EXPECT_EQ(events[0].pointer, 255);
+  EXPECT_EQ(events[0].stream, 0);
+  EXPECT_EQ(events[1].pointer, 255);
+  EXPECT_EQ(events[1].stream, 31);
+  EXPECT_EQ(events[2].pointer, 0);
+}
+
+TEST(LogParser, DoesNotInterpretTheTime) { EXPECT_THAT(parsed(header + "1,,allocate,0x1,1,0\n"), SizeIs(1)); }
+
+TEST(LogParser, ReadsLinesOfOtherSystems) { EXPECT_EQ(parsed(header + "1,t,free,0x1,1,0xc\r\n")[0].stream, 12); }
+
+TEST(LogParser, ReadsAnEmptyLog) { EXPECT_THAT(parsed(header), IsEmpty()); }
+
+TEST(LogParser, RefusesAnUnknownAction)
+{
+  EXPECT_THAT([] { parsed(header + "1,t,reallocate,0x1,1,0\n"); },
+              ThrowsMessage<rmm::logic_error>(HasSubstr("Invalid action string.")));
+}
+
+TEST(LogParser, RefusesColumnsOfUnequalLength)
+{
+  EXPECT_THAT([] { parsed(header + "1,t,allocate,0x1,1,0\n1,t,free,0x1\n"); },
+              ThrowsMessage<rmm::logic_error>(HasSubstr("Size mismatch in columns of parsed log.")));
+}
+
+TEST(LogParser, RefusesAMissingColumn)
+{
+  EXPECT_THAT([] { parsed("Thread,Time,Action,Pointer,Size\n1,t,free,0x1,1\n"); },
+              ThrowsMessage<rmm::logic_error>(HasSubstr("Stream")));
+}
+
+TEST(LogParser, RefusesWhatIsNoNumber)
+{
+  EXPECT_THROW(parsed(header + "x,t,free,0x1,1,0\n"), rmm::logic_error);
+  EXPECT_THROW(parsed(header + "1,t,free,0x1g,1,0\n"), rmm::logic_error);
+  EXPECT_THROW(parsed(header + "1,t,free,0x1,-1,0\n"), rmm::logic_error);
+  EXPECT_THROW(parsed(header + "1,t,free,0x,1,0\n"), rmm::logic_error);
+}
+
+TEST(LogParser, RefusesAFileThatIsNotThere) { EXPECT_THROW(parse_csv(std::string{"no such file"}), rmm::logic_error); }
+
+TEST(LogParser, ReadsWhatTheLoggingAdaptorWrites)
+{
+  rmm::test::temporary_folder const folder;
+  auto const path = folder / "log.csv";
+  rmm::mr::cuda_memory_resource cuda;
+  void* ptr{};
+  {
+    rmm::mr::logging_resource_adaptor<rmm::mr::cuda_memory_resource> logging{&cuda, path, true};
+    ptr = logging.allocate(1000, rmm::cuda_stream_legacy);
+    logging.deallocate(ptr, 1000, rmm::cuda_stream_per_thread);
+  }
+  auto const events = parse_csv(path);
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_EQ(events[0].act, action::ALLOCATE);
+  EXPECT_EQ(events[0].pointer, reinterpret_cast<std::uintptr_t>(ptr));
+  EXPECT_EQ(events[0].size, 1000);
+  EXPECT_EQ(events[0].stream, 1);
+  EXPECT_EQ(events[1].act, action::FREE);
+  EXPECT_EQ(events[1].stream, 2);
+}
+
+TEST(LogTime, CountsMicroseconds)
+{
+  EXPECT_EQ(parse_time("10:20:31.000007") - parse_time("10:20:30.000000"), std::chrono::microseconds{1'000'007});
+  EXPECT_EQ(parse_time("10:20:30:000007"), parse_time("10:20:30.000007"));
+  EXPECT_EQ(parse_time("10:20:30"), parse_time("10:20:30.000000"));
+}
+
+TEST(LogTime, RefusesWhatIsNone)
+{
+  EXPECT_THROW(parse_time(""), rmm::logic_error);
+  EXPECT_THROW(parse_time("10:20"), rmm::logic_error);
+  EXPECT_THROW(parse_time("24:00:00.0"), rmm::logic_error);
+  EXPECT_THROW(parse_time("10:20:30.1 "), rmm::logic_error);
+}
+
+}  // namespace

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What no caller should pass, on every resource: a clear error, nothing lost, and the resource is as usable as before.
+
+#include "../../support/every_resource.hpp"
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/device_buffer.hpp>
+#include <rmm/device_uvector.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/cuda_async_view_memory_resource.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace {
+
+using rmm::mr::cuda_memory_resource;
+using rmm::test::named_resource;
+
+constexpr auto largest = std::numeric_limits<std::size_t>::max();
+
+/// What `call` says when it throws an `Exception`; another exception, or none, is a failure.
+template <class Exception, class Call>
+std::string message_of(Call call)
+{
+  try {
+    call();
+  } catch (Exception const& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+// --- requests
+
+struct BadInput : ::testing::TestWithParam<named_resource> {
+  BadInput() : resource{GetParam().make()}, counted{resource.get()} {}
+
+  void TearDown() override
+  {
+    EXPECT_EQ(counted.get_bytes_counter().value, 0) << "something was lost";
+    rmm::device_buffer const usable{1000, rmm::cuda_stream_default, resource.get()};
+    EXPECT_NE(usable.data(), nullptr);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  }
+
+  std::shared_ptr<rmm::mr::device_memory_resource> resource;
+  rmm::mr::statistics_resource_adaptor<rmm::mr::device_memory_resource> counted;
+};
+
+TEST_P(BadInput, SizesNearTheLargestAreOutOfMemory)
+{
+  for (auto const bytes : {largest, largest - 1, largest - 255, largest - 256, largest / 2 + 1}) {
+    EXPECT_THROW(static_cast<void>(counted.allocate(bytes)), rmm::out_of_memory) << bytes;
+    EXPECT_THROW(static_cast<void>(counted.allocate(bytes, 256)), rmm::out_of_memory) << bytes;
+    EXPECT_THROW(static_cast<void>(counted.allocate(rmm::cuda_stream_default, bytes)), rmm::out_of_memory) << bytes;
+    EXPECT_THROW((rmm::device_buffer{bytes, rmm::cuda_stream_default, &counted}), rmm::out_of_memory) << bytes;
+  }
+}
+
+TEST_P(BadInput, AlignmentsThatAreNoPowerOfTwoAreRefused)
+{
+  rmm::device_async_resource_ref const ref{counted};
+  for (std::size_t const alignment : {std::size_t{0}, std::size_t{3}, std::size_t{255}, std::size_t{768}, largest}) {
+    EXPECT_THROW(static_cast<void>(counted.allocate(100, alignment)), rmm::bad_alloc) << alignment;
+    EXPECT_THROW(static_cast<void>(counted.allocate_sync(100, alignment)), rmm::bad_alloc) << alignment;
+    EXPECT_THROW(static_cast<void>(counted.allocate_async(100, alignment, rmm::cuda_stream_default)), rmm::bad_alloc)
+      << alignment;
+    EXPECT_THROW(static_cast<void>(counted.allocate(rmm::cuda_stream_default, 100, alignment)), rmm::bad_alloc)
+      << alignment;
+    EXPECT_THROW(static_cast<void>(ref.allocate(100, alignment)), rmm::bad_alloc) << alignment;
+    EXPECT_THROW(static_cast<void>(ref.allocate_async(100, alignment, rmm::cuda_stream_default)), rmm::bad_alloc)
+      << alignment;
+  }
+}
+
+TEST_P(BadInput, ZeroBytesAreTakenBackLikeAnyOthers)
+{
+  void* const ptr = counted.allocate(0);
+  counted.deallocate(ptr, 0);
+  counted.deallocate(nullptr, 0);
+}
+
+TEST_P(BadInput, AContainerThatCannotGrowThatFarStaysAsItIs)
+{
+  rmm::device_buffer buffer{1000, rmm::cuda_stream_default, &counted};
+  rmm::device_uvector<double> vector(100, rmm::cuda_stream_default, &counted);
+  EXPECT_THROW(buffer.resize(largest, rmm::cuda_stream_default), rmm::out_of_memory);
+  EXPECT_THROW(buffer.reserve(largest - 15, rmm::cuda_stream_default), rmm::out_of_memory);
+  EXPECT_THROW(vector.resize(largest, rmm::cuda_stream_default), rmm::out_of_memory);
+  EXPECT_THROW(vector.reserve(largest / sizeof(double), rmm::cuda_stream_default), rmm::out_of_memory);
+  EXPECT_EQ(buffer.size(), 1000U);
+  EXPECT_EQ(buffer.capacity(), 1000U);
+  EXPECT_EQ(vector.size(), 100U);
+  EXPECT_EQ(vector.capacity(), 100U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Resources, BadInput, ::testing::ValuesIn(rmm::test::every_resource()), [](auto const& test) {
+  return std::string{test.param.name};
+});
+
+// --- construction
+
+TEST(BadUpstream, SuballocatorsSayThatTheUpstreamIsNull)
+{
+  cuda_memory_resource* const none = nullptr;
+  std::vector<std::string> const messages{
+    message_of<rmm::logic_error>([&] { rmm::mr::pool_memory_resource const made(none, 0); }),
+    message_of<rmm::logic_error>([&] { rmm::mr::arena_memory_resource const made(none); }),
+    message_of<rmm::logic_error>([&] { rmm::mr::fixed_size_memory_resource const made(none); }),
+    message_of<rmm::logic_error>([&] { rmm::mr::binning_memory_resource const made(none); }),
+    message_of<rmm::logic_error>([&] { rmm::mr::binning_memory_resource const made(none, 18, 22); }),
+  };
+  for (auto const& message : messages) {
+    EXPECT_EQ(message.rfind("RMM failure at: ", 0), 0U) << message;
+    EXPECT_NE(message.find("Unexpected null upstream pointer."), std::string::npos) << message;
+  }
+}
+
+TEST(BadUpstream, AViewSaysThatThePoolIsNull)
+{
+  auto const message =
+    message_of<rmm::logic_error>([] { rmm::mr::cuda_async_view_memory_resource const made{cudaMemPool_t{nullptr}}; });
+  EXPECT_NE(message.find("null pool handle"), std::string::npos) << message;
+}
+
+TEST(BadSizes, AnArenaSaysHowSmallItMayBe)
+{
+  cuda_memory_resource cuda;
+  auto const message = message_of<rmm::logic_error>([&] {
+    rmm::mr::arena_memory_resource<cuda_memory_resource> const made{&cuda, (1 << 20) - 1};
+  });
+  EXPECT_NE(message.find("1 MiB"), std::string::npos) << message;
+}
+
+TEST(BadSizes, APoolChecksTheInitialSizeBeforeTheMaximum)
+{
+  cuda_memory_resource cuda;
+  auto const message = message_of<rmm::logic_error>([&] {
+    rmm::mr::pool_memory_resource<cuda_memory_resource> const made{&cuda, 1000, 100};
+  });
+  EXPECT_NE(message.find("Initial pool size required to be a multiple of 256 bytes"), std::string::npos) << message;
+}
+
+TEST(BadSizes, BlocksLargerThanAnyAddressSpaceAreOutOfMemory)
+{
+  cuda_memory_resource cuda;
+  EXPECT_THROW((rmm::mr::fixed_size_memory_resource<cuda_memory_resource>{&cuda, largest}), rmm::out_of_memory);
+  EXPECT_THROW((rmm::mr::fixed_size_memory_resource<cuda_memory_resource>{&cuda, largest / 2, 4}), rmm::out_of_memory);
+  rmm::mr::binning_memory_resource<cuda_memory_resource> binning{&cuda};
+  EXPECT_THROW(binning.add_bin(largest), rmm::out_of_memory);
+}
+
+// --- the registry and devices
+
+TEST(BadRegistration, SettingTheSameTwiceReturnsIt)
+{
+  cuda_memory_resource cuda;
+  auto* const before = rmm::mr::set_current_device_resource(&cuda);
+  EXPECT_EQ(rmm::mr::set_current_device_resource(&cuda), &cuda);
+  EXPECT_EQ(rmm::mr::get_current_device_resource(), &cuda);
+  EXPECT_EQ(rmm::mr::set_current_device_resource(before), &cuda);
+}
+
+TEST(BadRegistration, ADeviceThatIsNotThereHasAResource)
+{
+  rmm::cuda_device_id const nowhere{rmm::get_num_cuda_devices() + 100};
+  EXPECT_EQ(rmm::mr::get_per_device_resource(nowhere), rmm::mr::detail::initial_resource());
+}
+
+TEST(BadStream, AStreamThatMovedAwayIsNotValid)
+{
+  rmm::cuda_stream stream;
+  rmm::cuda_stream const other{std::move(stream)};
+  EXPECT_FALSE(stream.is_valid());  // NOLINT(bugprone-use-after-move): that is the question
+  EXPECT_TRUE(other.is_valid());
+}
+
+}  // namespace

@@ -1,0 +1,704 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each place where the heap looks for memory, made to be the one that has it; what threads, streams and the heap leave behind
+// when they end; and that nothing is refused that fits.
+
+#include "../../support/worker.hpp"
+#include "stepped_heap.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+
+#include <cudasim/cudasim.h>
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::test::run_on_a_thread_that_ends;
+using rmm::test::worker;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+struct StreamOrderedHeapSim : Stepped {
+  rmm::cuda_stream stream;
+  rmm::cuda_stream other;
+
+  void TearDown() override
+  {
+    for (auto* const each : {&stream, &other}) { rmm::cuda_stream const ends{std::move(*each)}; }
+    Simulated::TearDown();
+  }
+};
+
+/// Where an allocation found its memory, as far as others had it.
+struct source {
+  std::uint64_t other_stores;
+  std::uint64_t other_caches;
+  std::uint64_t put_together;
+  std::uint64_t device_synchronizations;
+  std::uint64_t waits;  // of streams for events
+
+  friend bool operator==(source const& a, source const& b)
+  {
+    return a.other_stores == b.other_stores && a.other_caches == b.other_caches && a.put_together == b.put_together &&
+           a.device_synchronizations == b.device_synchronizations && a.waits == b.waits;
+  }
+  friend std::ostream& operator<<(std::ostream& out, source const& self)
+  {
+    return out << "other stores " << self.other_stores << ", other caches " << self.other_caches << ", put together "
+               << self.put_together << ", device synchronisations " << self.device_synchronizations << ", waits "
+               << self.waits;
+  }
+};
+
+/// What has happened to a heap since this object was made.
+class since {
+ public:
+  explicit since(device_heap const& heap) : heap_{heap} {}
+
+  [[nodiscard]] source sources() const
+  {
+    auto const now = heap_.figures();
+    return {now.from_other_streams - begin_.from_other_streams,
+            now.from_other_caches - begin_.from_other_caches,
+            now.put_together - begin_.put_together,
+            now.device_synchronizations - begin_.device_synchronizations,
+            cudasim::calls("cudaStreamWaitEvent") - waits_};
+  }
+
+ private:
+  device_heap const& heap_;
+  rmm::heap_figures begin_{heap_.figures()};
+  std::uint64_t waits_{cudasim::calls("cudaStreamWaitEvent")};
+};
+
+constexpr source own_memory{0, 0, 0, 0, 0};
+
+// --- where memory is found
+
+TEST_F(StreamOrderedHeapSim, ASmallBlockComesBackFromItsStackWithoutACallOfTheRuntime)
+{
+  device_heap heap{MiB};
+  void* const first = heap.allocate(1000, stream);
+  heap.deallocate(first, 1000, stream);
+  auto const calls = cudasim::calls();
+  for (int i = 0; i < 1000; ++i) {
+    void* const again = heap.allocate(1000, stream);
+    EXPECT_EQ(again, first);
+    heap.deallocate(again, 1000, stream);
+  }
+  EXPECT_EQ(cudasim::calls(), calls);
+}
+
+TEST_F(StreamOrderedHeapSim, ALargerBlockComesBackFromTheRecentOnesWithoutACallOfTheRuntime)
+{
+  device_heap heap{16 * MiB};
+  void* const first = heap.allocate(100 * KiB, stream);
+  heap.deallocate(first, 100 * KiB, stream);
+  auto const calls = cudasim::calls();
+  for (int i = 0; i < 1000; ++i) {
+    void* const again = heap.allocate(100 * KiB, stream);
+    EXPECT_EQ(again, first);
+    heap.deallocate(again, 100 * KiB, stream);
+  }
+  EXPECT_EQ(cudasim::calls(), calls);
+}
+
+TEST_F(StreamOrderedHeapSim, ALargerBlockIsCutFromTheCachesRangesWithoutACallOfTheRuntime)
+{
+  device_heap heap{1024 * MiB};  // a cache takes a share of the heap at a time
+  void* const first = heap.allocate(100 * KiB, stream);
+  auto const calls  = cudasim::calls();
+  void* const next  = heap.allocate(100 * KiB, stream);
+  EXPECT_EQ(cudasim::calls(), calls);
+  EXPECT_EQ(static_cast<char*>(next), static_cast<char*>(first) + 100 * KiB);
+}
+
+TEST_F(StreamOrderedHeapSim, RecentBlocksAreJoinedWhenTheirStreamNeedsMore)
+{
+  device_heap heap{MiB};
+  void* const a = heap.allocate(512 * KiB, stream);
+  void* const b = heap.allocate(512 * KiB, stream);
+  heap.deallocate(b, 512 * KiB, stream);
+  heap.deallocate(a, 512 * KiB, stream);
+  since const then{heap};
+  EXPECT_EQ(heap.try_allocate(MiB, stream), a);
+  EXPECT_EQ(then.sources(), own_memory);
+}
+
+TEST_F(StreamOrderedHeapSim, StacksAreEmptiedWhenTheirStreamNeedsMore)
+{
+  device_heap heap{64 * KiB};
+  std::vector<void*> blocks;
+  for (int i = 0; i < 64; ++i) { blocks.push_back(heap.allocate(KiB, stream)); }
+  for (void* const block : blocks) { heap.deallocate(block, KiB, stream); }
+  since const then{heap};
+  EXPECT_NE(heap.try_allocate(64 * KiB, stream), nullptr);
+  EXPECT_EQ(then.sources(), own_memory);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, TheStoreOfTheStreamServesItWithoutAWait)
+{
+  device_heap heap{MiB};
+  run_on_a_thread_that_ends([&] {  // what it freed goes to the store of the stream
+    void* const ptr = heap.allocate(MiB, stream);
+    write(ptr, MiB, stream);
+    heap.deallocate(ptr, MiB, stream);
+  });
+  ASSERT_EQ(heap.figures().cached_bytes, 0U);
+  since const then{heap};
+  void* const again = heap.try_allocate(MiB, stream);
+  ASSERT_NE(again, nullptr);
+  write(again, MiB, stream);
+  EXPECT_EQ(then.sources(), own_memory);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, WhatThreadsThatEndLeaveUnmarkedServesTheirStream)
+{
+  device_heap heap{64 * KiB};
+  std::vector<void*> blocks(32);
+  run_on_a_thread_that_ends([&] {
+    for (auto& block : blocks) {
+      block = heap.allocate(2 * KiB, stream);
+      write(block, 2 * KiB, stream);
+    }
+  });
+  for (void* const block : blocks) {
+    run_on_a_thread_that_ends([&] { heap.deallocate(block, 2 * KiB, stream); });  // at the limit: unmarked
+  }
+  since const then{heap};
+  void* const ptr = heap.try_allocate(64 * KiB, stream);
+  ASSERT_NE(ptr, nullptr);
+  write(ptr, 64 * KiB, stream);
+  EXPECT_EQ(then.sources(), own_memory);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, MemoryWhoseEventIsReachedServesAllWithoutAWait)
+{
+  device_heap heap{MiB};
+  run_on_a_thread_that_ends([&] {
+    void* const ptr = heap.allocate(512 * KiB, stream);
+    write(ptr, 512 * KiB, stream);
+    heap.deallocate(ptr, 512 * KiB, stream);  // above the limit of unmarked bytes: marked
+  });
+  stream.synchronize();
+  since const then{heap};
+  void* const ptr = heap.try_allocate(MiB, other);
+  ASSERT_NE(ptr, nullptr);
+  write(ptr, MiB, other);
+  EXPECT_EQ(then.sources(), own_memory);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AnotherStreamsStoreServesBehindAWait)
+{
+  device_heap heap{MiB};
+  run_on_a_thread_that_ends([&] {
+    void* const ptr = heap.allocate(MiB, stream);
+    write(ptr, MiB, stream);
+    heap.deallocate(ptr, MiB, stream);
+  });
+  since const then{heap};
+  void* const ptr = heap.try_allocate(MiB, other);
+  ASSERT_NE(ptr, nullptr);
+  write(ptr, MiB, other);
+  EXPECT_EQ(then.sources(), (source{1, 0, 0, 0, 1}));
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AnotherThreadsCacheForTheSameStreamServesWithoutAWait)
+{
+  device_heap heap{MiB};
+  worker thread;
+  thread.run([&] {
+    void* const ptr = heap.allocate(MiB, stream);
+    write(ptr, MiB, stream);
+    heap.deallocate(ptr, MiB, stream);
+  });
+  since const then{heap};
+  void* const ptr = heap.try_allocate(MiB, stream);
+  ASSERT_NE(ptr, nullptr);
+  write(ptr, MiB, stream);
+  EXPECT_EQ(then.sources(), (source{0, 1, 0, 0, 0}));
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, WhatAnotherThreadLeftUnmarkedServesTheSameStream)
+{
+  device_heap heap{MiB};
+  worker thread;
+  void* small{};
+  thread.run([&] {
+    small = heap.allocate(16 * KiB, stream);
+    static_cast<void>(heap.allocate(MiB - 16 * KiB, stream));
+    write(small, 16 * KiB, stream);
+    heap.deallocate(small, 16 * KiB, stream);  // below the limit
+  });
+  since const then{heap};
+  void* const ptr = heap.try_allocate(16 * KiB, stream);
+  ASSERT_EQ(ptr, small);
+  write(ptr, 16 * KiB, stream);
+  EXPECT_EQ(then.sources().device_synchronizations, 0U);
+  EXPECT_EQ(then.sources().waits, 0U);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AnotherStreamsCacheServesBehindAWait)
+{
+  device_heap heap{MiB};
+  void* const mine = heap.allocate(MiB, stream);
+  write(mine, MiB, stream);
+  heap.deallocate(mine, MiB, stream);
+  since const then{heap};
+  void* const ptr = heap.try_allocate(MiB, other);
+  ASSERT_EQ(ptr, mine);
+  write(ptr, MiB, other);
+  EXPECT_EQ(then.sources(), (source{0, 1, 0, 0, 1}));
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, OnlyWhatIsNeededIsTakenFromAnotherStreamsCache)
+{
+  device_heap heap{MiB};
+  void* const mine = heap.allocate(MiB, stream);
+  write(mine, MiB, stream);
+  heap.deallocate(mine, MiB, stream);
+  void* const taken = heap.try_allocate(4 * KiB, other);
+  ASSERT_NE(taken, nullptr);
+  write(taken, 4 * KiB, other);
+  since const then{heap};
+  void* const rest = heap.try_allocate(MiB - 4 * KiB, stream);  // is still the first stream's
+  ASSERT_NE(rest, nullptr);
+  write(rest, MiB - 4 * KiB, stream);
+  EXPECT_EQ(then.sources(), own_memory);
+}
+
+TEST_F(StreamOrderedHeapSim, NeighboursOfManyOwnersArePutTogether)
+{
+  device_heap heap{MiB};
+  std::vector<std::unique_ptr<worker>> threads;
+  std::vector<rmm::cuda_stream> streams(4);
+  std::vector<void*> blocks;
+  for (auto const& s : streams) {
+    blocks.push_back(heap.allocate(256 * KiB, s));
+    write(blocks.back(), 256 * KiB, s);
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    threads.push_back(std::make_unique<worker>());
+    threads.back()->run([&] { heap.deallocate(blocks[i], 256 * KiB, streams[i]); });
+  }
+  threads.pop_back();  // one of the four lies in a store
+  since const then{heap};
+  void* const whole = heap.try_allocate(MiB, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, MiB, other);
+  EXPECT_EQ(then.sources(), (source{0, 0, 1, 0, 4}));
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, NobodyWaitsForNeighboursThatAreNotNeeded)
+{
+  device_heap heap{MiB};
+  std::vector<rmm::cuda_stream> streams(4);
+  std::vector<void*> blocks;
+  for (auto const& s : streams) { blocks.push_back(heap.allocate(256 * KiB, s)); }
+  for (std::size_t i = 0; i < 4; ++i) { heap.deallocate(blocks[i], 256 * KiB, streams[i]); }
+  since const then{heap};
+  ASSERT_NE(heap.try_allocate(512 * KiB, other), nullptr);
+  EXPECT_EQ(then.sources(), (source{0, 0, 1, 0, 2}));
+}
+
+TEST_F(StreamOrderedHeapSim, StacksOfOtherStreamsArePutTogether)
+{
+  constexpr std::size_t many = rmm::detail::stream_cache::most_unmarked_frees;
+  device_heap heap{MiB};
+  std::vector<void*> blocks;
+  for (std::size_t i = 0; i != many; ++i) { blocks.push_back(heap.allocate(256, stream)); }
+  static_cast<void>(heap.allocate(MiB - many * 256, stream));
+  for (void* const block : blocks) {
+    write(block, 256, stream);
+    heap.deallocate(block, 256, stream);  // the last one marks them all
+  }
+  since const then{heap};
+  void* const whole = heap.try_allocate(many * 256, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, many * 256, other);
+  EXPECT_EQ(then.sources(), (source{0, 0, 1, 0, 1}));
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, WhatIsUnmarkedReachesAnotherStreamOnlyByTheDeviceWaiting)
+{
+  device_heap heap{MiB};
+  void* const rest = heap.allocate(MiB - 16 * KiB, stream);
+  void* const mine = heap.allocate(16 * KiB, stream);
+  write(mine, 16 * KiB, stream);
+  heap.deallocate(mine, 16 * KiB, stream);
+  since const then{heap};
+  EXPECT_EQ(heap.try_allocate(16 * KiB, other), nullptr);
+  void* const ptr = heap.heap().allocate_synchronized(16 * KiB, other);
+  ASSERT_EQ(ptr, mine);
+  write(ptr, 16 * KiB, other);
+  EXPECT_EQ(then.sources().device_synchronizations, 1U);
+  EXPECT_TRUE(heap.good());
+  heap.deallocate(rest, MiB - 16 * KiB, stream);
+}
+
+TEST_F(StreamOrderedHeapSim, ThroughTwoHandlesOfTheLegacyStreamMemoryIsOneStreams)
+{
+#ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
+  device_heap heap{MiB};
+  void* const a = heap.allocate(MiB - 16 * KiB, rmm::cuda_stream_legacy);
+  void* const b = heap.allocate(16 * KiB, rmm::cuda_stream_default);
+  heap.deallocate(a, MiB - 16 * KiB, rmm::cuda_stream_legacy);
+  heap.deallocate(b, 16 * KiB, rmm::cuda_stream_default);
+  EXPECT_NE(heap.try_allocate(MiB, rmm::cuda_stream_legacy), nullptr);
+  EXPECT_EQ(heap.figures().device_synchronizations, 0U);
+#else
+  GTEST_SKIP() << "the default stream is the thread's";
+#endif
+}
+
+TEST_F(StreamOrderedHeapSim, WhatDoesNotFitIsRefusedAndNothingIsLost)
+{
+  device_heap heap{MiB};
+  void* const ptr = heap.allocate(256, stream);
+  EXPECT_EQ(heap.allocate(MiB, other), nullptr);
+  heap.deallocate(ptr, 256, stream);
+  EXPECT_NE(heap.allocate(MiB, other), nullptr);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, BlocksOfUpstreamAreNotJoinedWhereTheyTouch)
+{
+  void* both{};
+  ASSERT_EQ(cudaMalloc(&both, 2 * MiB), cudaSuccess);
+  auto* const second = static_cast<char*>(both) + MiB;
+  {
+    rmm::detail::stream_ordered_heap heap;
+    void* const a = heap.add_block_and_allocate(both, MiB, MiB, stream);
+    void* const b = heap.add_block_and_allocate(second, MiB, MiB, stream);
+    heap.deallocate(a, MiB, stream);
+    heap.deallocate(b, MiB, other);
+    EXPECT_EQ(heap.figures().largest_free_bytes, MiB);
+    EXPECT_EQ(heap.try_allocate(2 * MiB, stream), nullptr);
+    EXPECT_EQ(heap.allocate_synchronized(2 * MiB, stream), nullptr);
+    EXPECT_TRUE(heap.check_invariants());
+  }
+  EXPECT_EQ(cudaFree(both), cudaSuccess);
+}
+
+// --- what ends
+
+TEST_F(StreamOrderedHeapSim, JoinedMemoryWaitsForAllThatFreedIt)
+{
+  // One stream, two threads. The memory of the first is marked before the second frees its neighbour, and reaches the store
+  // after it: the younger ticket has the older event.
+  constexpr std::size_t many = rmm::detail::stream_cache::most_unmarked_frees;
+  device_heap heap{MiB};
+  std::vector<void*> small;
+  for (std::size_t i = 0; i != many; ++i) { small.push_back(heap.allocate(256, stream)); }
+  void* const large = heap.allocate(MiB - many * 256, stream);
+  auto first        = std::make_unique<worker>();
+  auto second       = std::make_unique<worker>();
+  first->run([&] {
+    for (void* const each : small) {
+      write(each, 256, stream, "early");
+      heap.deallocate(each, 256, stream);
+    }
+  });
+  write(large, MiB - many * 256, stream, "late");
+  second->run([&] { heap.deallocate(large, MiB - many * 256, stream); });
+  second.reset();
+  first.reset();
+  void* const whole = heap.try_allocate(MiB, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, MiB, other, "new owner");
+  EXPECT_EQ(heap.figures().from_other_streams, 1U);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AnEndingStreamMarksWhatWasFreedOnIt)
+{
+  device_heap heap{MiB};
+  worker thread;
+  {
+    rmm::cuda_stream passing;
+    void* const rest = heap.allocate(MiB - 16 * KiB, passing);
+    void* const ptr  = heap.allocate(16 * KiB, passing);
+    write(ptr, 16 * KiB, passing);
+    heap.deallocate(rest, MiB - 16 * KiB, passing);
+    thread.run([&] { heap.deallocate(ptr, 16 * KiB, passing); });
+  }
+  void* const whole = heap.try_allocate(MiB, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, MiB, other);
+  EXPECT_EQ(heap.figures().device_synchronizations, 0U);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AnEndingStreamMarksWhatThreadsLeftThatEndedBefore)
+{
+  device_heap heap{MiB};
+  {
+    rmm::cuda_stream passing;
+    void* const rest = heap.allocate(MiB - 16 * KiB, passing);
+    void* const ptr  = heap.allocate(16 * KiB, passing);
+    write(ptr, 16 * KiB, passing);
+    heap.deallocate(rest, MiB - 16 * KiB, passing);
+    run_on_a_thread_that_ends([&] { heap.deallocate(ptr, 16 * KiB, passing); });
+  }
+  void* const whole = heap.try_allocate(MiB, other);
+  ASSERT_NE(whole, nullptr);
+  write(whole, MiB, other);
+  EXPECT_EQ(heap.figures().device_synchronizations, 0U);
+}
+
+TEST_F(StreamOrderedHeapSim, AHandleThatComesBackInheritsNothing)
+{
+  device_heap heap{MiB};
+  cudaStream_t passing{};
+  ASSERT_EQ(cudaStreamCreateWithFlags(&passing, cudaStreamNonBlocking), cudaSuccess);
+  void* const old = heap.allocate(MiB, rmm::cuda_stream_view{passing});
+  write(old, MiB, rmm::cuda_stream_view{passing}, "old owner");
+  heap.deallocate(old, MiB, rmm::cuda_stream_view{passing});
+  ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
+  cudaStream_t again{};
+  ASSERT_EQ(cudaStreamCreateWithFlags(&again, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(again, passing);
+  void* const ptr = heap.allocate(MiB, rmm::cuda_stream_view{again});
+  ASSERT_EQ(ptr, old);
+  write(ptr, MiB, rmm::cuda_stream_view{again}, "new owner");
+  heap.deallocate(ptr, MiB, rmm::cuda_stream_view{again});
+  EXPECT_TRUE(heap.good());
+  ASSERT_EQ(cudaStreamDestroy(again), cudaSuccess);
+}
+
+TEST_F(StreamOrderedHeapSim, NorDoesThatOfAKnownStream)
+{
+  device_heap heap{64 * KiB};
+  std::optional<rmm::cuda_stream> passing{std::in_place, rmm::cuda_stream::flags::non_blocking};
+  auto const handle = passing->value();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 64; ++i) {
+    blocks.push_back(heap.allocate(KiB, *passing));
+    write(blocks.back(), KiB, *passing, "old owner");
+  }
+  for (void* const block : blocks) { heap.deallocate(block, KiB, *passing); }
+  passing.reset();
+  passing.emplace(rmm::cuda_stream::flags::non_blocking);
+  ASSERT_EQ(passing->value(), handle);
+  for (int i = 0; i < 64; ++i) {
+    void* const ptr = heap.allocate(KiB, *passing);
+    ASSERT_NE(ptr, nullptr);
+    write(ptr, KiB, *passing, "new owner");
+  }
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AFreeOnARecycledHandleIsNotTakenForTheOldStreams)
+{
+  device_heap heap{MiB};
+  void* const kept = heap.allocate(512 * KiB, other);
+  cudaStream_t passing{};
+  ASSERT_EQ(cudaStreamCreateWithFlags(&passing, cudaStreamNonBlocking), cudaSuccess);
+  rmm::cuda_stream_view const view{passing};
+  void* const a = heap.allocate(KiB, view);
+  write(a, KiB, view, "old owner");
+  heap.deallocate(a, KiB, view);
+  ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&passing, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(passing, view.value());
+  // The new stream frees what it got from another one.
+  other.synchronize();
+  write(kept, 512 * KiB, view, "late use");
+  heap.deallocate(kept, 512 * KiB, view);
+  void* const ptr = heap.allocate(MiB, stream);
+  ASSERT_NE(ptr, nullptr);
+  write(ptr, MiB, stream, "new owner");
+  EXPECT_TRUE(heap.good());
+  ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
+}
+
+TEST_F(StreamOrderedHeapSim, AThreadMayEndAfterTheHeap)
+{
+  worker thread;
+  {
+    device_heap heap{MiB};
+    thread.run([&] {
+      void* const ptr = heap.allocate(KiB, stream);
+      write(ptr, KiB, stream);
+      heap.deallocate(ptr, KiB, stream);
+    });
+  }
+  device_heap next{MiB};  // perhaps where the first was
+  thread.run([&] {
+    void* const ptr = next.allocate(KiB, stream);
+    write(ptr, KiB, stream);
+    next.deallocate(ptr, KiB, stream);
+  });
+  EXPECT_TRUE(next.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AThreadFreesWhileItEnds)
+{
+  device_heap heap{MiB};
+  struct owner {
+    device_heap* heap{};
+    void* ptr{};
+    rmm::cuda_stream_view stream;
+    ~owner()
+    {
+      if (ptr != nullptr) { heap->deallocate(ptr, 600 * KiB, stream); }
+    }
+  };
+  run_on_a_thread_that_ends([&] {
+    thread_local owner last;  // made before the thread's caches, so it goes after them
+    last.heap   = &heap;
+    last.stream = stream;
+    last.ptr    = heap.allocate(600 * KiB, stream);
+    write(last.ptr, 600 * KiB, stream);
+  });
+  void* const ptr = heap.allocate(MiB, other);
+  ASSERT_NE(ptr, nullptr);
+  write(ptr, MiB, other);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AThreadAllocatesWhileItEnds)
+{
+  device_heap heap{MiB};
+  void* ptr{};
+  struct late {
+    device_heap* heap{};
+    void** ptr{};
+    rmm::cuda_stream_view stream;
+    ~late()
+    {
+      if (heap != nullptr) { *ptr = heap->allocate(MiB, stream); }
+    }
+  };
+  void* mine{};
+  run_on_a_thread_that_ends([&] {
+    thread_local late last;
+    last = {};
+    mine = heap.allocate(MiB, stream);
+    write(mine, MiB, stream);
+    heap.deallocate(mine, MiB, stream);
+    last.stream = other;
+    last.ptr    = &ptr;
+    last.heap   = &heap;
+  });
+  ASSERT_EQ(ptr, mine);
+  write(ptr, MiB, other);
+  EXPECT_TRUE(heap.good());
+  heap.deallocate(ptr, MiB, other);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AThreadThatUsesVeryManyStreamsKeepsFewCaches)
+{
+  device_heap heap{MiB};
+  std::vector<rmm::cuda_stream> streams(600);
+  for (auto const& s : streams) {
+    void* const ptr = heap.allocate(KiB, s);
+    ASSERT_NE(ptr, nullptr);
+    write(ptr, KiB, s);
+    heap.deallocate(ptr, KiB, s);
+  }
+  EXPECT_LE(heap.figures().caches, 256U);
+  EXPECT_TRUE(heap.good());
+  EXPECT_NE(heap.allocate(MiB, other), nullptr);
+}
+
+TEST_F(StreamOrderedHeapSim, CachesOfEndedStreamsAreDropped)
+{
+  device_heap heap{MiB};
+  for (int i = 0; i < 100; ++i) {
+    rmm::cuda_stream passing;
+    void* const ptr = heap.allocate(KiB, passing);
+    write(ptr, KiB, passing);
+    heap.deallocate(ptr, KiB, passing);
+  }
+  EXPECT_LE(heap.figures().caches, 2U);
+}
+
+TEST_F(StreamOrderedHeapSim, TheFiguresAddUp)
+{
+  device_heap heap{MiB};
+  void* const a = heap.allocate(100 * KiB, stream);
+  void* const b = heap.allocate(1000, stream);
+  auto now      = heap.figures();
+  EXPECT_EQ(now.live_bytes, 101 * KiB);
+  EXPECT_EQ(now.free_bytes, MiB - 101 * KiB);
+  EXPECT_EQ(now.upstream_blocks, 1U);
+  EXPECT_EQ(now.caches, 1U);
+  heap.deallocate(a, 100 * KiB, stream);
+  heap.deallocate(b, 1000, stream);
+  now = heap.figures();
+  EXPECT_EQ(now.live_bytes, 0U);
+  EXPECT_EQ(now.free_bytes, MiB);
+  EXPECT_EQ(now.largest_free_bytes, MiB);
+  EXPECT_GE(now.cached_bytes, 101 * KiB);
+}
+
+// --- exactness
+
+TEST_F(StreamOrderedHeapSim, OneKiBHoldsFourBlocksOf256BytesAndThenOneOf1KiB)
+{
+  device_heap heap{KiB};
+  std::set<void*> blocks;
+  for (int i = 0; i < 4; ++i) { blocks.insert(heap.allocate(256, stream)); }
+  EXPECT_EQ(blocks.size(), 4U);
+  EXPECT_EQ(blocks.count(nullptr), 0U);
+  EXPECT_EQ(heap.allocate(1, stream), nullptr);
+  for (void* const block : blocks) { heap.deallocate(block, 256, stream); }
+  EXPECT_NE(heap.try_allocate(KiB, stream), nullptr);
+}
+
+TEST_F(StreamOrderedHeapSim, AllOfItServesOneRequestOnOneStreamWhateverWasFreedBefore)
+{
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    std::mt19937_64 random{seed};
+    constexpr std::size_t size = 256 * KiB;
+    device_heap heap{size};
+    std::vector<std::pair<void*, std::size_t>> live;
+    for (int step = 0; step < 400; ++step) {
+      if (random() % 2 == 0) {
+        std::size_t const bytes = random() % 4 == 0 ? 1 + random() % (100 * KiB) : 256 * (1 + random() % 8);
+        if (void* const ptr = heap.try_allocate(bytes, stream)) { live.emplace_back(ptr, bytes); }
+      } else if (!live.empty()) {
+        std::swap(live[random() % live.size()], live.back());
+        heap.deallocate(live.back().first, live.back().second, stream);
+        live.pop_back();
+      }
+    }
+    while (!live.empty()) {
+      std::swap(live[random() % live.size()], live.back());
+      heap.deallocate(live.back().first, live.back().second, stream);
+      live.pop_back();
+    }
+    void* const whole = heap.try_allocate(size, stream);
+    ASSERT_NE(whole, nullptr) << "seed " << seed;
+    heap.deallocate(whole, size, stream);
+    ASSERT_EQ(heap.figures().device_synchronizations, 0U) << "seed " << seed;
+  }
+}
+
+}  // namespace

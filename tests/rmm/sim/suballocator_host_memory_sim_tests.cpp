@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The suballocators where the host has no memory: an allocation may fail, a deallocation never, and no block is lost. Linked
+// with --wrap=calloc; operator new is replaced.
+
+#include "../../support/seeds.hpp"
+#include "../../support/worker.hpp"
+#include "random_program.hpp"
+
+#include <rmm/cuda_stream.hpp>
+
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <random>
+#include <utility>
+#include <vector>
+
+extern "C" char const __executable_start;
+extern "C" char const etext;
+
+namespace {
+
+thread_local std::uint64_t until_failure{0};  // the n-th allocation of the thread from now fails; 0: none
+thread_local std::uint64_t failures{0};       // so many in a row
+thread_local std::uint64_t failed{0};
+std::atomic<std::size_t> largest_request{0};
+
+/// Counts what this program asks for, and so the library's headers. The simulated runtime is another object.
+bool must_fail(void const* caller) noexcept
+{
+  if (until_failure == 0 || caller < &__executable_start || caller >= &etext) { return false; }
+  if (until_failure > 1) {
+    --until_failure;
+    return false;
+  }
+  ++failed;
+  if (--failures == 0) { until_failure = 0; }
+  return true;
+}
+
+/// From the n-th on so many allocations of the calling thread fail.
+void fail_host_allocations(std::uint64_t n, std::uint64_t count)
+{
+  failed        = 0;
+  failures      = count;
+  until_failure = n;
+}
+
+/// Returns how many failed.
+std::uint64_t stop_failing()
+{
+  until_failure = 0;
+  return std::exchange(failed, 0);
+}
+
+constexpr std::uint64_t all = ~std::uint64_t{0};
+
+}  // namespace
+
+// Not inlined: compilers complain of pairs that they see.
+[[gnu::noinline]] void* operator new(std::size_t bytes)
+{
+  void* const ptr = must_fail(__builtin_return_address(0)) ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  if (ptr == nullptr) { throw std::bad_alloc{}; }
+  return ptr;
+}
+[[gnu::noinline]] void operator delete(void* ptr) noexcept { std::free(ptr); }
+[[gnu::noinline]] void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }
+
+extern "C" void* __real_calloc(std::size_t count, std::size_t bytes);
+extern "C" void* __wrap_calloc(std::size_t count, std::size_t bytes)
+{
+  if (must_fail(__builtin_return_address(0))) { return nullptr; }
+  auto seen = largest_request.load();
+  while (seen < count * bytes && !largest_request.compare_exchange_weak(seen, count * bytes)) {}
+  return __real_calloc(count, bytes);
+}
+
+namespace {
+
+using rmm::test::bare_heap;
+using rmm::test::for_each_seed;
+using rmm::test::memory_source;
+using rmm::test::random_program;
+using rmm::test::run_on_a_thread_that_ends;
+using rmm::test::worker;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+struct SuballocatorHostMemory : Stepped {
+  struct block {
+    void* ptr;
+    std::size_t bytes;
+    rmm::cuda_stream_view stream;
+  };
+
+  /// Fills the heap with blocks of all kinds, by turns on the two streams.
+  std::vector<block> fill(device_heap& heap)
+  {
+    std::vector<block> blocks;
+    blocks.reserve(10'000);
+    for (std::size_t i = 0;; ++i) {
+      auto const bytes = i % 16 == 0 ? 100 * KiB : 256 * (1 + i % 7);
+      auto const s     = (i % 2 == 0 ? stream : other).view();
+      void* const ptr  = heap.allocate(bytes, s);
+      if (ptr == nullptr) { return blocks; }
+      blocks.push_back({ptr, bytes, s});
+      write(ptr, bytes, s);
+    }
+  }
+
+  /// All that was given out is free again, in one piece.
+  static void expect_all_free(device_heap& heap, std::size_t size)
+  {
+    EXPECT_TRUE(heap.good());
+    EXPECT_EQ(heap.figures().live_bytes, 0U);
+    rmm::cuda_stream const fresh;
+    void* const whole = heap.allocate(size, fresh);
+    ASSERT_NE(whole, nullptr);
+    write(whole, size, fresh, "next owner");
+    heap.deallocate(whole, size, fresh);
+  }
+
+  void TearDown() override
+  {
+    for (auto* const each : {&stream, &other}) { rmm::cuda_stream const ends{std::move(*each)}; }
+    Simulated::TearDown();
+  }
+
+  rmm::cuda_stream stream;
+  rmm::cuda_stream other;
+};
+
+TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocate)
+{
+  device_heap heap{4 * MiB};
+  auto const blocks = fill(heap);
+  fail_host_allocations(1, all);
+  for (std::size_t i = 0; i < blocks.size(); i += 2) { heap.deallocate(blocks[i].ptr, blocks[i].bytes, blocks[i].stream); }
+  for (std::size_t i = 1; i < blocks.size(); i += 2) { heap.deallocate(blocks[i].ptr, blocks[i].bytes, blocks[i].stream); }
+  stop_failing();
+  expect_all_free(heap, 4 * MiB);
+}
+
+TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocateInAnotherThread)
+{
+  device_heap heap{4 * MiB};
+  auto const blocks = fill(heap);
+  worker thread;
+  thread.run([&] {
+    fail_host_allocations(1, all);
+    for (auto const& b : blocks) { heap.deallocate(b.ptr, b.bytes, b.stream); }  // it has no cache, and gets none
+    stop_failing();
+  });
+  expect_all_free(heap, 4 * MiB);
+}
+
+TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocateOnAStreamThatTheHeapHasNotSeen)
+{
+  device_heap heap{MiB};
+  auto const blocks = fill(heap);
+  rmm::cuda_stream fresh;
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  fail_host_allocations(1, all);
+  for (auto const& b : blocks) { heap.deallocate(b.ptr, b.bytes, fresh); }
+  stop_failing();
+  expect_all_free(heap, MiB);
+}
+
+TEST_F(SuballocatorHostMemory, IsNotNeededWhileAThreadEnds)
+{
+  device_heap heap{MiB};
+  auto const blocks = fill(heap);
+  run_on_a_thread_that_ends([&] {
+    for (auto const& b : blocks) { heap.deallocate(b.ptr, b.bytes, b.stream); }
+    fail_host_allocations(1, all);  // to the end of the thread
+  });
+  expect_all_free(heap, MiB);
+}
+
+TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointWhileAThreadEnds)
+{
+  for (std::uint64_t n = 1; n <= 12; ++n) {
+    device_heap heap{MiB};
+    auto const blocks = fill(heap);
+    run_on_a_thread_that_ends([&] {
+      for (auto const& b : blocks) { heap.deallocate(b.ptr, b.bytes, b.stream); }
+      fail_host_allocations(n, 1);
+    });
+    expect_all_free(heap, MiB);
+  }
+}
+
+TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAnAllocation)
+{
+  std::uint64_t runs = 0;
+  for (bool any = true; any; ++runs) {
+    device_heap heap{64 * KiB, 512 * KiB};
+    std::vector<block> blocks;
+    blocks.reserve(1000);
+    worker thread;
+    thread.run([&] {
+      auto const n = runs + 1;
+      fail_host_allocations(n, 1);
+      for (std::size_t i = 0; i < 300; ++i) {
+        auto const bytes = i % 16 == 0 ? 70 * KiB : 256 * (1 + i % 7);
+        auto const s     = (i % 2 == 0 ? stream : other).view();
+        try {
+          if (void* const ptr = heap.allocate(bytes, s)) { blocks.push_back({ptr, bytes, s}); }
+        } catch (std::bad_alloc const&) {
+        }
+        if (i % 3 == 0 && !blocks.empty()) {
+          heap.deallocate(blocks.back().ptr, blocks.back().bytes, blocks.back().stream);
+          blocks.pop_back();
+        }
+      }
+      any = stop_failing() != 0;
+    });
+    ASSERT_TRUE(heap.good()) << "allocation " << runs;
+    for (auto const& b : blocks) { heap.deallocate(b.ptr, b.bytes, b.stream); }
+    ASSERT_EQ(heap.figures().free_bytes, heap.figures().reserved_bytes) << "allocation " << runs;
+    ASSERT_TRUE(heap.good()) << "allocation " << runs;
+  }
+  EXPECT_GT(runs, 5U);
+}
+
+TEST_F(SuballocatorHostMemory, IsNotUsedUpByThreadsThatComeAndGo)
+{
+  device_heap heap{16 * MiB};
+  auto const one_thread = [&] {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 60; ++i) { blocks.push_back(heap.allocate(256, stream)); }
+    for (void* const ptr : blocks) { heap.deallocate(ptr, 256, stream); }  // left unmarked
+  };
+  for (int i = 0; i < 50; ++i) { run_on_a_thread_that_ends(one_thread); }
+  largest_request = 0;
+  for (int i = 0; i < 500; ++i) { run_on_a_thread_that_ends(one_thread); }
+  EXPECT_LT(largest_request, 200 * KiB);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(SuballocatorHostMemory, IsNotUsedUpByBlocksThatOtherThreadsFree)
+{
+  device_heap heap{16 * MiB};
+  worker consumer;
+  std::vector<void*> blocks;
+  auto const rounds = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      for (int k = 0; k < 100; ++k) { blocks.push_back(heap.allocate(256 * (1 + static_cast<std::size_t>(k) % 5), stream)); }
+      consumer.run([&] {
+        for (std::size_t k = 0; k < blocks.size(); ++k) { heap.deallocate(blocks[k], 256 * (1 + k % 5), stream); }
+        blocks.clear();
+      });
+    }
+  };
+  rounds(50);
+  largest_request = 0;
+  rounds(500);
+  EXPECT_LT(largest_request, 200 * KiB);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(SuballocatorHostMemory, IsNotUsedUpByStreamsThatComeAndGo)
+{
+  device_heap heap{256 * KiB};
+  auto const rounds = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      cudaStream_t passing{};
+      ASSERT_EQ(cudaStreamCreateWithFlags(&passing, cudaStreamNonBlocking), cudaSuccess);
+      std::vector<void*> blocks;
+      for (int k = 0; k < 20; ++k) { blocks.push_back(heap.allocate(256, rmm::cuda_stream_view{passing})); }
+      for (void* const ptr : blocks) { heap.deallocate(ptr, 256, rmm::cuda_stream_view{passing}); }
+      ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
+    }
+  };
+  rounds(50);
+  largest_request = 0;
+  rounds(500);
+  EXPECT_LT(largest_request, 200 * KiB);
+  EXPECT_TRUE(heap.good());
+}
+
+using RandomHostMemory = Stepped;
+
+TEST_F(RandomHostMemory, MayBeMissingNowAndThenInRandomPrograms)
+{
+  random_program::options how;
+  how.threads   = 2;
+  how.most_live = 600;
+  how.arm       = [](std::mt19937_64& random) {
+    if (random() % 3 == 0) { fail_host_allocations(1 + random() % 3, 1 + random() % 6); }
+  };
+  how.disarm = [] { return stop_failing() != 0; };
+  for_each_seed(60, [&](std::uint64_t seed) {
+    begin(seed);
+    std::vector<std::unique_ptr<memory_source>> sources;
+    sources.push_back(std::make_unique<bare_heap>(seed % 2 == 0 ? 512 * KiB : 0, 3 * MiB));
+    random_program program{seed, how, std::move(sources)};
+    program.run();
+  });
+}
+
+TEST(HostAllocationsOfSuballocators, FailWhenTheyAreTold)
+{
+  fail_host_allocations(2, 2);
+  void* const first = ::operator new(1);
+  bool thrown       = false;
+  try {
+    static_cast<void>(::operator new(1));
+  } catch (std::bad_alloc const&) {
+    thrown = true;
+  }
+  void* const second = std::calloc(1, 100);
+  void* const third  = ::operator new(1);
+  EXPECT_EQ(stop_failing(), 2U);
+  EXPECT_TRUE(thrown);
+  EXPECT_EQ(second, nullptr);
+  std::free(second);
+  ::operator delete(first);
+  ::operator delete(third);
+}
+
+}  // namespace

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/mr/aligned_resource_adaptor.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/callback_memory_resource.hpp>
+#include <rmm/mr/cuda_async_memory_resource.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/failure_callback_resource_adaptor.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/limiting_resource_adaptor.hpp>
+#include <rmm/mr/logging_resource_adaptor.hpp>
+#include <rmm/mr/managed_memory_resource.hpp>
+#include <rmm/mr/owning_wrapper.hpp>
+#include <rmm/mr/pinned_host_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/prefetch_resource_adaptor.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/mr/thread_safe_resource_adaptor.hpp>
+#include <rmm/mr/tracking_resource_adaptor.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <vector>
+
+namespace rmm::test {
+
+/// A kind of resource, as the parameter of a test.
+struct named_resource {
+  char const* name;
+  std::function<std::shared_ptr<mr::device_memory_resource>()> make;
+
+  friend std::ostream& operator<<(std::ostream& out, named_resource const& self) { return out << self.name; }
+};
+
+/// Makes an Adaptor or suballocator over cudaMalloc that owns its upstream.
+template <template <class> class Adaptor, class... Args>
+std::function<std::shared_ptr<mr::device_memory_resource>()> over_cuda(Args... args)
+{
+  return [=]() -> std::shared_ptr<mr::device_memory_resource> {
+    return mr::make_owning_wrapper<Adaptor>(std::make_shared<mr::cuda_memory_resource>(), args...);
+  };
+}
+
+template <class Upstream>
+using failure_callback = mr::failure_callback_resource_adaptor<Upstream>;
+
+/// Every resource and every adaptor that any device can have, with room for what tests of containers need.
+inline std::vector<named_resource> every_resource()
+{
+  static mr::cuda_memory_resource cuda;
+  static std::ostream no_output{nullptr};
+  return {
+    {"cuda", [] { return std::make_shared<mr::cuda_memory_resource>(); }},
+    {"managed", [] { return std::make_shared<mr::managed_memory_resource>(); }},
+    {"pinned_host", [] { return std::make_shared<mr::pinned_host_memory_resource>(); }},
+    {"cuda_async", [] { return std::make_shared<mr::cuda_async_memory_resource>(); }},
+    {"pool", over_cuda<mr::pool_memory_resource>(0)},
+    {"bounded_pool", over_cuda<mr::pool_memory_resource>(1 << 16, 1 << 20)},
+    {"arena", over_cuda<mr::arena_memory_resource>(1 << 20)},
+    {"fixed_size", over_cuda<mr::fixed_size_memory_resource>(1 << 14, 1)},
+    {"binning", over_cuda<mr::binning_memory_resource>(8, 9)},
+    {"aligned", over_cuda<mr::aligned_resource_adaptor>(4096)},
+    {"limiting", over_cuda<mr::limiting_resource_adaptor>(1 << 20)},
+    {"prefetch", over_cuda<mr::prefetch_resource_adaptor>()},
+    {"statistics", over_cuda<mr::statistics_resource_adaptor>()},
+    {"thread_safe", over_cuda<mr::thread_safe_resource_adaptor>()},
+    {"tracking", over_cuda<mr::tracking_resource_adaptor>(true)},
+    {"failure_callback",
+     over_cuda<failure_callback>([](std::size_t, void*) { return false; }, static_cast<void*>(nullptr))},
+    {"logging",
+     [] { return std::make_shared<mr::logging_resource_adaptor<mr::cuda_memory_resource>>(&cuda, no_output); }},
+    {"callback",
+     [] {
+       return std::make_shared<mr::callback_memory_resource>(
+         [](std::size_t bytes, cuda_stream_view stream, void*) { return cuda.allocate(bytes, stream); },
+         [](void* ptr, std::size_t bytes, cuda_stream_view stream, void*) { cuda.deallocate(ptr, bytes, stream); });
+     }},
+  };
+}
+
+}  // namespace rmm::test
