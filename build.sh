@@ -130,8 +130,11 @@ find_missing() {
   need_command nm binutils
   need_header gtest/gtest.h libgtest-dev gtest-devel
   need_header gmock/gmock.h libgmock-dev gmock-devel
-  if wants bundle; then
+  if wants bundle || wants test; then
     need_header benchmark/benchmark.h libbenchmark-dev google-benchmark-devel
+  fi
+  if wants test; then  # counts the instructions of the hot calls
+    need_command valgrind valgrind
   fi
   if wants check || wants test || wants matrix; then  # the library works with spdlog and without, and is tested both ways
     need_header spdlog/spdlog.h libspdlog-dev spdlog-devel
@@ -350,7 +353,7 @@ run_next_combinations() {
 }
 
 run_tests() {
-  run_suite sim sim "$BUILD_DIR/sim"
+  run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
   if wants --quick; then return; fi
   run_suite asan asan "$BUILD_DIR/asan"
@@ -394,6 +397,7 @@ check() {
   CHECKS_FAILED=()
   run_check "scripts" check_scripts
   run_check "formatting" check_format
+  run_check "compatibility" python3 "$REPOSITORY/tools/check_compatibility.py"
   run_check "include layers" python3 "$REPOSITORY/tools/check_layers.py"
   run_check "tests of the tools" python3 -m unittest discover -q -s "$REPOSITORY/tools/tests" -p '*_test.py'
   run_check "cost of headers" python3 "$REPOSITORY/tools/header_cost.py" --seconds --jobs "$JOBS"
@@ -418,7 +422,7 @@ count_programs() { find "$1" -type f ! -name '*.so' | wc -l; }
 bundle() {
   local folder="$BUILD_DIR/bundle" stage="$BUILD_DIR/bundle/rmm-bundle" archive="$BUILD_DIR/bundle/rmm-bundle.tar.gz"
   local file library path size runtime programs
-  configure_preset cuda "$folder/build" -DCMAKE_BUILD_TYPE=Release -DRMM_BUILD_SIMULATOR=OFF -DBUILD_BENCHMARKS=ON \
+  configure_preset cuda "$folder/build" -DCMAKE_BUILD_TYPE=Release -DRMM_BUILD_SIMULATOR=OFF -DBUILD_BENCHMARKS=ON -DRMM_COMPARE_TORCH=OFF \
     -DCMAKE_CUDA_ARCHITECTURES="${RMM_BUNDLE_ARCHITECTURES:-90}" -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
     "-DCMAKE_INSTALL_RPATH=\$ORIGIN/../lib" \
     -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags -DCMAKE_MODULE_LINKER_FLAGS=-Wl,--disable-new-dtags \

@@ -113,11 +113,15 @@ struct OwnerPattern : ::testing::Test {
     };
     auto const any_stream = [&]() -> rmm::cuda_stream_view {
       switch (pick(8)) {
-        case 0: return rmm::cuda_stream_per_thread;
-        case 1: return rmm::cuda_stream_view{raw};
+        case 0:
+          return rmm::cuda_stream_per_thread;
+        case 1:
+          return rmm::cuda_stream_view{raw};
         case 2:
-        case 3: return shared[pick(shared.size())].view();
-        default: return mine[pick(mine.size())].view();
+        case 3:
+          return shared[pick(shared.size())].view();
+        default:
+          return mine[pick(mine.size())].view();
       }
     };
     for (std::uint64_t step = 0; step % 64 != 0 || std::chrono::steady_clock::now() < end; ++step) {

@@ -141,10 +141,7 @@ class pool_memory_resource final : public device_memory_resource,
     if (void* const ptr = heap_.allocate_synchronized(bytes, stream, std::max(bytes, pool_size() / 4))) { return ptr; }
 
     std::string reason;
-    auto const less = [bytes](std::size_t wanted) {
-      return wanted == bytes ? 0 : std::max(bytes, align_up(wanted / 2, CUDA_ALLOCATION_ALIGNMENT));
-    };
-    for (auto wanted = first_growth(bytes); wanted != 0; wanted = less(wanted)) {
+    for (auto wanted = first_growth(bytes); wanted != 0; wanted = wanted == bytes ? 0 : std::max(bytes, wanted / 2)) {
       if (auto const ptr = try_add_block(wanted, bytes, stream, reason)) { return *ptr; }
     }
     if (reason.empty()) {
@@ -163,7 +160,7 @@ class pool_memory_resource final : public device_memory_resource,
     auto const held = pool_size();
     auto const left = *maximum_pool_size_ > held ? *maximum_pool_size_ - held : 0;
     auto const rest = align_up(left, CUDA_ALLOCATION_ALIGNMENT);
-    return bytes <= rest ? std::max(bytes, align_up(rest / 2, CUDA_ALLOCATION_ALIGNMENT)) : 0;
+    return bytes <= rest ? std::max(bytes, rest / 2) : 0;
   }
 
   /// Takes a block from upstream and allocates its first `bytes` bytes. Nothing if upstream throws; `reason` then says why.

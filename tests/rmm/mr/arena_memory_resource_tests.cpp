@@ -104,6 +104,32 @@ TEST_F(ArenaMemoryResource, LeavesAReportWhenAskedTo)
   std::remove("rmm_arena_memory_dump.log");
 }
 
+TEST_F(ArenaMemoryResource, ShowsWhatItHas)
+{
+  arena mr{&upstream, 4 * mib};
+  void* const ptr = mr.allocate(mib - 1, stream);
+  auto const now  = mr.figures();
+  EXPECT_EQ(now.live_bytes, mib);
+  EXPECT_EQ(now.free_bytes, 3 * mib);
+  EXPECT_EQ(now.reserved_bytes, 4 * mib);
+  EXPECT_EQ(now.largest_free_bytes, 3 * mib);
+  mr.deallocate(ptr, mib - 1, stream);
+  EXPECT_EQ(mr.figures().largest_free_bytes, 4 * mib);
+}
+
+TEST_F(ArenaMemoryResource, ServesAllThatItHasWhateverStreamsFreedIt)
+{
+  std::vector<rmm::cuda_stream> streams(4);
+  arena mr{&upstream, 4 * mib};
+  std::vector<void*> blocks;
+  for (std::size_t i = 0; i < 4096; ++i) { blocks.push_back(mr.allocate(1024, streams[i % 4])); }
+  EXPECT_THROW(static_cast<void>(mr.allocate(1, stream)), rmm::out_of_memory);
+  for (std::size_t i = 0; i < 4096; ++i) { mr.deallocate(blocks[i], 1024, streams[i % 4]); }
+  void* const whole = mr.allocate(4 * mib, stream);
+  EXPECT_NE(whole, nullptr);
+  mr.deallocate(whole, 4 * mib, stream);
+}
+
 TEST_F(ArenaMemoryResource, ReturnsNullForZeroBytes)
 {
   arena mr{&upstream, mib};

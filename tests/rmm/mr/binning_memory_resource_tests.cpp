@@ -93,6 +93,20 @@ TEST_F(BinningMemoryResource, TakesBinsInAllSpellings)
   EXPECT_EQ(upstream.asked(), (sizes{1024U * 128, 2048U * 128}));
 }
 
+TEST_F(BinningMemoryResource, ShowsWhatItsOwnBinsHaveTogether)
+{
+  binning mr{&upstream, 10, 11};
+  void* const small = mr.allocate(1000, stream);
+  void* const large = mr.allocate(2000, stream);
+  auto const now    = mr.figures();
+  EXPECT_EQ(now.live_bytes, 1024U + 2048U);
+  EXPECT_EQ(now.live_bytes + now.free_bytes, now.reserved_bytes);
+  EXPECT_EQ(now.upstream_blocks, 2U);
+  mr.deallocate(small, 1000, stream);
+  mr.deallocate(large, 2000, stream);
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+}
+
 TEST_F(BinningMemoryResource, ReturnsNullForZeroBytes)
 {
   binning mr{&upstream};

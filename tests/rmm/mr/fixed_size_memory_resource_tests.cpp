@@ -12,6 +12,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -76,6 +77,32 @@ TEST_F(FixedSizeMemoryResource, RefusesMoreThanABlock)
   } catch (rmm::out_of_memory const& e) {
     EXPECT_NE(std::string{e.what()}.find("Maximum allocation size exceeded (failed to allocate "), std::string::npos);
   }
+}
+
+TEST_F(FixedSizeMemoryResource, ShowsWhatItHasInWholeBlocks)
+{
+  fixed mr{&upstream, 1024, 4};
+  void* const block = mr.allocate(10, stream);
+  auto const now    = mr.figures();
+  EXPECT_EQ(now.live_bytes, 1024U);
+  EXPECT_EQ(now.free_bytes, 3072U);
+  EXPECT_EQ(now.reserved_bytes, 4096U);
+  EXPECT_EQ(now.upstream_blocks, 1U);
+  mr.deallocate(block, 10, stream);
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+}
+
+TEST_F(FixedSizeMemoryResource, TakesNoOtherChunkAsLongAsABlockIsFreeAnywhere)
+{
+  std::vector<rmm::cuda_stream> streams(4);
+  fixed mr{&upstream, 128 * 1024, 16};
+  std::vector<void*> blocks;
+  for (int round = 0; round < 20; ++round) {
+    for (std::size_t i = 0; i < 16; ++i) { blocks.push_back(mr.allocate(1, streams[(i + blocks.size()) % 4])); }
+    for (std::size_t i = 0; i < 16; ++i) { mr.deallocate(blocks[i], 1, streams[i % 4]); }
+    blocks.clear();
+  }
+  EXPECT_EQ(upstream.asked().size(), 1U);
 }
 
 TEST_F(FixedSizeMemoryResource, ReturnsNullForZeroBytes)

@@ -7,8 +7,8 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 
-#include <cudasim/cudasim.h>
 #include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -10,17 +10,19 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 
-#include <cudasim/cudasim.h>
 #include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <ostream>
 #include <random>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -245,15 +247,15 @@ TEST_F(StreamOrderedHeapSim, WhatAnotherThreadLeftUnmarkedServesTheSameStream)
   worker thread;
   void* small{};
   thread.run([&] {
-    small = heap.allocate(16 * KiB, stream);
-    static_cast<void>(heap.allocate(MiB - 16 * KiB, stream));
-    write(small, 16 * KiB, stream);
-    heap.deallocate(small, 16 * KiB, stream);  // below the limit
+    small = heap.allocate(4 * KiB, stream);
+    static_cast<void>(heap.allocate(MiB - 4 * KiB, stream));
+    write(small, 4 * KiB, stream);
+    heap.deallocate(small, 4 * KiB, stream);  // below the limit
   });
   since const then{heap};
-  void* const ptr = heap.try_allocate(16 * KiB, stream);
+  void* const ptr = heap.try_allocate(4 * KiB, stream);
   ASSERT_EQ(ptr, small);
-  write(ptr, 16 * KiB, stream);
+  write(ptr, 4 * KiB, stream);
   EXPECT_EQ(then.sources().device_synchronizations, 0U);
   EXPECT_EQ(then.sources().waits, 0U);
   EXPECT_TRUE(heap.good());
@@ -327,10 +329,10 @@ TEST_F(StreamOrderedHeapSim, NobodyWaitsForNeighboursThatAreNotNeeded)
 TEST_F(StreamOrderedHeapSim, StacksOfOtherStreamsArePutTogether)
 {
   constexpr std::size_t many = rmm::detail::stream_cache::most_unmarked_frees;
-  device_heap heap{MiB};
+  device_heap heap{4 * MiB};
+  ASSERT_NE(heap.allocate(4 * MiB - many * 256, stream), nullptr);
   std::vector<void*> blocks;
   for (std::size_t i = 0; i != many; ++i) { blocks.push_back(heap.allocate(256, stream)); }
-  static_cast<void>(heap.allocate(MiB - many * 256, stream));
   for (void* const block : blocks) {
     write(block, 256, stream);
     heap.deallocate(block, 256, stream);  // the last one marks them all
@@ -346,28 +348,28 @@ TEST_F(StreamOrderedHeapSim, StacksOfOtherStreamsArePutTogether)
 TEST_F(StreamOrderedHeapSim, WhatIsUnmarkedReachesAnotherStreamOnlyByTheDeviceWaiting)
 {
   device_heap heap{MiB};
-  void* const rest = heap.allocate(MiB - 16 * KiB, stream);
-  void* const mine = heap.allocate(16 * KiB, stream);
-  write(mine, 16 * KiB, stream);
-  heap.deallocate(mine, 16 * KiB, stream);
+  void* const rest = heap.allocate(MiB - 4 * KiB, stream);
+  void* const mine = heap.allocate(4 * KiB, stream);
+  write(mine, 4 * KiB, stream);
+  heap.deallocate(mine, 4 * KiB, stream);
   since const then{heap};
-  EXPECT_EQ(heap.try_allocate(16 * KiB, other), nullptr);
-  void* const ptr = heap.heap().allocate_synchronized(16 * KiB, other);
+  EXPECT_EQ(heap.try_allocate(4 * KiB, other), nullptr);
+  void* const ptr = heap.heap().allocate_synchronized(4 * KiB, other);
   ASSERT_EQ(ptr, mine);
-  write(ptr, 16 * KiB, other);
+  write(ptr, 4 * KiB, other);
   EXPECT_EQ(then.sources().device_synchronizations, 1U);
   EXPECT_TRUE(heap.good());
-  heap.deallocate(rest, MiB - 16 * KiB, stream);
+  heap.deallocate(rest, MiB - 4 * KiB, stream);
 }
 
 TEST_F(StreamOrderedHeapSim, ThroughTwoHandlesOfTheLegacyStreamMemoryIsOneStreams)
 {
 #ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
   device_heap heap{MiB};
-  void* const a = heap.allocate(MiB - 16 * KiB, rmm::cuda_stream_legacy);
-  void* const b = heap.allocate(16 * KiB, rmm::cuda_stream_default);
-  heap.deallocate(a, MiB - 16 * KiB, rmm::cuda_stream_legacy);
-  heap.deallocate(b, 16 * KiB, rmm::cuda_stream_default);
+  void* const a = heap.allocate(MiB - 4 * KiB, rmm::cuda_stream_legacy);
+  void* const b = heap.allocate(4 * KiB, rmm::cuda_stream_default);
+  heap.deallocate(a, MiB - 4 * KiB, rmm::cuda_stream_legacy);
+  heap.deallocate(b, 4 * KiB, rmm::cuda_stream_default);
   EXPECT_NE(heap.try_allocate(MiB, rmm::cuda_stream_legacy), nullptr);
   EXPECT_EQ(heap.figures().device_synchronizations, 0U);
 #else
@@ -411,25 +413,25 @@ TEST_F(StreamOrderedHeapSim, JoinedMemoryWaitsForAllThatFreedIt)
   // One stream, two threads. The memory of the first is marked before the second frees its neighbour, and reaches the store
   // after it: the younger ticket has the older event.
   constexpr std::size_t many = rmm::detail::stream_cache::most_unmarked_frees;
-  device_heap heap{MiB};
+  device_heap heap{4 * MiB};
+  void* const large = heap.allocate(4 * MiB - many * 256, stream);
   std::vector<void*> small;
   for (std::size_t i = 0; i != many; ++i) { small.push_back(heap.allocate(256, stream)); }
-  void* const large = heap.allocate(MiB - many * 256, stream);
-  auto first        = std::make_unique<worker>();
-  auto second       = std::make_unique<worker>();
+  auto first  = std::make_unique<worker>();
+  auto second = std::make_unique<worker>();
   first->run([&] {
     for (void* const each : small) {
       write(each, 256, stream, "early");
       heap.deallocate(each, 256, stream);
     }
   });
-  write(large, MiB - many * 256, stream, "late");
-  second->run([&] { heap.deallocate(large, MiB - many * 256, stream); });
+  write(large, 4 * MiB - many * 256, stream, "late");
+  second->run([&] { heap.deallocate(large, 4 * MiB - many * 256, stream); });
   second.reset();
   first.reset();
-  void* const whole = heap.try_allocate(MiB, other);
+  void* const whole = heap.try_allocate(4 * MiB, other);
   ASSERT_NE(whole, nullptr);
-  write(whole, MiB, other, "new owner");
+  write(whole, 4 * MiB, other, "new owner");
   EXPECT_EQ(heap.figures().from_other_streams, 1U);
   EXPECT_TRUE(heap.good());
 }
@@ -440,11 +442,11 @@ TEST_F(StreamOrderedHeapSim, AnEndingStreamMarksWhatWasFreedOnIt)
   worker thread;
   {
     rmm::cuda_stream passing;
-    void* const rest = heap.allocate(MiB - 16 * KiB, passing);
-    void* const ptr  = heap.allocate(16 * KiB, passing);
-    write(ptr, 16 * KiB, passing);
-    heap.deallocate(rest, MiB - 16 * KiB, passing);
-    thread.run([&] { heap.deallocate(ptr, 16 * KiB, passing); });
+    void* const rest = heap.allocate(MiB - 4 * KiB, passing);
+    void* const ptr  = heap.allocate(4 * KiB, passing);
+    write(ptr, 4 * KiB, passing);
+    heap.deallocate(rest, MiB - 4 * KiB, passing);
+    thread.run([&] { heap.deallocate(ptr, 4 * KiB, passing); });
   }
   void* const whole = heap.try_allocate(MiB, other);
   ASSERT_NE(whole, nullptr);
@@ -458,11 +460,11 @@ TEST_F(StreamOrderedHeapSim, AnEndingStreamMarksWhatThreadsLeftThatEndedBefore)
   device_heap heap{MiB};
   {
     rmm::cuda_stream passing;
-    void* const rest = heap.allocate(MiB - 16 * KiB, passing);
-    void* const ptr  = heap.allocate(16 * KiB, passing);
-    write(ptr, 16 * KiB, passing);
-    heap.deallocate(rest, MiB - 16 * KiB, passing);
-    run_on_a_thread_that_ends([&] { heap.deallocate(ptr, 16 * KiB, passing); });
+    void* const rest = heap.allocate(MiB - 4 * KiB, passing);
+    void* const ptr  = heap.allocate(4 * KiB, passing);
+    write(ptr, 4 * KiB, passing);
+    heap.deallocate(rest, MiB - 4 * KiB, passing);
+    run_on_a_thread_that_ends([&] { heap.deallocate(ptr, 4 * KiB, passing); });
   }
   void* const whole = heap.try_allocate(MiB, other);
   ASSERT_NE(whole, nullptr);
@@ -610,6 +612,40 @@ TEST_F(StreamOrderedHeapSim, AThreadAllocatesWhileItEnds)
   EXPECT_TRUE(heap.good());
   heap.deallocate(ptr, MiB, other);
   EXPECT_TRUE(heap.good());
+}
+
+/// Uses a heap when it is destroyed; as a static object that is after all that is local to the main thread.
+struct used_at_exit {
+  device_heap* heap{};
+  void* ptr{};
+  rmm::cuda_stream_view stream;
+
+  ~used_at_exit()
+  {
+    write(ptr, 600 * KiB, stream);
+    heap->deallocate(ptr, 600 * KiB, stream);
+    void* const whole = heap->allocate(MiB, rmm::cuda_stream_legacy);
+    bool const good   = whole != nullptr && heap->good() && cudasim::violations().empty();
+    if (whole != nullptr) { heap->deallocate(whole, MiB, rmm::cuda_stream_legacy); }
+    delete heap;
+    std::_Exit(good && cudasim::leak_report().find("cudaMalloc") == std::string::npos ? 0 : 1);
+  }
+};
+
+TEST_F(StreamOrderedHeapSim, MayBeUsedWhileTheProcessEnds)
+{
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+    {
+      static used_at_exit last;
+      last.heap   = new device_heap{MiB};
+      last.stream = stream;
+      last.ptr    = last.heap->allocate(600 * KiB, stream);
+      last.heap->deallocate(last.heap->allocate(KiB, stream), KiB, stream);
+      std::exit(2);
+    },
+    ::testing::ExitedWithCode(0),
+    "");
 }
 
 TEST_F(StreamOrderedHeapSim, AThreadThatUsesVeryManyStreamsKeepsFewCaches)

@@ -145,8 +145,12 @@ TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocate)
   device_heap heap{4 * MiB};
   auto const blocks = fill(heap);
   fail_host_allocations(1, all);
-  for (std::size_t i = 0; i < blocks.size(); i += 2) { heap.deallocate(blocks[i].ptr, blocks[i].bytes, blocks[i].stream); }
-  for (std::size_t i = 1; i < blocks.size(); i += 2) { heap.deallocate(blocks[i].ptr, blocks[i].bytes, blocks[i].stream); }
+  for (std::size_t i = 0; i < blocks.size(); i += 2) {
+    heap.deallocate(blocks[i].ptr, blocks[i].bytes, blocks[i].stream);
+  }
+  for (std::size_t i = 1; i < blocks.size(); i += 2) {
+    heap.deallocate(blocks[i].ptr, blocks[i].bytes, blocks[i].stream);
+  }
   stop_failing();
   expect_all_free(heap, 4 * MiB);
 }
@@ -216,8 +220,7 @@ TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAnAllocation)
         auto const s     = (i % 2 == 0 ? stream : other).view();
         try {
           if (void* const ptr = heap.allocate(bytes, s)) { blocks.push_back({ptr, bytes, s}); }
-        } catch (std::bad_alloc const&) {
-        }
+        } catch (std::bad_alloc const&) {}
         if (i % 3 == 0 && !blocks.empty()) {
           heap.deallocate(blocks.back().ptr, blocks.back().bytes, blocks.back().stream);
           blocks.pop_back();
@@ -255,7 +258,9 @@ TEST_F(SuballocatorHostMemory, IsNotUsedUpByBlocksThatOtherThreadsFree)
   std::vector<void*> blocks;
   auto const rounds = [&](int count) {
     for (int i = 0; i < count; ++i) {
-      for (int k = 0; k < 100; ++k) { blocks.push_back(heap.allocate(256 * (1 + static_cast<std::size_t>(k) % 5), stream)); }
+      for (int k = 0; k < 100; ++k) {
+        blocks.push_back(heap.allocate(256 * (1 + static_cast<std::size_t>(k) % 5), stream));
+      }
       consumer.run([&] {
         for (std::size_t k = 0; k < blocks.size(); ++k) { heap.deallocate(blocks[k], 256 * (1 + k % 5), stream); }
         blocks.clear();
@@ -289,24 +294,37 @@ TEST_F(SuballocatorHostMemory, IsNotUsedUpByStreamsThatComeAndGo)
   EXPECT_TRUE(heap.good());
 }
 
-using RandomHostMemory = Stepped;
+struct RandomHostMemory : Stepped {
+  static void run(random_program::options how, std::size_t first_block, std::size_t most)
+  {
+    how.threads = 2;
+    how.arm     = [](std::mt19937_64& random) {
+      if (random() % 3 == 0) { fail_host_allocations(1 + random() % 3, 1 + random() % 6); }
+    };
+    how.disarm = [] { return stop_failing() != 0; };
+    for_each_seed(50, [&](std::uint64_t seed) {
+      begin(seed);
+      std::vector<std::unique_ptr<memory_source>> sources;
+      sources.push_back(std::make_unique<bare_heap>(seed % 2 == 0 ? first_block : 0, most));
+      random_program program{seed, how, std::move(sources)};
+      program.run();
+    });
+  }
+};
 
 TEST_F(RandomHostMemory, MayBeMissingNowAndThenInRandomPrograms)
 {
   random_program::options how;
-  how.threads   = 2;
   how.most_live = 600;
-  how.arm       = [](std::mt19937_64& random) {
-    if (random() % 3 == 0) { fail_host_allocations(1 + random() % 3, 1 + random() % 6); }
-  };
-  how.disarm = [] { return stop_failing() != 0; };
-  for_each_seed(60, [&](std::uint64_t seed) {
-    begin(seed);
-    std::vector<std::unique_ptr<memory_source>> sources;
-    sources.push_back(std::make_unique<bare_heap>(seed % 2 == 0 ? 512 * KiB : 0, 3 * MiB));
-    random_program program{seed, how, std::move(sources)};
-    program.run();
-  });
+  run(how, 512 * KiB, 3 * MiB);
+}
+
+TEST_F(RandomHostMemory, MayBeMissingNowAndThenInProgramsWithLargeBlocks)
+{
+  random_program::options how;
+  how.most_live = 60;
+  how.largest   = 6 * MiB;
+  run(how, 8 * MiB, 24 * MiB);
 }
 
 TEST(HostAllocationsOfSuballocators, FailWhenTheyAreTold)

@@ -104,9 +104,8 @@ TEST_F(SuballocatorOrdering, HoldsOnATightHeapThatUsesEachRung)
 {
   random_program::options how;
   how.threads     = 3;
-  auto const used = run_on_heaps(100, how, 1, [](std::uint64_t seed) {
-    return std::make_unique<bare_heap>(seed % 2 == 0 ? MiB : 3 * MiB);
-  });
+  auto const used = run_on_heaps(
+    100, how, 1, [](std::uint64_t seed) { return std::make_unique<bare_heap>(seed % 2 == 0 ? MiB : 3 * MiB); });
   EXPECT_GT(used.other_stores, 0U);
   EXPECT_GT(used.other_caches, 0U);
   EXPECT_GT(used.put_together, 0U);
@@ -127,9 +126,8 @@ TEST_F(SuballocatorOrdering, HoldsOnAHeapOfManyBlocks)
 {
   random_program::options how;
   how.largest = 40 * KiB;
-  run_on_heaps(60, how, 1, [](std::uint64_t seed) {
-    return std::make_unique<bare_heap>(seed % 2 == 0 ? 0 : 64 * KiB, 2 * MiB);
-  });
+  run_on_heaps(
+    60, how, 1, [](std::uint64_t seed) { return std::make_unique<bare_heap>(seed % 2 == 0 ? 0 : 64 * KiB, 2 * MiB); });
 }
 
 TEST_F(SuballocatorOrdering, HoldsInOneThread)
@@ -148,7 +146,30 @@ TEST_F(SuballocatorOrdering, HoldsForSmallBlocksAlone)
   how.threads   = 2;
   how.largest   = 4 * KiB;
   how.most_live = 1000;
-  run_on_heaps(80, how, 1, [](std::uint64_t seed) { return std::make_unique<bare_heap>((256 + 64 * (seed % 8)) * KiB); });
+  run_on_heaps(
+    80, how, 1, [](std::uint64_t seed) { return std::make_unique<bare_heap>((256 + 64 * (seed % 8)) * KiB); });
+}
+
+TEST_F(SuballocatorOrdering, HoldsForLargeBlocks)
+{
+  random_program::options how;
+  how.threads   = 3;
+  how.largest   = 6 * MiB;  // most of them go past the caches
+  how.most_live = 60;
+  auto const used =
+    run_on_heaps(80, how, 1, [](std::uint64_t seed) { return std::make_unique<bare_heap>((16 + seed % 32) * MiB); });
+  EXPECT_GT(used.other_stores, 0U);
+}
+
+TEST_F(SuballocatorOrdering, HoldsForLargeBlocksWhenCallsOfTheRuntimeFail)
+{
+  random_program::options how;
+  how.threads   = 2;
+  how.largest   = 6 * MiB;
+  how.most_live = 60;
+  random_program::let_the_runtime_fail(how);
+  run_on_heaps(
+    60, how, 1, [](std::uint64_t seed) { return std::make_unique<bare_heap>(seed % 2 == 0 ? 0 : 8 * MiB, 24 * MiB); });
 }
 
 TEST_F(SuballocatorOrdering, HoldsForVeryTightHeaps)

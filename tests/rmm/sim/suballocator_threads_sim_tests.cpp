@@ -14,8 +14,8 @@
 #include <rmm/mr/fixed_size_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
-#include <cudasim/cudasim.h>
 #include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -136,7 +136,11 @@ struct SuballocatorThreads : Simulated {
 
   /// `mr` is anything that allocates, and throws or returns null if it has nothing.
   template <class Resource>
-  void use(Resource& mr, std::uint64_t seed, options const& how, std::vector<rmm::cuda_stream> const& shared, exchange_box& box)
+  void use(Resource& mr,
+           std::uint64_t seed,
+           options const& how,
+           std::vector<rmm::cuda_stream> const& shared,
+           exchange_box& box)
   {
     std::mt19937_64 random{seed};
     auto const pick    = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
@@ -150,16 +154,16 @@ struct SuballocatorThreads : Simulated {
     for (int step = 0; step < how.steps; ++step) {
       auto const what = pick(100);
       if (what < 50 && live.size() < how.most_live) {
-        auto const kind   = pick(10);
-        auto const bytes  = kind < 6 ? 256 * (1 + pick(8)) : 1 + pick(kind < 9 ? std::min(8 * KiB, how.largest) : how.largest);
-        auto const stream = kind % 3 == 0 ? shared[pick(shared.size())].view()
+        auto const kind = pick(10);
+        auto const bytes =
+          kind < 6 ? 256 * (1 + pick(8)) : 1 + pick(kind < 9 ? std::min(8 * KiB, how.largest) : how.largest);
+        auto const stream = kind % 3 == 0   ? shared[pick(shared.size())].view()
                             : pick(16) == 0 ? rmm::cuda_stream_legacy
                                             : mine[pick(mine.size())].view();
         void* ptr{};
         try {
           ptr = mr.allocate(bytes, stream);
-        } catch (std::bad_alloc const&) {
-        }
+        } catch (std::bad_alloc const&) {}
         if (ptr == nullptr) { continue; }
         live.push_back({static_cast<std::byte*>(ptr), bytes, stream, pattern});
         fill(live.back());
@@ -267,7 +271,16 @@ TEST_F(SuballocatorThreads, KeepTheirBlocksOnAVeryTightHeap)
 {
   options how;
   how.largest = 2 * KiB;
-  for_each_seed(12, [&](std::uint64_t seed) { run(seed, how, [] { return std::make_unique<device_heap>(16 * KiB); }); });
+  for_each_seed(12,
+                [&](std::uint64_t seed) { run(seed, how, [] { return std::make_unique<device_heap>(16 * KiB); }); });
+}
+
+TEST_F(SuballocatorThreads, KeepTheirLargeBlocks)
+{
+  options how;
+  how.largest   = 4 * MiB;
+  how.most_live = 20;
+  for_each_seed(8, [&](std::uint64_t seed) { run(seed, how, [] { return std::make_unique<device_heap>(48 * MiB); }); });
 }
 
 TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPool)
@@ -282,7 +295,9 @@ TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPool)
 TEST_F(SuballocatorThreads, KeepTheirBlocksOnAnArena)
 {
   for_each_seed(6, [&](std::uint64_t seed) {
-    run(seed, {}, [&] { return std::make_unique<rmm::mr::arena_memory_resource<cuda_memory_resource>>(&cuda_, 2 * MiB); });
+    run(seed, {}, [&] {
+      return std::make_unique<rmm::mr::arena_memory_resource<cuda_memory_resource>>(&cuda_, 2 * MiB);
+    });
   });
 }
 
@@ -295,6 +310,45 @@ TEST_F(SuballocatorThreads, KeepTheirBlocksOnAFixedSizeResource)
       return std::make_unique<rmm::mr::fixed_size_memory_resource<cuda_memory_resource>>(&cuda_, 8 * KiB, 16);
     });
   });
+}
+
+TEST_F(SuballocatorThreads, StayOutWhileOthersLookIntoTheirCaches)
+{
+  // One thread frees and allocates without a lock; before it does, it writes to memory that is in no cache, so that what it
+  // writes after that reaches the other thread late. The other thread wants the whole heap, and gets it if that is free.
+  begin();
+  constexpr std::size_t size = 64 * KiB;
+  device_heap heap{size};
+  rmm::cuda_stream const stream;
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> rounds{0};
+  std::thread owner{[&] {
+    std::vector<unsigned char> scratch(std::size_t{16} << 20);
+    std::size_t at          = 0;
+    auto const write_around = [&] {
+      auto* const bytes = static_cast<unsigned char volatile*>(scratch.data());
+      for (int i = 0; i < 24; ++i) {
+        at        = (at + 64 * 4099) % scratch.size();
+        bytes[at] = 1;
+      }
+    };
+    while (!stop.load(std::memory_order_relaxed)) {
+      write_around();
+      void* const ptr = heap.try_allocate(256, stream);
+      write_around();
+      if (ptr != nullptr) { heap.deallocate(ptr, 256, stream); }
+      rounds.store(rounds.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+  }};
+  for (int i = 0; i < 3'000; ++i) {
+    auto const before = rounds.load(std::memory_order_relaxed);
+    while (rounds.load(std::memory_order_relaxed) < before + 2) { std::this_thread::yield(); }
+    if (void* const ptr = heap.try_allocate(size, stream)) { heap.deallocate(ptr, size, stream); }
+  }
+  stop = true;
+  owner.join();
+  EXPECT_TRUE(heap.good());
+  EXPECT_EQ(heap.figures().live_bytes, 0U);
 }
 
 TEST_F(SuballocatorThreads, GetAllOfATightHeapInTurn)

@@ -7,13 +7,18 @@
 #include <atomic>
 #include <thread>
 
+// Whether the system has a call for a barrier in all threads; a build may define that it has none.
+#if !defined(RMM_DETAIL_HAS_MEMBARRIER)
 #if defined(__linux__) && __has_include(<linux/membarrier.h>)
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #define RMM_DETAIL_HAS_MEMBARRIER 1
 #else
 #define RMM_DETAIL_HAS_MEMBARRIER 0
+#endif
+#endif
+#if RMM_DETAIL_HAS_MEMBARRIER
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #if defined(__SANITIZE_THREAD__)

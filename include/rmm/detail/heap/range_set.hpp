@@ -70,6 +70,7 @@ struct taken_range {
 /// `choose()` does without.
 class range_set {
  public:
+  static constexpr std::size_t no_limit    = std::numeric_limits<std::size_t>::max() / heap_granule * heap_granule;
   static constexpr std::uint64_t any_stamp = std::numeric_limits<std::uint64_t>::max();
 
   range_set() noexcept { filled_bins_[end_word] = 1; }
@@ -139,17 +140,16 @@ class range_set {
   /// matters, ask take_best() then.
   [[nodiscard]] taken_range take(std::size_t bytes) noexcept
   {
-    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
-    if (empty()) { return {}; }
-    auto const own = bin_of(bytes);
-    auto at        = head_of(own);
-    if (node_at(at).bytes != bytes) {
-      auto const second = node_at(at).next;
-      auto const larger = head_of(next_filled_bin(own + 1));
-      at = choose(node_at(at).bytes >= bytes, at, choose(node_at(second).bytes >= bytes, second, larger));
-    }
-    RMM_ASSERT(at == none || node_at(at).bytes >= bytes);
+    auto const at = find_fit(bytes);
     return at == none ? taken_range{} : cut_front(at, bytes);
+  }
+
+  /// The same, but the last `bytes` of it. Small blocks taken so, and large ones with take(), keep to different ends of what is
+  /// free, and the small ones out of the way of the large.
+  [[nodiscard]] taken_range take_back(std::size_t bytes) noexcept
+  {
+    auto const at = find_fit(bytes);
+    return at == none ? taken_range{} : cut_back(at, bytes);
   }
 
   /// The same among the ranges with a stamp of at most `newest`. Looks at few ranges: may miss those that are rare.
@@ -179,6 +179,32 @@ class range_set {
       if (best != none) { return cut_front(best, bytes); }
     }
     return {};
+  }
+
+  /// Bytes of the range that take_best(bytes) would take from; 0 if there is none.
+  [[nodiscard]] std::size_t best_fit(std::size_t bytes) const noexcept
+  {
+    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
+      std::size_t best = no_limit;
+      for (auto at = head_of(bin); at != none; at = node_at(at).next) {
+        if (node_at(at).bytes >= bytes) { best = std::min(best, node_at(at).bytes); }
+      }
+      if (best != no_limit) { return best; }
+    }
+    return 0;
+  }
+
+  /// Takes the last `bytes` of the range highest in memory that has so many. O(ranges).
+  [[nodiscard]] taken_range take_highest(std::size_t bytes) noexcept
+  {
+    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    index best = none;
+    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
+      for (auto at = head_of(bin); at != none; at = node_at(at).next) {
+        if (node_at(at).bytes >= bytes && (best == none || node_at(at).begin > node_at(best).begin)) { best = at; }
+      }
+    }
+    return best == none ? taken_range{} : cut_back(best, bytes);
   }
 
   /// Takes the largest range, or its first `most` bytes if it has more. Nothing if there is none. O(ranges in one bin).
@@ -559,6 +585,33 @@ class range_set {
     node_at(at).next  = spare_;
     spare_            = at;
     --count_;
+  }
+
+  [[nodiscard]] index find_fit(std::size_t bytes) const noexcept
+  {
+    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    if (empty()) { return none; }
+    auto const own = bin_of(bytes);
+    auto at        = head_of(own);
+    if (node_at(at).bytes != bytes) {
+      auto const second = node_at(at).next;
+      auto const larger = head_of(next_filled_bin(own + 1));
+      at = choose(node_at(at).bytes >= bytes, at, choose(node_at(second).bytes >= bytes, second, larger));
+    }
+    RMM_ASSERT(at == none || node_at(at).bytes >= bytes);
+    return at;
+  }
+
+  taken_range cut_back(index at, std::size_t bytes) noexcept
+  {
+    auto& whole = node_at(at);
+    if (whole.bytes == bytes) { return cut_front(at, bytes); }
+    unlink_end(at);
+    whole.bytes -= bytes;
+    total_bytes_ -= bytes;
+    link_end(at, slot_of(whole.end()));
+    change_bin(at, whole.bytes + bytes);
+    return {whole.end(), whole.stamp};
   }
 
   taken_range cut_front(index at, std::size_t bytes) noexcept

@@ -183,25 +183,26 @@ class stream_cache {
   }
 
   /// Cuts blocks of one small size from a range: one to return, the rest for their stack, which is empty. More each time,
-  /// as the size is asked for again. Null if no range has even one. Throws as take() does.
-  [[nodiscard]] void* take_run(std::size_t granules)
+  /// as the size is asked for again. With `from_end` from the end of a range, to keep its beginning for large blocks. Null if
+  /// no range has even one. Throws as take() does.
+  [[nodiscard]] void* take_run(std::size_t granules, bool from_end = false)
   {
     RMM_ASSERT(filled_[granules] == 0);
     auto const bytes = granules * heap_granule;
     auto const most  = std::min<std::size_t>(small_stacks.places(granules) / 2U, longest_run);
     std::size_t run  = std::clamp<std::size_t>(next_run_[granules], 1, most);
     for (; run != 0; run /= 2) {
-      auto const taken = ranges_.take(run * bytes);
+      auto const taken = from_end ? ranges_.take_back(run * bytes) : ranges_.take(run * bytes);
       if (!taken) { continue; }
       claim({taken.begin, run * bytes}, run);
-      // Entries from below: the first is the last in memory, so that blocks are handed out in order of address.
+      // Those next to memory in use go out first: what is left of the run joins with the range.
       auto* const entries = &entries_[small_stacks.first(granules)];
-      for (std::size_t i = 0; i + 1 < run; ++i) { entries[i] = taken.begin + (run - 1 - i) * bytes; }
+      for (std::size_t i = 0; i + 1 < run; ++i) { entries[i] = taken.begin + (from_end ? i : run - 1 - i) * bytes; }
       filled_[granules]   = static_cast<std::uint8_t>(run - 1);
       marked_[granules]   = filled_[granules];  // C1: they come from ranges
       next_run_[granules] = static_cast<std::uint8_t>(std::min(2 * run, most));
       live_bytes_ += static_cast<std::int64_t>(bytes);
-      return reinterpret_cast<void*>(taken.begin);  // NOLINT
+      return reinterpret_cast<void*>(taken.begin + (from_end ? run - 1 : 0) * bytes);  // NOLINT
     }
     return nullptr;
   }

@@ -40,14 +40,18 @@ namespace detail {
 /// no work can use any more. What a cache lacks is looked for in this order, and the first that has it gives it:
 ///
 ///   1. the cache's own stacks, recent frees and ranges
-///   2. the store of the stream, then that of memory free for all, from which a cache takes somewhat more than is asked;
-///      events of other stores that are found reached move their memory there
+///   2. the store of memory free for all, from which a cache takes somewhat more than is asked; events of other stores that
+///      are found reached move their memory there; then the stream's own store
 ///   3. the cache's own stacks again, emptied and joined with its ranges
 ///   4. one range of another stream's store, after a wait for its event on the device
 ///   5. one range of another cache, whose owner is kept out meanwhile, after a wait if it is another stream's
 ///   6. neighbours that lie in different caches and stores, put together; waits for those that they are taken from
 ///   7. nothing: the caller may add a block, or call allocate_synchronized(), which waits on the host for the device, after
 ///      which all that is free is free for all
+///
+/// As long as there is one cache it holds everything. As soon as there are more, large blocks go past them (is_wide()): they
+/// are marked one by one, and looked for in the stores first, where all streams' free memory joins. Small blocks are cut from
+/// the ends of ranges, and what caches take at a time from the top of memory, so that they do not lie between large ones.
 ///
 /// Invariants:
 ///  H1  sum(free) + sum(allocated) == sum(blocks), each rounded down to granules; no two free ranges overlap
@@ -174,6 +178,7 @@ class stream_ordered_heap {
   static constexpr std::size_t stack_shortening   = 16;
   static constexpr std::size_t most_thread_caches = 256;
   static constexpr std::size_t largest_lease      = std::size_t{8} << 20;
+  static constexpr std::size_t least_wide         = std::size_t{1} << 20;
 
   struct listener : stream_end_listener {
     stream_ordered_heap* heap{};
@@ -257,7 +262,7 @@ class stream_ordered_heap {
   void deallocate_out_of_line(void* ptr, std::size_t bytes, cudaStream_t stream) noexcept;
 
   /// From what the cache has. Inside it, or with the lock.
-  [[nodiscard]] static void* take(stream_cache& cache, std::size_t bytes)
+  [[nodiscard]] void* take(stream_cache& cache, std::size_t bytes) const
   {
     if (void* const ptr = take_at_once(cache, bytes)) { return ptr; }
     // What was freed lately may do, once it is joined.
@@ -265,11 +270,11 @@ class stream_ordered_heap {
     return take_at_once(cache, bytes);
   }
 
-  [[nodiscard]] static void* take_at_once(stream_cache& cache, std::size_t bytes)
+  [[nodiscard]] void* take_at_once(stream_cache& cache, std::size_t bytes) const
   {
     if (bytes > small_block_limit) { return cache.take(bytes); }
     if (void* const ptr = cache.try_pop(granules_of(bytes))) { return ptr; }
-    return cache.take_run(granules_of(bytes));
+    return cache.take_run(granules_of(bytes), is_shared());
   }
 
   /// Puts a block into the cache. Inside it, or with the lock. False if there is no place.
@@ -317,6 +322,7 @@ class stream_ordered_heap {
   [[nodiscard]] RMM_COLD inline void* allocate_locked(std::size_t bytes, asker const& who);
   [[nodiscard]] void* allocate_through_cache(std::size_t bytes, stream_cache& cache, free_store* own);
   [[nodiscard]] bool lease(free_store& from, std::size_t bytes, stream_cache& to);
+  [[nodiscard]] void* from_stores_at_once(std::size_t bytes, free_store* own, asker const& who);
   [[nodiscard]] void* from_other_store(std::size_t bytes, asker const& who);
   [[nodiscard]] void* from_other_cache(std::size_t bytes, asker const& who);
   [[nodiscard]] void* put_together(std::size_t bytes, asker const& who);
@@ -334,8 +340,17 @@ class stream_ordered_heap {
     }
   }
 
-  void free_without_cache(address_range range, asker const& who) noexcept;
+  void free_to_store(address_range range, asker const& who) noexcept;
   void free_without_memory(address_range range) noexcept;
+  /// Whether there is more than one cache.
+  [[nodiscard]] bool is_shared() const noexcept { return wide_.load(std::memory_order_relaxed) != range_set::no_limit; }
+
+  /// Whether a block is so large that it is better kept where all can join it with its neighbours.
+  [[nodiscard]] bool is_wide(std::size_t bytes) const noexcept { return bytes > wide_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::size_t spilled_size() const noexcept
+  {
+    return is_shared() ? 4 * wide_.load(std::memory_order_relaxed) : range_set::no_limit;
+  }
   [[nodiscard]] bool is_beyond_share(stream_cache const& cache) const noexcept;
   void overflow(stream_cache& cache) noexcept;
   void poll(std::size_t most) noexcept;
@@ -421,6 +436,7 @@ class stream_ordered_heap {
   std::atomic<std::size_t> block_bytes_{0};
   std::atomic<std::size_t> share_{0};  // what a cache may keep
   std::atomic<std::size_t> share_of_consumer_{0};
+  std::atomic<std::size_t> wide_{range_set::no_limit};  // larger blocks go past caches
 
   alignas(64) mutable std::mutex mutex_;  // guards all that follows
   std::vector<std::unique_ptr<stream_cache>> caches_;

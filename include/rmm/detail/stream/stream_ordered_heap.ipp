@@ -11,7 +11,7 @@ inline void* stream_ordered_heap::allocate_out_of_line(std::size_t bytes, cudaSt
   bytes       = align_up(bytes, heap_granule);
   auto* cache = find_cache_at_once(stream);
   if (cache == nullptr || !cache->is_current()) { cache = find_or_make_cache(stream, true); }
-  if (cache != nullptr) {
+  if (cache != nullptr && !is_wide(bytes)) {
     cache_entered const inside{*cache};
     if (inside) {
       if (void* const ptr = take(*cache, bytes)) { return ptr; }
@@ -29,7 +29,7 @@ inline void stream_ordered_heap::deallocate_out_of_line(void* ptr, std::size_t b
   if (cache == nullptr) { cache = find_or_make_cache(stream, false); }
   bool placed = false;
   bool due    = false;
-  if (cache != nullptr) {
+  if (cache != nullptr && !is_wide(bytes)) {
     {
       cache_entered const inside{*cache};
       placed = inside && put(*cache, ptr, bytes);
@@ -43,8 +43,10 @@ inline void stream_ordered_heap::deallocate_out_of_line(void* ptr, std::size_t b
     }
   }
   if (!placed) {
+    bool const known    = cache != nullptr && cache->is_current();
+    auto const identity = known ? cache->identity() : stream_identity(stream);
     std::lock_guard<std::mutex> const lock{mutex_};
-    free_without_cache({reinterpret_cast<std::uintptr_t>(ptr), bytes}, {stream, stream_identity(stream), cache});
+    free_to_store({reinterpret_cast<std::uintptr_t>(ptr), bytes}, {stream, identity, known ? cache : nullptr});
     return;
   }
   if (due) { mark_out_of_line(*cache); }
@@ -59,7 +61,7 @@ void stream_ordered_heap::mark_out_of_line(stream_cache& cache) noexcept
     current = cache.is_current();
     if (current) {
       if (!mark_current(cache)) { return; }
-      if (!is_beyond_share(cache)) { return; }
+      if (!is_beyond_share(cache) && cache.ranges().largest() < spilled_size()) { return; }
     }
   }
   if (!current) {  // some of these frees are those of the stream that the handle names now: no event covers the others
@@ -171,18 +173,17 @@ void* stream_ordered_heap::allocate_locked(std::size_t bytes, asker const& who)
   wait_failed_    = false;
   auto* const own = find_store(who.identity);
   if (own != nullptr) { mark_store(*own, who.stream); }
-  if (who.cache != nullptr) {
+  bool const through_cache = who.cache != nullptr && !is_wide(bytes);
+  if (through_cache) {
     if (void* const ptr = allocate_through_cache(bytes, *who.cache, own)) { return ptr; }
-  } else {
-    poll(most_polls);
   }
 
   if (!try_claim(who)) { throw std::bad_alloc{}; }
   scope_guard cancel{[&]() noexcept { cancel_claim(who); }};
   void* ptr = nullptr;
-  if (who.cache == nullptr) {
-    if (own != nullptr) { ptr = hand_out(own->ranges().take_best(bytes), bytes, who); }
-    if (ptr == nullptr) { ptr = hand_out(everyones_.ranges().take_best(bytes), bytes, who); }
+  if (!through_cache) {
+    poll(most_polls);
+    ptr = from_stores_at_once(bytes, own, who);
   }
   if (ptr == nullptr) { ptr = from_other_store(bytes, who); }
   if (ptr == nullptr) {
@@ -216,12 +217,14 @@ inline void* stream_ordered_heap::allocate_through_cache(std::size_t bytes, stre
 {
   if (void* const ptr = take(cache, bytes)) { return ptr; }  // it may have been kept out before
   if (!cache.try_make_room(1)) { throw std::bad_alloc{}; }
-  // What comes from the stream's own store may be used after the cache's event, once that is recorded again.
-  bool leased = own != nullptr && !own->ranges().empty() && mark(cache) && lease(*own, bytes, cache);
-  leased      = leased || lease(everyones_, bytes, cache);
+  bool leased = lease(everyones_, bytes, cache);
   if (!leased) {
     poll(most_polls);
     leased = lease(everyones_, bytes, cache);
+  }
+  if (!leased && own != nullptr && own->ranges().total_bytes() >= bytes) {
+    // What comes from the stream's own store may be used after the cache's event, once that is recorded again.
+    leased = mark(cache) && lease(*own, bytes, cache);
   }
   if (leased) {
     if (void* const ptr = take(cache, bytes)) { return ptr; }
@@ -240,16 +243,28 @@ inline bool stream_ordered_heap::lease(free_store& from, std::size_t bytes, stre
     from.ranges().clear();
     return true;
   }
-  auto size  = std::max(bytes, lease_bytes_);
-  auto taken = from.ranges().take(size);
-  if (!taken && size != bytes) {
-    size  = bytes;
-    taken = from.ranges().take(size);
+  auto size = bytes;
+  taken_range taken{};
+  if (bytes <= lease_bytes_ / 2) {
+    size  = lease_bytes_;
+    taken = from.ranges().take_highest(size);
+    if (!taken) { size = bytes; }
   }
   if (!taken) { taken = from.ranges().take_best(size); }
   if (!taken) { return false; }
   to.add_range({taken.begin, size});
   return true;
+}
+
+/// From the stream's own store or from that of all, whichever fits better; nothing has to be waited for.
+inline void* stream_ordered_heap::from_stores_at_once(std::size_t bytes, free_store* own, asker const& who)
+{
+  auto const everyones = everyones_.ranges().best_fit(bytes);
+  auto const its_own   = own != nullptr ? own->ranges().best_fit(bytes) : 0;
+  if (its_own != 0 && (everyones == 0 || its_own <= everyones)) {
+    return hand_out(own->ranges().take_best(bytes), bytes, who);
+  }
+  return everyones != 0 ? hand_out(everyones_.ranges().take_best(bytes), bytes, who) : nullptr;
 }
 
 /// A block that was cut and claimed; null if nothing was.
@@ -428,17 +443,22 @@ inline bool stream_ordered_heap::everything_is_reached() noexcept
   return true;
 }
 
-/// A free of a thread that has no cache, because it ends or the host has no memory.
-inline void stream_ordered_heap::free_without_cache(address_range range, asker const& who) noexcept
+/// A free of what is too wide for caches, or of a thread that has none, because it ends or the host has no memory. Marked at
+/// once: who asks for so much next, on any stream, shall find it joined with its neighbours.
+inline void stream_ordered_heap::free_to_store(address_range range, asker const& who) noexcept
 {
-  live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
+  if (who.cache != nullptr) {
+    who.cache->note_live(-static_cast<std::int64_t>(range.bytes));
+  } else {
+    live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
+  }
   auto* const store = find_or_make_store(who.identity);
   if (store == nullptr || !store->try_make_room(1) || !try_add_ticket(*store, who.stream)) {
     free_without_memory(range);
     return;
   }
   store->ranges().insert(range, store->newest(), seams());
-  everyones_.add_claims(-1);
+  cancel_claim(who);
 }
 
 /// The same if there is not even memory to note what has to be waited for: waits. By H4 there is room in some set.
@@ -476,14 +496,20 @@ inline bool stream_ordered_heap::is_beyond_share(stream_cache const& cache) cons
 /// those would keep their neighbours apart. Called by the owner, in a call that the program makes on the stream, after mark().
 inline void stream_ordered_heap::overflow(stream_cache& cache) noexcept
 {
-  cache.empty_stacks();
+  auto& ranges      = cache.ranges();
   auto* const store = find_or_make_store(cache.identity());
-  if (store == nullptr || !store->try_make_room(cache.ranges().count()) || !try_add_ticket(*store, cache.stream())) {
+  bool const all    = is_beyond_share(cache);
+  if (all) { cache.empty_stacks(); }
+  if (store == nullptr || !store->try_make_room(ranges.count()) || !try_add_ticket(*store, cache.stream())) { return; }
+  if (all) {
+    ranges.for_each(
+      [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), seams()); });
+    ranges.clear();
     return;
   }
-  cache.ranges().for_each(
-    [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), seams()); });
-  cache.ranges().clear();
+  while (ranges.largest() >= spilled_size()) {
+    store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), seams());
+  }
 }
 
 /// Asks up to `most` events whether they are reached, those of each store in turn.
@@ -599,11 +625,12 @@ inline void stream_ordered_heap::adopt(std::uintptr_t begin, std::size_t bytes)
 inline void stream_ordered_heap::set_limits() noexcept
 {
   auto const bytes = block_bytes();
-  limits_.most_unmarked_bytes.store(bytes / 32, std::memory_order_relaxed);
-  lease_bytes_      = std::min(align_down(bytes / 512, heap_granule), largest_lease);
+  limits_.most_unmarked_bytes.store(bytes / 128, std::memory_order_relaxed);
+  lease_bytes_      = std::min(align_down(bytes / 1024, heap_granule), largest_lease);
   bool const shared = caches_.size() > 1;
   share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
   share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
+  wide_.store(shared ? std::max(bytes / 4096, least_wide) : range_set::no_limit, std::memory_order_relaxed);
 }
 
 // --- looking ---------------------------------------------------------------------------------------------------------

@@ -56,7 +56,8 @@ TEST(OwnerLock, WhoeverKeepsOutWaitsForAnOwnerThatIsInside)
 
 TEST(OwnerLock, NothingIsGuardedTwiceAtATime)
 {
-  // The owner and another thread count by plain loads and stores; were both inside at a time, some steps would be lost.
+  // The owner and another thread count by plain loads and stores; were both inside at a time, some steps would be lost. Before
+  // it enters, the owner writes to memory that is in no cache: what it writes after that reaches the other thread late.
   struct shared {
     owner_lock lock;
     std::int64_t volatile counter{0};
@@ -64,12 +65,19 @@ TEST(OwnerLock, NothingIsGuardedTwiceAtATime)
   std::vector<shared> all(4);
   std::mutex mutex;
   std::atomic<bool> stop{false};
-  std::int64_t of_owner{0};
+  std::atomic<std::int64_t> of_owner{0};
   std::int64_t of_other{0};
 
   std::thread owner{[&] {
+    std::vector<unsigned char> scratch(std::size_t{16} << 20);
+    auto* const bytes = static_cast<unsigned char volatile*>(scratch.data());
+    std::size_t at    = 0;
     std::size_t which = 0;
     while (!stop.load(std::memory_order_relaxed)) {
+      for (int i = 0; i < 24; ++i) {
+        at        = (at + 64 * 4099) % scratch.size();
+        bytes[at] = 1;
+      }
       auto& each = all[which++ % all.size()];
       if (each.lock.try_enter()) {
         each.counter = each.counter + 1;
@@ -78,10 +86,12 @@ TEST(OwnerLock, NothingIsGuardedTwiceAtATime)
         std::lock_guard<std::mutex> const kept_out{mutex};
         each.counter = each.counter + 1;
       }
-      ++of_owner;
+      of_owner.store(of_owner.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
   }};
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
+    auto const before = of_owner.load(std::memory_order_relaxed);
+    while (of_owner.load(std::memory_order_relaxed) == before) { std::this_thread::yield(); }  // it is running now
     std::lock_guard<std::mutex> const guard{mutex};
     for (auto& each : all) { each.lock.begin_keeping_out(); }
     process_barrier::pass_all_threads();

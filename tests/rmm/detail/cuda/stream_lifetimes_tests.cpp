@@ -193,7 +193,9 @@ TEST(StreamLifetimes, ListenersCanStillUseTheStream)
     static_cast<synchronizes&>(self).status = cudaStreamSynchronize(stream);
   };
   known_streams().add(listener);
-  { rmm::cuda_stream const passing; }
+  {
+    rmm::cuda_stream const passing;
+  }
   known_streams().remove(listener);
   EXPECT_EQ(listener.status, cudaSuccess);
 }

@@ -40,7 +40,10 @@ TEST(RangeSetWithoutMemory, IsEmptyAndFindsNothing)
   EXPECT_EQ(set.largest(), 0U);
   EXPECT_FALSE(set.take(1_g));
   EXPECT_FALSE(set.take(1_g, range_set::any_stamp));
+  EXPECT_FALSE(set.take_back(1_g));
   EXPECT_FALSE(set.take_best(1_g));
+  EXPECT_FALSE(set.take_highest(1_g));
+  EXPECT_EQ(set.best_fit(1_g), 0U);
   EXPECT_FALSE(set.take_up_to(1_g));
   EXPECT_FALSE(set.take_exact({1_g, 1_g}));
   EXPECT_FALSE(set.remove_any());
@@ -62,6 +65,35 @@ TEST(RangeSetWithoutMemory, SaysWhenThereIsNone)
   EXPECT_FALSE(set.try_reserve(std::numeric_limits<std::size_t>::max()));
   EXPECT_EQ(set.capacity(), 0U);
   EXPECT_TRUE(set.validate());
+}
+
+TEST_F(RangeSet, CutsTheEndOfARangeForThoseThatAskForTheBack)
+{
+  insert(100_g, 10_g, 7);
+  auto const taken = set.take_back(3_g);
+  EXPECT_EQ(taken.begin, 107_g);
+  EXPECT_EQ(taken.stamp, 7U);
+  EXPECT_EQ(set.take(7_g).begin, 100_g) << "the rest stays in one piece";
+  EXPECT_TRUE(set.empty());
+}
+
+TEST_F(RangeSet, CutsTheHighestRangeThatFitsAtItsEnd)
+{
+  insert(100_g, 10_g);
+  insert(200_g, 50_g);
+  insert(300_g, 2_g);
+  EXPECT_EQ(set.take_highest(3_g).begin, 247_g);
+  EXPECT_EQ(set.take_highest(2_g).begin, 300_g);
+  EXPECT_FALSE(set.take_highest(48_g));
+}
+
+TEST_F(RangeSet, KnowsTheSizeOfWhatFitsBest)
+{
+  insert(100_g, 10_g);
+  insert(200_g, 50_g);
+  EXPECT_EQ(set.best_fit(3_g), 10_g);
+  EXPECT_EQ(set.best_fit(11_g), 50_g);
+  EXPECT_EQ(set.best_fit(51_g), 0U);
 }
 
 TEST(RangeSetMemory, IsAtMostAHundredthOfLiveBlocksOf4KiB)

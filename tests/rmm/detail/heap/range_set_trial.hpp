@@ -50,8 +50,9 @@ class range_set_trial {
       case 7:
       case 8:
       case 9:
-      case 10:
         return take(choose_bytes(choose));
+      case 10:
+        return choose(4) == 0 ? take_highest(choose_bytes(choose)) : take_back(choose_bytes(choose));
       case 11:
         return take_settled(choose_bytes(choose), choose_stamp(choose));
       case 12:
@@ -182,6 +183,26 @@ class range_set_trial {
     require(best == 0 || whole < next_bin(best), "cuts no range that is much larger than need be");
   }
 
+  void take_back(std::size_t bytes)
+  {
+    auto const best   = model_.best_fit(next_bin(bytes));
+    auto const result = set_.take_back(bytes);
+    if (!result) { return require(best == 0, "finds any range that is not of nearly the same size"); }
+    require(model_.are_an_end({result.begin, bytes}), "cuts the end of a range");
+    auto const whole = took({result.begin, bytes}, result.stamp);
+    require(best == 0 || whole < next_bin(best), "cuts no range that is much larger than need be");
+  }
+
+  void take_highest(std::size_t bytes)
+  {
+    auto const highest = model_.highest_fit(bytes);
+    auto const result  = set_.take_highest(bytes);
+    require(static_cast<bool>(result) == (highest.bytes != 0), "finds a range if there is one");
+    if (!result) { return; }
+    require(result.begin + bytes == highest.end(), "takes the end of the highest range that fits");
+    static_cast<void>(took({result.begin, bytes}, result.stamp));
+  }
+
   void take_settled(std::size_t bytes, std::uint64_t newest)
   {
     auto const result = set_.take(bytes, newest);
@@ -192,7 +213,8 @@ class range_set_trial {
 
   void take_best(std::size_t bytes, std::uint64_t newest)
   {
-    auto const best   = model_.best_fit(bytes, newest);
+    auto const best = model_.best_fit(bytes, newest);
+    if (newest == detail::range_set::any_stamp) { require(set_.best_fit(bytes) == best, "knows what fits best"); }
     auto const result = set_.take_best(bytes, newest);
     require((best != 0) == static_cast<bool>(result), "finds a range if there is one");
     if (!result) { return; }

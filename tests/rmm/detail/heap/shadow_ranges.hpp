@@ -78,6 +78,23 @@ class shadow_ranges {
     return best;
   }
 
+  /// The range highest in memory that has at least `bytes` bytes; empty if there is none.
+  [[nodiscard]] detail::address_range highest_fit(std::size_t bytes) const
+  {
+    detail::address_range highest{};
+    for (auto const& [begin, held] : ranges_) {
+      if (held.bytes >= bytes) { highest = {begin, held.bytes}; }
+    }
+    return highest;
+  }
+
+  /// Whether these addresses are the end of a range.
+  [[nodiscard]] bool are_an_end(detail::address_range wanted) const
+  {
+    auto const whole = find(wanted);
+    return whole != ranges_.end() && whole->first + whole->second.bytes == wanted.end();
+  }
+
   [[nodiscard]] std::size_t largest() const
   {
     std::size_t most{};

@@ -30,7 +30,8 @@ struct ThreadCaches : ::testing::Test {
     thread_caches::mine()->add({heap, fake_stream(number), fake_cache(number), std::move(link)});
   }
 
-  std::shared_ptr<heap_link> gone{std::make_shared<heap_link>()};  // of a heap that is no more: nothing is done at the end
+  std::shared_ptr<heap_link> gone{
+    std::make_shared<heap_link>()};  // of a heap that is no more: nothing is done at the end
 };
 
 TEST_F(ThreadCaches, EachThreadHasItsOwn)
