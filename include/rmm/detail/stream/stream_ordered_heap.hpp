@@ -178,6 +178,7 @@ class stream_ordered_heap {
   static constexpr std::size_t stack_shortening   = 16;
   static constexpr std::size_t most_thread_caches = 256;
   static constexpr std::size_t largest_lease      = std::size_t{8} << 20;
+  static constexpr std::size_t few_ranges         = 64;
   static constexpr std::size_t least_wide         = std::size_t{1} << 20;
 
   struct listener : stream_end_listener {
@@ -347,9 +348,11 @@ class stream_ordered_heap {
 
   /// Whether a block is so large that it is better kept where all can join it with its neighbours.
   [[nodiscard]] bool is_wide(std::size_t bytes) const noexcept { return bytes > wide_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::size_t spilled_size() const noexcept
+  /// The same of a range in a cache. One that takes back what others allocated gives all at a time, and need not.
+  [[nodiscard]] bool has_to_spill(stream_cache const& cache) const noexcept
   {
-    return is_shared() ? 4 * wide_.load(std::memory_order_relaxed) : range_set::no_limit;
+    return is_shared() && cache.live_bytes() >= 0 &&
+           cache.ranges().largest() / 4 >= wide_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] bool is_beyond_share(stream_cache const& cache) const noexcept;
   void overflow(stream_cache& cache) noexcept;

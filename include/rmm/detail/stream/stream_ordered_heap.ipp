@@ -61,7 +61,7 @@ void stream_ordered_heap::mark_out_of_line(stream_cache& cache) noexcept
     current = cache.is_current();
     if (current) {
       if (!mark_current(cache)) { return; }
-      if (!is_beyond_share(cache) && cache.ranges().largest() < spilled_size()) { return; }
+      if (!is_beyond_share(cache) && !has_to_spill(cache)) { return; }
     }
   }
   if (!current) {  // some of these frees are those of the stream that the handle names now: no event covers the others
@@ -245,9 +245,9 @@ inline bool stream_ordered_heap::lease(free_store& from, std::size_t bytes, stre
   }
   auto size = bytes;
   taken_range taken{};
-  if (bytes <= lease_bytes_ / 2) {
+  if (bytes <= lease_bytes_ / 2) {  // from the top of memory, unless that would be a long search
     size  = lease_bytes_;
-    taken = from.ranges().take_highest(size);
+    taken = from.ranges().count() <= few_ranges ? from.ranges().take_highest(size) : from.ranges().take_back(size);
     if (!taken) { size = bytes; }
   }
   if (!taken) { taken = from.ranges().take_best(size); }
@@ -507,7 +507,7 @@ inline void stream_ordered_heap::overflow(stream_cache& cache) noexcept
     ranges.clear();
     return;
   }
-  while (ranges.largest() >= spilled_size()) {
+  while (has_to_spill(cache)) {
     store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), seams());
   }
 }
@@ -630,7 +630,7 @@ inline void stream_ordered_heap::set_limits() noexcept
   bool const shared = caches_.size() > 1;
   share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
   share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
-  wide_.store(shared ? std::max(bytes / 4096, least_wide) : range_set::no_limit, std::memory_order_relaxed);
+  wide_.store(shared ? std::max(bytes / 1024, least_wide) : range_set::no_limit, std::memory_order_relaxed);
 }
 
 // --- looking ---------------------------------------------------------------------------------------------------------
