@@ -3,7 +3,6 @@
 
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
-#include <rmm/detail/heap/size_classes.hpp>
 
 #include <dlfcn.h>
 
@@ -28,11 +27,10 @@ using rmm::detail::address_range;
 
 constexpr std::uintptr_t pool_address = std::uintptr_t{1} << 32U;
 
-/// The size of the block that holds `bytes`: that of a class for small ones, else a multiple of the granule.
+/// The size of the block that holds `bytes`.
 [[nodiscard]] inline std::size_t block_bytes(std::size_t bytes)
 {
   using namespace rmm::detail;
-  if (bytes <= largest_small_size) { return round_up_to_class(bytes); }
   return (bytes + heap_granule - 1) / heap_granule * heap_granule;
 }
 

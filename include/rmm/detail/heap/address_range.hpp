@@ -9,6 +9,9 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
+/// All sizes of blocks are multiples of it.
+inline constexpr std::size_t heap_granule = 256;
+
 /// Addresses begin ... begin + bytes - 1.
 struct address_range {
   std::uintptr_t begin{};

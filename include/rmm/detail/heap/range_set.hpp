@@ -2,10 +2,10 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
-#include <rmm/detail/heap/size_classes.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,6 @@
 
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
-#include <rmm/detail/heap/size_classes.hpp>
 
 #include <algorithm>
 #include <cstddef>

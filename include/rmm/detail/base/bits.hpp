@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+
+#include <cstdint>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// The position of the highest bit that is set. Requires `value != 0`.
+[[nodiscard]] constexpr unsigned highest_bit(std::uint64_t value) noexcept
+{
+#if defined(__GNUC__)
+  return 63U ^ static_cast<unsigned>(__builtin_clzll(value));
+#else
+  unsigned position = 0;
+  while ((value >>= 1U) != 0) { ++position; }
+  return position;
+#endif
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE
