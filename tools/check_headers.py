@@ -88,7 +88,8 @@ def main() -> int:
     parser.add_argument("header", nargs="*", help="as it is included, such as rmm/error.hpp; default: all")
     args = parser.parse_args()
 
-    folders = args.isystem or toolkit_folders()
+    # A compiler that gets its own folder by -isystem no longer finds the C library behind the C++ one.
+    folders = [folder for folder in args.isystem or toolkit_folders() if folder != Path("/usr/include")]
     headers = args.header or sorted(file.relative_to(INCLUDE).as_posix() for file in INCLUDE.rglob("*.hpp"))
     skipped = [header for header in headers
                if header in NEEDS and not any((folder / NEEDS[header]).is_file() for folder in [*folders, Path("/usr/include")])]

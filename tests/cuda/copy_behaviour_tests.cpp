@@ -111,6 +111,7 @@ TEST_F(CopyBehaviour, ADirectionAsksForMemoryOfCudaOnItsDeviceSidesAndForbidsNot
         bool const fits     = (to.of_cuda || !to_device) && (from.of_cuda || !from_device);
         auto const expected = fits ? cudaSuccess : cudaErrorInvalidValue;
         EXPECT_EQ(cudaMemcpy(to.ptr + 64, from.ptr, 16, kind), expected);
+        EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // a copy inside the device may still run
         EXPECT_EQ(cudaMemcpyAsync(to.ptr + 64, from.ptr, 16, kind, stream_), expected);
         EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
       }

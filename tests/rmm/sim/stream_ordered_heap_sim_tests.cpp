@@ -153,6 +153,23 @@ TEST_F(StreamOrderedHeapSim, StacksAreEmptiedWhenTheirStreamNeedsMore)
   EXPECT_TRUE(heap.good());
 }
 
+TEST_F(StreamOrderedHeapSim, WhatAStreamFreedLastServesItsLargestRequestsToo)
+{
+  device_heap heap{16 * MiB};
+  // Two caches, so that large blocks go past them; the first keeps nothing unmarked.
+  heap.deallocate(heap.allocate(256, stream), 256, stream);
+  heap.deallocate(heap.allocate(2 * MiB, other), 2 * MiB, other);
+  rmm::cuda_stream_view{other}.synchronize();
+  std::vector<void*> small(10);
+  for (auto& each : small) { each = heap.allocate(256, stream); }
+  for (auto* const each : small) { heap.deallocate(each, 256, stream); }
+  since const then{heap};
+  void* const whole = heap.try_allocate(16 * MiB, stream);
+  ASSERT_NE(whole, nullptr);
+  EXPECT_EQ(then.sources().device_synchronizations, 0U);
+  heap.deallocate(whole, 16 * MiB, stream);
+}
+
 TEST_F(StreamOrderedHeapSim, TheStoreOfTheStreamServesItWithoutAWait)
 {
   device_heap heap{MiB};

@@ -322,6 +322,7 @@ class stream_ordered_heap {
 
   [[nodiscard]] RMM_COLD inline void* allocate_locked(std::size_t bytes, asker const& who);
   [[nodiscard]] void* allocate_through_cache(std::size_t bytes, stream_cache& cache, free_store* own);
+  [[nodiscard]] static void* take_joined(stream_cache& cache, std::size_t bytes);
   [[nodiscard]] bool lease(free_store& from, std::size_t bytes, stream_cache& to);
   [[nodiscard]] void* from_stores_at_once(std::size_t bytes, free_store* own, asker const& who);
   [[nodiscard]] void* from_other_store(std::size_t bytes, asker const& who);
@@ -343,6 +344,7 @@ class stream_ordered_heap {
 
   void free_to_store(address_range range, asker const& who) noexcept;
   void free_without_memory(address_range range) noexcept;
+
   /// Whether there is more than one cache.
   [[nodiscard]] bool is_shared() const noexcept { return wide_.load(std::memory_order_relaxed) != range_set::no_limit; }
 

@@ -184,6 +184,9 @@ void* stream_ordered_heap::allocate_locked(std::size_t bytes, asker const& who)
   if (!through_cache) {
     poll(most_polls);
     ptr = from_stores_at_once(bytes, own, who);
+    if (ptr == nullptr && who.cache != nullptr) {
+      if (void* const its_own = take_joined(*who.cache, bytes)) { return its_own; }  // claimed there
+    }
   }
   if (ptr == nullptr) { ptr = from_other_store(bytes, who); }
   if (ptr == nullptr) {
@@ -229,6 +232,12 @@ inline void* stream_ordered_heap::allocate_through_cache(std::size_t bytes, stre
   if (leased) {
     if (void* const ptr = take(cache, bytes)) { return ptr; }
   }
+  return take_joined(cache, bytes);
+}
+
+/// From all that is free in the cache, joined as far as possible.
+inline void* stream_ordered_heap::take_joined(stream_cache& cache, std::size_t bytes)
+{
   if (!cache.has_unmarked() || mark(cache)) { cache.empty_stacks(); }
   return cache.take_best(bytes);
 }
