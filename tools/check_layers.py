@@ -21,17 +21,18 @@ from pathlib import Path
 LAYERS: list[tuple[int, tuple[str, ...]]] = [
     (1, ("detail/config.hpp", "detail/export.hpp", "detail/assert.hpp", "detail/exec_check_disable.hpp", "version_config.hpp")),
     (2, ("aligned.hpp", "detail/base/*", "detail/logging_assert.hpp", "detail/runtime_shutdown.hpp",
-         "detail/stack_trace.hpp", "process_is_exiting.hpp", "heap_figures.hpp")),
+         "detail/stack_trace.hpp", "process_is_exiting.hpp", "heap_figures.hpp", "recovery.hpp", "tag_scope.hpp",
+         "mr/failure_callback_t.hpp", "memory_amount.hpp")),
     (3, ("detail/heap/*",)),
     (4, ("error.hpp", "detail/error.hpp", "detail/aligned.hpp", "detail/checked_size.hpp", "detail/cuda/*", "detail/nvtx/*",
          "detail/runtime_capabilities.hpp", "detail/dynamic_load_runtime.hpp", "detail/runtime_async_alloc.hpp")),
-    (5, ("cuda_device.hpp", "cuda_stream*.hpp", "prefetch.hpp", "detail/cuda_mr.hpp", "resource_ref.hpp",
+    (5, ("cuda_device.hpp", "cuda_stream*.hpp", "capture_scope.hpp", "prefetch.hpp", "detail/cuda_mr.hpp", "resource_ref.hpp",
          "detail/resource_*.hpp", "detail/cccl_*.hpp", "detail/cuda_memory_resource.hpp", "detail/format.hpp")),
     (9, ("logger.hpp", "logger_macros.hpp", "detail/logger*.hpp", "exec_policy.hpp", "detail/thrust_namespace.h",
          "device_vector.hpp", "mr/*logging_resource_adaptor.hpp", "mr/*tracking_resource_adaptor.hpp",
          "mr/*thrust_allocator_adaptor.hpp")),
     (7, ("mr/detail/registry.hpp", "mr/host/*", "mr/device/*")),
-    (6, ("detail/stream/*", "mr/device_memory_resource.hpp", "mr/detail/*")),
+    (6, ("detail/stream/*", "detail/trace/*", "memory_report.hpp", "mr/device_memory_resource.hpp", "mr/detail/*")),
     (7, ("mr/*",)),
     (8, ("device_buffer.hpp", "device_uvector.hpp", "device_scalar.hpp")),
 ]
@@ -39,7 +40,7 @@ LAYERS: list[tuple[int, tuple[str, ...]]] = [
 # Foreign headers and the layer from which on they may be included.
 FOREIGN: list[tuple[str, re.Pattern[str], int]] = [
     ("the C++ library", re.compile(r"[a-z_0-9]+"), 1),
-    ("the system", re.compile(r"(cxxabi|dlfcn|execinfo|link|pthread|unistd)\.h|(linux|sys)/\w+\.h"), 2),
+    ("the system", re.compile(r"(cxxabi|dirent|dlfcn|execinfo|fcntl|link|pthread|unistd)\.h|(linux|sys)/\w+\.h"), 2),
     ("the CUDA runtime", re.compile(r"(cuda|cuda_runtime|cuda_runtime_api|driver_types)\.h"), 4),
     ("NVTX", re.compile(r"nvtx3/.*"), 4),
     ("libcu++", re.compile(r"cuda/.*"), 5),

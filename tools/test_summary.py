@@ -4,8 +4,8 @@
 
     test_summary.py 'NAME|STATUS|SECONDS|FOLDER'...
 
-FOLDER holds ctest.junit, written by CTest, and an XML file of GoogleTest for each program that has test cases. STATUS is how
-the suite ended: passed, failed, or why it has no results. Prints a table, each failed test, and last the line
+FOLDER holds ctest.junit, written by CTest, and an XML file of GoogleTest for each program that has test cases; or pytest.junit,
+written by pytest. STATUS is how the suite ended: passed, failed, or why it has no results. Prints a table, each failed test, and last the line
 `N passed, N failed, N skipped`; the exit status is 1 if a test failed or a suite did not pass.
 """
 
@@ -49,8 +49,26 @@ def count_cases(program: str, report: Path) -> Counts:
     return counts
 
 
+def count_pytest_cases(report: Path) -> Counts:
+    """The tests of a run of pytest. One that passes, and whose fixtures fail afterwards, counts as failed."""
+    results: dict[str, str] = {}
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}"
+        if case.find("failure") is not None or case.find("error") is not None:
+            results[name] = "failed"
+        elif case.find("skipped") is not None:
+            results.setdefault(name, "skipped")
+        else:
+            results.setdefault(name, "passed")
+    outcomes = list(results.values())
+    failures = [name for name, result in results.items() if result == "failed"]
+    return Counts(outcomes.count("passed"), len(failures), outcomes.count("skipped"), failures)
+
+
 def count_suite(folder: Path) -> Counts:
     """The test cases of a suite; a test of CTest that is no program of GoogleTest counts as one."""
+    if (folder / "pytest.junit").is_file():
+        return count_pytest_cases(folder / "pytest.junit")
     counts = Counts()
     for test in ElementTree.parse(folder / "ctest.junit").getroot().iter("testcase"):
         name = test.get("name", "")
@@ -77,7 +95,7 @@ def main(suites: list[str]) -> int:
     for suite in suites:
         name, status, seconds, folder = suite.split("|", 3)
         counts = Counts()
-        if (Path(folder) / "ctest.junit").is_file():
+        if any((Path(folder) / report).is_file() for report in ("ctest.junit", "pytest.junit")):
             counts = count_suite(Path(folder))
         if status != "passed" and counts.failed == 0:
             counts.note_failure(status)

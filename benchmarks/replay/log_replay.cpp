@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmarks/replay/log_replay.hpp>
 
+#include <rmm/cuda_device.hpp>
+
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 #include <utility>
 
 namespace rmm::benchmarks {
 
 namespace {
 
-constexpr std::uintptr_t last_special_stream = 2;  // default, legacy, per-thread
+constexpr std::uintptr_t last_special_handle = 2;  // default, legacy, per-thread
 
 }  // namespace
 
@@ -21,43 +24,111 @@ allocation_history::allocation_history(std::vector<rmm::detail::event> events) :
     auto const thread = numbers.try_emplace(event.thread_id, numbers.size()).first->second;
     if (thread == by_thread_.size()) { by_thread_.emplace_back(); }
     event.index = index++;
-    by_thread_[thread].push_back(event);
-    bool const is_new = std::find(own_streams_.begin(), own_streams_.end(), event.stream) == own_streams_.end();
-    if (event.stream > last_special_stream && is_new) { own_streams_.push_back(event.stream); }
+    by_thread_[thread].push_back({event, stream_of(event)});
+    logged_failures_ += event.act == rmm::detail::action::ALLOCATE_FAILURE ? 1 : 0;
+    auto const place = std::lower_bound(devices_.begin(), devices_.end(), event.device);
+    if (place == devices_.end() || *place != event.device) { devices_.insert(place, event.device); }
   }
 }
 
-log_replay::log_replay(allocation_history const& history, rmm::mr::device_memory_resource& resource)
-  : history_{history}, resource_{resource}, passes_(history.thread_count())
+std::size_t allocation_history::stream_of(rmm::detail::event const& event)
 {
-  for (auto const stream : history.own_streams()) {
-    streams_.emplace(stream, std::make_unique<rmm::cuda_stream>(rmm::cuda_stream::flags::non_blocking));
+  if (event.stream <= last_special_handle) { return special_stream; }
+  auto const next                  = own_streams_.size();
+  auto const [of_handle, is_first] = by_handle_.try_emplace({event.device, event.stream}, next);
+  auto number                      = of_handle->second;
+  if (event.stream_id != 0) {
+    bool const is_nameless     = !is_first && own_streams_[number].id == 0;  // called before its id was known
+    auto const named           = is_first || is_nameless ? number : next;
+    auto const [of_id, is_new] = by_id_.try_emplace({event.device, event.stream_id}, named);
+    if (is_new && named == next && !is_first) { own_streams_[number].has_successor = true; }
+    number            = of_id->second;
+    of_handle->second = number;
   }
+  if (number == next) { own_streams_.push_back({event.device, event.stream, 0, 0, false}); }
+  auto& found = own_streams_[number];
+  if (event.stream_id != 0) { found.id = event.stream_id; }
+  ++found.calls;
+  return number;
+}
+
+/// The device of a thread, made another one only where it has to be, and put back at the end.
+class log_replay::current_device {
+ public:
+  current_device() : first_{rmm::get_current_cuda_device().value()}, now_{first_} {}
+  ~current_device()
+  {
+    if (now_ != first_) { rmm::detail::make_device_current(first_); }
+  }
+  current_device(current_device const&)            = delete;
+  current_device& operator=(current_device const&) = delete;
+
+  void become(int device)
+  {
+    if (device != now_) { rmm::detail::make_device_current(device); }
+    now_ = device;
+  }
+
+ private:
+  int first_;
+  int now_;
+};
+
+log_replay::log_replay(allocation_history const& history, rmm::mr::device_memory_resource& resource)
+  : log_replay{history, {{rmm::get_current_cuda_device().value(), &resource, {}}}}
+{}
+
+log_replay::log_replay(allocation_history const& history, std::vector<replay_target> targets)
+  : history_{history},
+    targets_{std::move(targets)},
+    on_one_target_{targets_.size() == 1},
+    knows_reserved_{std::all_of(
+      targets_.begin(), targets_.end(), [](replay_target const& each) { return each.reserved != nullptr; })},
+    passes_(history.thread_count()),
+    streams_(history.own_streams().size())
+{
+  for (auto const device : history.devices()) { static_cast<void>(target_of(device)); }
+  for (std::size_t i = 0; i < streams_.size(); ++i) { streams_[i].calls_left = history.own_streams()[i].calls; }
 }
 
 log_replay::~log_replay() = default;
 
-rmm::cuda_stream_view log_replay::stream_of(std::uintptr_t logged) const
+std::size_t log_replay::target_of(int device) const
 {
-  if (logged <= last_special_stream) { return rmm::cuda_stream_view{reinterpret_cast<cudaStream_t>(logged)}; }
-  return streams_.at(logged)->view();
+  if (on_one_target_) { return 0; }
+  auto const found =
+    std::find_if(targets_.begin(), targets_.end(), [&](replay_target const& each) { return each.device == device; });
+  if (found == targets_.end()) {
+    throw std::invalid_argument{"nothing to replay device " + std::to_string(device) + " on"};
+  }
+  return static_cast<std::size_t>(found - targets_.begin());
+}
+
+/// Requires the stream's device to be current.
+rmm::cuda_stream_view log_replay::view_of(std::size_t stream, std::uintptr_t handle)
+{
+  if (stream == special_stream) { return rmm::cuda_stream_view{reinterpret_cast<cudaStream_t>(handle)}; }
+  auto& found = streams_[stream].stream;
+  if (!found) { found.emplace(rmm::cuda_stream::flags::non_blocking); }
+  return found->view();
 }
 
 bool log_replay::play(std::size_t thread)
 {
+  current_device device;
   auto const pass = passes_[thread]++;
-  for (auto const& event : history_.of_thread(thread)) {
+  for (auto const& call : history_.of_thread(thread)) {
     std::unique_lock<std::mutex> lock{mutex_};
-    turn_.wait(lock, [&] { return failure_ || next_ == pass * history_.size() + event.index; });
+    turn_.wait(lock, [&] { return failure_ || next_ == pass * history_.size() + call.event.index; });
     if (failure_) { return false; }
     try {
-      play_event(event);
+      play_call(call, device);
     } catch (std::exception const& e) {
-      failure_ = replay_failure{event, e.what()};
-      end_pass();
+      failure_ = replay_failure{call.event, e.what(), moment_of(call.event)};
+      end_pass(device);
     }
     ++next_;
-    if (next_ % history_.size() == 0 && !failure_) { end_pass(); }
+    if (next_ % history_.size() == 0 && !failure_) { end_pass(device); }
     bool const failed = failure_.has_value();
     lock.unlock();
     turn_.notify_all();
@@ -66,39 +137,51 @@ bool log_replay::play(std::size_t thread)
   return true;
 }
 
-void log_replay::play_event(rmm::detail::event const& event)
+void log_replay::play_call(logged_call const& call, current_device& device)
 {
-  switch (event.act) {
+  auto const target = target_of(call.event.device);
+  device.become(targets_[target].device);
+  switch (call.event.act) {
     case rmm::detail::action::ALLOCATE:
-      return allocate(event);
+      allocate(call, target);
+      break;
     case rmm::detail::action::FREE:
-      return deallocate(event);
+      deallocate(call, target);
+      break;
     case rmm::detail::action::ALLOCATE_FAILURE:
-      return;
+      break;
+  }
+  measure(call.event);
+  if (call.stream != special_stream) {
+    auto& stream = streams_[call.stream];
+    if (--stream.calls_left == 0 && history_.own_streams()[call.stream].has_successor) { stream.stream.reset(); }
   }
 }
 
-void log_replay::allocate(rmm::detail::event const& event)
+void log_replay::allocate(logged_call const& call, std::size_t target)
 {
-  void* const ptr = resource_.allocate(event.size, stream_of(event.stream));
+  auto const& event = call.event;
+  auto const stream = view_of(call.stream, event.stream);
+  auto& resource    = *targets_[target].resource;
+  void* const ptr   = resource.allocate(event.size, stream);
   if (event.pointer == 0) {  // of no bytes; there may be many with this address
-    resource_.deallocate(ptr, event.size, stream_of(event.stream));
+    resource.deallocate(ptr, event.size, stream);
     return;
   }
-  auto const [entry, is_new] = live_.try_emplace(event.pointer, allocation{ptr, event.size, event.stream});
+  allocation const made{ptr, event.size, target, call.stream, event.stream};
+  auto const [entry, is_new] = live_.try_emplace({event.device, event.pointer}, made);
   if (!is_new) {  // the log has lost the free
-    auto const lost = std::exchange(entry->second, allocation{ptr, event.size, event.stream});
+    auto const lost = std::exchange(entry->second, made);
     live_bytes_ -= lost.bytes;
-    resource_.deallocate(lost.ptr, lost.bytes, stream_of(lost.stream));
+    resource.deallocate(lost.ptr, lost.bytes, stream);
   }
   live_bytes_ += event.size;
-  peak_bytes_ = std::max(peak_bytes_, live_bytes_);
 }
 
-void log_replay::deallocate(rmm::detail::event const& event)
+void log_replay::deallocate(logged_call const& call, std::size_t target)
 {
-  if (event.pointer == 0) { return; }
-  auto const found = live_.find(event.pointer);
+  if (call.event.pointer == 0) { return; }
+  auto const found = live_.find({call.event.device, call.event.pointer});
   if (found == live_.end()) {
     ++unknown_frees_;
     return;
@@ -106,15 +189,38 @@ void log_replay::deallocate(rmm::detail::event const& event)
   auto const freed = found->second;
   live_.erase(found);
   live_bytes_ -= freed.bytes;
-  resource_.deallocate(freed.ptr, event.size, stream_of(event.stream));
+  targets_[target].resource->deallocate(freed.ptr, call.event.size, view_of(call.stream, call.event.stream));
 }
 
-void log_replay::end_pass()
+replay_moment log_replay::moment_of(rmm::detail::event const& event) const
+{
+  replay_moment now{event.index, event.time_ns, live_bytes_, 0};
+  if (knows_reserved_) {
+    for (auto const& each : targets_) { now.reserved += each.reserved(); }
+  }
+  return now;
+}
+
+void log_replay::measure(rmm::detail::event const& event)
+{
+  auto const now = moment_of(event);
+  if (now.live > peak_live_.live) { peak_live_ = now; }
+  if (now.reserved > peak_reserved_.reserved) { peak_reserved_ = now; }
+  auto const distance = std::max<std::size_t>(1, history_.size() / points_of_curve);
+  bool const is_first = next_ < history_.size();
+  if (is_first && (event.index % distance == 0 || event.index + 1 == history_.size())) { curve_.push_back(now); }
+}
+
+void log_replay::end_pass(current_device& device)
 {
   left_ = {live_.size(), live_bytes_};
-  for (auto const& [pointer, rest] : live_) { resource_.deallocate(rest.ptr, rest.bytes, stream_of(rest.stream)); }
+  for (auto const& [key, rest] : live_) {
+    device.become(targets_[rest.target].device);
+    targets_[rest.target].resource->deallocate(rest.ptr, rest.bytes, view_of(rest.stream, rest.handle));
+  }
   live_.clear();
   live_bytes_ = 0;
+  for (std::size_t i = 0; i < streams_.size(); ++i) { streams_[i] = {{}, history_.own_streams()[i].calls}; }
 }
 
 }  // namespace rmm::benchmarks

@@ -10,42 +10,64 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rmm::benchmarks {
 
+/// An event, and which stream it is on.
+struct logged_call {
+  rmm::detail::event event;
+  std::size_t stream;  ///< number of the stream in the history; special_stream for those that every program has
+};
+
+inline constexpr std::size_t special_stream = std::numeric_limits<std::size_t>::max();  // default, legacy, per-thread
+
 /// The events of a log, by the threads that made them.
 ///
-/// Threads are numbered from 0 in the order of their first events, and so are the events of all together.
+/// Threads are numbered from 0 in the order of their first events, and so are streams. A stream is known by its device and
+/// its number; where the log has none, by its handle, which names the stream that had it last.
 class allocation_history {
  public:
   explicit allocation_history(std::vector<rmm::detail::event> events);
 
+  struct stream {
+    int device{};
+    std::uintptr_t handle{};
+    std::uint64_t id{};  ///< 0: not known
+    std::size_t calls{};
+    bool has_successor{};  ///< of the same handle: it has ended
+  };
+
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t thread_count() const { return by_thread_.size(); }
-  [[nodiscard]] std::vector<rmm::detail::event> const& of_thread(std::size_t thread) const
-  {
-    return by_thread_[thread];
-  }
+  [[nodiscard]] std::vector<logged_call> const& of_thread(std::size_t thread) const { return by_thread_[thread]; }
 
   /// All streams of the log, but those that every program has: default, legacy and per-thread.
-  [[nodiscard]] std::vector<std::uintptr_t> const& own_streams() const { return own_streams_; }
+  [[nodiscard]] std::vector<stream> const& own_streams() const { return own_streams_; }
+
+  /// In ascending order.
+  [[nodiscard]] std::vector<int> const& devices() const { return devices_; }
+
+  /// How many allocations failed when the log was made.
+  [[nodiscard]] std::size_t logged_failures() const { return logged_failures_; }
 
  private:
-  std::size_t size_;
-  std::vector<std::vector<rmm::detail::event>> by_thread_;
-  std::vector<std::uintptr_t> own_streams_;
-};
+  [[nodiscard]] std::size_t stream_of(rmm::detail::event const& event);
 
-/// The first event that could not be replayed.
-struct replay_failure {
-  rmm::detail::event event;
-  std::string what;
+  std::size_t size_;
+  std::vector<std::vector<logged_call>> by_thread_;
+  std::vector<stream> own_streams_;
+  std::vector<int> devices_;
+  std::size_t logged_failures_{0};
+  std::map<std::pair<int, std::uint64_t>, std::size_t> by_id_;
+  std::map<std::pair<int, std::uintptr_t>, std::size_t> by_handle_;  // the newest with that handle
 };
 
 /// What a pass of a replay left at its end.
@@ -54,15 +76,42 @@ struct leftovers {
   std::size_t bytes{};
 };
 
-/// Replays a history on a resource, any number of times: each thread of the log is played by a thread, which makes the same
-/// calls on streams that stand for those of the log; in the order of the log.
+/// What is replayed on, on one device.
+struct replay_target {
+  int device{};
+  rmm::mr::device_memory_resource* resource{};
+  std::function<std::size_t()> reserved{};  ///< bytes that the resource has from the device now; none: not known
+};
+
+/// Memory at one moment of a replay, on all devices together.
+struct replay_moment {
+  std::size_t event{};
+  std::uint64_t time_ns{};  ///< of the log
+  std::size_t live{};       ///< bytes allocated, as they were asked for
+  std::size_t reserved{};
+};
+
+/// The first event that could not be replayed.
+struct replay_failure {
+  rmm::detail::event event;
+  std::string what;
+  replay_moment before;
+};
+
+/// Replays a history, any number of times: each thread of the log is played by a thread, which makes the same calls, on the
+/// same devices, on streams that stand for those of the log; in the order of the log. A stream lives from its first call to
+/// the end of the pass, or to its last call if the log shows that it ended.
 ///
 /// An allocation that fails although that of the log did not ends the replay. A free of what the log never allocated is left
 /// out: the log began after that allocation. What is not freed at the end of a pass is freed then.
 class log_replay {
  public:
-  /// Makes the streams, on the current device. Both arguments have to outlive the replay. Throws cuda_error.
+  /// On the current device, whatever the log's. The arguments have to outlive the replay.
   log_replay(allocation_history const& history, rmm::mr::device_memory_resource& resource);
+
+  /// On a target for each device of the history. Throws std::invalid_argument if one is missing.
+  log_replay(allocation_history const& history, std::vector<replay_target> targets);
+
   ~log_replay();
   log_replay(log_replay const&)            = delete;
   log_replay& operator=(log_replay const&) = delete;
@@ -73,37 +122,61 @@ class log_replay {
 
   /// The rest is for when no thread plays.
   [[nodiscard]] std::optional<replay_failure> const& failure() const { return failure_; }
-  [[nodiscard]] leftovers const& left() const { return left_; }               ///< by the last pass
-  [[nodiscard]] std::size_t unknown_frees() const { return unknown_frees_; }  ///< left out in all passes
-  [[nodiscard]] std::size_t peak_bytes() const { return peak_bytes_; }        ///< most bytes live at a time
+  [[nodiscard]] leftovers const& left() const { return left_; }                ///< by the last pass
+  [[nodiscard]] std::size_t unknown_frees() const { return unknown_frees_; }   ///< left out in all passes
+  [[nodiscard]] replay_moment const& peak_live() const { return peak_live_; }  ///< when most was live
+  [[nodiscard]] replay_moment const& peak_reserved() const { return peak_reserved_; }
+  [[nodiscard]] bool knows_reserved() const { return knows_reserved_; }
+
+  /// The first pass, at about `points_of_curve` moments in equal distances.
+  [[nodiscard]] std::vector<replay_moment> const& curve() const { return curve_; }
+
+  static constexpr std::size_t points_of_curve = 1000;
 
  private:
   struct allocation {
     void* ptr;
     std::size_t bytes;
-    std::uintptr_t stream;
+    std::size_t target;
+    std::size_t stream;
+    std::uintptr_t handle;
   };
 
-  void play_event(rmm::detail::event const& event);
-  void allocate(rmm::detail::event const& event);
-  void deallocate(rmm::detail::event const& event);
-  void end_pass();
-  [[nodiscard]] rmm::cuda_stream_view stream_of(std::uintptr_t logged) const;
+  /// A stream that stands for one of the log, while there are calls to make on it.
+  struct stand_in {
+    std::optional<rmm::cuda_stream> stream;
+    std::size_t calls_left{};
+  };
+
+  class current_device;
+
+  [[nodiscard]] std::size_t target_of(int device) const;
+  [[nodiscard]] rmm::cuda_stream_view view_of(std::size_t stream, std::uintptr_t handle);
+  void play_call(logged_call const& call, current_device& device);
+  void allocate(logged_call const& call, std::size_t target);
+  void deallocate(logged_call const& call, std::size_t target);
+  [[nodiscard]] replay_moment moment_of(rmm::detail::event const& event) const;
+  void measure(rmm::detail::event const& event);
+  void end_pass(current_device& device);
 
   allocation_history const& history_;
-  rmm::mr::device_memory_resource& resource_;
-  std::map<std::uintptr_t, std::unique_ptr<rmm::cuda_stream>> streams_;
+  std::vector<replay_target> targets_;
+  bool on_one_target_;  // whatever the log's device
+  bool knows_reserved_;
 
   // Invariants, with mutex_ held:
   //  I1  next_ counts the events of all passes that were played; event number e is played when next_ % size is e
-  //  I2  live_ has what was allocated and not yet freed in this pass, by the address in the log
+  //  I2  live_ has what was allocated and not yet freed in this pass, by device and address of the log
   std::mutex mutex_;
   std::condition_variable turn_;
   std::size_t next_{0};
   std::vector<std::size_t> passes_;  // of each thread
-  std::map<std::uintptr_t, allocation> live_;
+  std::vector<stand_in> streams_;
+  std::map<std::pair<int, std::uintptr_t>, allocation> live_;
   std::size_t live_bytes_{0};
-  std::size_t peak_bytes_{0};
+  replay_moment peak_live_;
+  replay_moment peak_reserved_;
+  std::vector<replay_moment> curve_;
   std::size_t unknown_frees_{0};
   leftovers left_;
   std::optional<replay_failure> failure_;

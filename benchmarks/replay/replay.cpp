@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// REPLAY_BENCH: a log of logging_resource_adaptor, replayed on other resources. The exit status is the verdict: 0 if each
-// resource could do what the log asks.
+// REPLAY_BENCH: a log of logging_resource_adaptor or a trace of trace_resource_adaptor, replayed on other resources. The exit
+// status is the verdict: 0 if each resource could do what the log asks, 1 if one could not, 2 if there is nothing to replay.
 
 #include <benchmarks/replay/log_replay.hpp>
-#include <benchmarks/utilities/log_parser.hpp>
+#include <benchmarks/utilities/metered_resource.hpp>
 #include <benchmarks/utilities/options.hpp>
 #include <benchmarks/utilities/resources.hpp>
 #include <benchmarks/utilities/simulated_memory_resource.hpp>
+#include <benchmarks/utilities/trace_events.hpp>
 
 #include <rmm/aligned.hpp>
+#include <rmm/cuda_device.hpp>
+#include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/managed_memory_resource.hpp>
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <fstream>
+#include <functional>
+#include <iomanip>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -23,47 +31,90 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
 
 using rmm::benchmarks::allocation_history;
 using rmm::benchmarks::log_replay;
+using rmm::benchmarks::metered_resource;
 using rmm::benchmarks::resource_ptr;
 using rmm::mr::simulated_memory_resource;
 
-/// A resource over the device, or over a simulated one of `bytes` bytes if that is not 0.
-resource_ptr make_cuda(std::size_t) { return rmm::benchmarks::make_cuda(); }
+enum verdict : int { replayed = 0, failed = 1, nothing_to_replay = 2 };
 
-resource_ptr make_managed(std::size_t) { return std::make_shared<rmm::mr::managed_memory_resource>(); }
+/// A resource, and how much it has reserved.
+struct measured_resource {
+  resource_ptr resource;
+  std::function<std::size_t()> reserved;
+};
 
-resource_ptr make_pool(std::size_t bytes)
+/// The device's memory, or a simulated one of `bytes` bytes if that is not 0.
+std::shared_ptr<metered_resource> make_memory(std::size_t bytes)
 {
-  if (bytes == 0) {
-    return rmm::mr::make_owning_wrapper<rmm::mr::pool_memory_resource>(
-      std::make_shared<rmm::mr::cuda_memory_resource>(), 0);
-  }
-  return rmm::mr::make_owning_wrapper<rmm::mr::pool_memory_resource>(
-    std::make_shared<simulated_memory_resource>(bytes), bytes, bytes);
+  if (bytes == 0) { return std::make_shared<metered_resource>(rmm::benchmarks::make_cuda()); }
+  return std::make_shared<metered_resource>(std::make_shared<simulated_memory_resource>(bytes));
 }
 
-resource_ptr make_arena(std::size_t bytes)
+measured_resource over(std::shared_ptr<metered_resource> const& memory, resource_ptr resource)
 {
-  if (bytes == 0) { return rmm::benchmarks::make_arena(); }
-  return rmm::mr::make_owning_wrapper<rmm::mr::arena_memory_resource>(
-    std::make_shared<simulated_memory_resource>(bytes), bytes);
+  return {std::move(resource), [memory] { return memory->bytes(); }};
 }
 
-resource_ptr make_binning(std::size_t bytes)
+measured_resource make_cuda(std::size_t)
 {
-  auto const binning = rmm::mr::make_owning_wrapper<rmm::mr::binning_memory_resource>(make_pool(bytes));
+  auto const memory = make_memory(0);
+  return over(memory, memory);
+}
+
+measured_resource make_managed(std::size_t)
+{
+  auto const memory = std::make_shared<metered_resource>(std::make_shared<rmm::mr::managed_memory_resource>());
+  return over(memory, memory);
+}
+
+auto make_pool_over(std::shared_ptr<metered_resource> const& memory, std::size_t bytes)
+{
+  std::optional<std::size_t> const most = bytes == 0 ? std::nullopt : std::optional{bytes};
+  return rmm::mr::make_owning_wrapper<rmm::mr::pool_memory_resource>(memory, bytes, most);
+}
+
+measured_resource make_pool(std::size_t bytes)
+{
+  auto const memory = make_memory(bytes);
+  return over(memory, make_pool_over(memory, bytes));
+}
+
+measured_resource make_arena(std::size_t bytes)
+{
+  auto const memory                     = make_memory(bytes);
+  std::optional<std::size_t> const size = bytes == 0 ? std::nullopt : std::optional{bytes};
+  return over(memory, rmm::mr::make_owning_wrapper<rmm::mr::arena_memory_resource>(memory, size));
+}
+
+measured_resource make_binning(std::size_t bytes)
+{
+  auto const memory  = make_memory(bytes);
+  auto const binning = rmm::mr::make_owning_wrapper<rmm::mr::binning_memory_resource>(make_pool_over(memory, bytes));
   for (unsigned exponent = 18; exponent <= 22; ++exponent) { binning->wrapped().add_bin(std::size_t{1} << exponent); }
-  return binning;
+  return over(memory, binning);
+}
+
+/// What a configuration string says, for the current device.
+measured_resource make_configured(rmm::mr::resource_configuration const& configuration)
+{
+  rmm::mr::configured_resource const made{configuration};
+  measured_resource result{made.share(), {}};
+  if (auto* const pool = made.find<rmm::mr::detail::growing_pool>()) {
+    result.reserved = [pool] { return pool->pool_size(); };
+  }
+  return result;
 }
 
 struct resource_choice {
-  char const* benchmark_name;
-  resource_ptr (*make)(std::size_t bytes);
+  std::string benchmark_name;
+  std::function<measured_resource(std::size_t bytes)> make;
 };
 
 /// By the name of the command line.
@@ -74,6 +125,15 @@ std::map<std::string, resource_choice> const choices{
   {"cuda", {"CUDA Resource", make_cuda}},
   {"managed", {"Managed Resource", make_managed}},
 };
+
+/// The resource of that name or configuration. Throws std::invalid_argument if it is neither.
+resource_choice choice_of(std::string const& name)
+{
+  auto const known = choices.find(name);
+  if (known != choices.end()) { return known->second; }
+  auto const configuration = rmm::mr::resource_configuration::parse(name);
+  return {name, [configuration](std::size_t) { return make_configured(configuration); }};
+}
 
 /// How the replays on one resource went.
 class replay_benchmark {
@@ -86,8 +146,9 @@ class replay_benchmark {
   /// begin to play before all have come.
   void run(benchmark::State& state)
   {
-    enter();
-    auto const thread = static_cast<std::size_t>(state.thread_index());
+    auto const problem = enter();
+    auto const thread  = static_cast<std::size_t>(state.thread_index());
+    if (!problem.empty()) { state.SkipWithError(problem.c_str()); }
     for ([[maybe_unused]] auto _ : state) {
       if (!replay_->play(thread)) {
         state.SkipWithError("the replay failed");
@@ -106,36 +167,92 @@ class replay_benchmark {
     }
     if (unknown_frees_) { std::cout << "LOG frees what it never allocated; these events were left out\n"; }
     std::cout << choice_.benchmark_name << ": ";
-    if (failure_) {
-      std::cout << "FAILED at " << failure_->event << ": " << failure_->what << '\n';
-    } else {
-      std::cout << "replayed, at most " << peak_bytes_ << " bytes live\n";
+    if (!problem_.empty()) {
+      std::cout << "FAILED before the first event: " << problem_ << '\n';
+      return false;
     }
-    return !failure_;
+    if (failure_) {
+      std::cout << "FAILED at " << failure_->event << ", with " << failure_->before.live << " bytes live";
+      if (knows_reserved_) { std::cout << " and " << failure_->before.reserved << " reserved"; }
+      std::cout << ": " << failure_->what << '\n';
+      return false;
+    }
+    std::cout << "replayed; peak live " << peak_live_.live << " bytes at event " << peak_live_.event;
+    if (knows_reserved_) {
+      std::cout << ", peak reserved " << peak_reserved_.reserved << " bytes at event " << peak_reserved_.event
+                << ", fragmentation " << std::fixed << std::setprecision(1) << 100 * fragmentation() << " %"
+                << std::defaultfloat;
+    }
+    std::cout << '\n';
+    return true;
+  }
+
+  /// Rows of a table: name, event, nanoseconds, bytes live, bytes reserved.
+  void write_curve(std::ostream& out) const
+  {
+    for (auto const& each : curve_) {
+      out << '"' << choice_.benchmark_name << "\"," << each.event << ',' << each.time_ns << ',' << each.live << ',';
+      if (knows_reserved_) { out << each.reserved; }
+      out << '\n';
+    }
   }
 
  private:
-  void enter()
+  /// The part of the memory reserved at most that was not needed, for less was live.
+  double fragmentation() const
+  {
+    if (peak_reserved_.reserved == 0) { return 0; }
+    auto const unused = peak_reserved_.reserved - std::min(peak_reserved_.reserved, peak_live_.live);
+    return static_cast<double>(unused) / static_cast<double>(peak_reserved_.reserved);
+  }
+
+  /// Returns what is wrong if there is nothing to replay on.
+  std::string enter()
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    if (inside_++ != 0) { return; }
-    resource_ = choice_.make(bytes_);
-    replay_   = std::make_unique<log_replay>(history_, *resource_);
+    if (inside_++ != 0) { return problem_; }
+    try {
+      make_resources();
+    } catch (std::exception const& e) {
+      problem_ = e.what();
+      resources_.clear();
+    }
+    return problem_;
+  }
+
+  void make_resources()
+  {
+    std::vector<rmm::benchmarks::replay_target> targets;
+    for (auto const device : history_.devices()) {
+      rmm::cuda_set_device_raii const with_device{rmm::cuda_device_id{device}};
+      auto made = choice_.make(bytes_);
+      targets.push_back({device, made.resource.get(), std::move(made.reserved)});
+      resources_.emplace_back(device, std::move(made.resource));
+    }
+    replay_ = std::make_unique<log_replay>(history_, std::move(targets));
   }
 
   void leave(int threads)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     if (++gone_ != threads) { return; }
-    if (replay_->failure()) { failure_ = replay_->failure(); }
-    left_          = replay_->left();
-    peak_bytes_    = replay_->peak_bytes();
-    unknown_frees_ = replay_->unknown_frees() != 0;
-    replay_.reset();
-    resource_.reset();
     has_run_ = true;
     inside_  = 0;
     gone_    = 0;
+    if (replay_ == nullptr) { return; }
+    if (replay_->failure()) { failure_ = replay_->failure(); }
+    left_           = replay_->left();
+    peak_live_      = replay_->peak_live();
+    peak_reserved_  = replay_->peak_reserved();
+    knows_reserved_ = replay_->knows_reserved();
+    curve_          = replay_->curve();
+    unknown_frees_  = replay_->unknown_frees() != 0;
+    replay_.reset();
+    for (auto& [device, resource] : resources_) {
+      rmm::cuda_set_device_raii const with_device{rmm::cuda_device_id{device}};
+      resource.reset();
+    }
+    resources_.clear();
   }
 
   resource_choice choice_;
@@ -144,11 +261,15 @@ class replay_benchmark {
   std::mutex mutex_;
   int inside_{0};
   int gone_{0};
-  resource_ptr resource_;
+  std::vector<std::pair<int, resource_ptr>> resources_;
   std::unique_ptr<log_replay> replay_;
+  std::string problem_;  // why there is nothing to replay on
   std::optional<rmm::benchmarks::replay_failure> failure_;
   rmm::benchmarks::leftovers left_;
-  std::size_t peak_bytes_{0};
+  rmm::benchmarks::replay_moment peak_live_;
+  rmm::benchmarks::replay_moment peak_reserved_;
+  std::vector<rmm::benchmarks::replay_moment> curve_;
+  bool knows_reserved_{false};
   bool unknown_frees_{false};
   bool has_run_{false};
 };
@@ -157,24 +278,49 @@ void print_events(allocation_history const& history)
 {
   std::vector<rmm::detail::event const*> all(history.size());
   for (std::size_t thread = 0; thread < history.thread_count(); ++thread) {
-    for (auto const& event : history.of_thread(thread)) { all[event.index] = &event; }
+    for (auto const& call : history.of_thread(thread)) { all[call.event.index] = &call.event; }
   }
   for (auto const* const event : all) { std::cout << *event << '\n'; }
 }
 
-/// Returns whether all replays succeeded.
-bool run(int argc, char** argv)
+void print_summary(allocation_history const& history, rmm::benchmarks::logged_events const& log)
+{
+  std::cout << "Total Events: " << history.size() << '\n';
+  for (std::size_t thread = 0; thread < history.thread_count(); ++thread) {
+    std::cout << "Thread " << thread << ": " << history.of_thread(thread).size() << " events\n";
+  }
+  std::cout << "Streams besides the default ones: " << history.own_streams().size() << '\n';
+  if (history.devices().size() > 1) { std::cout << "Devices: " << history.devices().size() << '\n'; }
+  if (history.logged_failures() != 0) {
+    std::cout << "LOG shows " << history.logged_failures() << " allocations that could not be; these are left out\n";
+  }
+  if (log.lost != 0) { std::cout << "LOG lacks " << log.lost << " events that could not be written\n"; }
+  if (log.cut_off_at) { std::cout << "LOG ends within a block, at byte " << *log.cut_off_at << '\n'; }
+}
+
+void write_curves(std::string const& path, std::vector<std::unique_ptr<replay_benchmark>> const& replays)
+{
+  std::ofstream out{path};
+  out << "resource,event,time_ns,live,reserved\n";
+  for (auto const& each : replays) { each->write_curve(out); }
+  if (!out.flush()) { throw std::runtime_error{"'" + path + "' cannot be written"}; }
+}
+
+verdict run(int argc, char** argv)
 {
   benchmark::Initialize(&argc, argv);
-  rmm::benchmarks::options options{"REPLAY_BENCH", "Replays a log of allocations on memory resources"};
-  options.value('f', "file", "log file, as logging_resource_adaptor writes it")
-    .value('r', "resource", "cuda, pool, arena, binning or managed; without it all of them")
+  rmm::benchmarks::options options{"REPLAY_BENCH", "Replays a log or trace of allocations on memory resources"};
+  options.value('f', "file", "log of logging_resource_adaptor, or trace of trace_resource_adaptor")
+    .value('r',
+           "resource",
+           "cuda, pool, arena, binning, managed or a configuration; several times; without it the five named")
     .value('s', "size", "GiB of simulated memory to use instead of the device's (0: none)")
+    .value('c', "curve", "file to write live and reserved memory over time to, as CSV")
     .flag('v', "verbose", "print every event");
   options.parse(argc, argv);
   if (!options.has("file")) {
     std::cout << options.help();
-    return true;
+    return replayed;
   }
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
   std::cout << "Using CUDA per-thread default stream.\n";
@@ -184,41 +330,50 @@ bool run(int argc, char** argv)
   auto const bytes = rmm::align_up(static_cast<std::size_t>(std::ldexp(static_cast<double>(gib), 30)), 256);
   if (bytes != 0) { std::cout << "Simulating GPU with memory size of " << bytes << " bytes.\n"; }
 
-  auto const name = options.get<std::string>("resource", "");
-  if (options.has("resource") && choices.count(name) == 0) {
-    std::cout << "Error: invalid memory_resource name: " << name << '\n';
-    return false;
+  std::vector<resource_choice> chosen;
+  for (auto const& name : options.all("resource")) {
+    try {
+      chosen.push_back(choice_of(name));
+    } catch (std::invalid_argument const& e) {
+      std::cout << "Error: invalid memory_resource name: " << name << '\n' << e.what() << '\n';
+      return nothing_to_replay;
+    }
+  }
+  if (chosen.empty()) {
+    for (auto const* each : {"pool", "arena", "binning", "cuda", "managed"}) { chosen.push_back(choices.at(each)); }
   }
 
-  std::vector<rmm::detail::event> events;
+  rmm::benchmarks::logged_events log;
   try {
-    events = rmm::detail::parse_csv(options.get<std::string>("file", ""));
+    log = rmm::benchmarks::read_events(options.get<std::string>("file", ""));
   } catch (std::exception const& e) {
     std::cout << "Failed to parse events: " << e.what() << '\n';
-    return false;
+    return nothing_to_replay;
   }
-  allocation_history const history{std::move(events)};
-  std::cout << "Total Events: " << history.size() << '\n';
-  for (std::size_t thread = 0; thread < history.thread_count(); ++thread) {
-    std::cout << "Thread " << thread << ": " << history.of_thread(thread).size() << " events\n";
-  }
+  allocation_history const history{std::move(log.events)};
+  print_summary(history, log);
   if (options.is_set("verbose")) { print_events(history); }
-  if (history.size() == 0) { return true; }
+  if (history.size() == 0) { return replayed; }
+  if (history.devices().front() < 0 || history.devices().back() >= rmm::get_num_cuda_devices()) {
+    std::cout << "Error: the log has events of device " << history.devices().back() << ", and this machine has "
+              << rmm::get_num_cuda_devices() << " devices\n";
+    return nothing_to_replay;
+  }
 
   std::vector<std::unique_ptr<replay_benchmark>> replays;
-  for (auto const* each : {"pool", "arena", "binning", "cuda", "managed"}) {
-    if (options.has("resource") && name != each) { continue; }
-    auto const& choice = choices.at(each);
+  for (auto const& choice : chosen) {
     replays.push_back(std::make_unique<replay_benchmark>(choice, history, bytes));
     auto* const replay = replays.back().get();
-    benchmark::RegisterBenchmark(choice.benchmark_name, [replay](benchmark::State& state) { replay->run(state); })
+    benchmark::RegisterBenchmark(choice.benchmark_name.c_str(),
+                                 [replay](benchmark::State& state) { replay->run(state); })
       ->Unit(benchmark::kMillisecond)
       ->Threads(static_cast<int>(history.thread_count()));
   }
   benchmark::RunSpecifiedBenchmarks();
   bool good = true;
   for (auto const& replay : replays) { good = replay->report() && good; }
-  return good;
+  if (options.has("curve")) { write_curves(options.get<std::string>("curve", ""), replays); }
+  return good ? replayed : failed;
 }
 
 }  // namespace
@@ -226,9 +381,12 @@ bool run(int argc, char** argv)
 int main(int argc, char** argv)
 {
   try {
-    return run(argc, argv) ? 0 : 1;
+    return run(argc, argv);
+  } catch (std::invalid_argument const& e) {
+    std::cout << "Exception caught: " << e.what() << '\n';
+    return nothing_to_replay;
   } catch (std::exception const& e) {
     std::cout << "Exception caught: " << e.what() << '\n';
-    return 1;
+    return failed;
   }
 }

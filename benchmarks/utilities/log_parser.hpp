@@ -2,8 +2,10 @@
 #pragma once
 
 #include <rmm/detail/error.hpp>
+#include <rmm/error.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
@@ -11,7 +13,6 @@
 #include <ctime>
 #include <fstream>
 #include <istream>
-#include <map>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -43,6 +44,11 @@ struct event {
   std::size_t thread_id{};
   std::uintptr_t stream{};
   std::size_t index{};  ///< of the row, from 0
+
+  // What only a binary trace knows.
+  int device{};
+  std::uint64_t stream_id{};  ///< tells streams apart that have the same handle; 0: not known
+  std::uint64_t time_ns{};    ///< since the trace began
 };
 
 inline std::ostream& operator<<(std::ostream& out, event const& e)
@@ -51,6 +57,7 @@ inline std::ostream& operator<<(std::ostream& out, event const& e)
   auto const flags          = out.flags();
   out << "event " << std::dec << e.index << ": thread " << e.thread_id << ", " << names[static_cast<int>(e.act)] << ", "
       << e.size << " bytes at 0x" << std::hex << e.pointer << ", stream 0x" << e.stream;
+  if (e.device != 0) { out << ", device " << std::dec << e.device; }
   out.flags(flags);
   return out;
 }
@@ -84,46 +91,18 @@ inline std::chrono::system_clock::time_point parse_time(std::string const& text)
   return std::chrono::system_clock::from_time_t(std::mktime(&day)) + std::chrono::microseconds{fields[3]};
 }
 
-/// Columns of a CSV text, by the names in its first row. Fields are not quoted.
-class csv_columns {
- public:
-  explicit csv_columns(std::istream& in)
-  {
-    std::string row;
-    std::vector<std::vector<std::string>*> order;
-    if (std::getline(in, row)) {
-      for (auto const& name : split(row)) { order.push_back(&columns_[name]); }
-    }
-    while (std::getline(in, row)) {
-      if (row.empty() || row == "\r") { continue; }
-      auto const fields = split(row);
-      for (std::size_t i = 0; i < std::min(fields.size(), order.size()); ++i) { order[i]->push_back(fields[i]); }
-    }
+/// The fields of a row, which are not quoted.
+inline std::vector<std::string_view> split_row(std::string_view row)
+{
+  if (!row.empty() && row.back() == '\r') { row.remove_suffix(1); }
+  std::vector<std::string_view> fields;
+  for (;;) {
+    auto const comma = row.find(',');
+    fields.push_back(row.substr(0, comma));
+    if (comma == std::string_view::npos) { return fields; }
+    row.remove_prefix(comma + 1);
   }
-
-  /// Throws logic_error if there is no such column.
-  [[nodiscard]] std::vector<std::string> const& operator[](std::string const& name) const
-  {
-    auto const found = columns_.find(name);
-    RMM_EXPECTS(found != columns_.end(), "The log has no column '" + name + "'.");
-    return found->second;
-  }
-
- private:
-  static std::vector<std::string> split(std::string_view row)
-  {
-    if (!row.empty() && row.back() == '\r') { row.remove_suffix(1); }
-    std::vector<std::string> fields;
-    for (;;) {
-      auto const comma = row.find(',');
-      fields.emplace_back(row.substr(0, comma));
-      if (comma == std::string_view::npos) { return fields; }
-      row.remove_prefix(comma + 1);
-    }
-  }
-
-  std::map<std::string, std::vector<std::string>> columns_;
-};
+}
 
 /// A number of the log: decimal, or hexadecimal with or without 0x, where (nil) is 0. Throws logic_error if it is none.
 template <class Number>
@@ -134,8 +113,9 @@ Number parse_log_number(std::string_view text, int base)
   if (base == 16 && (text.substr(0, 2) == "0x" || text.substr(0, 2) == "0X")) { text.remove_prefix(2); }
   Number value{};
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  RMM_EXPECTS(error == std::errc{} && end == text.data() + text.size(),
-              "'" + std::string{whole} + "' is not a number of the log.");
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    throw logic_error("'" + std::string{whole} + "' is not a number of the log.");
+  }
   return value;
 }
 
@@ -144,32 +124,42 @@ inline action parse_action(std::string_view text)
 {
   if (text == "allocate") { return action::ALLOCATE; }
   if (text == "free") { return action::FREE; }
-  RMM_EXPECTS(text == "allocate failure", "Invalid action string.");
-  return action::ALLOCATE_FAILURE;
+  if (text == "allocate failure") { return action::ALLOCATE_FAILURE; }
+  throw logic_error("Invalid action string.");
 }
 
 inline std::vector<event> parse_csv(std::istream& in)
 {
-  csv_columns const columns{in};
-  auto const& threads  = columns["Thread"];
-  auto const& actions  = columns["Action"];
-  auto const& pointers = columns["Pointer"];
-  auto const& sizes    = columns["Size"];
-  auto const& streams  = columns["Stream"];
-  auto const count     = actions.size();
-  for (auto const* column : {&threads, &columns["Time"], &pointers, &sizes, &streams}) {
-    RMM_EXPECTS(column->size() == count, "Size mismatch in columns of parsed log.");
+  constexpr std::size_t column_count                          = 6;
+  constexpr std::array<std::string_view, column_count> wanted = {
+    "Thread", "Time", "Action", "Pointer", "Size", "Stream"};
+  std::array<std::size_t, column_count> column{};
+  std::string row;
+  std::getline(in, row);
+  auto const names = split_row(row);
+  for (std::size_t i = 0; i < column_count; ++i) {
+    auto const found = std::find(names.begin(), names.end(), wanted[i]);
+    if (found == names.end()) { throw logic_error("line 1: the log has no column '" + std::string{wanted[i]} + "'."); }
+    column[i] = static_cast<std::size_t>(found - names.begin());
   }
+  auto const last_column = *std::max_element(column.begin(), column.end());
 
   std::vector<event> events;
-  events.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    events.emplace_back(parse_log_number<std::size_t>(threads[i], 10),
-                        parse_action(actions[i]),
-                        parse_log_number<std::size_t>(sizes[i], 10),
-                        parse_log_number<std::uintptr_t>(pointers[i], 16),
-                        parse_log_number<std::uintptr_t>(streams[i], 16),
-                        i);
+  for (std::size_t line = 2; std::getline(in, row); ++line) {
+    if (row.empty() || row == "\r") { continue; }
+    try {
+      auto const fields = split_row(row);
+      if (fields.size() <= last_column) { throw logic_error("Size mismatch in columns of parsed log."); }
+      auto const number = events.size();
+      events.emplace_back(parse_log_number<std::size_t>(fields[column[0]], 10),
+                          parse_action(fields[column[2]]),
+                          parse_log_number<std::size_t>(fields[column[4]], 10),
+                          parse_log_number<std::uintptr_t>(fields[column[3]], 16),
+                          parse_log_number<std::uintptr_t>(fields[column[5]], 16),
+                          number);
+    } catch (logic_error const& e) {
+      throw logic_error("line " + std::to_string(line) + ": " + e.what());
+    }
   }
   return events;
 }

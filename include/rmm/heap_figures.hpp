@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/export.hpp>
+#include <rmm/recovery.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +11,11 @@ namespace RMM_NAMESPACE {
 
 /// What a suballocating resource has at one moment, and how it came by it.
 ///
-/// live + free == reserved, but for what is left at the end of an upstream block. Making them stops the threads that allocate for a moment: not for hot paths.
+/// live + free + graph == reserved, but for what is left at the end of an upstream block. Making them stops the threads that allocate for a moment: not for hot paths.
 struct heap_figures {
   std::size_t live_bytes{};          ///< allocated, rounded up to blocks
   std::size_t free_bytes{};          ///< not allocated, cached ones included
+  std::size_t graph_bytes{};         ///< kept for CUDA graphs, besides their live blocks
   std::size_t cached_bytes{};        ///< the part of free_bytes that lies in caches of single threads
   std::size_t reserved_bytes{};      ///< taken from upstream
   std::size_t largest_free_bytes{};  ///< the largest piece of free memory, joined across caches and streams
@@ -25,6 +27,15 @@ struct heap_figures {
   std::uint64_t from_other_caches{};        ///< ... out of the cache of another thread or stream
   std::uint64_t put_together{};             ///< ... by neighbours that lay in different caches
   std::uint64_t device_synchronizations{};  ///< waits on the host for the whole device; the last resort
+
+  recovery_figures recovery{};  ///< of pools: what was tried when there was no free memory
+
+  /// Which part of the free memory lies outside its largest piece: 0 if it is all in one, or there is none; near 1 if it is
+  /// in many small ones.
+  [[nodiscard]] constexpr double fragmentation() const noexcept
+  {
+    return free_bytes == 0 ? 0.0 : 1.0 - static_cast<double>(largest_free_bytes) / static_cast<double>(free_bytes);
+  }
 };
 
 /// The figures of two resources together; the largest piece of either.
@@ -32,6 +43,7 @@ struct heap_figures {
 {
   lhs.live_bytes += rhs.live_bytes;
   lhs.free_bytes += rhs.free_bytes;
+  lhs.graph_bytes += rhs.graph_bytes;
   lhs.cached_bytes += rhs.cached_bytes;
   lhs.reserved_bytes += rhs.reserved_bytes;
   lhs.largest_free_bytes =
@@ -42,6 +54,7 @@ struct heap_figures {
   lhs.from_other_caches += rhs.from_other_caches;
   lhs.put_together += rhs.put_together;
   lhs.device_synchronizations += rhs.device_synchronizations;
+  lhs.recovery = lhs.recovery + rhs.recovery;
   return lhs;
 }
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 namespace cudasim {
 namespace {
@@ -233,21 +234,58 @@ CUresult get_current_device(CUdevice* out)
   });
 }
 
+/// The device of a context; -1 if it is none.
+[[nodiscard]] int device_of(CUcontext context)
+{
+  int device = the_world().machine.devices - 1;
+  while (device >= 0 && context != context_of(device)) { --device; }
+  return device;
+}
+
 CUresult get_device_of_context(CUdevice* out, CUcontext context)
 {
   CUDASIM_DRIVER_CALL(cuCtxGetDevice, {
     if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
-    if (context == nullptr) {
-      *out = this_thread().device;
-      return cudaSuccess;
+    auto const device = context == nullptr ? this_thread().device : device_of(context);
+    if (device < 0) { return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context)); }
+    *out = device;
+    return cudaSuccess;
+  });
+}
+
+/// Every device has its context from the start, so nobody has to be told who uses it.
+CUresult retain_primary_context(CUcontext* out, CUdevice number)
+{
+  CUDASIM_DRIVER_CALL(cuDevicePrimaryCtxRetain, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the context"); }
+    if (!is_device(c, number)) { return cudaErrorInvalidDevice; }
+    *out = context_of(number);
+    return cudaSuccess;
+  });
+}
+
+CUresult push_context(CUcontext context)
+{
+  CUDASIM_DRIVER_CALL(cuCtxPushCurrent, {
+    auto const device = device_of(context);
+    if (device < 0) { return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context)); }
+    auto& thread = this_thread();
+    if (thread.pushed == thread.covered.size()) {
+      return c.misuse(cudaErrorNotSupported, "more than %zu contexts on a thread", thread.covered.size());
     }
-    for (int device = 0; device < the_world().machine.devices; ++device) {
-      if (context == context_of(device)) {
-        *out = device;
-        return cudaSuccess;
-      }
-    }
-    return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context));
+    thread.covered[thread.pushed++] = std::exchange(thread.device, device);
+    return cudaSuccess;
+  });
+}
+
+CUresult pop_context(CUcontext* out)
+{
+  CUDASIM_DRIVER_CALL(cuCtxPopCurrent, {
+    auto& thread = this_thread();
+    if (thread.pushed == 0) { return c.misuse(cudaErrorDeviceUninitialized, "no context was pushed on this thread"); }
+    auto const popped = std::exchange(thread.device, thread.covered[--thread.pushed]);
+    if (out != nullptr) { *out = context_of(popped); }
+    return cudaSuccess;
   });
 }
 
@@ -479,6 +517,9 @@ template <class Signature>
     CUDASIM_DRIVER_ENTRY(cuCtxGetCurrent, 4000, get_current_context),
     CUDASIM_DRIVER_ENTRY(cuCtxGetDevice, 2000, get_current_device),
     entry_for<CUresult(CUdevice*, CUcontext)>("cuCtxGetDevice", 13000, get_device_of_context),
+    CUDASIM_DRIVER_ENTRY(cuDevicePrimaryCtxRetain, 7000, retain_primary_context),
+    entry_for<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent", 4000, push_context),
+    entry_for<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent", 4000, pop_context),
     CUDASIM_DRIVER_ENTRY(cuStreamGetId, 12000, stream_id, stream_id_per_thread),
     entry_for<decltype(cuMemGetInfo)>("cuMemGetInfo", 3020, get_memory_info),
     entry_for<decltype(cuMemGetAddressRange)>("cuMemGetAddressRange", 3020, get_address_range),

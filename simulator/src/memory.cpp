@@ -2,16 +2,20 @@
 #include "memory.hpp"
 
 #include "pool.hpp"
+#include "reports.hpp"
 #include "virtual_memory.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <iterator>
 #include <utility>
 
 namespace cudasim {
+
+std::atomic<bool> shares_devices{false};
 namespace {
 
 constexpr std::size_t most_freed = 4096;
@@ -88,6 +92,8 @@ memory_state::memory_state() : pools{std::make_unique<pool_state>()}, mappings{s
   auto const count = static_cast<std::size_t>(the_world().machine.devices);
   devices.reserve(count);
   while (devices.size() < count) { devices.push_back(std::make_unique<device_memory>(addresses)); }
+  others = open_shared_devices();
+  shares_devices.store(others != nullptr, std::memory_order_relaxed);
 }
 
 memory_state::~memory_state() = default;
@@ -98,8 +104,20 @@ device_memory& memory_of(int device) { return *memory().devices[static_cast<std:
 
 std::size_t free_bytes(int device)
 {
-  auto const& m = memory_of(device);
-  return the_world().machine.memory_bytes - m.blocks.footprint() - m.pools - m.physical - m.occupied;
+  auto const total = the_world().machine.memory_bytes;
+  auto const& all  = memory().others;
+  auto const used =
+    memory_of(device).used() + (all == nullptr ? 0 : all->used_by_others(static_cast<std::size_t>(device)));
+  return total - std::min(total, used);  // other processes may have other ideas of the total
+}
+
+void tell_usage() noexcept
+{
+  auto const& others = memory().others;
+  if (others == nullptr) { return; }
+  auto const& devices = memory().devices;
+  for (std::size_t i = 0; i < devices.size(); ++i) { others->tell(i, devices[i]->used()); }
+  others->end_turn();
 }
 
 allocation_map::iterator find_allocation(std::uintptr_t address)
@@ -390,17 +408,20 @@ void list_memory(std::vector<outstanding>& out)
 bool occupy(int device, std::size_t bytes)
 {
   std::unique_lock<std::mutex> const lock{the_world().mutex};
-  auto& m = memory_of(device_of_test("cudasim::occupy", device).number);
-  if (bytes > free_bytes(device) + m.occupied) { return false; }
-  m.occupied = bytes;
-  return true;
+  auto& m         = memory_of(device_of_test("cudasim::occupy", device).number);
+  bool const fits = bytes <= free_bytes(device) + m.occupied;
+  if (fits) { m.occupied = bytes; }
+  tell_usage();
+  return fits;
 }
 
 memory_usage usage(int device)
 {
   std::unique_lock<std::mutex> const lock{the_world().mutex};
-  auto const& m = memory_of(device_of_test("cudasim::usage", device).number);
-  return {the_world().machine.memory_bytes, free_bytes(device), m.blocks.footprint(), m.pools, m.physical, m.occupied};
+  auto const& m   = memory_of(device_of_test("cudasim::usage", device).number);
+  auto const free = free_bytes(device);
+  tell_usage();
+  return {the_world().machine.memory_bytes, free, m.blocks.footprint(), m.pools, m.physical, m.occupied};
 }
 
 }  // namespace cudasim

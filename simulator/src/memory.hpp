@@ -14,9 +14,11 @@
 /// Invariants:
 ///  I1  allocations do not overlap; all but registered host memory lie in the territory
 ///  I2  for each device: heap footprint + pools + physical + occupied <= total
-///  I3  pinned and managed memory have heaps of their own; they are limited by the host, not by a device
+///  I3  where other processes share the devices, they see what this one uses of them when a call returns, or waits
+///  I4  pinned and managed memory have heaps of their own; they are limited by the host, not by a device
 
 #include "address_space.hpp"
+#include "shared_devices.hpp"
 #include "world.hpp"
 
 #include <cstddef>
@@ -99,6 +101,8 @@ struct device_memory {
   std::size_t pools{0};     ///< bytes that pools hold
   std::size_t physical{0};  ///< bytes of chunks made by cuMemCreate
   std::size_t occupied{0};  ///< by cudasim::occupy()
+
+  [[nodiscard]] std::size_t used() const noexcept { return blocks.footprint() + pools + physical + occupied; }
 };
 
 /// Memory of another process, open in this one.
@@ -124,6 +128,7 @@ struct memory_state {
   std::map<std::string, opened_memory> opened;                          ///< by IPC handle
   std::unique_ptr<pool_state> pools;
   std::unique_ptr<virtual_memory> mappings;
+  std::unique_ptr<shared_devices> others;  ///< null: the devices are this process's alone
 };
 
 [[nodiscard]] memory_state& memory();
@@ -135,7 +140,7 @@ struct memory_state {
 }
 [[nodiscard]] inline void* pointer_to(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
 
-/// Bytes of the device that nothing takes.
+/// Bytes of the device that nothing takes, also no other process.
 [[nodiscard]] std::size_t free_bytes(int device);
 
 /// The allocation that holds the address, or end().

@@ -120,6 +120,7 @@ void warn_of_unknown_variables()
                                             "CUDASIM_CHECK",
                                             "CUDASIM_FAULT",
                                             "CUDASIM_REPORT",
+                                            "CUDASIM_SHARED",
                                             "CUDASIM_TIMEOUT",
                                             "CUDASIM_QUIET"};
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -217,6 +218,17 @@ options environment_options()
   chosen.seed           = number_from("CUDASIM_SEED", chosen.seed, 0, std::numeric_limits<std::uint64_t>::max());
   chosen.check_ordering = number_from("CUDASIM_CHECK", 0, 0, 1) != 0;
   return chosen;
+}
+
+std::unique_ptr<shared_devices> open_shared_devices()
+{
+  auto const* const path = environment("CUDASIM_SHARED");
+  if (path == nullptr) { return nullptr; }
+  try {
+    return std::make_unique<shared_devices>(path);
+  } catch (std::exception const& problem) {
+    reject("CUDASIM_SHARED", problem.what());
+  }
 }
 
 std::string parse_fault(std::string const& text, fault& out)

@@ -4,8 +4,10 @@
 /// @file
 /// What faults, reports and the environment share. All functions expect the lock unless they say otherwise.
 
+#include "shared_devices.hpp"
 #include "world.hpp"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,9 @@ namespace cudasim {
 /// Applies what the environment asks for beside the machine itself: the time limit, quiet, and faults. Only the first call
 /// of a process does anything.
 void apply_environment();
+
+/// The devices as other processes see them; null unless the environment names a file for that.
+[[nodiscard]] std::unique_ptr<shared_devices> open_shared_devices();
 
 /// Parses one entry of CUDASIM_FAULT, "FUNCTION:N:ERROR[:COUNT]". Returns an empty string and fills `out`, or says what is
 /// wrong. Needs no lock.

@@ -155,6 +155,7 @@ bool block_until(std::unique_lock<std::mutex>& lock, point const& where)
   if (where.reached()) { return true; }  // a look at the clock costs as much as the rest of an idle call
   auto& w             = the_world();
   auto const deadline = std::chrono::steady_clock::now() + w.timeout;
+  tell_usage();  // nobody has to wait for this process's work to find out
   while (!where.reached()) {
     if (w.machine.mode == execution::stepped && run_toward(lock, where.of)) { continue; }
     ++w.waiters;

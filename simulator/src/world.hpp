@@ -15,6 +15,7 @@
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -162,6 +163,8 @@ struct thread_state {
   cudaError_t last_error;
   std::uint64_t number;  ///< of the thread; never used twice; 0 is none yet
   cudaStreamCaptureMode capture_mode;
+  unsigned pushed;              ///< contexts pushed over others
+  std::array<int, 16> covered;  ///< devices of the contexts under them, the latest last
 };
 
 /// Counter of one API function, and its name.
@@ -241,12 +244,24 @@ void reset_faults();
 /// Set while anything makes calls take the slow way in: faults, a broken device, unloading, a fork.
 extern std::atomic<bool> attention;
 
+/// Set while other processes share the devices.
+extern std::atomic<bool> shares_devices;
+
+/// Lets them see what this process uses now (memory.cpp). Expects the lock.
+void tell_usage() noexcept;
+
 /// One API call under way, holding the lock.
 class call {
  public:
   call(entry_point const& entry, std::unique_lock<std::mutex>& lock, void const* site)
     : entry_{entry}, lock_{lock}, site_{site}
   {}
+  call(call const&)            = delete;
+  call& operator=(call const&) = delete;
+  ~call()
+  {
+    if (shares_devices.load(std::memory_order_relaxed)) { tell_usage(); }
+  }
   [[nodiscard]] char const* name() const noexcept { return entry_.name; }
   [[nodiscard]] void const* site() const noexcept { return site_; }
   [[nodiscard]] std::unique_lock<std::mutex>& lock() noexcept { return lock_; }

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <ostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace cudasim_tests {
@@ -414,6 +415,9 @@ INSTANTIATE_TEST_SUITE_P(
     DRIVER_CALL(cuDeviceGetAttribute, nullptr, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0),
     DRIVER_CALL(cuCtxGetCurrent, nullptr),
     DRIVER_CALL(cuCtxGetDevice, nullptr),
+    DRIVER_CALL(cuDevicePrimaryCtxRetain, nullptr, 0),
+    driver_call{"cuCtxPushCurrent", [] { return entry<decltype(::cuCtxPushCurrent)>("cuCtxPushCurrent")(nullptr); }},
+    driver_call{"cuCtxPopCurrent", [] { return entry<decltype(::cuCtxPopCurrent)>("cuCtxPopCurrent")(nullptr); }},
     DRIVER_CALL(cuStreamGetId, nullptr, nullptr),
     driver_call{"cuMemGetInfo", [] { return entry<decltype(::cuMemGetInfo)>("cuMemGetInfo")(nullptr, nullptr); }},
     driver_call{"cuMemGetAddressRange",
@@ -467,6 +471,51 @@ TEST_F(SimulatedVirtualMemory, TheContextOfVersion13KnowsItsDevice)
   EXPECT_EQ(get(nullptr, context), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(get(&device, reinterpret_cast<CUcontext>(&device)), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(take_count(violation::kind::misuse), 2U);
+}
+
+/// The functions that change a thread's current context.
+class SimulatedContexts : public SimulatedVirtualMemory {
+ protected:
+  decltype(&::cuCtxPushCurrent) push_{entry<decltype(::cuCtxPushCurrent)>("cuCtxPushCurrent")};
+  decltype(&::cuCtxPopCurrent) pop_{entry<decltype(::cuCtxPopCurrent)>("cuCtxPopCurrent")};
+
+  [[nodiscard]] static CUcontext context_of(int device)
+  {
+    CUcontext context{};
+    EXPECT_EQ(entry<decltype(cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, device), CUDA_SUCCESS);
+    return context;
+  }
+  [[nodiscard]] static int current_device()
+  {
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    return device;
+  }
+};
+
+TEST_F(SimulatedContexts, BelongToTheirThread)
+{
+  ASSERT_EQ(push_(context_of(1)), CUDA_SUCCESS);
+  std::thread{[] { EXPECT_EQ(current_device(), 0); }}.join();
+  EXPECT_EQ(current_device(), 1);
+  EXPECT_EQ(pop_(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(SimulatedContexts, ReportWhatIsNoContext)
+{
+  CUcontext context{};
+  EXPECT_EQ(push_(nullptr), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(push_(reinterpret_cast<CUcontext>(&context)), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(entry<decltype(cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 2),
+            CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(take_count(violation::kind::misuse), 3U);
+}
+
+TEST_F(SimulatedContexts, ReportAPopWithoutAPush)
+{
+  EXPECT_EQ(pop_(nullptr), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(take_count(violation::kind::misuse), 1U);
 }
 
 }  // namespace

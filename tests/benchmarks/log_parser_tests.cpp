@@ -145,6 +145,14 @@ TEST(LogParser, RefusesWhatIsNoNumber)
   EXPECT_THROW(parsed(header + "1,t,free,0x,1,0\n"), rmm::logic_error);
 }
 
+TEST(LogParser, TellsTheLineThatIsWrong)
+{
+  auto const good = "1,t,free,0x1,1,0\n";
+  EXPECT_THAT([&] { parsed(header + good + "\n" + good + "1,t,free,zz,1,0\n"); },
+              ThrowsMessage<rmm::logic_error>("line 5: 'zz' is not a number of the log."));
+  EXPECT_THAT([] { parsed("nothing\n"); }, ThrowsMessage<rmm::logic_error>(HasSubstr("line 1: ")));
+}
+
 TEST(LogParser, RefusesAFileThatIsNotThere) { EXPECT_THROW(parse_csv(std::string{"no such file"}), rmm::logic_error); }
 
 TEST(LogParser, ReadsWhatTheLoggingAdaptorWrites)

@@ -3,6 +3,7 @@
 #include <benchmarks/utilities/log_parser.hpp>
 #include <benchmarks/utilities/simulated_memory_resource.hpp>
 
+#include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
@@ -14,6 +15,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -80,7 +83,7 @@ TEST(AllocationHistory, NumbersThreadsByTheirFirstEvents)
   EXPECT_EQ(history.size(), 3);
   ASSERT_EQ(history.thread_count(), 2);
   EXPECT_EQ(history.of_thread(0).size(), 2);
-  EXPECT_EQ(history.of_thread(1).front().size, 20);
+  EXPECT_EQ(history.of_thread(1).front().event.size, 20);
 }
 
 TEST(AllocationHistory, TellsStreamsThatAreNotSpecial)
@@ -89,7 +92,9 @@ TEST(AllocationHistory, TellsStreamsThatAreNotSpecial)
                                     on_thread(1, action::ALLOCATE, 2, 10, 2),
                                     on_thread(1, action::ALLOCATE, 3, 10, 0x55),
                                     on_thread(1, action::ALLOCATE, 4, 10, 0x55)}};
-  EXPECT_THAT(history.own_streams(), ElementsAre(0x55));
+  ASSERT_EQ(history.own_streams().size(), 1);
+  EXPECT_EQ(history.own_streams()[0].handle, 0x55);
+  EXPECT_EQ(history.own_streams()[0].calls, 2);
 }
 
 TEST(LogReplay, MakesTheCallsOfTheLog)
@@ -102,7 +107,7 @@ TEST(LogReplay, MakesTheCallsOfTheLog)
   log_replay replay{history, mr};
   EXPECT_TRUE(replay.play(0));
   EXPECT_THAT(mr.calls, ElementsAre(10, 20, -10, -20));
-  EXPECT_EQ(replay.peak_bytes(), 30);
+  EXPECT_EQ(replay.peak_live().live, 30);
   EXPECT_EQ(replay.left().allocations, 0);
 }
 
@@ -200,6 +205,145 @@ TEST(LogReplay, PlaysThreadsInTheOrderOfTheLog)
   }
   for (auto& thread : threads) { thread.join(); }
   EXPECT_EQ(mr.calls, expected);
+}
+
+TEST(LogReplay, TellsWhatWasLiveWhenAnAllocationFails)
+{
+  allocation_history const history{{on_thread(1, action::ALLOCATE, 1, 600), on_thread(1, action::ALLOCATE, 2, 500)}};
+  simulated_memory_resource mr{1000};
+  log_replay replay{history, {{0, &mr, [] { return std::size_t{1000}; }}}};
+  EXPECT_FALSE(replay.play(0));
+  EXPECT_EQ(replay.failure()->before.live, 600);
+  EXPECT_EQ(replay.failure()->before.reserved, 1000);
+}
+
+TEST(LogReplay, TellsWhenMostWasLiveAndReserved)
+{
+  allocation_history const history{{on_thread(1, action::ALLOCATE, 1, 10),
+                                    on_thread(1, action::ALLOCATE, 2, 20),
+                                    on_thread(1, action::FREE, 1, 10),
+                                    on_thread(1, action::FREE, 2, 20)}};
+  noting_resource mr;
+  log_replay replay{history, {{0, &mr, [&] { return mr.calls.size() == 3 ? std::size_t{100} : 50; }}}};
+  EXPECT_TRUE(replay.play(0));
+  EXPECT_EQ(replay.peak_live().live, 30);
+  EXPECT_EQ(replay.peak_live().event, 1);
+  EXPECT_TRUE(replay.knows_reserved());
+  EXPECT_EQ(replay.peak_reserved().reserved, 100);
+  EXPECT_EQ(replay.peak_reserved().event, 2);
+  EXPECT_EQ(replay.peak_reserved().live, 20);
+}
+
+TEST(LogReplay, DrawsTheCurveOfTheFirstPass)
+{
+  std::vector<event> events;
+  for (std::size_t i = 0; i < 5000; ++i) {
+    events.push_back(on_thread(1, action::ALLOCATE, i + 1, 1));
+    events.back().time_ns = 7 * i;
+  }
+  allocation_history const history{std::move(events)};
+  noting_resource mr;
+  log_replay replay{history, mr};
+  EXPECT_TRUE(replay.play(0));
+  EXPECT_TRUE(replay.play(0));
+  auto const& curve = replay.curve();
+  ASSERT_GE(curve.size(), 1000);
+  ASSERT_LE(curve.size(), 1002);
+  for (auto const& each : curve) {
+    EXPECT_EQ(each.live, each.event + 1);
+    EXPECT_EQ(each.time_ns, 7 * each.event);
+  }
+  EXPECT_EQ(curve.back().event, 4999);
+}
+
+TEST(LogReplay, TellsStreamsApartWhoseHandleIsTheSame)
+{
+  std::vector<event> events{on_thread(1, action::ALLOCATE, 1, 10, 0x55),
+                            on_thread(1, action::ALLOCATE, 2, 20, 0x55),
+                            on_thread(1, action::FREE, 1, 10, 0x55),
+                            on_thread(1, action::FREE, 2, 20, 0x55)};
+  events[0].stream_id = 7;
+  events[1].stream_id = 8;
+  events[2].stream_id = 7;  // the last has none: the stream that had the handle last
+  allocation_history const history{std::move(events)};
+  ASSERT_EQ(history.own_streams().size(), 2);
+  auto const& calls = history.of_thread(0);
+  EXPECT_NE(calls[0].stream, calls[1].stream);
+  EXPECT_EQ(calls[2].stream, calls[0].stream);
+  EXPECT_EQ(calls[3].stream, calls[2].stream);
+}
+
+TEST(LogReplay, KnowsAStreamWhoseNumberComesLater)
+{
+  std::vector<event> events{on_thread(1, action::FREE, 1, 10, 0x55), on_thread(1, action::ALLOCATE, 1, 10, 0x55)};
+  events[1].stream_id = 7;
+  allocation_history const history{std::move(events)};
+  EXPECT_EQ(history.own_streams().size(), 1);
+}
+
+/// Notes the device that is current in each call.
+class device_noting_resource final : public rmm::mr::device_memory_resource {
+ public:
+  std::vector<int> devices;
+
+ private:
+  void* do_allocate(std::size_t, rmm::cuda_stream_view) override
+  {
+    devices.push_back(rmm::get_current_cuda_device().value());
+    return this;
+  }
+  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override
+  {
+    devices.push_back(rmm::get_current_cuda_device().value());
+  }
+};
+
+TEST(LogReplay, MakesEachCallOnItsDevice)
+{
+  if (rmm::get_num_cuda_devices() < 2) { GTEST_SKIP() << "there is one device"; }
+  std::vector<event> events{on_thread(1, action::ALLOCATE, 1, 10, 0x55),
+                            on_thread(1, action::ALLOCATE, 1, 20, 0x55),  // the same address on another device
+                            on_thread(1, action::FREE, 1, 10, 0x55),
+                            on_thread(1, action::ALLOCATE, 2, 30)};
+  events[1].device = 1;
+  events[3].device = 1;
+  allocation_history const history{std::move(events)};
+  EXPECT_THAT(history.devices(), ElementsAre(0, 1));
+  EXPECT_EQ(history.own_streams().size(), 2);
+  device_noting_resource first;
+  device_noting_resource second;
+  log_replay replay{history, {{0, &first, {}}, {1, &second, {}}}};
+  EXPECT_TRUE(replay.play(0));
+  EXPECT_THAT(first.devices, ElementsAre(0, 0));
+  EXPECT_THAT(second.devices, ElementsAre(1, 1, 1, 1));
+  EXPECT_EQ(replay.left().allocations, 2);
+  EXPECT_EQ(rmm::get_current_cuda_device().value(), 0);
+}
+
+TEST(LogReplay, NeedsATargetForEachDevice)
+{
+  std::vector<event> events(1, on_thread(1, action::ALLOCATE, 1, 10));
+  events[0].device = 2;
+  allocation_history const history{std::move(events)};
+  noting_resource mr;
+  EXPECT_THROW((log_replay{history, {{0, &mr, {}}, {1, &mr, {}}}}), std::invalid_argument);
+}
+
+TEST(LogReplay, EndsAStreamThatHadASuccessor)
+{
+  std::vector<event> events;
+  for (std::size_t i = 0; i < 300; ++i) {
+    for (auto const what : {action::ALLOCATE, action::FREE}) {
+      events.push_back(on_thread(1, what, i + 1, 10, 0x1000));
+      events.back().stream_id = i + 1;
+    }
+  }
+  allocation_history const history{std::move(events)};
+  EXPECT_EQ(history.own_streams().size(), 300);
+  noting_resource mr;
+  log_replay replay{history, mr};
+  EXPECT_TRUE(replay.play(0));
+  EXPECT_LE(std::set<cudaStream_t>(mr.streams.begin(), mr.streams.end()).size(), 10);  // handles come back
 }
 
 TEST(LogReplay, EndsForEveryThread)

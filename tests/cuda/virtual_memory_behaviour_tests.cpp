@@ -285,6 +285,77 @@ TEST_F(Driver, KnowsTheDeviceOfTheCurrentContext)
   EXPECT_EQ(get(nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
+class Contexts : public Driver {
+ protected:
+  DRIVER_FUNCTION(cuDevicePrimaryCtxRetain);
+  DRIVER_FUNCTION(cuCtxGetCurrent);
+  decltype(&::cuCtxPushCurrent) push_{entry<decltype(::cuCtxPushCurrent)>("cuCtxPushCurrent")};
+  decltype(&::cuCtxPopCurrent) pop_{entry<decltype(::cuCtxPopCurrent)>("cuCtxPopCurrent")};
+
+  [[nodiscard]] CUcontext current()
+  {
+    CUcontext context{};
+    EXPECT_EQ(cuCtxGetCurrent_(&context), CUDA_SUCCESS);
+    return context;
+  }
+  [[nodiscard]] static int current_device()
+  {
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    return device;
+  }
+};
+
+TEST_F(Contexts, OfTheRuntimeArePrimary)
+{
+  CUcontext primary{};
+  EXPECT_EQ(cuDevicePrimaryCtxRetain_(&primary, 0), CUDA_SUCCESS);
+  EXPECT_EQ(primary, current());
+  EXPECT_EQ(cuDevicePrimaryCtxRetain_(&primary, 77), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(cuDevicePrimaryCtxRetain_(nullptr, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(Contexts, ComeBackWhenWhatWasPushedIsPopped)
+{
+  auto const before = current();
+  CUcontext popped{};
+  EXPECT_EQ(push_(before), CUDA_SUCCESS);
+  EXPECT_EQ(current(), before);
+  EXPECT_EQ(pop_(&popped), CUDA_SUCCESS);
+  EXPECT_EQ(popped, before);
+  EXPECT_EQ(current(), before);
+}
+
+TEST_F(Contexts, ThatArePushedDecideWhichDeviceIsCurrent)
+{
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  if (devices < 2) { GTEST_SKIP() << "needs two devices"; }
+  CUcontext other{};
+  CUcontext popped{};
+  ASSERT_EQ(cuDevicePrimaryCtxRetain_(&other, 1), CUDA_SUCCESS);
+  EXPECT_EQ(push_(other), CUDA_SUCCESS);
+  EXPECT_EQ(current_device(), 1);
+  EXPECT_EQ(pop_(&popped), CUDA_SUCCESS);
+  EXPECT_EQ(popped, other);
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(Contexts, ThatArePushedAreReplacedByTheRuntime)
+{
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  if (devices < 2) { GTEST_SKIP() << "needs two devices"; }
+  CUcontext popped{};
+  CUcontext other{};
+  ASSERT_EQ(cuDevicePrimaryCtxRetain_(&other, 1), CUDA_SUCCESS);
+  EXPECT_EQ(push_(current()), CUDA_SUCCESS);
+  EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(pop_(&popped), CUDA_SUCCESS);
+  EXPECT_EQ(popped, other);
+  EXPECT_EQ(current_device(), 0);
+}
+
 TEST_F(Driver, GivesStreamsTheSameIdAsTheRuntime)
 {
   auto* const get = entry<decltype(cuStreamGetId)>("cuStreamGetId");

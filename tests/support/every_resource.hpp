@@ -5,10 +5,12 @@
 #include <rmm/mr/aligned_resource_adaptor.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/cached_memory_resource.hpp>
 #include <rmm/mr/callback_memory_resource.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
 #include <rmm/mr/limiting_resource_adaptor.hpp>
@@ -25,6 +27,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <vector>
 
@@ -60,8 +63,10 @@ inline std::vector<named_resource> every_resource()
     {"managed", [] { return std::make_shared<mr::managed_memory_resource>(); }},
     {"pinned_host", [] { return std::make_shared<mr::pinned_host_memory_resource>(); }},
     {"cuda_async", [] { return std::make_shared<mr::cuda_async_memory_resource>(); }},
+    {"cached", over_cuda<mr::cached_memory_resource>(0, std::nullopt, 1 << 16)},
     {"pool", over_cuda<mr::pool_memory_resource>(0)},
     {"bounded_pool", over_cuda<mr::pool_memory_resource>(1 << 16, 1 << 20)},
+    {"elastic_pool", [] { return std::make_shared<mr::elastic_pool_memory_resource>(); }},
     {"arena", over_cuda<mr::arena_memory_resource>(1 << 20)},
     {"fixed_size", over_cuda<mr::fixed_size_memory_resource>(1 << 14, 1)},
     {"binning", over_cuda<mr::binning_memory_resource>(8, 9)},

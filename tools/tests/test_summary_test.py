@@ -55,6 +55,28 @@ class TestSummary(unittest.TestCase):
     def test_a_program_that_fails_after_its_last_case_has_failed(self) -> None:
         self.expect_last_line("1 passed, 1 failed, 0 skipped", self.summarize(FAIL, "failed", A_TEST=GOOD))
 
+    def summarize_pytest(self, cases: str, status: str) -> tuple[int, str]:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "pytest.junit").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>", encoding="utf-8")
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                result = test_summary.main([f"python|{status}|12|{folder}"])
+            return result, output.getvalue()
+
+    def test_tests_of_pytest_are_counted(self) -> None:
+        good, skipped = '<testcase classname="t" name="a"/>', '<testcase classname="t" name="b"><skipped/></testcase>'
+        self.expect_last_line("1 passed, 0 failed, 1 skipped", self.summarize_pytest(good + skipped, "passed"))
+        failed = '<testcase classname="t" name="c"><failure/></testcase>'
+        outcome = self.summarize_pytest(good + failed, "failed")
+        self.expect_last_line("1 passed, 1 failed, 0 skipped", outcome)
+        self.assertIn("failed: t.c", outcome[1])
+
+    def test_a_test_of_pytest_whose_fixture_fails_afterwards_counts_once(self) -> None:
+        cases = '<testcase classname="t" name="a"/><testcase classname="t" name="a"><error/></testcase>'
+        self.expect_last_line("0 passed, 1 failed, 0 skipped", self.summarize_pytest(cases, "failed"))
+
+    def test_a_run_of_pytest_that_ends_early_has_failed(self) -> None:
+        self.expect_last_line("1 passed, 1 failed, 0 skipped", self.summarize_pytest('<testcase name="a"/>', "failed"))
+
     def test_a_suite_without_results_has_failed(self) -> None:
         outcome = self.summarize("", "not built")
         self.expect_last_line("0 passed, 1 failed, 0 skipped", outcome)

@@ -27,6 +27,20 @@
 #include <rmm/mr/device/pool_memory_resource.hpp>
 #endif
 
+#if __has_include(<rmm/mr/cached_memory_resource.hpp>)
+#include <rmm/mr/cached_memory_resource.hpp>
+#define RMM_COMPARE_CACHED
+#endif
+
+#if __has_include(<rmm/mr/elastic_pool_memory_resource.hpp>)
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#define RMM_COMPARE_ELASTIC
+#endif
+
+#if __has_include(<rmm/capture_scope.hpp>)
+#define RMM_COMPARE_CHECK_CAPTURE
+#endif
+
 #if __has_include(<rmm/version_config.hpp>)
 #include <rmm/version_config.hpp>
 #endif
@@ -94,6 +108,17 @@ class pool_instance : public instance {
   pool_resource pool_;
 };
 
+#ifdef RMM_COMPARE_CHECK_CAPTURE
+/// Asks in each call if the stream captures.
+class checking_pool_instance : public pool_instance {
+ public:
+  checking_pool_instance(std::size_t initial, std::size_t maximum) : pool_instance{initial, maximum}
+  {
+    pool().set_check_capture(true);
+  }
+};
+#endif
+
 class binning_instance : public pool_instance {
  public:
   binning_instance(std::size_t initial, std::size_t maximum)
@@ -138,6 +163,47 @@ class cuda_async_instance : public instance {
   rmm::mr::cuda_async_memory_resource async_;
 };
 
+#ifdef RMM_COMPARE_CACHED
+class cached_instance : public instance {
+ public:
+  cached_instance(std::size_t, std::size_t maximum) : cache_{&async_, 0, unless_zero(maximum)}
+  {
+    set_resource(&cache_);
+  }
+
+  [[nodiscard]] std::size_t reserved() const override { return cache_.pool_size(); }
+
+ private:
+  rmm::mr::cuda_async_memory_resource async_;
+  rmm::mr::cached_memory_resource<rmm::mr::cuda_async_memory_resource> cache_;
+};
+#endif
+
+#ifdef RMM_COMPARE_ELASTIC
+template <std::size_t ChunkBytes>
+class elastic_instance : public instance {
+ public:
+  elastic_instance(std::size_t initial, std::size_t maximum) : pool_{options(initial, maximum)}
+  {
+    set_resource(&pool_);
+  }
+
+  [[nodiscard]] std::size_t reserved() const override { return pool_.mapped_bytes(); }
+
+ private:
+  [[nodiscard]] static rmm::mr::elastic_pool_options options(std::size_t initial, std::size_t maximum)
+  {
+    rmm::mr::elastic_pool_options wanted;
+    wanted.initial_bytes = initial;
+    wanted.maximum_bytes = unless_zero(maximum);
+    wanted.chunk_bytes   = ChunkBytes;
+    return wanted;
+  }
+
+  rmm::mr::elastic_pool_memory_resource pool_;
+};
+#endif
+
 class cuda_instance : public instance {
  public:
   cuda_instance(std::size_t, std::size_t) { set_resource(&cuda_); }
@@ -159,17 +225,31 @@ struct offer {
   instance* (*make)(std::size_t initial, std::size_t maximum);
 };
 
-constexpr unsigned any     = plugin_feature_times | plugin_feature_memory | plugin_feature_containers;
+constexpr unsigned timed   = plugin_feature_times;
+constexpr unsigned any     = timed | plugin_feature_memory | plugin_feature_containers;
 constexpr unsigned bounded = any | plugin_feature_bounded;
 
 offer const offers[] = {
   {RMM_COMPARE_PREFIX ".pool", "pool_memory_resource over cuda", bounded, make<pool_instance>},
+#ifdef RMM_COMPARE_CHECK_CAPTURE
+  {RMM_COMPARE_PREFIX ".pool_check_capture", "the same, with check_capture", timed, make<checking_pool_instance>},
+#endif
   {RMM_COMPARE_PREFIX ".arena", "arena_memory_resource over cuda", bounded, make<arena_instance>},
   {RMM_COMPARE_PREFIX ".binning",
    "binning_memory_resource 18..22 over pool over cuda",
    bounded,
    make<binning_instance>},
   {RMM_COMPARE_PREFIX ".cuda_async", "cuda_async_memory_resource", any, make<cuda_async_instance>},
+#ifdef RMM_COMPARE_CACHED
+  {RMM_COMPARE_PREFIX ".cached", "cached_memory_resource over cuda_async", bounded, make<cached_instance>},
+#endif
+#ifdef RMM_COMPARE_ELASTIC
+  {RMM_COMPARE_PREFIX ".elastic", "elastic_pool_memory_resource, smallest chunks", bounded, make<elastic_instance<0>>},
+  {RMM_COMPARE_PREFIX ".elastic32",
+   "elastic_pool_memory_resource, chunks of 32 MiB",
+   bounded,
+   make<elastic_instance<std::size_t{32} << 20U>>},
+#endif
   {RMM_COMPARE_PREFIX ".cuda", "cuda_memory_resource", any, make<cuda_instance>},
 };
 constexpr int offer_count = sizeof offers / sizeof offers[0];

@@ -16,14 +16,65 @@
 #include <execinfo.h>
 #endif
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <ostream>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace RMM_NAMESPACE {
 namespace detail {
+
+/// Writes up to `most` return addresses, those of the calls that led here, innermost first. Returns how many.
+[[nodiscard]] RMM_COLD inline std::size_t capture_frames([[maybe_unused]] void** frames,
+                                                         [[maybe_unused]] std::size_t most) noexcept
+{
+#if defined(RMM_ENABLE_STACK_TRACES)
+  return static_cast<std::size_t>(std::max(0, ::backtrace(frames, static_cast<int>(most))));
+#else
+  return 0;
+#endif
+}
+
+/// What a return address is called: `<function> from <object file>`, or what backtrace_symbols() says where the function's
+/// name is not known as that of a C++ function. Looked up once for each address, and kept.
+[[nodiscard]] RMM_COLD inline std::string const& name_of_frame(void* frame)
+{
+  static auto& mutex = *new std::mutex;  // never destroyed: threads that end may still ask
+  static auto& names = *new std::unordered_map<void*, std::string>;
+  std::lock_guard<std::mutex> const lock{mutex};
+  auto const [entry, is_new] = names.try_emplace(frame);
+  auto& name                 = entry->second;
+  if (!is_new) { return name; }
+
+#if defined(RMM_ENABLE_STACK_TRACES)
+  struct free_memory {
+    void operator()(void* ptr) const noexcept { std::free(ptr); }
+  };
+  Dl_info object{};
+  if (::dladdr(frame, &object) != 0 && object.dli_sname != nullptr) {
+    int status{};
+    std::unique_ptr<char, free_memory> const plain{abi::__cxa_demangle(object.dli_sname, nullptr, nullptr, &status)};
+    if (plain != nullptr) { name = std::string{plain.get()} + " from " + object.dli_fname; }
+  }
+  if (name.empty()) {
+    std::unique_ptr<char*, free_memory> const symbols{::backtrace_symbols(&frame, 1)};
+    if (symbols != nullptr) { name = *symbols.get(); }
+  }
+#endif
+  if (name.empty()) {
+    char text[24];
+    std::snprintf(text, sizeof text, "%p", frame);
+    name = text;
+  }
+  return name;
+}
 
 /// The calls that led to the place where the object was made: up to 64 return addresses, turned
 /// into names when printed.
@@ -32,45 +83,21 @@ class stack_trace {
 #if defined(RMM_ENABLE_STACK_TRACES)
   RMM_COLD stack_trace()
   {
-    constexpr int max_frames{64};
+    constexpr std::size_t max_frames{64};
     void* frames[max_frames];
-    int const count{backtrace(frames, max_frames)};
-    frames_.assign(frames, frames + count);
+    frames_.assign(frames, frames + capture_frames(frames, max_frames));
   }
 
-  /// One line for each frame, innermost first: `#<i> in <function> from <object file>`, or what
-  /// backtrace_symbols() says where the function's name is not known as that of a C++ function.
+  /// One line for each frame, innermost first: `#<i> in ` and name_of_frame().
   RMM_COLD friend std::ostream& operator<<(std::ostream& out, stack_trace const& trace)
   {
-    malloced<char*> const symbols{backtrace_symbols(trace.frames_.data(), static_cast<int>(trace.frames_.size()))};
-
     for (std::size_t i = 0; i < trace.frames_.size(); ++i) {
-      out << "#" << i << " in ";
-      Dl_info object{};
-      malloced<char> name{};
-      if (dladdr(trace.frames_[i], &object) != 0 && object.dli_sname != nullptr) {
-        int status{};
-        name.reset(abi::__cxa_demangle(object.dli_sname, nullptr, nullptr, &status));
-      }
-      if (name != nullptr) {
-        out << name.get() << " from " << object.dli_fname;
-      } else if (symbols != nullptr) {
-        out << symbols.get()[i];
-      } else {
-        out << trace.frames_[i];
-      }
-      out << "\n";
+      out << "#" << i << " in " << name_of_frame(trace.frames_[i]) << "\n";
     }
     return out;
   }
 
  private:
-  struct free_memory {
-    void operator()(void* ptr) const noexcept { std::free(ptr); }
-  };
-  template <class T>
-  using malloced = std::unique_ptr<T, free_memory>;
-
   std::vector<void*> frames_;
 #else
   friend std::ostream& operator<<(std::ostream& out, stack_trace const&) { return out << "stack traces disabled\n"; }

@@ -9,6 +9,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/mr/cuda_async_view_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/trimmable_resource.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -27,7 +28,7 @@ namespace mr {
 ///
 /// The driver shares what the pool has cached with nobody, orders reuse between streams itself and gives memory above the
 /// release threshold back when the program synchronises.
-class cuda_async_memory_resource final : public device_memory_resource {
+class cuda_async_memory_resource final : public device_memory_resource, public trimmable_resource {
  public:
   /// Ways to share the pool's memory with other processes; the values are those of cudaMemAllocationHandleType.
   enum class allocation_handle_type : std::int32_t {
@@ -69,6 +70,9 @@ class cuda_async_memory_resource final : public device_memory_resource {
 
   /// The driver's handle of the pool, which stays ours.
   [[nodiscard]] cudaMemPool_t pool_handle() const noexcept { return pool_.handle(); }
+
+  /// Gives memory that no work uses back to the device, until at most `bytes` bytes stay. Does not wait.
+  std::size_t trim_to(std::size_t bytes) noexcept override { return rmm::detail::trim_pool(pool_.handle(), bytes); }
 
  private:
   [[nodiscard]] static rmm::detail::owned_memory_pool make_pool(allocation_handle_type type)

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/logger_sinks.hpp>
 #include <rmm/detail/logger_spdlog.hpp>
 #include <rmm/mr/detail/allocation_log.hpp>
-#include <rmm/mr/detail/resource_adaptor.hpp>
+#include <rmm/mr/detail/logging_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
-#include <cstddef>
 #include <cstdlib>
 #include <initializer_list>
 #include <memory>
@@ -70,7 +67,7 @@ class log_destination {
 ///
 /// Columns are the thread's number, the local time of day, the action, the pointer, the size and the stream. Thread-safe.
 template <class Upstream>
-class logging_resource_adaptor final : public detail::resource_adaptor<logging_resource_adaptor<Upstream>, Upstream> {
+class logging_resource_adaptor final : public detail::logging_adaptor<logging_resource_adaptor<Upstream>, Upstream> {
  public:
   /// `destination`  the name of a file, a `std::ostream`, or `{sink, ...}` with sinks of rapids_logger or spdlog, whose
   ///                pattern is changed. A file is created, or emptied.
@@ -80,13 +77,13 @@ class logging_resource_adaptor final : public detail::resource_adaptor<logging_r
   logging_resource_adaptor(Upstream* upstream,
                            detail::log_destination destination = get_default_filename(),
                            bool auto_flush                     = false)
-    : logging_resource_adaptor::resource_adaptor{upstream}, log_{std::move(destination).open(auto_flush)}
+    : logging_resource_adaptor::logging_adaptor{upstream, [&] { return std::move(destination).open(auto_flush); }}
   {}
 
   logging_resource_adaptor(device_async_resource_ref upstream,
                            detail::log_destination destination = get_default_filename(),
                            bool auto_flush                     = false)
-    : logging_resource_adaptor::resource_adaptor{upstream}, log_{std::move(destination).open(auto_flush)}
+    : logging_resource_adaptor::logging_adaptor{upstream, [&] { return std::move(destination).open(auto_flush); }}
   {}
 
   /// The value of the environment variable RMM_LOG_FILE. Throws logic_error if it is not set, or empty.
@@ -97,29 +94,6 @@ class logging_resource_adaptor final : public detail::resource_adaptor<logging_r
                 "The allocation log file name is missing: give one, or set RMM_LOG_FILE.");
     return name;
   }
-
-  void flush() { log_->flush(); }
-
-  /// The first line of the log.
-  [[nodiscard]] std::string header() const { return detail::allocation_log::header; }
-
- private:
-  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
-  {
-    rmm::detail::scope_guard log_failure{[&]() noexcept { log_->add("allocate failure", nullptr, bytes, stream); }};
-    void* const ptr = this->upstream().allocate(bytes, stream);
-    log_failure.dismiss();
-    log_->add("allocate", ptr, bytes, stream);
-    return ptr;
-  }
-
-  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
-  {
-    log_->add("free", ptr, bytes, stream);  // before upstream can give the memory to another thread
-    this->upstream().deallocate(ptr, bytes, stream);
-  }
-
-  std::unique_ptr<detail::allocation_log> log_;
 };
 
 logging_resource_adaptor(device_async_resource_ref, detail::log_destination = "", bool = false)

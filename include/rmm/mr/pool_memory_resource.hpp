@@ -3,24 +3,20 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/base/log_hook.hpp>
-#include <rmm/detail/base/scope_guard.hpp>
-#include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
-#include <rmm/detail/stream/stream_ordered_heap.hpp>
-#include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/memory_reservation.hpp>
+#include <rmm/recovery.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <exception>
-#include <limits>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -31,9 +27,10 @@ namespace mr {
 /// Suballocates blocks that it takes from upstream, and keeps what is freed for later requests.
 ///
 /// Grows when no free memory fits, up to a maximum if there is one; gives its blocks back when it is destroyed. Memory
-/// freed on one stream reaches another in the order of their work, without waiting on the host.
+/// freed on one stream reaches another in the order of their work, without waiting on the host. What it tries before it fails
+/// is in docs/out-of-memory.md.
 template <class Upstream>
-class pool_memory_resource final : public device_memory_resource,
+class pool_memory_resource final : public detail::growing_pool,
                                    public detail::upstream_properties<pool_memory_resource<Upstream>, Upstream> {
  public:
   /// Takes `initial_pool_size` bytes from upstream at once, none if 0.
@@ -43,7 +40,7 @@ class pool_memory_resource final : public device_memory_resource,
   explicit pool_memory_resource(Upstream* upstream,
                                 std::size_t initial_pool_size,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
-    : upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
+    : growing_pool{default_order}, upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
   {
     check_sizes(initial_pool_size);
     take_initial_block(initial_pool_size);
@@ -63,7 +60,7 @@ class pool_memory_resource final : public device_memory_resource,
   explicit pool_memory_resource(typename detail::suballocator_upstream<Upstream>::ref_type upstream,
                                 std::size_t initial_pool_size,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
-    : upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
+    : growing_pool{default_order}, upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
   {
     check_sizes(initial_pool_size);
     take_initial_block(initial_pool_size);
@@ -77,7 +74,7 @@ class pool_memory_resource final : public device_memory_resource,
 
   ~pool_memory_resource() override
   {
-    heap_.release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
+    heap().release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
   }
 
   /// The resource that the pool takes its blocks from.
@@ -89,13 +86,10 @@ class pool_memory_resource final : public device_memory_resource,
   /// For libcu++, which asks it for the properties of the pool's memory.
   [[nodiscard]] Upstream const& upstream_resource() const noexcept { return *upstream_.pointer(); }
 
-  /// Bytes of all blocks that the pool has from upstream.
-  [[nodiscard]] std::size_t pool_size() const noexcept { return heap_.block_bytes(); }
-
-  /// What is allocated and free now.
-  [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
-
  private:
+  static constexpr recovery_order default_order{
+    recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback};
+
   void check_sizes(std::size_t initial_pool_size) const
   {
     RMM_EXPECTS(is_aligned(initial_pool_size, CUDA_ALLOCATION_ALIGNMENT),
@@ -110,46 +104,30 @@ class pool_memory_resource final : public device_memory_resource,
   {
     if (bytes == 0) { return; }
     std::string reason;
-    if (!try_add_block(bytes, 0, cuda_stream_legacy, reason).has_value()) { throw_exhausted(bytes, reason); }
-    heap_.settle();
-  }
-
-  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
-  {
-    if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nothing_or_too_much(bytes); }
-    if (void* const ptr = heap_.try_allocate(bytes, stream)) { return ptr; }
-    return grow_and_allocate(align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream);
-  }
-
-  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
-  {
-    if (ptr != nullptr) { heap_.deallocate(ptr, bytes, stream); }
-  }
-
-  [[nodiscard]] RMM_COLD static void* nothing_or_too_much(std::size_t bytes)
-  {
-    static_cast<void>(rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // throws unless it is nothing
-    return nullptr;
-  }
-
-  /// One thread at a time: what the others wait for may serve them too. Upstream is called without the heap's lock.
-  [[nodiscard]] void* grow_and_allocate(std::size_t bytes, cuda_stream_view stream)
-  {
-    std::lock_guard<std::mutex> const growing{growth_mutex_};
-    if (void* const ptr = heap_.try_allocate(bytes, stream)) { return ptr; }
-    // Much of the pool may be what streams left that were destroyed: cheaper to wait for than to take as much again.
-    if (void* const ptr = heap_.allocate_synchronized(bytes, stream, std::max(bytes, pool_size() / 4))) { return ptr; }
-
-    std::string reason;
-    for (auto wanted = first_growth(bytes); wanted != 0; wanted = wanted == bytes ? 0 : std::max(bytes, wanted / 2)) {
-      if (auto const ptr = try_add_block(wanted, bytes, stream, reason)) { return *ptr; }
+    if (!try_add_block(upstream_, bytes, 0, cuda_stream_legacy, reason).has_value()) {
+      throw_exhausted({bytes, cuda_stream_legacy, reason});
     }
-    if (reason.empty()) {
+    heap().settle();
+  }
+
+  /// Asks upstream for less and less, down to what is needed.
+  [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  {
+    auto wanted = first_growth(bytes);
+    if (wanted == 0) {
       reason = "the pool holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
                rmm::detail::format_bytes(*maximum_pool_size_) + " and no free part of it is large enough";
     }
-    if (void* const ptr = heap_.allocate_synchronized(bytes, stream)) { return ptr; }
-    throw_exhausted(bytes, reason);
+    for (; wanted != 0; wanted = wanted == bytes ? 0 : std::max(bytes, wanted / 2)) {
+      if (auto const ptr = try_add_block(upstream_, wanted, bytes, stream, reason)) { return *ptr; }
+    }
+    return nullptr;
+  }
+
+  void describe(memory_report& report) const override
+  {
+    report.maximum_bytes = maximum_pool_size_;
+    if (!detail::is_device_accessible<Upstream>) { report.device_figures.reset(); }
   }
 
   /// How much to ask for first: with a maximum, half of what is left, else as much again as there is. 0 if the maximum
@@ -163,36 +141,8 @@ class pool_memory_resource final : public device_memory_resource,
     return bytes <= rest ? std::max(bytes, rest / 2) : 0;
   }
 
-  /// Takes a block from upstream and allocates its first `bytes` bytes. Nothing if upstream throws; `reason` then says why.
-  [[nodiscard]] std::optional<void*> try_add_block(std::size_t block_bytes,
-                                                   std::size_t bytes,
-                                                   cuda_stream_view stream,
-                                                   std::string& reason)
-  {
-    try {
-      void* const block = upstream_.allocate(block_bytes, stream);
-      rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.deallocate(block, block_bytes); }};
-      void* const ptr = heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
-      give_back.dismiss();
-      return ptr;
-    } catch (std::exception const& e) {
-      reason = e.what();
-      return std::nullopt;
-    }
-  }
-
-  [[noreturn]] RMM_COLD void throw_exhausted(std::size_t bytes, std::string const& reason) const
-  {
-    auto const text =
-      "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) + "): " + reason;
-    rmm::detail::log(rmm::detail::log_level::error, text.c_str());
-    RMM_FAIL(text, rmm::out_of_memory);
-  }
-
   detail::suballocator_upstream<Upstream> upstream_;
   std::optional<std::size_t> maximum_pool_size_;
-  rmm::detail::stream_ordered_heap heap_;
-  std::mutex growth_mutex_;  // taken before the heap's lock
 };
 
 pool_memory_resource(device_async_resource_ref, std::size_t, std::optional<std::size_t> = std::nullopt)

@@ -2,24 +2,25 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/usage_statistics.hpp>
+#include <rmm/detail/cuda/stream_lifetimes.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <mutex>
 #include <shared_mutex>
-#include <stdexcept>
 #include <utility>
-#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace mr {
 
 /// Counts bytes and allocations: those in use, the most there were at a time, and the sum over time. Thread-safe.
+///
+/// All figures are exact. A peak is what an order of the calls gives that keeps calls apart which did not overlap. Each
+/// thread counts on its own where it can; whoever reads the counters stops all threads for some microseconds.
 ///
 /// The counters form a stack: push_counters() starts a section with counters at zero, pop_counters() ends it and adds what
 /// it counted to those of the section around it.
@@ -30,94 +31,39 @@ class statistics_resource_adaptor final
   using read_lock_t  = std::shared_lock<std::shared_mutex>;
   using write_lock_t = std::unique_lock<std::shared_mutex>;
 
-  struct counter {
-    std::int64_t value{0};  ///< in use; negative if more was freed than allocated
-    std::int64_t peak{0};   ///< largest value so far
-    std::int64_t total{0};  ///< all that was ever added
-
-    counter& operator+=(std::int64_t amount)
-    {
-      value += amount;
-      total += amount;
-      peak = std::max(peak, value);
-      return *this;
-    }
-
-    counter& operator-=(std::int64_t amount)
-    {
-      value -= amount;
-      return *this;
-    }
-
-    /// Adds what `section` counted from zero on, after what this one counted before.
-    void add_counters_from_tracked_sub_block(counter const& section)
-    {
-      peak = std::max(peak, value + section.peak);
-      value += section.value;
-      total += section.total;
-    }
-  };
+  /// Bytes or allocations: in use, the most at a time, and the sum over time.
+  using counter = rmm::detail::usage_counter;
 
   using statistics_resource_adaptor::resource_adaptor::resource_adaptor;
 
   /// Bytes, as counted in the innermost section.
-  [[nodiscard]] counter get_bytes_counter() const noexcept
-  {
-    read_lock_t const lock{mutex_};
-    return sections_.back().first;
-  }
+  [[nodiscard]] counter get_bytes_counter() const noexcept { return statistics_.read().first; }
 
   /// Allocations, as counted in the innermost section.
-  [[nodiscard]] counter get_allocations_counter() const noexcept
-  {
-    read_lock_t const lock{mutex_};
-    return sections_.back().second;
-  }
+  [[nodiscard]] counter get_allocations_counter() const noexcept { return statistics_.read().second; }
 
   /// Starts a section. Returns the counters (bytes, allocations) of the one around it.
-  std::pair<counter, counter> push_counters()
-  {
-    write_lock_t const lock{mutex_};
-    auto const around = sections_.back();
-    sections_.emplace_back();
-    return around;
-  }
+  std::pair<counter, counter> push_counters() { return statistics_.push(); }
 
   /// Ends the innermost section. Returns its counters (bytes, allocations). Throws std::out_of_range for the outermost one.
-  std::pair<counter, counter> pop_counters()
-  {
-    write_lock_t const lock{mutex_};
-    if (sections_.size() < 2) { throw std::out_of_range("cannot pop the last counter pair"); }
-    auto const ended = sections_.back();
-    sections_.pop_back();
-    sections_.back().first.add_counters_from_tracked_sub_block(ended.first);
-    sections_.back().second.add_counters_from_tracked_sub_block(ended.second);
-    return ended;
-  }
+  std::pair<counter, counter> pop_counters() { return statistics_.pop(); }
 
  private:
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     void* const ptr = this->upstream().allocate(bytes, stream);
-    write_lock_t const lock{mutex_};
-    sections_.back().first += static_cast<std::int64_t>(bytes);
-    sections_.back().second += 1;
+    statistics_.add(bytes);
     return ptr;
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
-    {
-      write_lock_t const lock{mutex_};
-      sections_.back().first -= static_cast<std::int64_t>(bytes);
-      sections_.back().second -= 1;
-    }  // before upstream can give the memory to another thread, so that the peak is no higher than what was in use
+    statistics_.subtract(
+      bytes);  // before upstream can give the memory to another thread: the peak is no higher than the use
     this->upstream().deallocate(ptr, bytes, stream);
   }
 
-  // Invariant: never empty. Outermost section first.
-  std::vector<std::pair<counter, counter>> sections_{1};
-  mutable std::shared_mutex mutex_;  // guards sections_; not held while upstream is called
+  mutable rmm::detail::usage_statistics statistics_{rmm::detail::known_streams().new_number()};
 };
 
 template <class Upstream>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/exit_action.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
@@ -12,19 +13,29 @@
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace mr {
+
+/// When a tracking_resource_adaptor writes to standard error what was never freed.
+enum class leak_report {
+  never,
+  at_end  ///< when the adaptor is destroyed, or the program ends, whichever comes first
+};
 
 /// Knows which allocations are outstanding, and where they were made. Thread-safe.
 ///
@@ -46,14 +57,31 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     {}
   };
 
-  /// `capture_stacks`: whether to keep the call stack of each allocation. Throws logic_error if `upstream` is null.
-  tracking_resource_adaptor(Upstream* upstream, bool capture_stacks = false)
+  /// `capture_stacks`: whether to keep the call stack of each allocation; functions are named when it is printed. Throws
+  /// logic_error if `upstream` is null.
+  tracking_resource_adaptor(Upstream* upstream, bool capture_stacks = false, leak_report leaks = leak_report::never)
     : tracking_resource_adaptor::resource_adaptor{upstream}, capture_stacks_{capture_stacks}
-  {}
+  {
+    promise(leaks);
+  }
 
-  tracking_resource_adaptor(device_async_resource_ref upstream, bool capture_stacks = false)
+  tracking_resource_adaptor(device_async_resource_ref upstream,
+                            bool capture_stacks = false,
+                            leak_report leaks   = leak_report::never)
     : tracking_resource_adaptor::resource_adaptor{upstream}, capture_stacks_{capture_stacks}
-  {}
+  {
+    promise(leaks);
+  }
+
+  tracking_resource_adaptor(tracking_resource_adaptor const&)            = delete;
+  tracking_resource_adaptor(tracking_resource_adaptor&&)                 = delete;
+  tracking_resource_adaptor& operator=(tracking_resource_adaptor const&) = delete;
+  tracking_resource_adaptor& operator=(tracking_resource_adaptor&&)      = delete;
+
+  ~tracking_resource_adaptor() override
+  {
+    if (report_at_exit_) { write_leaks(); }
+  }
 
   /// The live table, by address: not to be read while other threads use the adaptor.
   [[nodiscard]] std::map<void*, allocation_info> const& get_outstanding_allocations() const noexcept
@@ -77,13 +105,69 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     return text.str();
   }
 
-  /// Writes the same to the debug log, at level debug.
+  /// How much is outstanding, and from where, most bytes first: one entry for all allocations of the same call stack. Empty if
+  /// nothing is.
+  [[nodiscard]] RMM_COLD std::string get_leak_report() const
+  {
+    struct group {
+      std::size_t allocations{};
+      std::size_t bytes{};
+      std::string stack{};
+    };
+    std::map<std::string, group> by_stack;
+    group all;
+    {
+      read_lock_t const lock{mutex_};
+      for (auto const& [ptr, info] : allocations_) {
+        std::ostringstream stack;
+        if (info.strace != nullptr) { stack << *info.strace; }
+        auto& same = by_stack[stack.str()];
+        for (auto* const each : {&same, &all}) {
+          each->allocations += 1;
+          each->bytes += info.allocation_size;
+        }
+      }
+    }
+    if (all.allocations == 0) { return {}; }
+    std::vector<group> groups;
+    for (auto& [stack, each] : by_stack) { groups.push_back({each.allocations, each.bytes, stack}); }
+    std::stable_sort(
+      groups.begin(), groups.end(), [](group const& lhs, group const& rhs) { return lhs.bytes > rhs.bytes; });
+    std::ostringstream text;
+    text << "RMM: " << all.bytes << " B in " << all.allocations << " allocations were never freed\n";
+    for (auto const& each : groups) {
+      if (!each.stack.empty()) {
+        text << each.bytes << " B in " << each.allocations << " allocations from\n" << each.stack;
+      }
+    }
+    return text.str();
+  }
+
+  /// Writes what get_outstanding_allocations_str() returns to the debug log, at level debug.
   void log_outstanding_allocations() const
   {
     RMM_LOG_DEBUG("Outstanding Allocations: %s", get_outstanding_allocations_str());
   }
 
  private:
+  void promise(leak_report leaks)
+  {
+    if (leaks == leak_report::never) { return; }
+    report_at_exit_.emplace([](void* self) noexcept { static_cast<tracking_resource_adaptor*>(self)->write_leaks(); },
+                            this);
+  }
+
+  /// Once.
+  RMM_COLD void write_leaks() noexcept
+  {
+    if (std::exchange(has_reported_, true)) { return; }
+    try {
+      std::fputs(get_leak_report().c_str(), stderr);
+    } catch (std::exception const&) {
+      std::fputs("RMM: there is no memory to say what was never freed\n", stderr);
+    }
+  }
+
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     void* const ptr = this->upstream().allocate(bytes, stream);
@@ -139,9 +223,12 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
   mutable std::shared_mutex mutex_;  // guards allocations_; not held while upstream is called
   std::map<void*, allocation_info> allocations_;
   std::atomic<std::size_t> allocated_bytes_{0};  // sum of allocations_, see get_allocated_bytes()
+  bool has_reported_{false};
+  std::optional<rmm::detail::exit_action> report_at_exit_;
 };
 
-tracking_resource_adaptor(device_async_resource_ref, bool = false)->tracking_resource_adaptor<device_memory_resource>;
+tracking_resource_adaptor(device_async_resource_ref, bool = false, leak_report = leak_report::never)
+  ->tracking_resource_adaptor<device_memory_resource>;
 
 template <class Upstream>
 [[nodiscard]] tracking_resource_adaptor<Upstream> make_tracking_adaptor(Upstream* upstream)

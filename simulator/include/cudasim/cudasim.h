@@ -18,6 +18,8 @@
 ///                              the 3rd call of cudaMalloc fails with that error; `*` is any function
 ///   CUDASIM_REPORT=FILE        at exit writes calls, leaks and violations to FILE (`-` is standard error); a program
 ///                              that ends with status 0 then ends with 66 if there was a leak or a violation
+///   CUDASIM_SHARED=FILE        processes that name the same file share the memory of the devices: what one takes is not
+///                              free for the others
 ///   CUDASIM_TIMEOUT=SECONDS    a wait that lasts longer ends with cudaErrorLaunchTimeout and a message (default 60)
 ///   CUDASIM_QUIET=1            no one-line diagnostics of misuse on standard error
 ///
@@ -82,7 +84,8 @@ CUDASIM_EXPORT void fail_device(int device, cudaError_t error);
 /// Returns false, and changes nothing, if less is free. A second call replaces the first.
 CUDASIM_EXPORT bool occupy(int device, std::size_t bytes);
 
-/// Bytes of one device, by use. `total == free + allocated + reserved_by_pools + physical + occupied`.
+/// Bytes of one device, by use. `total == free + allocated + reserved_by_pools + physical + occupied`, less what other processes
+/// use where the device is shared.
 struct memory_usage {
   std::size_t total;
   std::size_t free;

@@ -5,7 +5,9 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <cstddef>
 #include <cstdlib>
@@ -49,6 +51,19 @@ two_objects::own_resource& own()
   return resource;
 }
 
+void call_with_tag(char const* name, void (*body)(void*), void* argument)
+{
+  rmm::tag_scope const scope{name};
+  body(argument);
+}
+
+void fail_to_allocate(std::size_t bytes)
+{
+  rmm::mr::cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, 0, 0};
+  static_cast<void>(pool.allocate(bytes));
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) two_objects_module_functions const two_objects_module{
@@ -72,4 +87,7 @@ extern "C" __attribute__((visibility("default"))) two_objects_module_functions c
       .deallocate_async(ptr, bytes, rmm::cuda_stream_view{});
   },
   [](rmm::mr::device_memory_resource const* resource) { return resource->is_equal(rmm::mr::cuda_memory_resource{}); },
+  call_with_tag,
+  [] { return rmm::tag::current().name(); },
+  fail_to_allocate,
 };

@@ -19,5 +19,8 @@ struct two_objects_module_functions {
   std::size_t (*own_allocations)();      ///< live allocations of that resource
   void* (*allocate)(int device, std::size_t bytes);  ///< through the registered reference
   void (*deallocate)(int device, void* ptr, std::size_t bytes);
-  bool (*is_initial)(rmm::mr::device_memory_resource const* resource);  ///< by type
+  bool (*is_initial)(rmm::mr::device_memory_resource const* resource);      ///< by type
+  void (*with_tag)(char const* name, void (*body)(void*), void* argument);  ///< calls `body(argument)` under the tag
+  char const* (*current_tag)();
+  void (*fail_to_allocate)(std::size_t bytes);  ///< throws what a pool with no memory throws
 };

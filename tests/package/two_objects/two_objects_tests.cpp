@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "module.hpp"
 
+#include <rmm/error.hpp>
+#include <rmm/memory_report.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 
 #include <gtest/gtest.h>
@@ -167,6 +169,42 @@ TEST_P(TwoObjectsFirstUserTest, WhatOneRegistersByReferenceAllUse)
       owner->set_pointer(device, nullptr);
       REQUIRE(!owner->ref_is_own(device));
     }
+  });
+}
+
+TEST_P(TwoObjectsFirstUserTest, WhatOneTagsAllSee)
+{
+  IN_NEW_PROCESS({
+    auto modules = open_all();
+    REQUIRE(std::string{modules[GetParam()]->current_tag()}.empty());
+    for (auto const& setter : modules) {
+      setter->with_tag(
+        "of one module",
+        [](void* all) {
+          for (auto const& module : *static_cast<std::vector<class module>*>(all)) {
+            REQUIRE(std::string{module->current_tag()} == "of one module");
+          }
+        },
+        &modules);
+      for (auto const& module : modules) { REQUIRE(std::string{module->current_tag()}.empty()); }
+    }
+  });
+}
+
+TEST_P(TwoObjectsFirstUserTest, AFailureIsCaughtByItsTypeWithItsReport)
+{
+  IN_NEW_PROCESS({
+    auto const modules = open_all();
+    bool caught        = false;
+    try {
+      modules[GetParam()]->fail_to_allocate(1000);
+    } catch (rmm::out_of_memory const& e) {
+      auto const copy = e;
+      REQUIRE(copy.report() != nullptr);
+      REQUIRE(copy.report()->asked_bytes == 1000);
+      caught = true;
+    }
+    REQUIRE(caught);
   });
 }
 

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <type_traits>
@@ -165,6 +166,61 @@ TEST_F(Tracking, TracksAtEachLevelOfAStackOfAdaptors)
   EXPECT_EQ(outer.get_allocated_bytes(), 50U);
   outer.deallocate(outer_block, 50);
   mr.deallocate(inner_block, 100);
+}
+
+void* allocate_here(adaptor& mr, std::size_t bytes) { return mr.allocate(bytes); }
+
+TEST_F(Tracking, ReportsLeaksByCallStackMostBytesFirst)
+{
+  adaptor with_stacks{&upstream, true};
+  std::vector<void*> blocks;
+  for (int i = 0; i < 3; ++i) { blocks.push_back(allocate_here(with_stacks, 100)); }
+  void* const other = with_stacks.allocate(1000);
+  EXPECT_THAT(with_stacks.get_leak_report(),
+              ::testing::MatchesRegex("RMM: 1300 B in 4 allocations were never freed\n"
+                                      "1000 B in 1 allocations from\n#0 in (.|\n)*"
+                                      "300 B in 3 allocations from\n#0 in (.|\n)*"));
+  for (void* const ptr : blocks) { with_stacks.deallocate(ptr, 100); }
+  with_stacks.deallocate(other, 1000);
+  EXPECT_EQ(with_stacks.get_leak_report(), "");
+}
+
+TEST_F(Tracking, WritesLeaksAtItsEndIfToldSo)
+{
+  void* ptr{};
+  ::testing::internal::CaptureStderr();
+  {
+    adaptor reporting{&upstream, false, rmm::mr::leak_report::at_end};
+    ptr = reporting.allocate(100);
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "RMM: 100 B in 1 allocations were never freed\n");
+  upstream.deallocate(ptr, 100);
+}
+
+TEST_F(Tracking, WritesNothingAtItsEndIfNothingLeaksOrItWasNotToldSo)
+{
+  ::testing::internal::CaptureStderr();
+  void* ptr{};
+  {
+    adaptor reporting{&upstream, false, rmm::mr::leak_report::at_end};
+    reporting.deallocate(reporting.allocate(100), 100);
+    adaptor silent{&upstream};
+    ptr = silent.allocate(100);
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  upstream.deallocate(ptr, 100);
+}
+
+using TrackingDeathTest = Tracking;
+
+TEST_F(TrackingDeathTest, WritesLeaksWhenTheProgramEnds)
+{
+  auto const end = [&] {
+    auto& reporting = *new adaptor{&upstream, false, rmm::mr::leak_report::at_end};
+    static_cast<void>(reporting.allocate(100));
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "RMM: 100 B in 1 allocations were never freed");
 }
 
 TEST_F(Tracking, ComesFromAFactory)

@@ -46,6 +46,9 @@ class memory_source {
 
   /// After a request was refused without a fault.
   virtual void check_refusal(std::size_t bytes) = 0;
+
+  /// Does what a program may ask for at any time besides, for instance to give memory back.
+  virtual void rearrange(std::mt19937_64& /*random*/) {}
 };
 
 /// A heap that shows all that it has.
@@ -126,6 +129,7 @@ class random_program {
     std::size_t largest{100 * 1024};  ///< bytes of a block
     std::size_t most_live{300};       ///< blocks
     bool threads_end{true};
+    bool rearranges{false};  ///< calls memory_source::rearrange() now and then
 
     /// Called before each allocation and deallocation: may make something fail in it.
     std::function<void(std::mt19937_64&)> arm;
@@ -318,6 +322,13 @@ class random_program {
       replace_stream();
     } else if (what < 91 && how_.threads_end) {
       replace_thread(pick(threads_.size()));
+    } else if (what < 96 && how_.rearranges) {
+      auto const device = pick(sources_.size());
+      in(pick(threads_.size()), device, [&] {
+        arm();
+        sources_[device]->rearrange(random_);
+        static_cast<void>(disarm());
+      });
     }
     check();
   }

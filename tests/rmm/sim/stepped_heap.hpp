@@ -5,6 +5,7 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 
 #include <cuda_runtime_api.h>
@@ -79,6 +80,7 @@ class device_heap {
   [[nodiscard]] void* add_block(std::size_t block_bytes, std::size_t bytes, rmm::cuda_stream_view stream)
   {
     block_bytes = rmm::align_up(block_bytes, rmm::CUDA_ALLOCATION_ALIGNMENT);
+    rmm::detail::capture_exemption const exemption;  // as upstreams of resources have
     void* block{};
     if (cudaMalloc(&block, block_bytes) != cudaSuccess) {
       static_cast<void>(cudaGetLastError());

@@ -8,6 +8,11 @@
 #include "random_program.hpp"
 
 #include <rmm/cuda_stream.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/memory_reservation.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
@@ -19,7 +24,9 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -292,6 +299,61 @@ TEST_F(SuballocatorHostMemory, IsNotUsedUpByStreamsThatComeAndGo)
   rounds(500);
   EXPECT_LT(largest_request, 200 * KiB);
   EXPECT_TRUE(heap.good());
+}
+
+TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAReport)
+{
+  rmm::mr::cuda_memory_resource cuda;
+  std::uint64_t runs         = 0;
+  std::uint64_t with_reports = 0;
+  for (bool any = true; any; ++runs) {
+    rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, 64 * KiB, 64 * KiB};
+    pool.track_tags();
+    void* const ptr = pool.allocate(KiB, stream);
+    fail_host_allocations(runs + 1, 1);
+    try {
+      static_cast<void>(pool.allocate(MiB, stream));
+      ADD_FAILURE() << "expected an exception";
+    } catch (rmm::out_of_memory const& e) {
+      any = stop_failing() != 0;
+      with_reports += e.report() != nullptr ? 1U : 0U;
+      EXPECT_NE(std::string{e.what()}.find("Maximum pool size exceeded"), std::string::npos) << e.what();
+    } catch (std::bad_alloc const&) {
+      any = stop_failing() != 0;
+    }
+    pool.deallocate(ptr, KiB, stream);
+    ASSERT_EQ(pool.figures().live_bytes, 0U);
+  }
+  EXPECT_GT(runs, 5U);
+  EXPECT_GT(with_reports, 0U);
+}
+
+TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAReservation)
+{
+  rmm::mr::cuda_memory_resource cuda;
+  std::uint64_t runs = 0;
+  for (bool any = true; any; ++runs) {
+    rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, MiB, MiB};
+    rmm::mr::device_memory_resource* its{};
+    std::vector<void*> kept;
+    kept.reserve(8);
+    {
+      fail_host_allocations(runs + 1, 1);
+      std::optional<rmm::mr::memory_reservation> task;
+      try {
+        task = pool.try_reserve(512 * KiB, stream);
+        its  = &task->resource();
+        for (int i = 0; i < 8; ++i) { kept.push_back(its->allocate(32 * KiB, i % 2 == 0 ? stream : other)); }
+        task->shrink_to(300 * KiB);
+      } catch (std::bad_alloc const&) {}
+    }
+    // Of the second half each block is freed where its neighbours are not: in parts.
+    for (std::size_t i = 0; i < kept.size(); ++i) { its->deallocate(kept[i * 3 % kept.size()], 32 * KiB, stream); }
+    any = stop_failing() != 0;
+    EXPECT_EQ(pool.figures().live_bytes, 0U) << "allocation " << runs;
+    EXPECT_EQ(pool.figures().free_bytes, MiB) << "allocation " << runs;
+  }
+  EXPECT_GT(runs, 10U);
 }
 
 struct RandomHostMemory : Stepped {

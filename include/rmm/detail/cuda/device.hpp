@@ -67,6 +67,29 @@ inline void make_device_current(int device) noexcept { RMM_ASSERT_CUDA_SUCCESS_S
   return {free, total};
 }
 
+/// The same where nothing may be thrown: on any failure zeros.
+[[nodiscard]] inline std::pair<std::size_t, std::size_t> device_memory_info_or_zero() noexcept
+{
+  std::size_t free{};
+  std::size_t total{};
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    clear_last_cuda_error();
+    return {0, 0};
+  }
+  return {free, total};
+}
+
+/// The device of the calling thread for a report: -1, and no more, if the runtime does not say.
+[[nodiscard]] inline int current_device_if_known() noexcept
+{
+  int device{};
+  if (cudaGetDevice(&device) != cudaSuccess) {
+    clear_last_cuda_error();
+    return -1;
+  }
+  return device;
+}
+
 /// Value of an attribute of the current device; 0 if the runtime does not know the attribute.
 /// Throws cuda_error on other failures.
 [[nodiscard]] inline int device_attribute(cudaDeviceAttr attribute)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -33,8 +34,12 @@ class owned_event {
     if (event_ != nullptr) { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaEventDestroy(event_)); }
   }
 
-  /// Marks all work that `stream` has now. Returns whether it could.
-  [[nodiscard]] bool try_record(cudaStream_t stream) noexcept { return cleared(cudaEventRecord(event_, stream)); }
+  /// Marks all work that `stream` has now. Returns whether it could; it does not where a capture is in the way: an event
+  /// recorded in one stands for nothing that can be waited for outside.
+  [[nodiscard]] bool try_record(cudaStream_t stream) noexcept
+  {
+    return query_capture(stream).is_none() && cleared(cudaEventRecord(event_, stream));
+  }
 
   /// Makes the later work of `stream` wait for what was marked. Returns whether it could.
   [[nodiscard]] bool try_make_wait(cudaStream_t stream) const noexcept

@@ -67,6 +67,14 @@ class owned_memory_pool {
   cudaMemPool_t handle_{};
 };
 
+/// The pool that cudaMallocAsync uses on the current device. Throws cuda_error.
+[[nodiscard]] inline cudaMemPool_t default_device_pool()
+{
+  cudaMemPool_t pool{};
+  RMM_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool, query_current_device()));
+  return pool;
+}
+
 /// The driver's pool of managed memory that prefers `device`. Throws cuda_error; logic_error if the
 /// toolkit has none.
 [[nodiscard]] inline cudaMemPool_t default_managed_pool([[maybe_unused]] int device)
@@ -79,6 +87,21 @@ class owned_memory_pool {
 #else
   RMM_FAIL("Managed memory pools need a toolkit of CUDA 13 or later");
 #endif
+}
+
+/// Gives memory of a pool that no work uses back to the device, until at most `bytes` bytes stay. Returns how many went back,
+/// 0 if the runtime does not say.
+inline std::size_t trim_pool(cudaMemPool_t pool, std::size_t bytes) noexcept
+{
+  std::uint64_t before{};
+  std::uint64_t after{};
+  if (cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &before) != cudaSuccess ||
+      cudaMemPoolTrimTo(pool, bytes) != cudaSuccess ||
+      cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &after) != cudaSuccess) {
+    clear_last_cuda_error();
+    return 0;
+  }
+  return before > after ? static_cast<std::size_t>(before - after) : 0;  // other threads may allocate meanwhile
 }
 
 /// Bytes from a pool, in the order of the stream. Throws out_of_memory or bad_alloc.

@@ -59,6 +59,18 @@ class stream_lifetimes {
     return known_.contains(stream);
   }
 
+  /// Whether `predicate(stream)` holds for a known stream, which does not end meanwhile. False also if another thread holds the
+  /// lock: for those who may hold one that is taken after it.
+  template <class Predicate>
+  [[nodiscard]] bool try_any_of(Predicate predicate) const noexcept
+  {
+    if (pthread_mutex_trylock(&mutex_) != 0) { return false; }
+    bool found = false;
+    for (void* const each : known_) { found = found || predicate(static_cast<cudaStream_t>(each)); }
+    pthread_mutex_unlock(&mutex_);
+    return found;
+  }
+
   /// How many known streams have ended.
   [[nodiscard]] std::atomic<std::uint64_t> const& ends() const noexcept { return ends_; }
 

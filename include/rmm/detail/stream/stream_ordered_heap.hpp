@@ -4,14 +4,20 @@
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/failure.hpp>
+#include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/owner_lock.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/capture_announcements.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/cuda/stream_lifetimes.hpp>
+#include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/stream/capture_memory.hpp>
 #include <rmm/detail/stream/free_store.hpp>
 #include <rmm/detail/stream/stream_cache.hpp>
 #include <rmm/detail/stream/thread_caches.hpp>
@@ -27,6 +33,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -59,8 +66,13 @@ namespace detail {
 ///      after it was freed; or when such an event is reached; or when the device was synchronised after it was freed
 ///  H3  a stream's handle is used only in calls that the program makes with it, and while rmm::cuda_stream ends it
 ///  H4  deallocate() needs no host memory: C3 of the caches, F3 of the stores
+///  H5  no event is recorded on a stream that captures, nor waited for by one; what a capture allocates, and what it frees,
+///      is in a captured_memory, and goes to no other work while the graph may run
 ///
-/// Thread-safe. The order of locks: that of the known streams, a heap_link's, the heap's. Events are recorded and waited for
+/// While captures are announced, detour_ sends all calls out of line, where the runtime is asked what the stream does. While
+/// it is 0 only slow paths ask.
+///
+/// Thread-safe. The order of locks: that of the known streams or that of the announced captures, a heap_link's, the heap's. Events are recorded and waited for
 /// under the heap's lock or inside a cache: what is free and what the event marks have to change together.
 class stream_ordered_heap {
  public:
@@ -75,7 +87,13 @@ class stream_ordered_heap {
     end_listener_.stream_ends = stream_ends;
     end_listener_.heap        = this;
     spare_events_.reserve(most_spare_events);
+    capture_listener_.captures_are_announced = captures_are_announced;
+    capture_listener_.graph_memory_ends      = graph_memory_ends;
+    capture_listener_.heap                   = this;
     streams_.add(end_listener_);
+    scope_guard undo{[&]() noexcept { streams_.remove(end_listener_); }};
+    captures_.add(capture_listener_);
+    undo.dismiss();
   }
   stream_ordered_heap(stream_ordered_heap const&)            = delete;
   stream_ordered_heap& operator=(stream_ordered_heap const&) = delete;
@@ -86,35 +104,71 @@ class stream_ordered_heap {
   }
 
   /// Takes `bytes` bytes, at least 1, that `stream` may use at once. Null if no free memory has so many, put together as
-  /// far as possible. Throws std::bad_alloc if there is no host memory to note it.
+  /// far as possible. Throws std::bad_alloc if there is no host memory to note it; logic_error if it finds that the stream
+  /// captures and nobody announced that.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate(std::size_t bytes, cuda_stream_view stream)
   {
-    if (bytes - 1 < small_block_limit) {
-      auto* const cache = find_cache_at_once(stream.value());
-      if (cache != nullptr && cache->is_trusted() && cache->lock().try_enter()) {
-        void* const ptr = cache->try_pop((bytes + heap_granule - 1) / heap_granule);
-        cache->lock().leave();
-        if (ptr != nullptr) { return ptr; }
-      }
+    if (void* const ptr = try_allocate_at_once(bytes, stream)) { return ptr; }
+    return try_allocate_elsewhere(bytes, stream);
+  }
+
+  /// The short part of that: null if the block is not small, or not in the thread's own cache, or anybody wants to see all calls.
+  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_at_once(std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    if (bytes - 1 >= small_block_limit || (detour_.load(std::memory_order_relaxed) & detours_to_allocate) != 0) {
+      return nullptr;
     }
+    auto* const cache = find_cache_at_once(stream.value());
+    if (cache == nullptr || !cache->is_trusted() || !cache->lock().try_enter()) { return nullptr; }
+    void* const ptr = cache->try_pop((bytes + heap_granule - 1) / heap_granule);
+    cache->lock().leave();
+    return ptr;
+  }
+
+  /// The rest of it.
+  [[nodiscard]] void* try_allocate_elsewhere(std::size_t bytes, cuda_stream_view stream)
+  {
     return allocate_out_of_line(bytes, stream.value());
   }
 
-  /// Gives back what was allocated for the same `bytes`.
+  /// Gives back what was allocated for the same `bytes`. What is freed by a stream that captures is used for nothing else while
+  /// the graph may run: without an announcement until the heap goes, which is logged once.
   RMM_ALWAYS_INLINE void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    if (bytes - 1 < small_block_limit) {
-      auto* const cache = find_cache_at_once(stream.value());
-      if (cache != nullptr && cache->lock().try_enter()) {
-        bool const pushed = cache->try_push(ptr, (bytes + heap_granule - 1) / heap_granule);
-        bool const due    = cache->is_mark_due();
-        cache->lock().leave();
-        if (pushed && !due) { return; }
-        if (pushed) { return mark_out_of_line(*cache); }
-      }
-    }
+    if (!try_deallocate_at_once(ptr, bytes, stream)) { deallocate_elsewhere(ptr, bytes, stream); }
+  }
+
+  /// The short part of that; false, and nothing has changed, as with try_allocate_at_once().
+  [[nodiscard]] RMM_ALWAYS_INLINE bool try_deallocate_at_once(void* ptr,
+                                                              std::size_t bytes,
+                                                              cuda_stream_view stream) noexcept
+  {
+    if (bytes - 1 >= small_block_limit || detour_.load(std::memory_order_relaxed) != 0) { return false; }
+    auto* const cache = find_cache_at_once(stream.value());
+    if (cache == nullptr || !cache->lock().try_enter()) { return false; }
+    bool const pushed = cache->try_push(ptr, (bytes + heap_granule - 1) / heap_granule);
+    bool const due    = cache->is_mark_due();
+    cache->lock().leave();
+    if (pushed && due) { mark_out_of_line(*cache); }
+    return pushed;
+  }
+
+  /// The rest of it.
+  void deallocate_elsewhere(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  {
     deallocate_out_of_line(ptr, bytes, stream.value());
   }
+
+  /// Tells that an allocated block will be given back in one part more than so far, each with its own address and size. False if
+  /// the host has no memory to note that.
+  [[nodiscard]] RMM_COLD bool try_divide() noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return everyones_.try_claim();
+  }
+
+  /// Whether the short parts serve nothing: for an owner of the heap that wants to see all calls.
+  void set_detour(bool on) noexcept { set_detour(detour_owner, on); }
 
   /// The last resort: waits on the host for all work of the current device, and joins all that is free. Null if that is not
   /// enough either, or the runtime cannot wait. Does not wait unless that makes at least `worth` bytes free that try_allocate()
@@ -123,12 +177,50 @@ class stream_ordered_heap {
                                                             cuda_stream_view stream,
                                                             std::size_t worth = 1);
 
-  /// Adds a block that upstream gave for use on `stream`, and takes its first `bytes` bytes. Throws std::bad_alloc, and
-  /// has not taken the block then. Requires `bytes <= block_bytes`, rounded up and down to granules.
+  /// Adds a block that upstream gave for use on `stream`, and takes its first `bytes` bytes. A block for a stream that captures,
+  /// or is blocked by a capture, is one that no work uses (see suballocator_upstream). Throws std::bad_alloc, and has not
+  /// taken the block then. Requires `bytes <= block_bytes`, rounded up and down to granules.
   [[nodiscard]] RMM_COLD inline void* add_block_and_allocate(void* block,
                                                              std::size_t block_bytes,
                                                              std::size_t bytes,
                                                              cuda_stream_view stream);
+
+  /// Adds memory that no work uses, and that joins with the block that it touches: one that grows in place. Throws
+  /// std::bad_alloc, and has not taken it then.
+  RMM_COLD inline void extend(address_range added);
+
+  /// What is free, whoever freed it, joined with its neighbours, ascending: all that an event marks. Throws std::bad_alloc.
+  [[nodiscard]] RMM_COLD inline std::vector<address_range> free_runs();
+
+  /// The blocks, ascending.
+  [[nodiscard]] RMM_COLD inline std::vector<address_range> blocks() const;
+
+  /// When memory may leave the heap.
+  enum class leaving {
+    at_once,      ///< only if no work uses it any more
+    after_a_wait  ///< if an event says when; what is enqueued on the given stream later comes after that
+  };
+
+  /// Takes those of `wanted`, ascending, out of the heap that lie in one block, whole ones possibly, and are free by `when`.
+  /// Returns them. Seams at their ends go. Throws std::bad_alloc, and has taken nothing then.
+  [[nodiscard]] RMM_COLD inline std::vector<address_range> withdraw(std::vector<address_range> const& wanted,
+                                                                    leaving when,
+                                                                    cuda_stream_view waiting);
+
+  /// Waits on the host for the device, after which all that is free is free for all. False if the runtime cannot wait.
+  RMM_COLD bool wait_for_all()
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    all_caches_closed const closed{*this};
+    return everything_is_reached();
+  }
+
+  /// Whether all calls ask if their stream captures, also while no capture is announced.
+  void set_checks_captures(bool on) noexcept { set_detour(detour_checks, on); }
+  [[nodiscard]] bool checks_captures() const noexcept
+  {
+    return (detour_.load(std::memory_order_relaxed) & detour_checks) != 0;
+  }
 
   /// Makes free for all what no work uses any more, as far as CUDA says so without waiting. Not for hot paths.
   RMM_COLD void settle() noexcept
@@ -147,8 +239,10 @@ class stream_ordered_heap {
       link_->heap = nullptr;  // threads that end leave their caches alone from now on
     }
     streams_.remove(end_listener_);
+    captures_.remove(capture_listener_);
     std::lock_guard<std::mutex> const lock{mutex_};
     wait_for_free_memory();
+    captured_.clear();
     caches_.clear();
     stores_.clear();
     everyones_.ranges().clear();
@@ -173,17 +267,32 @@ class stream_ordered_heap {
   }
 
  private:
-  static constexpr std::size_t most_spare_events  = 32;
-  static constexpr std::size_t most_polls         = 8;  // with one miss
-  static constexpr std::size_t stack_shortening   = 16;
-  static constexpr std::size_t most_thread_caches = 256;
-  static constexpr std::size_t largest_lease      = std::size_t{8} << 20;
-  static constexpr std::size_t few_ranges         = 64;
-  static constexpr std::size_t least_wide         = std::size_t{1} << 20;
+  static constexpr std::size_t most_spare_events    = 32;
+  static constexpr std::size_t most_polls           = 8;  // with one miss
+  static constexpr std::size_t stack_shortening     = 16;
+  static constexpr std::size_t most_thread_caches   = 256;
+  static constexpr std::size_t largest_lease        = std::size_t{8} << 20;
+  static constexpr std::size_t most_unmarked_alone  = std::size_t{16} << 20;
+  static constexpr std::size_t few_ranges           = 64;
+  static constexpr std::size_t least_wide           = std::size_t{1} << 20;
+  static constexpr std::size_t usual_captured_chunk = std::size_t{2} << 20;
+  // Of a store for what graphs used, whatever stream they ran on: no stream has it.
+  static constexpr std::uint64_t identity_of_graphs = std::numeric_limits<std::uint64_t>::max() - 1;
 
   struct listener : stream_end_listener {
     stream_ordered_heap* heap{};
   };
+  struct listener_for_captures : capture_listener {
+    stream_ordered_heap* heap{};
+  };
+
+  // Bits of detour_. Deallocations take the detour for each of them.
+  static constexpr unsigned detour_announced    = 1;  // captures are announced
+  static constexpr unsigned detour_checks       = 2;  // the heap was told to ask always
+  static constexpr unsigned detour_has_memory   = 4;  // of graphs, so each free has to be looked at
+  static constexpr unsigned detour_owner        = 8;  // the owner wants to see each call
+  static constexpr unsigned detours_that_ask    = detour_announced | detour_checks;
+  static constexpr unsigned detours_to_allocate = detours_that_ask | detour_owner;
 
   /// Keeps the owners of all caches out as long as it lives, but for one, the caller's own. With the heap's lock.
   class all_caches_closed {
@@ -242,6 +351,17 @@ class stream_ordered_heap {
     cudaStream_t stream;
     std::uint64_t identity;  // 0: unknown to the runtime
     stream_cache* cache;
+    bool may_wait{true};  // for events: the stream is not blocked by a capture
+  };
+
+  /// Free memory and the set that it lies in, one of the two.
+  struct piece {
+    address_range range;
+    std::uint64_t stamp;
+    free_store* store;
+    stream_cache* cache;
+
+    [[nodiscard]] range_set& ranges() const noexcept { return store != nullptr ? store->ranges() : cache->ranges(); }
   };
 
   [[nodiscard]] static void* to_pointer(std::uintptr_t address) noexcept
@@ -297,7 +417,7 @@ class stream_ordered_heap {
   static bool mark_current(stream_cache& cache) noexcept
   {
     if (cache.mark(cache.stream())) { return true; }
-    if (!try_synchronize_device()) { return false; }
+    if (!query_capture(cache.stream()).is_none() || !try_wait_for_device()) { return false; }
     cache.all_marked();
     return true;
   }
@@ -327,6 +447,11 @@ class stream_ordered_heap {
   [[nodiscard]] void* from_stores_at_once(std::size_t bytes, free_store* own, asker const& who);
   [[nodiscard]] void* from_other_store(std::size_t bytes, asker const& who);
   [[nodiscard]] void* from_other_cache(std::size_t bytes, asker const& who);
+  [[nodiscard]] inline std::vector<piece> collect_pieces(std::size_t least = 0);
+  [[nodiscard]] bool joins(piece const& lower, piece const& upper) const noexcept
+  {
+    return upper.range.begin == lower.range.end() && (seams() == nullptr || !seams()->contains(upper.range.begin));
+  }
   [[nodiscard]] void* put_together(std::size_t bytes, asker const& who);
   [[nodiscard]] void* hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept;
   [[nodiscard]] bool try_claim(asker const& who) noexcept
@@ -339,6 +464,15 @@ class stream_ordered_heap {
       who.cache->cancel_claim();
     } else {
       everyones_.add_claims(-1);
+    }
+  }
+
+  void note_live(asker const& who, std::int64_t bytes) noexcept
+  {
+    if (who.cache != nullptr) {
+      who.cache->note_live(bytes);
+    } else {
+      live_without_cache_ += bytes;
     }
   }
 
@@ -430,6 +564,62 @@ class stream_ordered_heap {
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
 
+  // --- captures (capture.ipp) ---
+
+  [[nodiscard]] RMM_ALWAYS_INLINE bool asks_for_captures() const noexcept
+  {
+    return (detour_.load(std::memory_order_relaxed) & detours_that_ask) != 0;
+  }
+  void set_detour(unsigned bit, bool on) noexcept
+  {
+    if (on) {
+      detour_.fetch_or(bit, std::memory_order_relaxed);
+    } else {
+      detour_.fetch_and(~bit, std::memory_order_relaxed);
+    }
+  }
+
+  static void captures_are_announced(capture_listener& self, bool any) noexcept
+  {
+    static_cast<listener_for_captures&>(self).heap->set_detour(detour_announced, any);
+  }
+  RMM_COLD inline static void graph_memory_ends(capture_listener& self, graph_memory_end const& end) noexcept;
+
+  [[nodiscard]] RMM_COLD inline void* allocate_for_capture(std::size_t bytes,
+                                                           cudaStream_t stream,
+                                                           capture_state const& state);
+  [[nodiscard]] inline announced_memory find_announced(cudaStream_t stream, capture_state const& state) const;
+  [[nodiscard]] RMM_COLD inline void* add_block_for_capture(address_range block,
+                                                            std::size_t bytes,
+                                                            cudaStream_t stream,
+                                                            capture_state const& state);
+  [[nodiscard]] inline void* allocate_captured(std::size_t bytes, captured_stream who, announced_memory const& from);
+  [[nodiscard]] RMM_COLD inline bool try_deallocate_captured(address_range range, cudaStream_t stream) noexcept;
+  inline void free_captured(captured_memory& memory,
+                            address_range range,
+                            cudaStream_t stream,
+                            capture_state const& state) noexcept;
+  RMM_COLD inline void free_to_unmarked(address_range range, asker const& who) noexcept;
+  [[nodiscard]] inline captured_memory* find_captured(std::uint64_t number) const noexcept;
+  [[nodiscard]] inline captured_memory* find_owner(std::uintptr_t block) const noexcept;
+  [[nodiscard]] inline bool try_leave_graph(address_range range, free_store* ordered) noexcept;
+  [[nodiscard]] inline captured_memory& find_or_make_captured(std::uint64_t number);
+  [[nodiscard]] inline address_range take_idle(std::size_t bytes);
+  inline void collect_idle() noexcept;
+  inline void wait_for_marked_memory() noexcept;
+  inline void give_back_captured(graph_memory_end const& end) noexcept;
+  inline void set_captured_bounds() noexcept;
+  RMM_COLD inline void log_unannounced_capture() noexcept;
+
+  // --- blocks that grow and shrink (growth.ipp) ---
+
+  [[nodiscard]] inline bool try_take_out(std::vector<piece>::iterator first,
+                                         std::vector<piece>::iterator last,
+                                         address_range range,
+                                         leaving when,
+                                         cudaStream_t waiting) noexcept;
+  [[nodiscard]] inline bool try_cut_block(address_range range) noexcept;
+
   void adopt(std::uintptr_t begin, std::size_t bytes);
   void set_limits() noexcept;
 
@@ -438,6 +628,10 @@ class stream_ordered_heap {
   std::uint64_t const number_{
     streams_.new_number()};  // in this process, so that no slot of another heap is taken for its own
   heap_limits limits_;
+  capture_announcements& captures_{announced_captures()};
+  std::atomic<unsigned> detour_{0};
+  std::atomic<std::uintptr_t> captured_begin_{0};  // where memory of graphs lies: no other address below or above does
+  std::atomic<std::uintptr_t> captured_end_{0};
   std::atomic<std::size_t> block_bytes_{0};
   std::atomic<std::size_t> share_{0};  // what a cache may keep
   std::atomic<std::size_t> share_of_consumer_{0};
@@ -461,9 +655,14 @@ class stream_ordered_heap {
   std::uint64_t device_synchronizations_{};
   std::shared_ptr<heap_link> link_;
   listener end_listener_{};
+  std::vector<std::unique_ptr<captured_memory>> captured_;
+  listener_for_captures capture_listener_{};
+  std::atomic<bool> unannounced_was_logged_{false};
 };
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
 
+#include <rmm/detail/stream/capture.ipp>
+#include <rmm/detail/stream/growth.ipp>
 #include <rmm/detail/stream/stream_ordered_heap.ipp>

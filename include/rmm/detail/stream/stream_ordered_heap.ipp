@@ -8,7 +8,13 @@ namespace detail {
 
 inline void* stream_ordered_heap::allocate_out_of_line(std::size_t bytes, cudaStream_t stream)
 {
-  bytes       = align_up(bytes, heap_granule);
+  bytes            = align_up(bytes, heap_granule);
+  bool const asked = asks_for_captures();
+  capture_state capture;
+  if (asked) {
+    capture = query_capture(stream);
+    if (capture.is_capturing()) { return allocate_for_capture(bytes, stream, capture); }
+  }
   auto* cache = find_cache_at_once(stream);
   if (cache == nullptr || !cache->is_current()) { cache = find_or_make_cache(stream, true); }
   if (cache != nullptr && !is_wide(bytes)) {
@@ -17,14 +23,22 @@ inline void* stream_ordered_heap::allocate_out_of_line(std::size_t bytes, cudaSt
       if (void* const ptr = take(*cache, bytes)) { return ptr; }
     }
   }
-  asker const who{stream, cache != nullptr ? cache->identity() : stream_identity(stream), cache};
+  if (!asked) {
+    capture = query_capture(stream);
+    if (capture.is_capturing()) { return allocate_for_capture(bytes, stream, capture); }
+  }
+  asker const who{stream, cache != nullptr ? cache->identity() : stream_identity(stream), cache, capture.is_none()};
   std::lock_guard<std::mutex> const lock{mutex_};
   return allocate_locked(bytes, who);
 }
 
 inline void stream_ordered_heap::deallocate_out_of_line(void* ptr, std::size_t bytes, cudaStream_t stream) noexcept
 {
-  bytes       = align_up(bytes, heap_granule);
+  bytes = align_up(bytes, heap_granule);
+  if (detour_.load(std::memory_order_relaxed) != 0 &&
+      try_deallocate_captured({reinterpret_cast<std::uintptr_t>(ptr), bytes}, stream)) {
+    return;
+  }
   auto* cache = find_cache_at_once(stream);
   if (cache == nullptr) { cache = find_or_make_cache(stream, false); }
   bool placed = false;
@@ -280,11 +294,7 @@ inline void* stream_ordered_heap::from_stores_at_once(std::size_t bytes, free_st
 inline void* stream_ordered_heap::hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept
 {
   if (!taken) { return nullptr; }
-  if (who.cache != nullptr) {
-    who.cache->note_live(static_cast<std::int64_t>(bytes));
-  } else {
-    live_without_cache_ += static_cast<std::int64_t>(bytes);
-  }
+  note_live(who, static_cast<std::int64_t>(bytes));
   return to_pointer(taken.begin);
 }
 
@@ -294,7 +304,7 @@ inline void* stream_ordered_heap::from_other_store(std::size_t bytes, asker cons
     if (store->identity() == who.identity) { continue; }
     auto const taken = store->ranges().take_best(bytes);
     if (!taken) { continue; }
-    if (store->try_make_wait(who.stream, taken.stamp)) {
+    if (who.may_wait && store->try_make_wait(who.stream, taken.stamp)) {
       ++from_other_stores_;
       return hand_out(taken, bytes, who);
     }
@@ -307,6 +317,7 @@ inline void* stream_ordered_heap::from_other_store(std::size_t bytes, asker cons
 /// Requires that all other caches are closed.
 inline void* stream_ordered_heap::from_other_cache(std::size_t bytes, asker const& who)
 {
+  capture_exemption const exemption;
   for (auto const& cache : caches_) {
     if (cache.get() == who.cache) { continue; }
     bool const same_stream = who.identity != 0 && cache->identity() == who.identity;
@@ -316,7 +327,7 @@ inline void* stream_ordered_heap::from_other_cache(std::size_t bytes, asker cons
     auto const taken = ranges.take_best(bytes);
     if (!taken) { continue; }
     bool const reached = cache->event().is_reached();
-    if (!same_stream && !reached && !cache->event().try_make_wait(who.stream)) {
+    if (!same_stream && !reached && !(who.may_wait && cache->event().try_make_wait(who.stream))) {
       wait_failed_ = true;
       ranges.insert({taken.begin, bytes}, 0, seams());
       continue;
@@ -331,22 +342,13 @@ inline void* stream_ordered_heap::from_other_cache(std::size_t bytes, asker cons
   return nullptr;
 }
 
-/// Finds neighbours that are free, marked, and large enough together, wherever they lie; takes the first `bytes` of the
-/// smallest such run. Nothing else of what the others have is touched, and no other stream is waited for. Requires that all
-/// caches are closed.
-inline void* stream_ordered_heap::put_together(std::size_t bytes, asker const& who)
+/// All that is free and marked, ascending, with where it lies; nothing if it is less than `least` bytes. Requires that all caches
+/// are closed, and empties their stacks.
+inline std::vector<stream_ordered_heap::piece> stream_ordered_heap::collect_pieces(std::size_t least)
 {
-  struct piece {
-    address_range range;
-    std::uint64_t stamp;
-    free_store* store;  // one of the two
-    stream_cache* cache;
-  };
-  std::size_t sets{};
   std::size_t count{};
   std::size_t total{};
   auto const add_up = [&](range_set const& ranges) {
-    sets += ranges.empty() ? 0U : 1U;
     count += ranges.count();
     total += ranges.total_bytes();
   };
@@ -356,9 +358,8 @@ inline void* stream_ordered_heap::put_together(std::size_t bytes, asker const& w
     cache->empty_stacks();
     add_up(cache->ranges());
   }
-  if (sets == 0 || total < bytes) { return nullptr; }
-
   std::vector<piece> pieces;
+  if (total < least) { return pieces; }
   pieces.reserve(count);
   auto const collect = [&](range_set const& ranges, free_store* store, stream_cache* cache) {
     ranges.for_each([&](address_range range, std::uint64_t stamp) { pieces.push_back({range, stamp, store, cache}); });
@@ -367,16 +368,22 @@ inline void* stream_ordered_heap::put_together(std::size_t bytes, asker const& w
   for (auto const& store : stores_) { collect(store->ranges(), store.get(), nullptr); }
   for (auto const& cache : caches_) { collect(cache->ranges(), nullptr, cache.get()); }
   std::sort(pieces.begin(), pieces.end(), [](piece const& a, piece const& b) { return a.range.begin < b.range.begin; });
+  return pieces;
+}
+
+/// Finds neighbours that are free, marked, and large enough together, wherever they lie; takes the first `bytes` of the
+/// smallest such run. Nothing else of what the others have is touched, and no other stream is waited for. Requires that all
+/// caches are closed.
+inline void* stream_ordered_heap::put_together(std::size_t bytes, asker const& who)
+{
+  auto const pieces = collect_pieces(bytes);
 
   // The smallest run of neighbours that is large enough.
   auto best             = pieces.end();
   std::size_t best_size = std::numeric_limits<std::size_t>::max();
   for (auto first = pieces.begin(); first != pieces.end();) {
     auto last = std::next(first);
-    while (last != pieces.end() && last->range.begin == std::prev(last)->range.end() &&
-           (seams() == nullptr || !seams()->contains(last->range.begin))) {
-      ++last;
-    }
+    while (last != pieces.end() && joins(*std::prev(last), *last)) { ++last; }
     auto const size = std::prev(last)->range.end() - first->range.begin;
     if (size >= bytes && size < best_size) {
       best      = first;
@@ -392,10 +399,10 @@ inline void* stream_ordered_heap::put_together(std::size_t bytes, asker const& w
   for (auto at = best; at != pieces.end() && at->range.begin < end; ++at) {
     if (at->store != nullptr) {
       bool const at_once = at->store == &everyones_ || at->store->identity() == who.identity;
-      if (!at_once && !at->store->try_make_wait(who.stream, at->stamp)) { waits = false; }
+      if (!at_once && !(who.may_wait && at->store->try_make_wait(who.stream, at->stamp))) { waits = false; }
     } else {
       bool const same_stream = who.identity != 0 && at->cache->identity() == who.identity;
-      if (!same_stream && !at->cache->event().try_make_wait(who.stream)) { waits = false; }
+      if (!same_stream && !(who.may_wait && at->cache->event().try_make_wait(who.stream))) { waits = false; }
     }
   }
   if (!waits) {
@@ -412,9 +419,19 @@ inline void* stream_ordered_heap::put_together(std::size_t bytes, asker const& w
 
 void* stream_ordered_heap::allocate_synchronized(std::size_t bytes, cuda_stream_view stream, std::size_t worth)
 {
-  bytes             = align_up(bytes, heap_granule);
+  bytes              = align_up(bytes, heap_granule);
+  auto const capture = query_capture(stream.value());
+  if (capture.is_capturing()) {
+    if (worth > 1) { return nullptr; }  // rather something else than a wait of the host in the middle of a capture
+    {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      wait_for_marked_memory();
+    }
+    return allocate_for_capture(bytes, stream.value(), capture);
+  }
   auto* const cache = find_or_make_cache(stream.value(), true);
-  asker const who{stream.value(), cache != nullptr ? cache->identity() : stream_identity(stream.value()), cache};
+  asker const who{
+    stream.value(), cache != nullptr ? cache->identity() : stream_identity(stream.value()), cache, capture.is_none()};
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!try_claim(who)) { throw std::bad_alloc{}; }
   scope_guard cancel{[&]() noexcept { cancel_claim(who); }};
@@ -441,7 +458,7 @@ inline std::size_t stream_ordered_heap::unmarked_bytes() const noexcept
 /// could. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
 inline bool stream_ordered_heap::everything_is_reached() noexcept
 {
-  if (!try_synchronize_device()) { return false; }
+  if (!try_wait_for_device()) { return false; }
   ++device_synchronizations_;
   for (auto const& cache : caches_) { cache->all_marked(); }
   for (auto const& store : stores_) {
@@ -456,16 +473,15 @@ inline bool stream_ordered_heap::everything_is_reached() noexcept
 /// once: who asks for so much next, on any stream, shall find it joined with its neighbours.
 inline void stream_ordered_heap::free_to_store(address_range range, asker const& who) noexcept
 {
-  if (who.cache != nullptr) {
-    who.cache->note_live(-static_cast<std::int64_t>(range.bytes));
-  } else {
-    live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
-  }
   auto* const store = find_or_make_store(who.identity);
-  if (store == nullptr || !store->try_make_room(1) || !try_add_ticket(*store, who.stream)) {
-    free_without_memory(range);
-    return;
+  bool const noted  = store != nullptr && store->try_make_room(1) && try_add_ticket(*store, who.stream);
+  if (!noted) {
+    auto const capture = query_capture(who.stream);
+    if (capture.is_capturing()) { return log_unannounced_capture(); }
+    if (!capture.is_none() || !may_wait_for_device()) { return free_to_unmarked(range, who); }
   }
+  note_live(who, -static_cast<std::int64_t>(range.bytes));
+  if (!noted) { return free_without_memory(range); }
   store->ranges().insert(range, store->newest(), seams());
   cancel_claim(who);
 }
@@ -524,6 +540,10 @@ inline void stream_ordered_heap::overflow(stream_cache& cache) noexcept
 /// Asks up to `most` events whether they are reached, those of each store in turn.
 inline void stream_ordered_heap::poll(std::size_t most) noexcept
 {
+  std::optional<capture_exemption> exemption;
+  if (std::any_of(stores_.begin(), stores_.end(), [](auto const& store) { return store->has_tickets(); })) {
+    exemption.emplace();
+  }
   for (std::size_t visited = 0; visited != stores_.size() && most != 0; ++visited) {
     auto& store  = *stores_[next_polled_++ % stores_.size()];
     bool reached = false;
@@ -562,16 +582,19 @@ inline void stream_ordered_heap::move_reached(free_store& store) noexcept
 
 inline void stream_ordered_heap::wait_for_free_memory() noexcept
 {
+  capture_exemption const exemption;
   bool unmarked = false;
   for (auto const& cache : caches_) {
+    bool empty = true;
+    cache->for_each_free([&](address_range, bool) { empty = false; });
     unmarked = unmarked || cache->has_unmarked();
-    cache->event().synchronize_no_throw();
+    if (!empty) { cache->event().synchronize_no_throw(); }
   }
   for (auto const& store : stores_) {
     unmarked = unmarked || !store->unmarked().empty();
-    store->synchronize();
+    if (!store->is_empty()) { store->synchronize(); }
   }
-  if (unmarked) { static_cast<void>(try_synchronize_device()); }
+  if (unmarked) { static_cast<void>(try_wait_for_device()); }
 }
 
 void* stream_ordered_heap::add_block_and_allocate(void* block,
@@ -579,10 +602,12 @@ void* stream_ordered_heap::add_block_and_allocate(void* block,
                                                   std::size_t bytes,
                                                   cuda_stream_view stream)
 {
-  bytes             = align_up(bytes, heap_granule);
+  bytes              = align_up(bytes, heap_granule);
+  auto const begin   = reinterpret_cast<std::uintptr_t>(block);
+  auto const capture = query_capture(stream.value());
+  if (capture.is_capturing()) { return add_block_for_capture({begin, block_bytes}, bytes, stream.value(), capture); }
   auto* const cache = bytes != 0 ? find_or_make_cache(stream.value(), true) : nullptr;
   asker const who{stream.value(), cache != nullptr ? cache->identity() : stream_identity(stream.value()), cache};
-  auto const begin = reinterpret_cast<std::uintptr_t>(block);
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!try_claim(who)) { throw std::bad_alloc{}; }
   scope_guard give_up{[&]() noexcept { cancel_claim(who); }};
@@ -592,7 +617,8 @@ void* stream_ordered_heap::add_block_and_allocate(void* block,
     adopt(begin, block_bytes);
   } else {
     if (store == nullptr || !store->try_make_room(1) || !try_add_ticket(*store, who.stream)) {
-      if (!everyones_.try_make_room(1) || !try_synchronize_device()) { throw std::bad_alloc{}; }
+      bool const is_idle = !capture.is_none();  // see above
+      if (!everyones_.try_make_room(1) || !(is_idle || try_wait_for_device())) { throw std::bad_alloc{}; }
       store = &everyones_;
     }
     adopt(begin, block_bytes);
@@ -634,9 +660,10 @@ inline void stream_ordered_heap::adopt(std::uintptr_t begin, std::size_t bytes)
 inline void stream_ordered_heap::set_limits() noexcept
 {
   auto const bytes = block_bytes();
-  limits_.most_unmarked_bytes.store(bytes / 128, std::memory_order_relaxed);
-  lease_bytes_      = std::min(align_down(bytes / 1024, heap_granule), largest_lease);
   bool const shared = caches_.size() > 1;
+  auto const alone  = shared ? 0 : std::min(bytes / 32, most_unmarked_alone);  // nobody waits for it
+  limits_.most_unmarked_bytes.store(std::max(bytes / 128, alone), std::memory_order_relaxed);
+  lease_bytes_ = std::min(align_down(bytes / 1024, heap_granule), largest_lease);
   share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
   share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
   wide_.store(shared ? std::max(bytes / 1024, least_wide) : range_set::no_limit, std::memory_order_relaxed);
@@ -674,7 +701,8 @@ heap_figures stream_ordered_heap::figures() const
     now.free_bytes += range.bytes;
     now.largest_free_bytes = std::max(now.largest_free_bytes, run);
   }
-  now.live_bytes              = static_cast<std::size_t>(live);
+  for (auto const& memory : captured_) { now.graph_bytes += memory->bytes(); }
+  now.live_bytes              = static_cast<std::size_t>(live) - now.graph_bytes;
   now.reserved_bytes          = block_bytes();
   now.upstream_blocks         = blocks_.size();
   now.caches                  = caches_.size();
@@ -705,13 +733,17 @@ bool stream_ordered_heap::check_invariants() const
     good = good && cache->check_invariants();
     cache->for_each_free([&](address_range range, bool) { all.push_back(range); });
   }
+  for (auto const& memory : captured_) {
+    good = good && memory->check_invariants();
+    memory->for_each_chunk([&](address_range range) { all.push_back(range); });
+  }
   std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
   for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
   for (auto const range : all) {  // each inside one block
     auto const above = blocks_.upper_bound(range.begin);
     good = good && above != blocks_.begin() && range.end() <= std::prev(above)->first + std::prev(above)->second;
   }
-  return good && now.free_bytes + now.live_bytes == usable_bytes_;
+  return good && now.free_bytes + now.live_bytes + now.graph_bytes == usable_bytes_;
 }
 
 }  // namespace detail

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -35,15 +38,33 @@ class suballocator_upstream {
   /// The resource itself, where it was given as one; else null.
   [[nodiscard]] Upstream* pointer() const noexcept { return pointer_; }
 
+  /// A block for use on `stream`. If that captures, or is blocked by a capture, one that no work uses: what upstream did on it
+  /// would be part of the graph.
   [[nodiscard]] void* allocate(std::size_t bytes, cuda_stream_view stream)
   {
-    return ref_.allocate_async(bytes, alignment_without_rounding(pointer_, bytes), stream);
+    rmm::detail::capture_exemption const exemption;
+    auto const alignment = alignment_without_rounding(pointer_, bytes);
+    if (rmm::detail::query_capture(stream.value()).is_none()) { return ref_.allocate_async(bytes, alignment, stream); }
+    cuda_stream const other{cuda_stream::flags::non_blocking};
+    void* const block = ref_.allocate_async(bytes, alignment, other);
+    rmm::detail::scope_guard give_back{[&]() noexcept { ref_.deallocate_async(block, bytes, alignment, other); }};
+    other.synchronize();
+    give_back.dismiss();
+    return block;
   }
 
   /// Gives a block back that no work uses any more.
   void deallocate(void* ptr, std::size_t bytes) noexcept
   {
+    rmm::detail::capture_exemption const exemption;
     ref_.deallocate(ptr, bytes, alignment_without_rounding(pointer_, bytes));
+  }
+
+  /// Gives a block back in the order of `stream`, which does not capture.
+  void deallocate_async(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    rmm::detail::capture_exemption const exemption;
+    ref_.deallocate_async(ptr, bytes, alignment_without_rounding(pointer_, bytes), stream);
   }
 
  private:

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ADAPTORS_BENCH: what the adaptors that watch a program cost. Each thread allocates and frees on a stream of its own, over
+// a resource that does nothing, so that the difference to BM_Pair<none> is the adaptor's.
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/mr/trace_resource_adaptor.hpp>
+#include <rmm/mr/tracking_resource_adaptor.hpp>
+
+#include <benchmark/benchmark.h>
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace {
+
+/// Hands out addresses, a different one to each thread, and does nothing else.
+class idle_resource final : public rmm::mr::device_memory_resource {
+ private:
+  void* do_allocate(std::size_t, rmm::cuda_stream_view) override
+  {
+    static thread_local char place;
+    return &place;
+  }
+  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+};
+
+using adaptor_ptr = std::unique_ptr<rmm::mr::device_memory_resource>;
+
+idle_resource idle;
+
+adaptor_ptr none() { return std::make_unique<idle_resource>(); }
+
+adaptor_ptr statistics() { return std::make_unique<rmm::mr::statistics_resource_adaptor<idle_resource>>(&idle); }
+
+/// Written to memory where the system has such a folder. The file is removed at once; the trace goes on.
+adaptor_ptr trace()
+{
+  std::string const folder = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+  rmm::mr::trace_options options;
+  options.file = folder + "/rmm-adaptors-bench-%p.rmmtrace";
+  auto made    = std::make_unique<rmm::mr::trace_resource_adaptor<idle_resource>>(&idle, options);
+  ::unlink(made->get_file_name().c_str());
+  return made;
+}
+
+adaptor_ptr tracking() { return std::make_unique<rmm::mr::tracking_resource_adaptor<idle_resource>>(&idle); }
+
+adaptor_ptr tracking_stacks()
+{
+  return std::make_unique<rmm::mr::tracking_resource_adaptor<idle_resource>>(&idle, true);
+}
+
+template <adaptor_ptr (*Make)()>
+void pair(benchmark::State& state)
+{
+  static adaptor_ptr adaptor;
+  if (state.thread_index() == 0) { adaptor = Make(); }
+  rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+  for ([[maybe_unused]] auto _ : state) {
+    void* const ptr = adaptor->allocate(256, stream);
+    benchmark::DoNotOptimize(ptr);
+    adaptor->deallocate(ptr, 256, stream);
+  }
+  if (state.thread_index() == 0) { adaptor.reset(); }
+}
+
+/// Each thread has as much as it can, and gives back and takes blocks of random sizes: the sum is near its peak all the time.
+template <adaptor_ptr (*Make)()>
+void replace(benchmark::State& state)
+{
+  constexpr std::size_t live = 1000;
+  static adaptor_ptr adaptor;
+  if (state.thread_index() == 0) { adaptor = Make(); }
+  rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+  std::uint64_t random    = 1 + static_cast<std::uint64_t>(state.thread_index());
+  auto const next         = [&] { return (random = random * 6364136223846793005U + 1442695040888963407U) >> 33U; };
+  auto const random_bytes = [&] { return static_cast<std::size_t>(next() % 65'536); };
+  std::size_t sizes[live]{};
+  for ([[maybe_unused]] auto _ : state) {
+    auto& bytes = sizes[next() % live];
+    adaptor->deallocate(&random, bytes, stream);
+    bytes = random_bytes();
+    benchmark::DoNotOptimize(adaptor->allocate(bytes, stream));
+  }
+  for (auto const bytes : sizes) { adaptor->deallocate(&random, bytes, stream); }
+  if (state.thread_index() == 0) { adaptor.reset(); }
+}
+
+BENCHMARK(pair<none>)->ThreadRange(1, 16)->Name("BM_Pair/none");
+BENCHMARK(pair<statistics>)->ThreadRange(1, 16)->Name("BM_Pair/statistics");
+BENCHMARK(pair<trace>)->ThreadRange(1, 16)->Name("BM_Pair/trace");
+BENCHMARK(pair<tracking>)->ThreadRange(1, 16)->Name("BM_Pair/tracking");
+BENCHMARK(pair<tracking_stacks>)->ThreadRange(1, 16)->Name("BM_Pair/tracking_stacks");
+BENCHMARK(replace<none>)->ThreadRange(1, 16)->Name("BM_Replace/none");
+BENCHMARK(replace<statistics>)->ThreadRange(1, 16)->Name("BM_Replace/statistics");
+BENCHMARK(replace<trace>)->ThreadRange(1, 16)->Name("BM_Replace/trace");
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <benchmarks/utilities/log_parser.hpp>
+
+#include <rmm/detail/trace/format.hpp>
+#include <rmm/detail/trace/trace_reader.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rmm::benchmarks {
+
+/// What a program allocated and freed, from whatever kind of file.
+struct logged_events {
+  std::vector<rmm::detail::event> events;
+  std::uint64_t lost{};                     ///< events that could not be written
+  std::optional<std::uint64_t> cut_off_at;  ///< offset of a last block that the program did not finish
+};
+
+/// The events of a binary trace.
+inline logged_events events_of(rmm::detail::trace::recorded_trace const& trace)
+{
+  using rmm::detail::action;
+  using rmm::detail::trace::kind;
+  logged_events result;
+  result.lost       = trace.lost;
+  result.cut_off_at = trace.cut_off_at;
+  result.events.reserve(trace.events.size());
+  for (auto const& each : trace.events) {
+    auto const what   = each.what == kind::allocate ? action::ALLOCATE
+                        : each.what == kind::free   ? action::FREE
+                                                    : action::ALLOCATE_FAILURE;
+    auto const& where = trace.places[each.place];
+    auto const thread = static_cast<std::size_t>(trace.threads[each.thread]);
+    auto& event       = result.events.emplace_back(thread,
+                                             what,
+                                             std::size_t{each.bytes},
+                                             std::uintptr_t{each.address},
+                                             std::uintptr_t{where.stream},
+                                             result.events.size());
+    event.device      = where.device;
+    event.stream_id   = where.stream_id;
+    event.time_ns     = each.time_ns;
+  }
+  return result;
+}
+
+/// Reads a log of logging_resource_adaptor or a trace of trace_resource_adaptor. Throws logic_error or
+/// rmm::detail::trace::bad_trace, with the line or the offset, if it is neither, and std::runtime_error if it cannot be read.
+inline logged_events read_events(std::string const& path)
+{
+  std::array<char, 8> begin{};
+  std::ifstream file{path, std::ios::binary};
+  file.read(begin.data(), begin.size());
+  auto const length = static_cast<std::size_t>(file.gcount());
+  bool const is_log = length != 0 && !rmm::detail::trace::trace_reader::is_trace({begin.data(), length});
+  if (is_log) { return {rmm::detail::parse_csv(path), 0, {}}; }
+  return events_of(rmm::detail::trace::trace_reader::read(path));
+}
+
+}  // namespace rmm::benchmarks

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Does something when the program ends, unless it is destroyed before: for objects that programs often leave alive.
+///
+/// The action is called by exit(), on its thread, while other threads may still run; it may use what is never destroyed.
+class exit_action {
+ public:
+  using function = void (*)(void* argument) noexcept;
+
+  /// Throws std::bad_alloc.
+  exit_action(function action, void* argument) : action_{action}, argument_{argument}
+  {
+    auto& all = list();
+    std::lock_guard<std::mutex> const lock{all.mutex};
+    all.actions.push_back(this);
+  }
+
+  exit_action(exit_action const&)            = delete;
+  exit_action& operator=(exit_action const&) = delete;
+
+  /// Waits for the action if the program is ending.
+  ~exit_action()
+  {
+    auto& all = list();
+    std::lock_guard<std::mutex> const lock{all.mutex};
+    all.actions.erase(std::remove(all.actions.begin(), all.actions.end(), this), all.actions.end());
+  }
+
+ private:
+  struct action_list {
+    std::mutex mutex;
+    std::vector<exit_action*> actions;
+
+    action_list() { static_cast<void>(std::atexit(run)); }
+  };
+
+  [[nodiscard]] static action_list& list()
+  {
+    static auto& all = *new action_list;  // never destroyed
+    return all;
+  }
+
+  RMM_COLD static void run()
+  {
+    auto& all = list();
+    std::lock_guard<std::mutex> const lock{all.mutex};
+    for (auto* const each : all.actions) { each->action_(each->argument_); }
+  }
+
+  function action_;
+  void* argument_;
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// The way from a thread that ends to the owner of its part, which may have gone: `alive` is false then.
+struct per_thread_link {
+  std::mutex mutex;
+  bool alive{true};
+  void (*release)(void* part) noexcept {};
+};
+
+/// Where a thread finds its part of an owner in a few instructions. Plain data, for it is read before and after everything
+/// else in a thread.
+struct per_thread_slot {
+  std::uint64_t owner;  // a number that is never used again; 0 in an empty slot
+  void* part;
+};
+
+inline constexpr std::size_t per_thread_slot_count = 8;
+inline thread_local std::array<per_thread_slot, per_thread_slot_count> per_thread_slots{};
+
+/// All parts of a thread, of whatever owners. When it ends they are there for other threads.
+class thread_parts {
+ public:
+  struct entry {
+    std::uint64_t owner;
+    void* part;
+    std::shared_ptr<per_thread_link> link;
+  };
+
+  /// Those of the calling thread; null while it ends.
+  [[nodiscard]] static thread_parts* mine()
+  {
+    if (ended) { return nullptr; }
+    thread_local thread_parts parts;
+    return &parts;
+  }
+
+  thread_parts()                               = default;
+  thread_parts(thread_parts const&)            = delete;
+  thread_parts& operator=(thread_parts const&) = delete;
+
+  ~thread_parts()
+  {
+    ended            = true;
+    per_thread_slots = {};
+    for (auto const& each : entries_) {
+      std::lock_guard<std::mutex> const lock{each.link->mutex};
+      if (each.link->alive) { each.link->release(each.part); }
+    }
+  }
+
+  [[nodiscard]] void* find(std::uint64_t owner) const noexcept
+  {
+    auto const found =
+      std::find_if(entries_.begin(), entries_.end(), [&](entry const& each) { return each.owner == owner; });
+    return found == entries_.end() ? nullptr : found->part;
+  }
+
+  /// Makes room for one more entry. Throws std::bad_alloc. Drops those of owners that are gone when there are many.
+  void prepare_to_add()
+  {
+    if (entries_.size() != entries_.capacity()) { return; }
+    auto const is_gone = [](entry const& each) {
+      std::lock_guard<std::mutex> const lock{each.link->mutex};
+      return !each.link->alive;
+    };
+    entries_.erase(std::remove_if(entries_.begin(), entries_.end(), is_gone), entries_.end());
+    entries_.reserve(2 * entries_.size() + 4);
+  }
+
+  void add(entry added) noexcept { entries_.push_back(std::move(added)); }
+
+ private:
+  inline static thread_local bool ended = false;
+
+  std::vector<entry> entries_;
+};
+
+/// One `Part` for each thread that asks for it.
+///
+/// A part outlives its thread: `part.release()` is called when the thread ends, and `part.adopt()` by the thread that gets it
+/// next, or first. Neither throws. A part is used by its thread alone, but for what for_each() does.
+template <class Part>
+class per_thread {
+ public:
+  /// `number`: one that no other object in the process has, or had; not 0.
+  explicit per_thread(std::uint64_t number) : number_{number}, link_{std::make_shared<per_thread_link>()}
+  {
+    link_->release = [](void* part) noexcept {
+      auto& owned = *static_cast<owned_part*>(part);
+      owned.part.release();
+      owned.is_free = true;
+    };
+  }
+
+  per_thread(per_thread const&)            = delete;
+  per_thread& operator=(per_thread const&) = delete;
+
+  ~per_thread()
+  {
+    std::lock_guard<std::mutex> const lock{link_->mutex};
+    link_->alive = false;
+  }
+
+  /// The part of the calling thread; null if there is no memory for it, or the thread is about to end.
+  [[nodiscard]] RMM_ALWAYS_INLINE Part* mine() noexcept
+  {
+    auto const& slot = per_thread_slots[number_ % per_thread_slot_count];
+    return slot.owner == number_ ? &static_cast<owned_part*>(slot.part)->part : find_mine();
+  }
+
+  /// Calls `action(part)` for all parts, also those of threads that have ended. No part is added, adopted or released
+  /// meanwhile; what else threads do with their parts goes on.
+  template <class Action>
+  void for_each(Action&& action)
+  {
+    std::lock_guard<std::mutex> const lock{link_->mutex};
+    for (auto const& each : parts_) { action(each->part); }
+  }
+
+ private:
+  struct owned_part {
+    Part part{};
+    bool is_free{false};
+  };
+
+  RMM_COLD Part* find_mine() noexcept
+  {
+    try {
+      auto* const thread = thread_parts::mine();
+      if (thread == nullptr) { return nullptr; }
+      auto* part = static_cast<owned_part*>(thread->find(number_));
+      if (part == nullptr) {
+        thread->prepare_to_add();
+        part = take_part();
+        thread->add({number_, part, link_});
+      }
+      per_thread_slots[number_ % per_thread_slot_count] = {number_, part};
+      return &part->part;
+    } catch (std::exception const&) {
+      return nullptr;
+    }
+  }
+
+  owned_part* take_part()
+  {
+    std::lock_guard<std::mutex> const lock{link_->mutex};
+    auto found =
+      std::find_if(parts_.begin(), parts_.end(), [](std::unique_ptr<owned_part> const& each) { return each->is_free; });
+    if (found == parts_.end()) { found = parts_.insert(found, std::make_unique<owned_part>()); }
+    auto& taken   = **found;
+    taken.is_free = false;
+    taken.part.adopt();
+    return &taken;
+  }
+
+  std::uint64_t number_;
+  std::shared_ptr<per_thread_link> link_;           // its mutex guards parts_ and is_free
+  std::vector<std::unique_ptr<owned_part>> parts_;  // never shrinks
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/base/process_wide.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// @file
+/// The names of tags, and the tag of each thread: one table a process, whatever shared objects ask.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// What shared objects share. Only functions of the object that made it and plain types, so that nobody's library of strings
+/// or kind of thread-local variable matters to another. Its layout never changes: another one takes another anchor.
+struct tag_table {
+  std::uint32_t* (*current)() noexcept;                                    // of the calling thread
+  std::uint32_t (*intern)(char const* name, std::size_t length) noexcept;  // 0 if there is no memory
+  char const* (*name_of)(std::uint32_t id) noexcept;                       // valid as long as the process
+};
+
+/// The table of the shared object that made it.
+///
+/// Invariants:
+///  T1  ids are given out from 1 on, and neither they nor their names ever change
+///  T2  names_ has the address of each key of ids_, at its id less 1
+class tag_names {
+ public:
+  /// More tags than this share the last id.
+  static constexpr std::uint32_t most_tags         = 65'535;
+  static constexpr std::string_view name_of_others = "(other tags)";
+
+  [[nodiscard]] static tag_names& instance()
+  {
+    static auto& names = *new tag_names;  // threads that end may still ask: never destroyed
+    return names;
+  }
+
+  [[nodiscard]] std::uint32_t intern(std::string_view name)
+  {
+    if (name.empty()) { return 0; }
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto const found = ids_.find(name);
+    if (found != ids_.end()) { return found->second; }
+    auto const id = static_cast<std::uint32_t>(names_.size() + 1);
+    if (id > most_tags) { return most_tags; }
+    if (names_.size() == names_.capacity()) { names_.reserve(2 * names_.size() + 16); }
+    auto const added = ids_.emplace(id == most_tags ? name_of_others : name, id).first;
+    names_.push_back(added->first.c_str());
+    return id;
+  }
+
+  [[nodiscard]] char const* name_of(std::uint32_t id) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return id == 0 || id > names_.size() ? "" : names_[id - 1];
+  }
+
+  /// The functions of a table.
+  [[nodiscard]] static std::uint32_t* current_of_thread() noexcept { return &current_; }
+  [[nodiscard]] static std::uint32_t intern_name(char const* name, std::size_t length) noexcept
+  {
+    try {
+      return instance().intern({name, length});
+    } catch (std::exception const&) {
+      return 0;
+    }
+  }
+  [[nodiscard]] static char const* find_name(std::uint32_t id) noexcept { return instance().name_of(id); }
+
+ private:
+  tag_names() = default;
+
+  inline static thread_local std::uint32_t current_{0};
+
+  std::mutex mutex_;
+  std::map<std::string, std::uint32_t, std::less<>> ids_;  // its keys stay where they are
+  std::vector<char const*> names_;
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE
+
+RMM_PROCESS_WIDE_ANCHOR(rmm_tag_table_v1, 4);
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+RMM_COLD inline tag_table const& find_tag_table()
+{
+  return *static_cast<tag_table const*>(find_or_publish(
+    rmm_tag_table_v1,
+    4,
+    [] {
+      static_cast<void>(tag_names::instance());  // so that the functions do not need memory for it
+      return static_cast<void*>(
+        new tag_table{tag_names::current_of_thread, tag_names::intern_name, tag_names::find_name});
+    },
+    [](void* spare) { delete static_cast<tag_table*>(spare); }));
+}
+
+/// The one of this process; never destroyed. Throws std::bad_alloc if there is no memory to make it.
+[[nodiscard]] inline tag_table const& tags()
+{
+  auto const* const found = static_cast<tag_table const*>(rmm_tag_table_v1.load(std::memory_order_acquire));
+  return found != nullptr ? *found : find_tag_table();
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

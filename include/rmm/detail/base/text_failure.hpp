@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Throws std::invalid_argument: what is wrong, and below it the text with a mark under the place.
+///
+///     Could not parse the size: unknown unit 'qb'; units are ...
+///       12 qb
+///          ^
+///
+/// Of a long text only what is near the place is shown. Characters that are not printable ASCII are shown as `?`.
+[[noreturn]] RMM_COLD inline void throw_text_failure(std::string const& what, std::string_view text, std::size_t place)
+{
+  constexpr std::size_t most_before = 48;
+  constexpr std::size_t most_after  = 24;
+
+  auto const begin = place > most_before ? place - most_before : 0;
+  auto const end   = std::min(text.size(), std::min(place, text.size()) + most_after);
+  std::string shown{text.substr(std::min(begin, text.size()), end - std::min(begin, end))};
+  for (auto& character : shown) {
+    if (character < ' ' || character > '~') { character = '?'; }
+  }
+  std::string const cut_off_before = begin != 0 ? "..." : "";
+  std::string const cut_off_after  = end != text.size() ? "..." : "";
+  throw std::invalid_argument(what + "\n  " + cut_off_before + shown + cut_off_after + "\n  " +
+                              std::string(cut_off_before.size() + place - begin, ' ') + "^");
+}
+
+/// `text` in quotes, cut off after 40 characters, without characters that are not printable ASCII.
+[[nodiscard]] RMM_COLD inline std::string quoted(std::string_view text)
+{
+  constexpr std::size_t most = 40;
+  std::string shown{text.substr(0, most)};
+  for (auto& character : shown) {
+    if (character < ' ' || character > '~') { character = '?'; }
+  }
+  return "'" + shown + (text.size() > most ? "...'" : "'");
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/cuda/error.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Whether pools ask in each call if the stream captures, unless they are told not to.
+#if defined(NDEBUG)
+inline constexpr bool check_capture_by_default = false;
+#else
+inline constexpr bool check_capture_by_default = true;
+#endif
+
+/// What a stream has to do with stream captures.
+enum class capture_status {
+  none,         ///< its work runs
+  active,       ///< its work becomes nodes of a graph
+  invalidated,  ///< the same, but the capture was broken: its work goes nowhere
+  blocked,      ///< the legacy default stream while a blocking stream captures: any use would break that capture
+};
+
+/// The same, and in which capture it is.
+struct capture_state {
+  capture_status status{capture_status::none};
+  std::uint64_t id{};  // of an active capture; no other capture of the process has it
+
+  /// Whether the stream is in a capture, broken or not.
+  [[nodiscard]] bool is_capturing() const noexcept
+  {
+    return status == capture_status::active || status == capture_status::invalidated;
+  }
+
+  /// Whether work, events and waits of the stream are what they always are.
+  [[nodiscard]] bool is_none() const noexcept { return status == capture_status::none; }
+};
+
+/// Asks the runtime; that breaks no capture. Where it does not say, for instance because the handle names no stream, it is none.
+[[nodiscard]] inline capture_state query_capture(cudaStream_t stream) noexcept
+{
+  cudaStreamCaptureStatus status{cudaStreamCaptureStatusNone};
+  unsigned long long id{};
+  cudaError_t const answer{cudaStreamGetCaptureInfo(stream, &status, &id)};
+  if (answer != cudaSuccess) {
+    clear_last_cuda_error();
+    return {answer == cudaErrorStreamCaptureImplicit ? capture_status::blocked : capture_status::none, 0};
+  }
+  switch (status) {
+    case cudaStreamCaptureStatusActive:
+      return {capture_status::active, id};
+    case cudaStreamCaptureStatusInvalidated:
+      return {capture_status::invalidated, 0};
+    default:
+      return {};
+  }
+}
+
+/// As long as it lives, the calling thread may allocate, free and ask for events beside captures, its own too, without
+/// breaking them. What concerns a capturing stream itself, or the whole device, goes on to be forbidden.
+class capture_exemption {
+ public:
+  capture_exemption() noexcept : exchanged_{exchange()} {}
+  ~capture_exemption()
+  {
+    if (exchanged_) { static_cast<void>(exchange()); }
+  }
+  capture_exemption(capture_exemption const&)            = delete;
+  capture_exemption& operator=(capture_exemption const&) = delete;
+
+ private:
+  [[nodiscard]] bool exchange() noexcept
+  {
+    if (cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) { return true; }
+    clear_last_cuda_error();
+    return false;
+  }
+
+  cudaStreamCaptureMode mode_{cudaStreamCaptureModeRelaxed};
+  bool exchanged_;
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Where an allocation goes in a space of addresses of which only part has memory behind it.
+///
+/// Addresses are free, in use, or empty: without memory. Memory is put behind empty ones a chunk at a time; the space is made
+/// of whole chunks, each wholly empty or not at all. What is free and what is empty lies side by side, and a run of both is as
+/// good as free memory, once the chunks that it lacks are there.
+struct placement {
+  address_range where{};        ///< `bytes` 0: there is no place
+  std::size_t missing_bytes{};  ///< of the chunks that `where` touches and that are empty
+  [[nodiscard]] explicit constexpr operator bool() const noexcept { return where.bytes != 0; }
+};
+
+/// The place for `bytes` that lacks the fewest chunks; among such, in the smallest run.
+///
+/// `free` and `empty` are ascending and do not overlap; neighbours in one list do not touch. O(their number); throws
+/// std::bad_alloc.
+[[nodiscard]] inline placement find_placement(std::vector<address_range> const& free,
+                                              std::vector<address_range> const& empty,
+                                              std::size_t bytes,
+                                              std::size_t chunk_bytes)
+{
+  RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0 && chunk_bytes % heap_granule == 0);
+  struct part {
+    address_range range;
+    bool is_empty;
+    std::size_t empty_before;  // bytes of empty parts before this one, in its run
+  };
+  std::vector<part> run;
+  placement best{};
+  std::size_t best_run = std::numeric_limits<std::size_t>::max();
+
+  // Empty bytes of the run below an address in it, rounded up to chunks where the address lies in an empty part.
+  auto const empty_below = [&](std::uintptr_t address) {
+    auto const after = std::upper_bound(
+      run.begin(), run.end(), address, [](std::uintptr_t at, part const& each) { return at < each.range.begin; });
+    auto const& in = *std::prev(after);
+    if (!in.is_empty) { return in.empty_before; }
+    return in.empty_before + std::min(address - in.range.begin, in.range.bytes);
+  };
+  auto const consider = [&](std::uintptr_t begin) {
+    auto const end   = begin + bytes;
+    auto const first = empty_below(begin);
+    auto const last  = empty_below(end);
+    // An empty chunk that is touched is filled whole. Empty parts begin and end at multiples of the chunk.
+    auto const low     = first / chunk_bytes * chunk_bytes;
+    auto const high    = (last + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+    auto const missing = high - low;
+    auto const size    = run.back().range.end() - run.front().range.begin;
+    if (best && (missing > best.missing_bytes || (missing == best.missing_bytes && size >= best_run))) { return; }
+    best     = {{begin, bytes}, missing};
+    best_run = size;
+  };
+  auto const close_run = [&] {
+    if (run.empty()) { return; }
+    auto const begin = run.front().range.begin;
+    auto const end   = run.back().range.end();
+    if (end - begin >= bytes) {
+      // The fewest chunks are lacking where the place begins or ends with free memory, or with the run.
+      consider(begin);
+      consider(end - bytes);
+      for (auto const& each : run) {
+        if (each.is_empty) { continue; }
+        if (end - each.range.begin >= bytes) { consider(each.range.begin); }
+        if (each.range.end() - begin >= bytes) { consider(each.range.end() - bytes); }
+      }
+    }
+    run.clear();
+  };
+
+  auto next_free  = free.begin();
+  auto next_empty = empty.begin();
+  while (next_free != free.end() || next_empty != empty.end()) {
+    bool const is_empty =
+      next_free == free.end() || (next_empty != empty.end() && next_empty->begin < next_free->begin);
+    auto const range = is_empty ? *next_empty++ : *next_free++;
+    if (!run.empty() && run.back().range.end() != range.begin) { close_run(); }
+    auto const before = run.empty() ? 0 : run.back().empty_before + (run.back().is_empty ? run.back().range.bytes : 0);
+    run.push_back({range, is_empty, before});
+  }
+  close_run();
+  return best;
+}
+
+/// Whole chunks that are free, outside `keep`: those highest in memory, `bytes` together or all there are. Ascending; neighbours
+/// are joined. The space begins at a multiple of the chunk from `origin`. Throws std::bad_alloc.
+[[nodiscard]] inline std::vector<address_range> find_free_chunks(std::vector<address_range> const& free,
+                                                                 std::uintptr_t origin,
+                                                                 std::size_t chunk_bytes,
+                                                                 std::size_t bytes,
+                                                                 address_range keep = {})
+{
+  std::vector<address_range> found;
+  std::size_t sum{};
+  auto const add = [&](std::uintptr_t begin, std::uintptr_t end) {  // the highest chunks of a free range
+    begin = origin + (begin - origin + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+    end   = origin + (end - origin) / chunk_bytes * chunk_bytes;
+    if (begin >= end || sum >= bytes) { return; }
+    auto const lacking = (bytes - sum + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+    auto const size    = std::min<std::size_t>(end - begin, lacking);
+    found.push_back({end - size, size});
+    sum += size;
+  };
+  for (auto range = free.rbegin(); range != free.rend() && sum < bytes; ++range) {
+    auto const begin = range->begin;
+    auto const end   = range->end();
+    if (keep.bytes == 0 || keep.end() <= begin || end <= keep.begin) {
+      add(begin, end);
+    } else {
+      if (keep.end() < end) { add(keep.end(), end); }
+      if (begin < keep.begin) { add(begin, keep.begin); }
+    }
+  }
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

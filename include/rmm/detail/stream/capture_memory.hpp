@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// A stream in a capture.
+struct captured_stream {
+  std::uint64_t capture{};
+  std::uint64_t identity{};  // of the stream; 0: unknown to the runtime
+
+  friend bool operator==(captured_stream a, captured_stream b) noexcept
+  {
+    return a.capture == b.capture && a.identity == b.identity;
+  }
+};
+
+/// What a heap keeps for the graphs of one rmm::graph_memory.
+///
+/// Its memory is a few chunks, each an allocation of the heap, that no work but that of the graphs uses. A graph holds
+/// addresses, and writes to them whenever it runs: so what is freed here goes to captures of the same memory, and to nobody
+/// else. Within a capture it goes to the stream that freed it, whose nodes follow each other. When that capture is over, or
+/// if it was freed outside of one and the work before that is done, any later capture may have it: graphs that share memory do
+/// not run at the same time, and none expects to find what another left.
+///
+/// Invariants:
+///  G1  a chunk's bytes are those of live blocks, of idle_, of freed_, of pending_, and of frees that nobody noted; no two
+///      of these overlap, and no range of theirs lies in two chunks
+///  G2  what is in idle_ is used by graphs of this memory alone, and by none whose capture is under way
+///  G3  what is in freed_ was freed in that capture on that stream, and goes there only until the capture is over
+///  G4  a chunk leaves when the memory is released and all its blocks are freed, and not before
+///  G5  no function for a free needs host memory: what cannot be noted is not used again until its chunk leaves
+///
+/// Guarded by the lock of the heap that it belongs to.
+class captured_memory {
+ public:
+  /// `number`: that of the graph memory.
+  explicit captured_memory(std::uint64_t number) noexcept : number_{number} {}
+
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+
+  /// Nobody will run the graphs again, nor capture with this memory.
+  void set_released() noexcept { released_ = true; }
+  [[nodiscard]] bool is_released() const noexcept { return released_; }
+  [[nodiscard]] bool is_empty() const noexcept { return chunks_.empty() && kept_.empty(); }
+
+  /// Bytes of chunks and of what is kept, but for live blocks.
+  [[nodiscard]] std::size_t bytes() const noexcept { return chunk_bytes_ - live_bytes_ + kept_bytes_; }
+  [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
+  [[nodiscard]] std::size_t kept_bytes() const noexcept { return kept_bytes_; }
+
+  [[nodiscard]] bool owns(std::uintptr_t address) const noexcept { return find_chunk(address) != chunks_.end(); }
+
+  /// Adds a chunk that no work uses. Throws std::bad_alloc, and has not taken it then.
+  void add_chunk(address_range range)
+  {
+    RMM_ASSERT(!released_);
+    seams_.reserve(chunks_.size() + 1);
+    if (!idle_.try_reserve(idle_.count() + 1)) { throw std::bad_alloc{}; }
+    chunks_.emplace(range.begin, chunk{range.bytes, 0});
+    seams_.insert(std::lower_bound(seams_.begin(), seams_.end(), range.begin), range.begin);
+    chunk_bytes_ += range.bytes;
+    insert_idle(range);
+  }
+
+  /// Takes `bytes` bytes that work of `who` may use at once; null if there are not so many in one piece. With
+  /// `others_capture`, captures beside that of `who` use this memory, so nothing is known to be left by captures that are over.
+  [[nodiscard]] void* try_allocate(std::size_t bytes, captured_stream who, bool others_capture) noexcept
+  {
+    if (!others_capture) { retire_captures_but(who.capture); }
+    taken_range taken{};
+    if (auto* const own = find_freed(who)) { taken = own->ranges.take_best(bytes); }
+    if (!taken) { taken = idle_.take_best(bytes); }
+    if (!taken && collect_reached()) { taken = idle_.take_best(bytes); }
+    if (!taken) { return nullptr; }
+    find_chunk(taken.begin)->second.live_bytes += bytes;
+    live_bytes_ += bytes;
+    return reinterpret_cast<void*>(taken.begin);  // NOLINT: addresses are integers here
+  }
+
+  /// A block is freed by a stream in a capture of this memory.
+  void free_in_capture(address_range block, captured_stream who) noexcept
+  {
+    note_free(block);
+    if (released_ || who.identity == 0) { return; }
+    auto* const own = find_or_make_freed(who);
+    if (own == nullptr || !own->ranges.try_reserve(own->ranges.count() + 1)) { return; }
+    auto const seams = seam_addresses();
+    own->ranges.insert(block, 0, &seams);
+  }
+
+  /// A block is freed outside of any capture; `event` was recorded after that. Returns whether it took the event.
+  bool free_after(address_range block, owned_event& event) noexcept
+  {
+    note_free(block);
+    if (released_) { return false; }
+    try {
+      pending_.reserve(pending_.size() + 1);
+    } catch (std::exception const&) {
+      return false;
+    }
+    pending_.push_back({block, std::move(event)});
+    return true;
+  }
+
+  /// A block is freed, and nothing tells when the work that uses it is done.
+  void free_for_good(address_range block) noexcept { note_free(block); }
+
+  /// Keeps a block from before a capture that a stream of it frees: the graph may use it. False if the host has no memory to
+  /// note that.
+  [[nodiscard]] bool try_keep(address_range block) noexcept
+  {
+    try {
+      kept_.push_back(block);
+    } catch (std::exception const&) {
+      return false;
+    }
+    kept_bytes_ += block.bytes;
+    return true;
+  }
+
+  /// Calls give_back(range) for each chunk that G4 lets go, and then for what is kept; what that returns false for stays.
+  /// Requires that the memory is released.
+  template <class GiveBack>
+  void leave(GiveBack&& give_back) noexcept
+  {
+    RMM_ASSERT(released_);
+    for (auto each = chunks_.begin(); each != chunks_.end();) {
+      if (each->second.live_bytes != 0 || !give_back(address_range{each->first, each->second.bytes}, true)) {
+        ++each;
+        continue;
+      }
+      chunk_bytes_ -= each->second.bytes;
+      each = chunks_.erase(each);
+    }
+    while (!kept_.empty() && give_back(kept_.back(), false)) {
+      kept_bytes_ -= kept_.back().bytes;
+      kept_.pop_back();
+    }
+  }
+
+  /// Forgets what may be used again, once the memory is released; makes `stream` wait for work that uses it, if there is one.
+  /// Returns whether that work is then done in the order of the stream.
+  [[nodiscard]] bool forget_free(bool has_stream, cudaStream_t stream) noexcept
+  {
+    idle_.clear();
+    freed_.clear();
+    bool ordered = has_stream;
+    for (auto const& each : pending_) {
+      ordered = ordered && (each.event.is_reached() || each.event.try_make_wait(stream));
+    }
+    pending_.clear();
+    return ordered;
+  }
+
+  /// The first address of all chunks, and the one behind them; 0 and 0 if there are none.
+  [[nodiscard]] std::pair<std::uintptr_t, std::uintptr_t> bounds() const noexcept
+  {
+    if (chunks_.empty()) { return {0, 0}; }
+    auto const last = std::prev(chunks_.end());
+    return {chunks_.begin()->first, last->first + last->second.bytes};
+  }
+
+  /// Calls visit(range) for each chunk.
+  template <class Visit>
+  void for_each_chunk(Visit&& visit) const
+  {
+    for (auto const& [begin, each] : chunks_) { visit(address_range{begin, each.bytes}); }
+  }
+
+  /// Whether G1 holds; O(ranges * log ranges).
+  [[nodiscard]] bool check_invariants() const
+  {
+    auto const seams = seam_addresses();
+    std::vector<address_range> all;
+    auto const collect = [&](range_set const& ranges) {
+      ranges.for_each([&](address_range range, std::uint64_t) { all.push_back(range); });
+      return ranges.validate(&seams);
+    };
+    bool good = collect(idle_);
+    for (auto const& each : freed_) { good = collect(each->ranges) && good; }
+    for (auto const& each : pending_) { all.push_back(each.range); }
+    std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
+    for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
+    std::map<std::uintptr_t, std::size_t> used;
+    for (auto const range : all) {
+      auto const in = find_chunk(range.begin);
+      good          = good && in != chunks_.end() && range.end() <= in->first + in->second.bytes;
+      if (good) { used[in->first] += range.bytes; }
+    }
+    std::size_t live{};
+    std::size_t total{};
+    for (auto const& [begin, each] : chunks_) {
+      good = good && (released_ || used[begin] + each.live_bytes <= each.bytes);
+      live += each.live_bytes;
+      total += each.bytes;
+    }
+    return good && live == live_bytes_ && total == chunk_bytes_;
+  }
+
+ private:
+  struct chunk {
+    std::size_t bytes;
+    std::size_t live_bytes;
+  };
+  struct freed_in_capture {
+    captured_stream who;
+    range_set ranges;
+  };
+  struct pending_range {
+    address_range range;
+    owned_event event;
+  };
+  using chunk_map = std::map<std::uintptr_t, chunk>;
+
+  [[nodiscard]] chunk_map::const_iterator find_chunk(std::uintptr_t address) const noexcept
+  {
+    auto const above = chunks_.upper_bound(address);
+    if (above == chunks_.begin()) { return chunks_.end(); }
+    auto const below = std::prev(above);
+    return address - below->first < below->second.bytes ? below : chunks_.end();
+  }
+  [[nodiscard]] chunk_map::iterator find_chunk(std::uintptr_t address) noexcept
+  {
+    auto const found = std::as_const(*this).find_chunk(address);
+    return chunks_.erase(found, found);  // the same place, without const
+  }
+
+  void note_free(address_range block) noexcept
+  {
+    auto& in = find_chunk(block.begin)->second;
+    RMM_ASSERT(in.live_bytes >= block.bytes);
+    in.live_bytes -= block.bytes;
+    live_bytes_ -= block.bytes;
+  }
+
+  [[nodiscard]] seam_list seam_addresses() const noexcept { return {seams_.data(), seams_.size()}; }
+
+  void insert_idle(address_range range) noexcept
+  {
+    auto const seams = seam_addresses();
+    idle_.insert(range, 0, &seams);
+  }
+
+  [[nodiscard]] freed_in_capture* find_freed(captured_stream who) noexcept
+  {
+    auto const found = std::find_if(freed_.begin(), freed_.end(), [&](auto const& each) { return each->who == who; });
+    return found == freed_.end() ? nullptr : found->get();
+  }
+
+  [[nodiscard]] freed_in_capture* find_or_make_freed(captured_stream who) noexcept
+  {
+    if (auto* const found = find_freed(who)) { return found; }
+    try {
+      freed_.push_back(std::make_unique<freed_in_capture>());
+    } catch (std::exception const&) {
+      return nullptr;
+    }
+    freed_.back()->who = who;
+    return freed_.back().get();
+  }
+
+  /// What captures that are over left is for all that come.
+  void retire_captures_but(std::uint64_t capture) noexcept
+  {
+    auto const seams   = seam_addresses();
+    auto const is_over = [&](auto const& each) {
+      if (each->who.capture == capture) { return false; }
+      if (!idle_.try_reserve(idle_.count() + each->ranges.count())) { return false; }
+      each->ranges.move_all_to(idle_, &seams);
+      return true;
+    };
+    freed_.erase(std::remove_if(freed_.begin(), freed_.end(), is_over), freed_.end());
+  }
+
+  /// Makes idle what was freed outside of captures and whose events are reached. Returns whether there was any.
+  [[nodiscard]] bool collect_reached() noexcept
+  {
+    auto const is_idle = [&](pending_range& each) {
+      if (!each.event.is_reached() || !idle_.try_reserve(idle_.count() + 1)) { return false; }
+      insert_idle(each.range);
+      return true;
+    };
+    auto const rest  = std::remove_if(pending_.begin(), pending_.end(), is_idle);
+    bool const found = rest != pending_.end();
+    pending_.erase(rest, pending_.end());
+    return found;
+  }
+
+  std::uint64_t number_;
+  bool released_{false};
+  std::size_t chunk_bytes_{};
+  std::size_t live_bytes_{};
+  std::size_t kept_bytes_{};
+  chunk_map chunks_;
+  std::vector<std::uintptr_t> seams_;  // where chunks begin
+  range_set idle_;
+  std::vector<std::unique_ptr<freed_in_capture>> freed_;
+  std::vector<pending_range> pending_;
+  std::vector<address_range> kept_;
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+/// @file
+/// The binary trace of allocations, as docs/trace-format.md describes it: what is common to those who write and read it, and
+/// the encoder of blocks.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+namespace trace {
+
+#if defined(__BYTE_ORDER__) && defined(__ORDER_LITTLE_ENDIAN__)
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "traces are written as they lie in the memory of such machines");
+#endif
+
+/// What happened. The numbers are those of the format.
+enum class kind : unsigned char { allocate = 0, free = 1, allocate_failure = 2 };
+
+/// The beginning of a file.
+struct file_header {
+  static constexpr std::array<char, 8> expected_magic{'R', 'M', 'M', 'T', 'R', 'A', 'C', 'E'};
+  static constexpr std::uint32_t current_version = 1;
+
+  std::array<char, 8> magic{expected_magic};
+  std::uint32_t version{current_version};
+  std::uint32_t header_bytes{64};
+  std::uint64_t run{};           ///< the same in all files of a run
+  std::uint32_t part{};          ///< number of the file in the run, from 0
+  std::uint32_t process{};       ///< its number
+  std::uint64_t wall_time_ns{};  ///< time 0 of the trace, in nanoseconds since 1970 UTC
+  std::uint64_t clock_ns{};      ///< time 0 of the trace, as CLOCK_MONOTONIC has it
+  std::array<std::uint64_t, 2> reserved{};
+};
+static_assert(sizeof(file_header) == 64);
+
+/// The beginning of a block: some events of one thread.
+struct block_header {
+  static constexpr std::uint32_t expected_magic = 0x4B'4C'42'54;  // "TBLK"
+
+  std::uint32_t magic{expected_magic};
+  std::uint32_t payload_bytes{};  ///< without the zeros that follow it up to a multiple of 8
+  std::uint32_t events{};
+  std::uint32_t lost{};  ///< events of the thread before this block that could not be written
+  std::uint64_t thread{};
+  std::uint64_t time_ns{};  ///< of what the first event's time counts from
+  std::uint64_t sum{};      ///< see checksum
+  std::uint64_t sum_of_sums{};
+};
+static_assert(sizeof(block_header) == 48);
+
+inline constexpr std::size_t largest_payload = std::size_t{1} << 24U;
+
+/// Kinds of records that are no events; they carry their length, so that readers skip what they do not know.
+enum class extra : unsigned char { place = 1, tag_name = 2, stack = 3, frame_name = 4 };
+
+/// Where events happen: a device, a stream, and the tag of the thread.
+struct place {
+  std::int32_t device{};
+  std::uint32_t tag{};        ///< 0: none
+  std::uint64_t stream{};     ///< the handle
+  std::uint64_t stream_id{};  ///< of the runtime, plus 1; 0: not known
+
+  friend bool operator==(place const& lhs, place const& rhs) noexcept
+  {
+    return lhs.device == rhs.device && lhs.tag == rhs.tag && lhs.stream == rhs.stream && lhs.stream_id == rhs.stream_id;
+  }
+};
+static_assert(sizeof(place) == 24);
+
+inline constexpr std::size_t most_places = 256;  // of a block
+
+/// Two sums over 64-bit words: of the words, and of the sums so far.
+class checksum {
+ public:
+  /// `bytes` is a multiple of 8.
+  void add(void const* data, std::size_t bytes) noexcept
+  {
+    auto const* at = static_cast<unsigned char const*>(data);
+    for (std::size_t i = 0; i < bytes; i += sizeof(std::uint64_t)) {
+      std::uint64_t word{};
+      std::memcpy(&word, at + i, sizeof word);
+      sum_ += word;
+      sum_of_sums_ += sum_;
+    }
+  }
+
+  [[nodiscard]] std::uint64_t sum() const noexcept { return sum_; }
+  [[nodiscard]] std::uint64_t sum_of_sums() const noexcept { return sum_of_sums_; }
+
+ private:
+  std::uint64_t sum_{};
+  std::uint64_t sum_of_sums_{};
+};
+
+/// The checksum of a block: of its header up to the sums, and of its payload with the zeros after it.
+[[nodiscard]] inline checksum checksum_of(block_header const& header, void const* payload) noexcept
+{
+  checksum result;
+  result.add(&header, offsetof(block_header, sum));
+  result.add(payload, (std::size_t{header.payload_bytes} + 7) / 8 * 8);
+  return result;
+}
+
+/// A difference as a number without sign, small if the difference is small in either direction.
+[[nodiscard]] constexpr std::uint64_t fold_sign(std::uint64_t difference) noexcept
+{
+  return (difference << 1U) ^ (0 - (difference >> 63U));
+}
+[[nodiscard]] constexpr std::uint64_t unfold_sign(std::uint64_t folded) noexcept
+{
+  return (folded >> 1U) ^ (0 - (folded & 1U));
+}
+
+/// Writes one block after the other into memory of its own.
+///
+/// Invariant: between begin() and finish() there is room for header, payload and zeros.
+class block_encoder {
+ public:
+  /// Throws std::bad_alloc. At least `smallest_capacity`.
+  explicit block_encoder(std::size_t capacity)
+    : capacity_{capacity}, memory_{new unsigned char[capacity + largest_event]}
+  {}
+
+  static constexpr std::size_t largest_event     = 2 + 3 * sizeof(std::uint64_t);
+  static constexpr std::size_t longest_text      = 1024;  // what is longer is cut off
+  static constexpr std::size_t smallest_capacity = std::size_t{16} << 10U;
+
+  void begin(std::uint64_t thread, std::uint64_t time_ns, std::uint32_t lost) noexcept
+  {
+    header_         = {};
+    header_.thread  = thread;
+    header_.time_ns = time_ns;
+    header_.lost    = lost;
+    at_             = memory_.get() + sizeof(block_header);
+    end_            = memory_.get() + capacity_ - sizeof(std::uint64_t);
+    time_           = time_ns;
+    address_        = 0;
+  }
+
+  /// Whether begin() was called since the last finish().
+  [[nodiscard]] bool is_open() const noexcept { return at_ != nullptr; }
+  [[nodiscard]] std::uint32_t events() const noexcept { return header_.events; }
+  [[nodiscard]] std::uint64_t thread() const noexcept { return header_.thread; }
+
+  /// Whether an event fits, and before it an extra record with `extra_bytes` bytes of content.
+  [[nodiscard]] bool has_room(std::size_t extra_bytes = 0) const noexcept
+  {
+    return static_cast<std::size_t>(end_ - at_) >= largest_event + 4 + extra_bytes;
+  }
+
+  /// Requires has_room(). Times do not go back; one that does counts as the one before. A failure has no address.
+  void add(kind what, unsigned place, std::uint64_t time_ns, std::uint64_t bytes, std::uint64_t address) noexcept
+  {
+    auto const elapsed = time_ns > time_ ? time_ns - time_ : 0;
+    auto const to      = what == kind::allocate_failure ? address_ : address;
+    auto const moved   = fold_sign(to - address_);
+    time_ += elapsed;
+    address_ = to;
+    ++header_.events;
+
+    auto const elapsed_code = length_code(elapsed, 8, 16, 32);
+    auto const bytes_code   = length_code(bytes, 8, 16, 32);
+    auto const moved_code   = length_code(moved, 16, 32, 48);
+    at_[0] = static_cast<unsigned char>(static_cast<unsigned>(what) | elapsed_code << 2U | bytes_code << 4U |
+                                        moved_code << 6U);
+    at_[1] = static_cast<unsigned char>(place);
+    at_ += 2;
+    put(elapsed, std::size_t{1} << elapsed_code);
+    put(bytes, std::size_t{1} << bytes_code);
+    put(moved, 2 + 2 * std::size_t{moved_code});
+  }
+
+  /// These require has_room(). The places of a block are numbered by the caller.
+  void define_place(unsigned number, place const& where) noexcept
+  {
+    std::array<unsigned char, 1 + sizeof where> content{static_cast<unsigned char>(number)};
+    std::memcpy(content.data() + 1, &where, sizeof where);
+    add_extra(extra::place, content.data(), content.size());
+  }
+  void define_tag(std::uint32_t tag, std::string_view name) noexcept
+  {
+    add_text(extra::tag_name, &tag, sizeof tag, name);
+  }
+  void define_frame(std::uint64_t address, std::string_view name) noexcept
+  {
+    add_text(extra::frame_name, &address, sizeof address, name);
+  }
+
+  /// The call stack of the next event, innermost first.
+  void add_stack(std::uint64_t const* frames, std::size_t count) noexcept
+  {
+    add_extra(extra::stack, frames, count * sizeof *frames);
+  }
+
+  /// Ends the block. Returns what is to be written, which is valid until the next begin().
+  std::pair<unsigned char const*, std::size_t> finish() noexcept
+  {
+    auto* const payload   = memory_.get() + sizeof(block_header);
+    header_.payload_bytes = static_cast<std::uint32_t>(at_ - payload);
+    while ((at_ - payload) % 8 != 0) { *at_++ = 0; }
+    auto const sums     = checksum_of(header_, payload);
+    header_.sum         = sums.sum();
+    header_.sum_of_sums = sums.sum_of_sums();
+    std::memcpy(memory_.get(), &header_, sizeof header_);
+    return {memory_.get(), static_cast<std::size_t>(std::exchange(at_, nullptr) - memory_.get())};
+  }
+
+ private:
+  /// 0 to 3: how many of the lengths in bits, which grow, are too short for `value`.
+  [[nodiscard]] static unsigned length_code(std::uint64_t value, unsigned one, unsigned two, unsigned three) noexcept
+  {
+    return static_cast<unsigned>(value >> one != 0) + static_cast<unsigned>(value >> two != 0) +
+           static_cast<unsigned>(value >> three != 0);
+  }
+
+  /// Writes eight bytes, of which the first `bytes` count: without a branch on how many.
+  void put(std::uint64_t value, std::size_t bytes) noexcept
+  {
+    std::memcpy(at_, &value, sizeof value);
+    at_ += bytes;
+  }
+
+  void add_extra(extra what, void const* content, std::size_t bytes) noexcept
+  {
+    auto const length = static_cast<std::uint16_t>(bytes);
+    at_[0]            = 3;
+    at_[1]            = static_cast<unsigned char>(what);
+    std::memcpy(at_ + 2, &length, sizeof length);
+    std::memcpy(at_ + 4, content, bytes);
+    at_ += 4 + bytes;
+  }
+
+  void add_text(extra what, void const* key, std::size_t key_bytes, std::string_view text) noexcept
+  {
+    std::array<unsigned char, sizeof(std::uint64_t) + longest_text> content;
+    text = text.substr(0, longest_text);
+    std::memcpy(content.data(), key, key_bytes);
+    std::memcpy(content.data() + key_bytes, text.data(), text.size());
+    add_extra(what, content.data(), key_bytes + text.size());
+  }
+
+  std::size_t capacity_;
+  std::unique_ptr<unsigned char[]> memory_;
+  block_header header_{};
+  unsigned char* at_{};
+  unsigned char* end_{};
+  std::uint64_t time_{};     // of the event before
+  std::uint64_t address_{};  // of the event before
+};
+
+}  // namespace trace
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/trace/format.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+namespace trace {
+
+/// CLOCK_MONOTONIC in nanoseconds.
+[[nodiscard]] inline std::uint64_t clock_ns() noexcept
+{
+  std::timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+/// The files of a run: blocks are appended to the newest, and what begins a block is in the same file to its end.
+///
+/// Files can be read and written by their owner only. Nothing is written through a symbolic link, or to a file that is not
+/// the caller's own, has other names, or is being written. Used by one thread at a time.
+class trace_file {
+ public:
+  /// Throws std::runtime_error if the file cannot be opened. `max_bytes`, `max_files`: see trace_options.
+  RMM_COLD trace_file(std::string path, std::size_t max_bytes, std::size_t max_files)
+    : path_{std::move(path)}, max_bytes_{max_bytes}, max_files_{max_files}
+  {
+    std::timespec wall{};
+    std::timespec_get(&wall, TIME_UTC);
+    header_.wall_time_ns =
+      static_cast<std::uint64_t>(wall.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(wall.tv_nsec);
+    header_.clock_ns = trace::clock_ns();
+    header_.process  = static_cast<std::uint32_t>(::getpid());
+    header_.run      = header_.wall_time_ns ^ std::uint64_t{header_.process} << 48U;
+    make_parent_folders();
+    open_part(0);
+    if (file_ < 0) { throw std::runtime_error("cannot write the trace '" + path_ + "': " + problem_); }
+  }
+
+  trace_file(trace_file const&)            = delete;
+  trace_file& operator=(trace_file const&) = delete;
+
+  ~trace_file() { close(); }
+
+  [[nodiscard]] file_header const& header() const noexcept { return header_; }
+  [[nodiscard]] std::string const& path() const noexcept { return path_; }
+
+  /// Appends a block, in the next file if it does not fit into this one. Returns false, and has written nothing, if that
+  /// fails; that is logged, the first time. Never true in a child that a fork has made: the trace is the parent's.
+  [[nodiscard]] RMM_COLD bool append(void const* block, std::size_t bytes) noexcept
+  {
+    if (::getpid() != static_cast<pid_t>(header_.process)) { return false; }
+    bool const has_blocks = size_ > sizeof(file_header);
+    if (max_bytes_ != 0 && has_blocks && size_ + bytes > max_bytes_) { begin_next_part(); }
+    if (file_ >= 0 && write_whole(block, bytes)) { return true; }
+    if (!std::exchange(has_failed_, true)) { log_problem(); }
+    return false;
+  }
+
+ private:
+  void make_parent_folders() noexcept
+  {
+    for (auto end = path_.find('/', 1); end != std::string::npos; end = path_.find('/', end + 1)) {
+      path_[end] = '\0';
+      ::mkdir(path_.c_str(), 0700);  // what fails here shows when the file is opened
+      path_[end] = '/';
+    }
+  }
+
+  [[nodiscard]] std::string path_of(std::uint64_t part) const
+  {
+    return part == 0 ? path_ : path_ + '.' + std::to_string(part);
+  }
+
+  void begin_next_part() noexcept
+  {
+    try {
+      auto const next = std::uint64_t{header_.part} + 1;
+      if (max_files_ != 0 && next >= max_files_) { ::unlink(path_of(next - max_files_).c_str()); }
+      open_part(static_cast<std::uint32_t>(next));
+    } catch (std::exception const&) {
+      problem_ = "there is no memory for the name of the next file";
+      close();
+    }
+  }
+
+  /// file_ is below 0 afterwards if it failed.
+  void open_part(std::uint32_t part)
+  {
+    close();
+    auto const path = path_of(part);
+    header_.part    = part;
+    size_           = 0;
+    file_           = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    if (file_ < 0) {
+      problem_ = errno == ELOOP ? "it is a symbolic link" : std::strerror(errno);
+      return;
+    }
+    struct stat is {};
+    if (::fstat(file_, &is) != 0) {
+      problem_ = std::strerror(errno);
+    } else if (!S_ISREG(is.st_mode)) {
+      problem_ = "it is no regular file";
+    } else if (is.st_uid != ::geteuid()) {
+      problem_ = "it belongs to someone else";
+    } else if (is.st_nlink > 1) {
+      problem_ = "it has other names";
+    } else if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+      problem_ = "it is being written";
+    } else if (::fchmod(file_, 0600) != 0 || ::ftruncate(file_, 0) != 0) {
+      problem_ = std::strerror(errno);
+    } else if (write_whole(&header_, sizeof header_)) {
+      return;
+    }
+    close();
+  }
+
+  void close() noexcept
+  {
+    if (file_ >= 0) { ::close(std::exchange(file_, -1)); }
+  }
+
+  /// All or nothing.
+  bool write_whole(void const* data, std::size_t bytes) noexcept
+  {
+    std::size_t done = 0;
+    while (done < bytes) {
+      auto const written =
+        ::pwrite(file_, static_cast<char const*>(data) + done, bytes - done, static_cast<off_t>(size_ + done));
+      if (written > 0) {
+        done += static_cast<std::size_t>(written);
+      } else if (written == 0 || errno != EINTR) {
+        problem_ = written == 0 ? "nothing was written" : std::strerror(errno);
+        if (done != 0 && ::ftruncate(file_, static_cast<off_t>(size_)) != 0) { close(); }
+        return false;
+      }
+    }
+    size_ += bytes;
+    return true;
+  }
+
+  void log_problem() const noexcept
+  {
+    if (!is_logging()) { return; }
+    try {
+      auto const text = "The trace '" + path_ + "' cannot be written: " + problem_ + ". Events are lost.";
+      log(log_level::error, text.c_str());
+    } catch (std::exception const&) {
+      log(log_level::error, "A trace cannot be written. Events are lost.");
+    }
+  }
+
+  std::string path_;
+  std::size_t max_bytes_;
+  std::size_t max_files_;
+  file_header header_;
+  int file_{-1};
+  std::size_t size_{0};  // of the newest file
+  char const* problem_{""};
+  bool has_failed_{false};
+};
+
+}  // namespace trace
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

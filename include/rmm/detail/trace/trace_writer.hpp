@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/base/exit_action.hpp>
+#include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/base/owner_lock.hpp>
+#include <rmm/detail/base/per_thread.hpp>
+#include <rmm/detail/base/tag_table.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/cuda/stream_lifetimes.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/stack_trace.hpp>
+#include <rmm/detail/trace/format.hpp>
+#include <rmm/detail/trace/trace_file.hpp>
+#include <rmm/detail/trace/trace_options.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+namespace trace {
+
+/// What a writer and its threads' buffers know in common.
+struct trace_context {
+  trace_context(mr::trace_options const& options, std::string const& path, int on_device)
+    : file{path, options.max_file_bytes, options.max_files},
+      begin_ns{file.header().clock_ns},
+      flush_ns{static_cast<std::uint64_t>(std::max<std::int64_t>(options.flush_interval.count(), 0)) * 1'000'000U},
+      buffer_bytes{std::clamp(options.buffer_bytes, block_encoder::smallest_capacity, largest_payload)},
+      stack_every{options.stack_every},
+      device{on_device}
+  {}
+
+  std::mutex file_mutex;  // guards file
+  trace_file file;
+  std::uint64_t const begin_ns;
+  std::uint64_t const flush_ns;
+  std::size_t const buffer_bytes;
+  std::size_t const stack_every;
+  int const device;
+  std::atomic<std::uint64_t> lost{0};  // events in all
+};
+
+/// What one thread has traced and not yet written.
+///
+/// Streams, devices and tags are places, which a block defines when it first needs them and then names by a number. Where a
+/// place has its number is looked up in a table with one slot for each value of a hash.
+class thread_trace {
+ public:
+  /// Called by the thread, before it uses the buffer.
+  void adopt() noexcept
+  {
+    thread_ = static_cast<std::uint64_t>(thread_number());
+    try {
+      tag_ = tags().current();
+    } catch (std::exception const&) {
+      tag_ = &no_tag;
+    }
+    ids_.clear();
+    slots_ = {};
+  }
+
+  /// Called by the thread when it ends.
+  void release() noexcept
+  {
+    if (!lock.try_enter()) { return; }  // who keeps it out writes the buffer
+    write();
+    lock.leave();
+  }
+
+  /// Notes an event. The caller is the thread, inside the lock.
+  RMM_ALWAYS_INLINE void add(
+    trace_context& context, kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
+  {
+    auto const time   = clock_ns() - context.begin_ns;
+    auto const tag    = *tag_;
+    auto const& found = slot_of(stream, tag);
+    bool const known  = found.is_used && found.stream == stream && found.tag == tag &&
+                       (found.has_id || what != kind::allocate) &&
+                       lifetimes_seen_ == lifetimes_->load(std::memory_order_acquire);
+    bool const room    = time < flush_at_ && encoder_->has_room();
+    bool const stacked = what == kind::allocate && allocations_to_stack_ == 1;
+    if (known && room && !stacked) {
+      allocations_to_stack_ -= what == kind::allocate ? 1 : 0;
+      encoder_->add(what, found.place, time, bytes, reinterpret_cast<std::uintptr_t>(ptr));
+    } else {
+      add_slowly(context, what, ptr, bytes, stream, time);
+    }
+  }
+
+  /// Writes what there is. The caller is the thread, or keeps it out.
+  RMM_COLD void write() noexcept
+  {
+    if (encoder_ == nullptr || !encoder_->is_open()) { return; }
+    auto const events         = encoder_->events();
+    auto const [block, bytes] = encoder_->finish();
+    flush_at_                 = 0;  // the next event begins a block
+    std::lock_guard<std::mutex> const guard{context_->file_mutex};
+    if (context_->file.append(block, bytes)) {
+      lost_ -= lost_told_;
+    } else {
+      lose(events);
+    }
+  }
+
+  owner_lock lock;
+  bool is_kept_out{false};  // for who does that
+
+ private:
+  struct slot {
+    cudaStream_t stream{};
+    std::uint32_t tag{};
+    std::uint16_t place{};
+    bool is_used{false};
+    bool has_id{false};
+  };
+  static constexpr unsigned slot_bits = 5;
+
+  [[nodiscard]] RMM_ALWAYS_INLINE slot& slot_of(cudaStream_t stream, std::uint32_t tag) noexcept
+  {
+    auto const mixed = (reinterpret_cast<std::uintptr_t>(stream) + tag) * 0x9E3779B97F4A7C15U;
+    return slots_[static_cast<std::size_t>(mixed >> (64U - slot_bits))];
+  }
+
+  /// The same where the place is not known, the block is full or old, or a stack is due.
+  RMM_COLD void add_slowly(trace_context& context,
+                           kind what,
+                           void const* ptr,
+                           std::size_t bytes,
+                           cudaStream_t stream,
+                           std::uint64_t time) noexcept
+  {
+    try {
+      prepare(context);
+      if (encoder_->is_open() && (time >= flush_at_ || encoder_->thread() != thread_ || places_ == most_places ||
+                                  !encoder_->has_room(extra_bytes))) {
+        write();
+      }
+      if (!encoder_->is_open()) { begin(context, time); }
+      if (what == kind::allocate && --allocations_to_stack_ == 0) {
+        allocations_to_stack_ = context.stack_every;
+        add_stack();
+      }
+      auto& there = slot_of(stream, *tag_);
+      if (!there.is_used || there.stream != stream || there.tag != *tag_ || (!there.has_id && what == kind::allocate)) {
+        define(context, there, stream, what == kind::allocate);
+      }
+      encoder_->add(what, there.place, time, bytes, reinterpret_cast<std::uintptr_t>(ptr));
+      if (context.flush_ns == 0) { write(); }
+    } catch (std::exception const&) {
+      lose(1);
+    }
+  }
+
+  /// Throws std::bad_alloc, or std::system_error.
+  void prepare(trace_context& context)
+  {
+    if (encoder_ == nullptr) {
+      context_              = &context;
+      lifetimes_            = &known_streams().ends();
+      allocations_to_stack_ = context.stack_every == 0 ? never : context.stack_every;
+      encoder_              = std::make_unique<block_encoder>(context.buffer_bytes);
+    }
+    auto const ends = lifetimes_->load(std::memory_order_acquire);
+    if (ends != lifetimes_seen_) {  // handles may name other streams now
+      lifetimes_seen_ = ends;
+      ids_.clear();
+      slots_ = {};
+    }
+  }
+
+  void begin(trace_context& context, std::uint64_t time) noexcept
+  {
+    lost_told_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(lost_, 0xFFFF'FFFFU));
+    encoder_->begin(thread_, time, lost_told_);
+    flush_at_ = time + std::min(context.flush_ns, never - time);
+    slots_    = {};
+    places_   = 0;
+    tags_named_.clear();
+    frames_named_.clear();
+  }
+
+  void define(trace_context const& context, slot& there, cudaStream_t stream, bool may_ask)
+  {
+    place where{context.device, *tag_, reinterpret_cast<std::uintptr_t>(stream), id_of(stream, may_ask)};
+    bool const is_named = std::find(tags_named_.begin(), tags_named_.end(), where.tag) != tags_named_.end();
+    if (where.tag != 0 && !is_named) {
+      tags_named_.push_back(where.tag);
+      encoder_->define_tag(where.tag, tags().name_of(where.tag));
+    }
+    encoder_->define_place(places_, where);
+    there = {stream, where.tag, static_cast<std::uint16_t>(places_++), true, where.stream_id != 0 || may_ask};
+  }
+
+  /// Asked from the runtime once; 0 where it may not be asked, since the stream may have ended.
+  [[nodiscard]] std::uint64_t id_of(cudaStream_t stream, bool may_ask)
+  {
+    auto const known = std::find_if(ids_.begin(), ids_.end(), [&](auto const& each) { return each.first == stream; });
+    if (known != ids_.end()) { return known->second; }
+    if (!may_ask && !is_default_stream(stream)) { return 0; }
+    auto const id = stream_identity(stream);
+    if (ids_.size() >= 1024) { ids_.clear(); }
+    ids_.emplace_back(stream, id);
+    return id;
+  }
+
+  void add_stack()
+  {
+    constexpr std::size_t own_frames = 3;  // capture_frames(), this function and its caller
+    std::array<void*, own_frames + most_frames> frames;
+    auto const captured = capture_frames(frames.data(), frames.size());
+    auto const count    = captured - std::min(captured, own_frames);
+    std::array<std::uint64_t, most_frames> addresses;
+    for (std::size_t i = 0; i < count; ++i) {
+      void* const frame     = frames[own_frames + i];
+      addresses[i]          = reinterpret_cast<std::uintptr_t>(frame);
+      auto const named      = std::lower_bound(frames_named_.begin(), frames_named_.end(), addresses[i]);
+      bool const is_unnamed = named == frames_named_.end() || *named != addresses[i];
+      if (is_unnamed) {
+        frames_named_.insert(named, addresses[i]);
+        encoder_->define_frame(addresses[i], std::string_view{name_of_frame(frame)}.substr(0, longest_frame_name));
+      }
+    }
+    encoder_->add_stack(addresses.data(), count);
+  }
+
+  void lose(std::uint64_t events) noexcept
+  {
+    lost_ += events;
+    context_->lost.fetch_add(events, std::memory_order_relaxed);
+  }
+
+  static constexpr std::uint64_t never            = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::size_t most_frames        = 16;
+  static constexpr std::size_t longest_frame_name = 200;
+  // Before an event: a tag's name, a place, and a stack with the names of its frames.
+  static constexpr std::size_t extra_bytes = 5120;
+
+  static inline std::uint32_t const no_tag = 0;
+
+  std::uint64_t thread_{};
+  std::uint32_t const* tag_{&no_tag};  // the thread's current one
+  std::atomic<std::uint64_t> const* lifetimes_{};
+  std::uint64_t lifetimes_seen_{};
+  std::uint64_t flush_at_{0};                  // time at which the block is to be written; 0: there is none
+  std::uint64_t allocations_to_stack_{never};  // until, and with, the next that is to have one
+  std::unique_ptr<block_encoder> encoder_;
+  std::array<slot, std::size_t{1} << slot_bits> slots_{};
+  unsigned places_{0};  // of this block
+  trace_context* context_{};
+  std::uint64_t lost_{0};                    // and not yet told
+  std::uint32_t lost_told_{0};               // in the header of this block
+  std::vector<std::uint32_t> tags_named_;    // in this block
+  std::vector<std::uint64_t> frames_named_;  // in this block; sorted
+  std::vector<std::pair<cudaStream_t, std::uint64_t>> ids_;
+};
+
+/// Writes a trace, on behalf of any number of threads.
+class trace_writer {
+ public:
+  /// Throws logic_error if no file is given, std::runtime_error if it cannot be opened.
+  RMM_COLD explicit trace_writer(mr::trace_options const& options)
+    : context_{options, expanded(options.file, query_current_device()), query_current_device()},
+      threads_{known_streams().new_number()}
+  {}
+
+  trace_writer(trace_writer const&)            = delete;
+  trace_writer& operator=(trace_writer const&) = delete;
+
+  RMM_COLD ~trace_writer() { flush(); }
+
+  RMM_ALWAYS_INLINE void add(kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
+  {
+    auto* const mine = threads_.mine();
+    if (mine != nullptr && mine->lock.try_enter()) {
+      mine->add(context_, what, ptr, bytes, stream);
+      mine->lock.leave();
+    } else {
+      add_without_buffer(what, ptr, bytes, stream);
+    }
+  }
+
+  /// Writes what all threads have traced before the call.
+  RMM_COLD void flush() noexcept
+  {
+    std::lock_guard<std::mutex> const guard{mutex_};
+    threads_.for_each([](thread_trace& each) {
+      each.lock.begin_keeping_out();
+      each.is_kept_out = true;
+    });
+    process_barrier::pass_all_threads();
+    threads_.for_each([](thread_trace& each) {
+      if (!std::exchange(each.is_kept_out, false)) { return; }  // it is new, and has nothing from before the call
+      each.lock.wait_until_left();
+      each.write();
+      each.lock.end_keeping_out();
+    });
+  }
+
+  /// The first file.
+  [[nodiscard]] std::string const& file() const noexcept { return context_.file.path(); }
+
+  /// How many events could not be written.
+  [[nodiscard]] std::uint64_t lost() const noexcept { return context_.lost.load(std::memory_order_relaxed); }
+
+ private:
+  [[nodiscard]] static std::string expanded(std::string const& given, int device)
+  {
+    auto const pattern = given.empty() ? mr::trace_options::from_environment().file : given;
+    RMM_EXPECTS(!pattern.empty(), "The name of the trace is missing: give one, or set RMM_TRACE_FILE.");
+    std::string name;
+    for (std::size_t i = 0; i < pattern.size(); ++i) {
+      auto const next = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+      if (pattern[i] != '%' || (next != 'p' && next != 'd' && next != '%')) {
+        name += pattern[i];
+        continue;
+      }
+      if (next == '%') { name += '%'; }
+      if (next == 'p') { name += std::to_string(::getpid()); }
+      if (next == 'd') { name += std::to_string(device); }
+      ++i;
+    }
+    return name;
+  }
+
+  /// For a thread that is kept out, or has no buffer because it ends.
+  RMM_COLD void add_without_buffer(kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
+  {
+    auto* const mine = threads_.mine();
+    std::lock_guard<std::mutex> const guard{mutex_};
+    if (mine != nullptr) {  // nobody keeps it out while the mutex is held
+      mine->add(context_, what, ptr, bytes, stream);
+      return;
+    }
+    ending_.adopt();
+    ending_.add(context_, what, ptr, bytes, stream);
+    ending_.write();
+  }
+
+  trace_context context_;
+  per_thread<thread_trace> threads_;
+  std::mutex mutex_;     // held by who keeps threads out
+  thread_trace ending_;  // of threads that end
+  exit_action flush_at_exit_{[](void* self) noexcept { static_cast<trace_writer*>(self)->flush(); }, this};
+};
+
+}  // namespace trace
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

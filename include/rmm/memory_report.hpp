@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/error.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/recovery.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+
+/// Why a pool could not serve an allocation: what it and the device had at that moment. See docs/out-of-memory.md.
+///
+/// Other threads go on while it is made, so its figures need not fit each other to the byte.
+struct memory_report {
+  /// What the live allocations of one tag hold.
+  struct holder {
+    std::string tag;  ///< empty: allocated under no tag
+    std::size_t bytes{};
+    std::size_t allocations{};
+  };
+
+  /// The memory of a device.
+  struct device_memory {
+    std::size_t free_bytes{};
+    std::size_t total_bytes{};
+  };
+
+  std::size_t asked_bytes{};                    ///< as the caller said
+  std::size_t alignment_bytes{};                ///< of what would have been returned
+  cuda_stream_view stream;                      ///< on which it was asked; it may be gone by now
+  int device{-1};                               ///< current in the thread that asked; -1 if unknown
+  std::string reason;                           ///< what failed at last, in words
+  heap_figures pool{};                          ///< of the pool that was asked
+  std::optional<std::size_t> maximum_bytes;     ///< that the pool may reserve, if there is a bound
+  std::optional<device_memory> device_figures;  ///< nothing if the runtime did not say
+
+  recovery_order order{};                                  ///< what the pool tries when nothing free fits ...
+  std::array<std::uint32_t, recovery_rung_count> tries{};  ///< ... and how often it tried each for this allocation
+
+  bool tags_tracked{};          ///< whether the pool knows its holders
+  std::vector<holder> holders;  ///< those with most bytes, first; all, unless there are very many
+
+  /// How often `rung` was tried for this allocation.
+  [[nodiscard]] std::uint32_t tries_of(recovery_rung rung) const noexcept
+  {
+    return tries[static_cast<std::size_t>(rung)];
+  }
+
+  /// Bytes of the device that neither are free nor belong to the pool: other pools and allocations of this process, other
+  /// processes, and the runtime itself. Nothing if the device did not say, or the pool's memory is not the device's.
+  [[nodiscard]] std::optional<std::size_t> held_by_others() const noexcept
+  {
+    if (!device_figures || device_figures->free_bytes > device_figures->total_bytes) { return std::nullopt; }
+    auto const used = device_figures->total_bytes - device_figures->free_bytes;
+    return used < pool.reserved_bytes ? std::nullopt : std::optional<std::size_t>{used - pool.reserved_bytes};
+  }
+
+  /// In lines, each but the last with its end.
+  [[nodiscard]] RMM_COLD std::string text() const
+  {
+    return "  asked: " + request_text() + "\n  pool: " + pool_text() + "\n  device: " + device_text() +
+           "\n  tried: " + tries_text() + "\n  holders: " + holders_text();
+  }
+
+ private:
+  static constexpr std::size_t most_holders_in_text = 8;
+
+  [[nodiscard]] static std::string sized(std::size_t bytes) { return detail::format_bytes(bytes); }
+
+  [[nodiscard]] std::string request_text() const
+  {
+    return sized(asked_bytes) + " (" + std::to_string(asked_bytes) + " bytes), aligned to " +
+           std::to_string(alignment_bytes) + ", on stream " + detail::format_stream(stream) +
+           (device < 0 ? std::string{", device unknown"} : ", device " + std::to_string(device));
+  }
+
+  [[nodiscard]] std::string pool_text() const
+  {
+    auto const per_cent = static_cast<int>(100 * pool.fragmentation() + 0.5);
+    return sized(pool.reserved_bytes) + " reserved in " + std::to_string(pool.upstream_blocks) + " blocks, " +
+           (maximum_bytes ? "at most " + sized(*maximum_bytes) : std::string{"no maximum"}) + "; " +
+           sized(pool.live_bytes) + " live, " + sized(pool.free_bytes) + " free (" + sized(pool.cached_bytes) +
+           " of it in caches), the largest piece " + sized(pool.largest_free_bytes) + ", fragmentation " +
+           std::to_string(per_cent) + " %";
+  }
+
+  [[nodiscard]] std::string device_text() const
+  {
+    if (!device_figures) { return "unknown"; }
+    auto const others = held_by_others();
+    return sized(device_figures->free_bytes) + " free of " + sized(device_figures->total_bytes) +
+           (others ? "; " + sized(*others) + " held by others" : std::string{});
+  }
+
+  [[nodiscard]] std::string tries_text() const
+  {
+    std::string text;
+    for (auto const rung : order) {
+      if (tries_of(rung) == 0) { continue; }
+      text += (text.empty() ? "" : ", ") + std::string{name_of(rung)};
+      if (tries_of(rung) != 1) { text += " " + std::to_string(tries_of(rung)) + " times"; }
+    }
+    return (text.empty() ? std::string{"nothing"} : text) + "; " + std::to_string(pool.recovery.failures) +
+           (pool.recovery.failures == 1 ? " failure" : " failures") + " of this pool so far";
+  }
+
+  [[nodiscard]] std::string holders_text() const
+  {
+    if (!tags_tracked) { return "unknown, for the pool does not track tags"; }
+    if (holders.empty()) { return "none"; }
+    std::string text;
+    for (std::size_t i = 0; i < holders.size() && i < most_holders_in_text; ++i) {
+      auto const& each = holders[i];
+      text += (text.empty() ? "" : ", ") + (each.tag.empty() ? std::string{"(no tag)"} : each.tag) + " " +
+              sized(each.bytes) + " in " + std::to_string(each.allocations);
+    }
+    if (holders.size() > most_holders_in_text) {
+      text += ", and " + std::to_string(holders.size() - most_holders_in_text) + " more";
+    }
+    return text;
+  }
+};
+
+namespace detail {
+
+/// A report that copies of an exception share.
+class counted_report final : public shared_report {
+ public:
+  explicit counted_report(memory_report report) : report_{std::move(report)} {}
+
+  void acquire() const noexcept override { owners_.fetch_add(1, std::memory_order_relaxed); }
+  void release() const noexcept override
+  {
+    if (owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) { delete this; }
+  }
+  [[nodiscard]] memory_report const& get() const noexcept override { return report_; }
+
+ private:
+  ~counted_report() = default;
+
+  memory_report report_;
+  mutable std::atomic<std::size_t> owners_{1};
+};
+
+/// Throws out_of_memory with `message` and, in further lines, the report; with the message alone if the host has no memory
+/// for more.
+[[noreturn]] RMM_COLD inline void throw_out_of_memory(std::string const& message, memory_report const& report)
+{
+  std::optional<out_of_memory> with_report;
+  try {
+    auto const* const shared = new counted_report{report};
+    scope_guard const drop{[&]() noexcept { shared->release(); }};
+    with_report.emplace(message + "\n" + report.text(), *shared);
+  } catch (std::exception const&) {
+    throw out_of_memory{message};
+  }
+  throw *with_report;
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

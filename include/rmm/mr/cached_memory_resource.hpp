@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/mr/detail/growing_pool.hpp>
+#include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/trimmable_resource.hpp>
+#include <rmm/recovery.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// A front cache: allocates as fast as a pool, from a resource that shares its memory with others.
+///
+/// Meant for cuda_async_memory_resource, whose pool gives memory back, is shared and can be exported, but takes a call of the
+/// driver's for each allocation. Takes blocks of moderate size from upstream, and one to one what is larger. Blocks that are
+/// wholly free go back to upstream when trim_to() says so, when upstream or the maximum has no more, and, if they are larger
+/// than a block, when they are too small for a larger request; in the order of streams, so that upstream can give them to
+/// others at once.
+template <class Upstream>
+class cached_memory_resource final : public detail::growing_pool,
+                                     public trimmable_resource,
+                                     public detail::upstream_properties<cached_memory_resource<Upstream>, Upstream> {
+ public:
+  static constexpr std::size_t default_block_size = std::size_t{64} << 20U;
+
+  /// Takes `initial_size` bytes from upstream at once, none if 0.
+  ///
+  /// `maximum_size`  bytes that are taken from upstream at most; no maximum means as much as upstream gives.
+  /// `block_size`    bytes that are taken at a time, as long as that is more than an eighth of all.
+  /// Sizes need not be multiples of anything. Throws logic_error if `upstream` is null, `block_size` 0 or the initial size
+  /// above the maximum; out_of_memory if upstream does not give the initial size.
+  explicit cached_memory_resource(Upstream* upstream,
+                                  std::size_t initial_size                = 0,
+                                  std::optional<std::size_t> maximum_size = std::nullopt,
+                                  std::size_t block_size                  = default_block_size)
+    : growing_pool{default_order}, upstream_{upstream}, maximum_size_{maximum_size}, block_size_{checked(block_size)}
+  {
+    take_initial_block(initial_size);
+  }
+
+  /// The same over a resource given by reference.
+  explicit cached_memory_resource(typename detail::suballocator_upstream<Upstream>::ref_type upstream,
+                                  std::size_t initial_size                = 0,
+                                  std::optional<std::size_t> maximum_size = std::nullopt,
+                                  std::size_t block_size                  = default_block_size)
+    : growing_pool{default_order}, upstream_{upstream}, maximum_size_{maximum_size}, block_size_{checked(block_size)}
+  {
+    take_initial_block(initial_size);
+  }
+
+  ~cached_memory_resource() override
+  {
+    heap().release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
+  }
+
+  /// The resource that blocks are taken from.
+  [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
+
+  /// The same as a pointer; null for a cache made over a reference.
+  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
+
+  /// For libcu++, which asks it for the properties of the memory.
+  [[nodiscard]] Upstream const& upstream_resource() const noexcept { return *upstream_.pointer(); }
+
+  /// Gives blocks that hold no allocation back to upstream, the largest first, until at most `bytes` stay; then lets upstream
+  /// do the same, if that is a trimmable_resource given as a pointer.
+  ///
+  /// Returns  the bytes that went back: by upstream, if that is trimmed, else to it.
+  /// Failure  does not throw; what cannot be given back stays.
+  /// Threads  may run beside all other calls.
+  /// Stream   waits on the host for the work that used the blocks; for the device, if that cannot be told.
+  std::size_t trim_to(std::size_t bytes) noexcept override
+  {
+    std::size_t given{0};
+    try {
+      cuda_stream const stream{cuda_stream::flags::non_blocking};
+      given = give_back(unused_blocks(bytes, 0), stream);
+      if (pool_size() > bytes && has_unmarked() && heap().wait_for_all()) {
+        given += give_back(unused_blocks(bytes, 0), stream);
+      }
+      if (given != 0) { stream.synchronize_no_throw(); }
+    } catch (std::exception const&) {  // no stream, or no host memory
+    }
+    auto* const upstream = trimmable_upstream();
+    return upstream != nullptr ? upstream->trim_to(bytes) : given;
+  }
+
+ private:
+  static constexpr recovery_order default_order{recovery_rung::reclaim,
+                                                recovery_rung::grow,
+                                                recovery_rung::trim,
+                                                recovery_rung::synchronize,
+                                                recovery_rung::callback};
+  static constexpr std::size_t largest_growth = std::size_t{1} << 30U;
+  static constexpr std::size_t part_of_all    = 8;
+
+  [[nodiscard]] static std::size_t checked(std::size_t block_size)
+  {
+    RMM_EXPECTS(block_size != 0, "The block size of a cache is 0");
+    return align_up(std::min(block_size, largest_growth), CUDA_ALLOCATION_ALIGNMENT);
+  }
+
+  void take_initial_block(std::size_t bytes)
+  {
+    if (bytes == 0) { return; }
+    bytes = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
+    RMM_EXPECTS(bytes <= room(), "The initial size of the cache exceeds its maximum");
+    std::string reason;
+    if (!try_add_block(upstream_, bytes, 0, cuda_stream_legacy, reason).has_value()) {
+      throw_exhausted({bytes, cuda_stream_legacy, reason});
+    }
+    heap().settle();
+  }
+
+  [[nodiscard]] trimmable_resource* trimmable_upstream() const noexcept
+  {
+    if constexpr (std::is_polymorphic_v<Upstream>) {
+      return dynamic_cast<trimmable_resource*>(upstream_.pointer());
+    } else {
+      return nullptr;
+    }
+  }
+
+  /// Whether anything is free that no event marks, so that it counts as used.
+  [[nodiscard]] bool has_unmarked()
+  {
+    std::size_t marked{0};
+    for (auto const& run : heap().free_runs()) { marked += run.bytes; }
+    return figures().free_bytes > marked;
+  }
+
+  /// Blocks above `larger_than` bytes that hold no allocation, the largest first, as many as leave `keep` bytes; ascending.
+  [[nodiscard]] std::vector<rmm::detail::address_range> unused_blocks(std::size_t keep, std::size_t larger_than)
+  {
+    auto const runs = heap().free_runs();
+    auto blocks     = heap().blocks();
+    auto run        = runs.begin();
+    blocks.erase(std::remove_if(blocks.begin(),
+                                blocks.end(),
+                                [&](auto const& block) {
+                                  while (run != runs.end() && run->end() < block.end()) { ++run; }
+                                  bool const is_free = run != runs.end() && run->begin <= block.begin;
+                                  return !is_free || block.bytes <= larger_than;
+                                }),
+                 blocks.end());
+    std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
+    auto held = pool_size();
+    auto last = blocks.begin();
+    for (; last != blocks.end() && held > keep; ++last) { held -= last->bytes; }
+    blocks.erase(last, blocks.end());
+    std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.begin < rhs.begin; });
+    return blocks;
+  }
+
+  /// Gives those of the blocks that are still free back to upstream, in the order of `stream`, which waits for the work that
+  /// used them. Returns their bytes.
+  std::size_t give_back(std::vector<rmm::detail::address_range> const& blocks, cuda_stream_view stream)
+  {
+    using leaving = rmm::detail::stream_ordered_heap::leaving;
+    std::size_t bytes{0};
+    for (auto const& block : heap().withdraw(blocks, leaving::after_a_wait, stream)) {
+      upstream_.deallocate_async(
+        reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
+      bytes += block.bytes;
+    }
+    return bytes;
+  }
+
+  /// Gives back what larger blocks are free and too small, and asks upstream for less and less, down to what is needed.
+  [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  {
+    if (bytes > block_size_) { try_give_back(block_size_, stream); }
+    auto const regular =
+      std::clamp(align_up(pool_size() / part_of_all, CUDA_ALLOCATION_ALIGNMENT), block_size_, largest_growth);
+    auto wanted = std::min(std::max(bytes, regular), room());
+    if (wanted < bytes) {
+      reason = "the cache holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
+               rmm::detail::format_bytes(*maximum_size_) + " and no free part of it is large enough";
+      return nullptr;
+    }
+    for (;; wanted = std::max(bytes, align_down(wanted / 2, CUDA_ALLOCATION_ALIGNMENT))) {
+      if (auto const ptr = try_add_block(upstream_, wanted, bytes, stream, reason)) { return *ptr; }
+      if (wanted == bytes) { return nullptr; }
+    }
+  }
+
+  /// Gives all blocks back that are free, and asks again for what is needed.
+  [[nodiscard]] void* try_trim(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  {
+    if (!try_give_back(0, stream) || room() < bytes) { return nullptr; }
+    return try_add_block(upstream_, bytes, bytes, stream, reason).value_or(nullptr);
+  }
+
+  [[nodiscard]] bool has_rung(recovery_rung rung) const noexcept override { return rung != recovery_rung::remap; }
+
+  void describe(memory_report& report) const override { report.maximum_bytes = maximum_size_; }
+
+  /// Gives free blocks above a size back in the order of `stream`. Whether there were any. A stream that captures cannot wait
+  /// for what is not in its graph.
+  bool try_give_back(std::size_t larger_than, cuda_stream_view stream)
+  {
+    if (!rmm::detail::query_capture(stream.value()).is_none()) { return false; }
+    return give_back(unused_blocks(0, larger_than), stream) != 0;
+  }
+
+  /// What may still be taken from upstream.
+  [[nodiscard]] std::size_t room() const noexcept
+  {
+    auto const most =
+      align_down(maximum_size_.value_or(std::numeric_limits<std::size_t>::max()), CUDA_ALLOCATION_ALIGNMENT);
+    auto const held = pool_size();
+    return most > held ? most - held : 0;
+  }
+
+  detail::suballocator_upstream<Upstream> upstream_;
+  std::optional<std::size_t> maximum_size_;
+  std::size_t block_size_;
+};
+
+cached_memory_resource(device_async_resource_ref,
+                       std::size_t                = 0,
+                       std::optional<std::size_t> = std::nullopt,
+                       std::size_t                = std::size_t{64} << 20U)
+  ->cached_memory_resource<device_memory_resource>;
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_device.hpp>
+#include <rmm/detail/base/host_memory.hpp>
+#include <rmm/detail/base/text_sink.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/memory_pool.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/mr/aligned_resource_adaptor.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/cached_memory_resource.hpp>
+#include <rmm/mr/cuda_async_managed_memory_resource.hpp>
+#include <rmm/mr/cuda_async_memory_resource.hpp>
+#include <rmm/mr/cuda_async_view_memory_resource.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/detail/allocation_log.hpp>
+#include <rmm/mr/detail/logging_adaptor.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/guard_resource_adaptor.hpp>
+#include <rmm/mr/limiting_resource_adaptor.hpp>
+#include <rmm/mr/managed_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pinned_host_memory_resource.hpp>
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/prefetch_resource_adaptor.hpp>
+#include <rmm/mr/recommended_configuration.hpp>
+#include <rmm/mr/registered_host_memory_resource.hpp>
+#include <rmm/mr/resource_configuration.hpp>
+#include <rmm/mr/sam_headroom_memory_resource.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/mr/system_memory_resource.hpp>
+#include <rmm/mr/thread_safe_resource_adaptor.hpp>
+#include <rmm/mr/trace_resource_adaptor.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <forward_list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// The adaptor of the option `log` for CSV: a logging_resource_adaptor that knows no logging library.
+class csv_log_adaptor final : public logging_adaptor<csv_log_adaptor, device_memory_resource> {
+ public:
+  /// The file is created, or emptied. Throws std::runtime_error if it cannot be opened.
+  csv_log_adaptor(device_memory_resource* upstream, std::string const& filename)
+    : logging_adaptor{
+        upstream, [&] {
+          using rmm::detail::file_sink;
+          allocation_log::sink_list sinks{std::make_shared<file_sink>(filename, file_sink::mode::truncate)};
+          return std::make_unique<allocation_log>(std::move(sinks), false);
+        }}
+  {}
+};
+
+/// The name of a file for one device and process: `%d` is the device's number, `%p` the process's, `%%` a per cent sign.
+/// Without `%d`, `.dev` and the number come before the last ending.
+[[nodiscard]] RMM_COLD inline std::string file_name_for(std::string const& pattern, int device)
+{
+  std::string name;
+  bool names_device = false;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    char const next = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (next == 'd') { name += std::to_string(device); }
+    if (next == 'p') { name += std::to_string(::getpid()); }
+    if (next == '%') { name += '%'; }
+    bool const is_replaced = next == 'd' || next == 'p' || next == '%';
+    names_device           = names_device || next == 'd';
+    if (is_replaced) {
+      ++i;
+    } else {
+      name += pattern[i];
+    }
+  }
+  if (!names_device) { name.insert(name.rfind('.'), ".dev" + std::to_string(device)); }
+  return name;
+}
+
+/// Makes the resource of a configuration and all that it is made over, on the current device.
+class resource_maker {
+ public:
+  using layer_list = std::vector<std::unique_ptr<device_memory_resource>>;
+
+  /// Adds the layers to `layers`, the innermost first, and sentences to `explanation`.
+  resource_maker(layer_list& layers, std::string& explanation) : layers_{layers}, explanation_{explanation} {}
+
+  /// Returns the outermost layer.
+  RMM_COLD device_memory_resource* make(resource_configuration const& configuration)
+  {
+    device_memory_resource* upstream = nullptr;
+    if (auto const below = configuration.upstream()) { upstream = make(*below); }
+    make_resource(configuration, upstream);
+    put_on_adaptors(configuration);
+    return layers_.back().get();
+  }
+
+ private:
+  template <class Resource, class... Args>
+  void add(Args&&... args)
+  {
+    layers_.push_back(std::make_unique<Resource>(std::forward<Args>(args)...));
+  }
+
+  /// The same over the layer that is outermost now.
+  template <class Adaptor, class... Args>
+  void put_on(Args&&... args)
+  {
+    add<Adaptor>(layers_.back().get(), std::forward<Args>(args)...);
+  }
+
+  void make_resource(resource_configuration const& configuration, device_memory_resource* upstream)
+  {
+    using memory = device_memory_resource;
+    amounts const sizes{configuration};
+    switch (configuration.kind()) {
+      case resource_kind::arena:
+        return add<arena_memory_resource<memory>>(upstream, sizes.maybe("size"), configuration.has("dump"));
+      case resource_kind::binning:
+        if (!configuration.has("smallest")) { return add<binning_memory_resource<memory>>(upstream); }
+        return add<binning_memory_resource<memory>>(upstream, exponent(sizes["smallest"]), exponent(sizes["largest"]));
+      case resource_kind::cached: {
+        auto const [initial, maximum] = pool_sizes(sizes);
+        auto const block = sizes.maybe("block").value_or(cached_memory_resource<memory>::default_block_size);
+        return add<cached_memory_resource<memory>>(upstream, initial, maximum, block);
+      }
+      case resource_kind::cuda:
+        return add<cuda_memory_resource>();
+      case resource_kind::cuda_async:
+        return add<cuda_async_memory_resource>(
+          sizes.maybe("initial"), sizes.maybe("threshold"), handle_types(configuration.word("share")));
+      case resource_kind::cuda_async_managed:
+        return add<cuda_async_managed_memory_resource>();
+      case resource_kind::cuda_async_view:
+        return add<cuda_async_view_memory_resource>(rmm::detail::default_device_pool());
+      case resource_kind::elastic:
+        return add<elastic_pool_memory_resource>(elastic_options_of(configuration, sizes));
+      case resource_kind::fixed_size:
+        return add<fixed_size_memory_resource<memory>>(
+          upstream,
+          sizes.maybe("block").value_or(fixed_size_memory_resource<memory>::default_block_size),
+          configuration.number("preallocate")
+            .value_or(fixed_size_memory_resource<memory>::default_blocks_to_preallocate));
+      case resource_kind::managed:
+        return add<managed_memory_resource>();
+      case resource_kind::pinned_host:
+        return add<pinned_host_memory_resource>();
+      case resource_kind::pinned_pool: {
+        auto const [initial, maximum] = pool_sizes(sizes);
+        return add<pinned_pool_memory_resource>(initial, maximum, pinned_options(configuration));
+      }
+      case resource_kind::pool: {
+        auto const [initial, maximum] = pool_sizes(sizes);
+        return add<pool_memory_resource<memory>>(upstream, initial, maximum);
+      }
+      case resource_kind::recommended:
+        return make_recommended(configuration);
+      case resource_kind::registered_host:
+        return add<registered_host_memory_resource>(pinned_options(configuration));
+      case resource_kind::sam_headroom:
+        return add<sam_headroom_memory_resource>(sizes["headroom"]);
+      case resource_kind::system:
+        return add<system_memory_resource>();
+    }
+  }
+
+  void put_on_adaptors(resource_configuration const& configuration)
+  {
+    using memory = device_memory_resource;
+    amounts const sizes{configuration};
+    if (configuration.has("guard")) { put_on<guard_resource_adaptor<memory>>(); }
+    if (auto const alignment = sizes.maybe("alignment")) {
+      put_on<aligned_resource_adaptor<memory>>(
+        *alignment,
+        sizes.maybe("alignment_threshold").value_or(aligned_resource_adaptor<memory>::default_alignment_threshold));
+    }
+    if (configuration.has("prefetch")) { put_on<prefetch_resource_adaptor<memory>>(); }
+    if (auto const limit = sizes.maybe("limit")) { put_on<limiting_resource_adaptor<memory>>(*limit); }
+    if (configuration.has("statistics")) { put_on<statistics_resource_adaptor<memory>>(); }
+    if (configuration.has("thread_safe")) { put_on<thread_safe_resource_adaptor<memory>>(); }
+    if (configuration.has("log")) {
+      put_on_log(file_name_for(configuration.word("log"), get_current_cuda_device().value()));
+    }
+  }
+
+  void put_on_log(std::string const& file)
+  {
+    if (is_one_of(file, ".csv", true)) { return put_on<csv_log_adaptor>(file); }
+    auto options = trace_options::from_environment();
+    options.file.clear();
+    for (char const c : file) { options.file += c == '%' ? std::string{"%%"} : std::string{c}; }
+    put_on<trace_resource_adaptor<device_memory_resource>>(options);
+  }
+
+  void make_recommended(resource_configuration const& configuration)
+  {
+    auto const chosen = recommend_configuration(
+      {configuration.amount("initial"), configuration.amount("max"), configuration.has("oversubscribe")});
+    explanation_ += chosen.explanation;
+    make(chosen.configuration);
+  }
+
+  /// The amounts of a configuration in bytes: shares are of the memory that the resource hands out.
+  class amounts {
+   public:
+    explicit amounts(resource_configuration const& configuration) : configuration_{configuration} {}
+
+    [[nodiscard]] std::optional<std::size_t> maybe(char const* option) const
+    {
+      auto const amount = configuration_.amount(option);
+      if (!amount) { return std::nullopt; }
+      if (amount->is_absolute()) { return amount->bytes(0, 0); }
+      auto const [free, total] =
+        is_on_host(configuration_) ? rmm::detail::host_memory_info() : available_device_memory();
+      return amount->bytes(total, free);
+    }
+
+    [[nodiscard]] std::size_t operator[](char const* option) const { return *maybe(option); }
+
+   private:
+    [[nodiscard]] static bool is_on_host(resource_configuration const& configuration)
+    {
+      if (auto const upstream = configuration.upstream()) { return is_on_host(*upstream); }
+      auto const kind = configuration.kind();
+      return kind == resource_kind::pinned_host || kind == resource_kind::pinned_pool ||
+             kind == resource_kind::registered_host;
+    }
+
+    resource_configuration const& configuration_;
+  };
+
+  /// Initial and maximum size of a pool, which takes multiples of 256.
+  [[nodiscard]] static std::pair<std::size_t, std::optional<std::size_t>> pool_sizes(amounts const& sizes)
+  {
+    auto const initial = align_down(sizes.maybe("initial").value_or(0), CUDA_ALLOCATION_ALIGNMENT);
+    auto maximum       = sizes.maybe("max");
+    if (maximum) { maximum = align_down(*maximum, CUDA_ALLOCATION_ALIGNMENT); }
+    if (maximum && initial > *maximum) {
+      throw std::invalid_argument("The initial size of the pool, " + rmm::detail::format_bytes(initial) +
+                                  " here, is larger than its maximum, " + rmm::detail::format_bytes(*maximum));
+    }
+    return {initial, maximum};
+  }
+
+  [[nodiscard]] static elastic_pool_options elastic_options_of(resource_configuration const& configuration,
+                                                               amounts const& sizes)
+  {
+    elastic_pool_options options;
+    std::tie(options.initial_bytes, options.maximum_bytes) = pool_sizes(sizes);
+    options.chunk_bytes                                    = sizes.maybe("chunk").value_or(0);
+    if (auto const decay = configuration.number("decay_ms")) { options.decay = std::chrono::milliseconds{*decay}; }
+    auto const share          = configuration.word("share");
+    options.peer_access       = configuration.has("peer_access");
+    options.share_descriptors = share == "fd" || share == "fd+fabric";
+    options.share_fabric      = share == "fabric" || share == "fd+fabric";
+    options.gpu_direct_rdma   = configuration.has("rdma");
+    return options;
+  }
+
+  [[nodiscard]] static pinned_memory_options pinned_options(resource_configuration const& configuration)
+  {
+    pinned_memory_options options;
+    options.near_device = configuration.has("near_device");
+    if (auto const node = configuration.number("node")) { options.numa_node = static_cast<int>(*node); }
+    options.threads = static_cast<unsigned>(configuration.number("threads").value_or(0));
+    return options;
+  }
+
+  [[nodiscard]] static std::optional<cuda_async_memory_resource::allocation_handle_type> handle_types(
+    std::string const& share)
+  {
+    using type = cuda_async_memory_resource::allocation_handle_type;
+    if (share == "fd") { return type::posix_file_descriptor; }
+    if (share == "fabric") { return type::fabric; }
+    if (share == "fd+fabric") {
+      return static_cast<type>(static_cast<int>(type::posix_file_descriptor) | static_cast<int>(type::fabric));
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] static std::int8_t exponent(std::size_t power_of_two) noexcept
+  {
+    std::int8_t result{0};
+    for (; power_of_two > 1; power_of_two /= 2) { ++result; }
+    return result;
+  }
+
+  layer_list& layers_;
+  std::string& explanation_;
+};
+
+}  // namespace detail
+
+/// A resource made from a configuration, with all that it is made over. Copies share it; the last one destroys it.
+class configured_resource {
+ public:
+  /// Makes the resource on the current device. Throws what its parts throw, std::invalid_argument if shares of memory turn out
+  /// to contradict each other, std::runtime_error if a file cannot be opened; nothing is left then.
+  RMM_COLD explicit configured_resource(resource_configuration configuration)
+    : configuration_{std::move(configuration)}, device_{get_current_cuda_device()}, layers_{new layers{}}
+  {
+    layers_->device = device_;
+    detail::resource_maker{layers_->list, explanation_}.make(configuration_);
+  }
+
+  /// The same for the configuration that `text` says.
+  explicit configured_resource(std::string_view text) : configured_resource{resource_configuration::parse(text)} {}
+
+  /// The resource; valid as long as this object, or what it is moved to, lives.
+  [[nodiscard]] device_memory_resource* get() const noexcept { return layers_->list.back().get(); }
+  [[nodiscard]] device_memory_resource& operator*() const noexcept { return *get(); }
+  [[nodiscard]] device_memory_resource* operator->() const noexcept { return get(); }
+
+  /// The resource with an ownership that is shared.
+  [[nodiscard]] std::shared_ptr<device_memory_resource> share() const { return {layers_, get()}; }
+
+  /// The outermost part of class `Layer`: `find<statistics_resource_adaptor<device_memory_resource>>()`. Null if there is none.
+  /// Suballocators and adaptors are made over device_memory_resource.
+  template <class Layer>
+  [[nodiscard]] Layer* find() const noexcept
+  {
+    for (auto layer = layers_->list.rbegin(); layer != layers_->list.rend(); ++layer) {
+      if (auto* const found = dynamic_cast<Layer*>(layer->get())) { return found; }
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] resource_configuration const& configuration() const noexcept { return configuration_; }
+
+  /// The device that was current when the resource was made.
+  [[nodiscard]] cuda_device_id device() const noexcept { return device_; }
+
+  /// Why the resource was chosen, a sentence a line; empty unless its configuration is `recommended`.
+  [[nodiscard]] std::string const& explanation() const noexcept { return explanation_; }
+
+ private:
+  struct layers {
+    detail::resource_maker::layer_list list{};  // the innermost first
+    cuda_device_id device{0};
+
+    layers()                         = default;
+    layers(layers const&)            = delete;
+    layers& operator=(layers const&) = delete;
+    ~layers()
+    {
+      cuda_set_device_raii const with_device{device};
+      while (!list.empty()) { list.pop_back(); }
+    }
+  };
+
+  resource_configuration configuration_;
+  cuda_device_id device_;
+  std::shared_ptr<layers> layers_;
+  std::string explanation_;
+};
+
+namespace detail {
+
+/// Keeps resources for as long as the process lives: memory from them may be in use until then.
+[[nodiscard]] RMM_COLD inline std::vector<configured_resource> const& kept_until_the_end(
+  std::vector<configured_resource> resources)
+{
+  static std::mutex mutex;
+  static auto* const kept = new std::forward_list<std::vector<configured_resource>>{};
+  std::lock_guard<std::mutex> const lock{mutex};
+  return kept->emplace_front(std::move(resources));
+}
+
+}  // namespace detail
+
+/// Makes the resource for each of `devices`, and registers it as the device's current one (mr/per_device_resource.hpp).
+///
+/// The resources live as long as the process. Throws what configured_resource throws, and has changed nothing then. Makes a
+/// context on each of the devices.
+RMM_COLD inline void use_configured_resource(resource_configuration const& configuration,
+                                             std::vector<cuda_device_id> const& devices)
+{
+  std::vector<configured_resource> made;
+  for (auto const device : devices) {
+    cuda_set_device_raii const with_device{device};
+    made.emplace_back(configuration);
+  }
+  for (auto const& resource : detail::kept_until_the_end(std::move(made))) {
+    set_per_device_resource(resource.device(), resource.get());
+  }
+}
+
+/// The same for all devices that the process sees.
+RMM_COLD inline void use_configured_resource(resource_configuration const& configuration)
+{
+  std::vector<cuda_device_id> devices;
+  for (int device = 0; device < get_num_cuda_devices(); ++device) { devices.emplace_back(device); }
+  use_configured_resource(configuration, devices);
+}
+
+/// Does what the environment variable RMM_RESOURCE says, for all devices. Returns whether it is set. Nothing but this
+/// function looks at it: programs that are to be configured that way call it when they begin.
+RMM_COLD inline bool use_resource_from_environment(char const* variable = resource_variable)
+{
+  auto const configuration = resource_configuration::from_environment(variable);
+  if (configuration) { use_configured_resource(*configuration); }
+  return configuration.has_value();
+}
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

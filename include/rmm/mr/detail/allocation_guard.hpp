@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/fill.hpp>
+#include <rmm/detail/cuda/memory.hpp>
+#include <rmm/detail/cuda/stream.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/stack_trace.hpp>
+#include <rmm/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// What a guard found.
+struct guard_violation {
+  enum class kind {
+    double_free,       ///< memory that was freed is freed again
+    unknown_pointer,   ///< memory is freed that the adaptor did not allocate, or long ago
+    wrong_size,        ///< memory is freed with another size than it was allocated with
+    overrun,           ///< bytes after an allocation were written
+    underrun,          ///< bytes before an allocation were written
+    write_after_free,  ///< an allocation was written after it was freed
+  };
+
+  kind what;
+  void const* ptr;        ///< the allocation
+  std::size_t bytes;      ///< its size; of what is not known, the size it was freed with
+  std::ptrdiff_t offset;  ///< from the allocation's begin to the first byte that was written; else 0
+  std::string report;     ///< some lines that say all, with the places of allocation and first free
+};
+
+/// What a guard_resource_adaptor checks.
+struct guard_options {
+  /// Bytes before and after each allocation that nobody may write; rounded up to CUDA_ALLOCATION_ALIGNMENT.
+  std::size_t red_zone_bytes{CUDA_ALLOCATION_ALIGNMENT};
+
+  /// Freed memory that is kept from being allocated again, the newest, so that later writes and frees are noticed.
+  std::size_t quarantine_bytes{std::size_t{16} << 20U};
+
+  /// Whether to keep the call stacks of allocations and frees, for the reports.
+  bool capture_stacks{true};
+
+  /// Called for each violation, by the thread that noticed it, without a lock. Must not throw. None: the report is written to standard error and
+  /// the program aborts.
+  std::function<void(guard_violation const&)> handler{};
+};
+
+namespace detail {
+
+/// The books of a guard_resource_adaptor, and what it writes into memory: `zone` on both sides of an allocation, `fresh` into
+/// it, and `freed` over all of it when it is freed. Thread-safe.
+class allocation_guard {
+ public:
+  static constexpr unsigned char zone_byte  = 0xFA;
+  static constexpr unsigned char fresh_byte = 0xCD;
+  static constexpr unsigned char freed_byte = 0xDD;
+
+  /// Memory from upstream.
+  struct block {
+    void* base;
+    std::size_t bytes;
+  };
+
+  explicit allocation_guard(guard_options options) : options_{std::move(options)}
+  {
+    options_.red_zone_bytes =
+      rmm::align_up(std::max<std::size_t>(options_.red_zone_bytes, 1), CUDA_ALLOCATION_ALIGNMENT);
+  }
+
+  /// What to ask from upstream for `bytes` bytes. Throws bad_alloc if no size can say it.
+  [[nodiscard]] std::size_t size_with_zones(std::size_t bytes) const
+  {
+    if (bytes > std::numeric_limits<std::size_t>::max() / 2 - 2 * options_.red_zone_bytes) {
+      throw bad_alloc{"the size of a guarded allocation is too large"};
+    }
+    return bytes + 2 * options_.red_zone_bytes;
+  }
+
+  /// Takes a new block into the books. Returns the allocation in it. Throws cuda_error or std::bad_alloc.
+  [[nodiscard]] RMM_COLD void* begin(void* base, std::size_t bytes, cudaStream_t stream)
+  {
+    auto* const ptr = static_cast<unsigned char*>(base) + options_.red_zone_bytes;
+    record made{base, bytes, rmm::detail::query_capture(stream).is_none(), here(), {}};
+    if (made.is_filled) {
+      rmm::detail::fill_async(base, zone_byte, options_.red_zone_bytes, stream);
+      rmm::detail::fill_async(ptr, fresh_byte, bytes, stream);
+      rmm::detail::fill_async(ptr + bytes, zone_byte, options_.red_zone_bytes, stream);
+    }
+    std::lock_guard<std::mutex> const lock{mutex_};
+    live_.insert_or_assign(ptr, std::move(made));
+    return ptr;
+  }
+
+  /// Whether it is an allocation now.
+  [[nodiscard]] bool has(void* ptr)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return live_.count(ptr) != 0;
+  }
+
+  /// Ends an allocation: checks it, and overwrites it. Returns what is to be given back to upstream now, which is idle: that
+  /// block or older ones. `stream` is where the memory is freed. Waits for the stream, unless it captures.
+  [[nodiscard]] RMM_COLD std::vector<block> end(void* ptr, std::size_t bytes, cudaStream_t stream) noexcept
+  {
+    auto taken = take(ptr);
+    if (!taken) {
+      report_unknown(ptr, bytes);
+      return {};
+    }
+    auto& of = *taken;
+    if (of.bytes != bytes) { report_wrong_size(ptr, bytes, of); }
+    bool const is_checked = of.is_filled && rmm::detail::query_capture(stream).is_none();
+    bool const is_idle    = is_checked && check_and_overwrite(ptr, of, stream);
+    of.freed              = here();
+    return retire(ptr, std::move(of), is_idle, stream);
+  }
+
+  /// All that is kept from upstream.
+  [[nodiscard]] RMM_COLD std::vector<block> give_up_quarantine(cudaStream_t stream) noexcept
+  {
+    return shrink_quarantine(0, stream);
+  }
+
+ private:
+  struct place {
+    long thread{};
+    std::shared_ptr<rmm::detail::stack_trace> stack{};
+  };
+
+  struct record {
+    void* base;
+    std::size_t bytes;
+    bool is_filled;  // the zones are as they should be: not if that was in a capture
+    place allocated;
+    place freed;
+  };
+
+  struct freed_record {
+    void* ptr;
+    record of;
+    bool is_kept;  // in quarantine
+  };
+
+  [[nodiscard]] place here() const
+  {
+    return {rmm::detail::thread_number(),
+            options_.capture_stacks ? std::make_shared<rmm::detail::stack_trace>() : nullptr};
+  }
+
+  [[nodiscard]] std::optional<record> take(void* ptr)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto const found = live_.find(ptr);
+    if (found == live_.end()) { return {}; }
+    std::optional<record> taken{std::move(found->second)};
+    live_.erase(found);
+    return taken;
+  }
+
+  /// Returns whether it could: not if the runtime fails, for instance because the program ends.
+  bool check_and_overwrite(void* ptr, record const& of, cudaStream_t stream)
+  {
+    auto* const begin = static_cast<unsigned char*>(ptr);
+    auto const zone   = options_.red_zone_bytes;
+    std::vector<unsigned char> before(zone);
+    std::vector<unsigned char> after(zone);
+    try {
+      rmm::detail::copy_async(before.data(), begin - zone, zone, stream);
+      rmm::detail::copy_async(after.data(), begin + of.bytes, zone, stream);
+      rmm::detail::fill_async(of.base, freed_byte, of.bytes + 2 * zone, stream);
+      rmm::detail::synchronize_stream(stream);
+    } catch (cuda_error const& e) {
+      rmm::detail::log(rmm::detail::log_level::warn, e.what());
+      return false;
+    }
+    using kind       = guard_violation::kind;
+    auto const wrong = [](unsigned char byte) { return byte != zone_byte; };
+    auto const under = std::find_if(before.begin(), before.end(), wrong);
+    if (under != before.end()) {
+      report(kind::underrun, ptr, of, (under - before.begin()) - static_cast<std::ptrdiff_t>(zone));
+    }
+    auto const over = std::find_if(after.begin(), after.end(), wrong);
+    if (over != after.end()) {
+      report(kind::overrun, ptr, of, static_cast<std::ptrdiff_t>(of.bytes) + (over - after.begin()));
+    }
+    return true;
+  }
+
+  /// Puts a freed allocation into the history, and into quarantine if it fits and is idle.
+  [[nodiscard]] std::vector<block> retire(void* ptr, record of, bool is_idle, cudaStream_t stream)
+  {
+    auto const total = of.bytes + 2 * options_.red_zone_bytes;
+    bool const kept  = is_idle && total <= options_.quarantine_bytes;
+    block const freed{of.base, total};
+    {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      history_.push_back({ptr, std::move(of), kept});
+      quarantined_bytes_ += kept ? total : 0;
+    }
+    auto result = is_idle ? shrink_quarantine(options_.quarantine_bytes, stream) : std::vector<block>{};
+    if (!kept) { result.push_back(freed); }
+    return result;
+  }
+
+  /// Ends the quarantine of the oldest until at most `bytes` are left there. Returns those.
+  [[nodiscard]] std::vector<block> shrink_quarantine(std::size_t bytes, cudaStream_t stream)
+  {
+    std::vector<std::pair<void*, record>> ended;
+    {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      for (auto each = history_.begin(); each != history_.end() && quarantined_bytes_ > bytes; ++each) {
+        if (!std::exchange(each->is_kept, false)) { continue; }
+        quarantined_bytes_ -= each->of.bytes + 2 * options_.red_zone_bytes;
+        ended.emplace_back(each->ptr, each->of);
+      }
+      while (history_.size() > longest_history && !history_.front().is_kept) { history_.pop_front(); }
+    }
+    bool const may_wait = ended.empty() || rmm::detail::query_capture(stream).is_none();
+    std::vector<block> result;
+    for (auto const& [ptr, of] : ended) {
+      if (may_wait) { check_freed(ptr, of, stream); }
+      result.push_back({of.base, of.bytes + 2 * options_.red_zone_bytes});
+    }
+    return result;
+  }
+
+  void check_freed(void* ptr, record const& of, cudaStream_t stream)
+  {
+    constexpr std::size_t at_once = std::size_t{1} << 20U;
+    auto const total              = of.bytes + 2 * options_.red_zone_bytes;
+    std::vector<unsigned char> seen(std::min(total, at_once));
+    for (std::size_t begin = 0; begin < total; begin += seen.size()) {
+      auto const count = std::min(seen.size(), total - begin);
+      try {
+        rmm::detail::copy_async(seen.data(), static_cast<unsigned char*>(of.base) + begin, count, stream);
+        rmm::detail::synchronize_stream(stream);
+      } catch (cuda_error const& e) {
+        rmm::detail::log(rmm::detail::log_level::warn, e.what());
+        return;
+      }
+      auto const end   = seen.begin() + static_cast<std::ptrdiff_t>(count);
+      auto const wrong = std::find_if(seen.begin(), end, [](unsigned char byte) { return byte != freed_byte; });
+      if (wrong != end) {
+        auto const offset = static_cast<std::ptrdiff_t>(begin) + (wrong - seen.begin());
+        report(guard_violation::kind::write_after_free,
+               ptr,
+               of,
+               offset - static_cast<std::ptrdiff_t>(options_.red_zone_bytes));
+        return;
+      }
+    }
+  }
+
+  void report_unknown(void* ptr, std::size_t bytes)
+  {
+    std::optional<record> first;
+    {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      auto const found =
+        std::find_if(history_.rbegin(), history_.rend(), [&](freed_record const& each) { return each.ptr == ptr; });
+      if (found != history_.rend()) { first = found->of; }
+    }
+    if (first) { return report(guard_violation::kind::double_free, ptr, *first, 0); }
+    report(guard_violation::kind::unknown_pointer, ptr, {nullptr, bytes, false, {}, {}}, 0);
+  }
+
+  void report_wrong_size(void* ptr, std::size_t bytes, record const& of)
+  {
+    report(guard_violation::kind::wrong_size, ptr, of, 0, "freed as " + std::to_string(bytes) + " bytes");
+  }
+
+  void report(guard_violation::kind what,
+              void const* ptr,
+              record const& of,
+              std::ptrdiff_t offset,
+              std::string const& detail = {}) const
+  {
+    std::ostringstream text;
+    text << "RMM guard: " << describe(what) << ": " << ptr << ", " << of.bytes << " bytes";
+    if (!detail.empty()) { text << ", " << detail; }
+    if (offset != 0 || is_write(what)) { text << ", first at offset " << offset; }
+    text << '\n';
+    print_place(text, "noticed", here());
+    if (of.freed.thread != 0) { print_place(text, "freed", of.freed); }
+    if (of.allocated.thread != 0) { print_place(text, "allocated", of.allocated); }
+    guard_violation const violation{what, ptr, of.bytes, offset, text.str()};
+    rmm::detail::log(rmm::detail::log_level::critical, violation.report.c_str());
+    if (options_.handler) { return options_.handler(violation); }
+    std::fputs(violation.report.c_str(), stderr);
+    std::abort();
+  }
+
+  static void print_place(std::ostream& out, char const* what, place const& where)
+  {
+    out << "  " << what << " by thread " << where.thread << '\n';
+    if (where.stack != nullptr) { out << *where.stack; }
+  }
+
+  [[nodiscard]] static bool is_write(guard_violation::kind what) noexcept
+  {
+    using kind = guard_violation::kind;
+    return what == kind::overrun || what == kind::underrun || what == kind::write_after_free;
+  }
+
+  [[nodiscard]] static char const* describe(guard_violation::kind what) noexcept
+  {
+    using kind = guard_violation::kind;
+    switch (what) {
+      case kind::double_free:
+        return "memory was freed twice";
+      case kind::unknown_pointer:
+        return "memory was freed that was not allocated here";
+      case kind::wrong_size:
+        return "memory was freed with another size";
+      case kind::overrun:
+        return "memory was written behind its end";
+      case kind::underrun:
+        return "memory was written before its begin";
+      case kind::write_after_free:
+        return "memory was written after it was freed";
+    }
+    return "";
+  }
+
+  static constexpr std::size_t longest_history = 4096;  // without what is in quarantine
+
+  guard_options options_;
+  std::mutex mutex_;  // guards what follows; not held while the device is waited for, or the handler runs
+  std::unordered_map<void*, record> live_;
+  std::deque<freed_record> history_;  // oldest first
+  std::size_t quarantined_bytes_{0};
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/failure.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/error.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/live_by_tag.hpp>
+#include <rmm/mr/detail/reservable.hpp>
+#include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/failure_callback_t.hpp>
+#include <rmm/recovery.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+class memory_reservation;
+
+namespace detail {
+
+/// What pools share: all but where their memory comes from.
+///
+/// An allocation that finds no free memory, whoever freed it, climbs a ladder of rungs until one serves it. One thread climbs
+/// at a time, for what the others wait for may serve them too. A pool that is made over this class says how it grows, and
+/// whatever else it can do; its destructor calls release_blocks() of the heap.
+///
+/// Thread-safe. The order of locks: the growth mutex, the heap's.
+class growing_pool : public device_memory_resource, private reservable {
+ public:
+  growing_pool(growing_pool const&)            = delete;
+  growing_pool(growing_pool&&)                 = delete;
+  growing_pool& operator=(growing_pool const&) = delete;
+  growing_pool& operator=(growing_pool&&)      = delete;
+
+  /// Bytes of all blocks that the pool has from upstream.
+  [[nodiscard]] std::size_t pool_size() const noexcept { return heap_.block_bytes(); }
+
+  /// What is allocated and free now, and how that came about.
+  [[nodiscard]] RMM_COLD heap_figures figures() const
+  {
+    auto now = heap_.figures();
+    for (std::size_t i = 0; i < recovery_rung_count; ++i) {
+      now.recovery.rungs[i] = {rungs_[i].tried.load(std::memory_order_relaxed),
+                               rungs_[i].served.load(std::memory_order_relaxed)};
+    }
+    now.recovery.failures = failures_.load(std::memory_order_relaxed);
+    return now;
+  }
+
+  /// Whether the pool notes the tag (tag_scope.hpp) of each allocation from now on. Off at first, and then of no cost.
+  ///
+  /// What was allocated before has no tag. Turning it off forgets all.
+  void track_tags(bool on = true)
+  {
+    if (on) {
+      std::lock_guard<std::mutex> const growing{growth_mutex_};
+      if (!tags_made_) { tags_made_ = std::make_unique<live_by_tag>(); }
+      tags_.store(tags_made_.get(), std::memory_order_release);
+    } else if (auto* const tags = tags_.exchange(nullptr, std::memory_order_acq_rel)) {
+      tags->clear();
+    }
+    update_detour();
+  }
+
+  /// What is live under each tag, those with most bytes first; empty unless tags are tracked. O(live allocations).
+  [[nodiscard]] RMM_COLD std::vector<memory_report::holder> live_by_tag_name() const
+  {
+    auto const* const tags = tags_.load(std::memory_order_acquire);
+    return tags != nullptr ? tags->holders() : std::vector<memory_report::holder>{};
+  }
+
+  /// Sets memory aside (mr/memory_reservation.hpp defines it). Throws logic_error if `bytes` is 0, and as
+  /// allocate() does.
+  [[nodiscard]] memory_reservation reserve(std::size_t bytes, cuda_stream_view stream = cuda_stream_view{});
+
+  /// The same, or nothing if there is not so much, and without the failure callback.
+  [[nodiscard]] std::optional<memory_reservation> try_reserve(std::size_t bytes,
+                                                              cuda_stream_view stream = cuda_stream_view{});
+
+  /// What the pool tries, in order, when no free memory fits.
+  [[nodiscard]] recovery_order get_recovery_order() const
+  {
+    std::lock_guard<std::mutex> const growing{growth_mutex_};
+    return order_;
+  }
+
+  /// Changes that, for allocations that begin to climb later. Throws logic_error if a rung is there twice, or the pool does
+  /// not have it.
+  void set_recovery_order(recovery_order const& order)
+  {
+    RMM_EXPECTS(order.is_valid(), "A rung is twice in the order of recovery");
+    for (auto const rung : order) {
+      RMM_EXPECTS(has_rung(rung), std::string{"This pool has no rung "} + name_of(rung));
+    }
+    std::lock_guard<std::mutex> const growing{growth_mutex_};
+    order_ = order;
+  }
+
+  /// What recovery_rung::callback calls, with the bytes asked for and `argument`; none if empty.
+  ///
+  /// It may free memory, also of this pool, allocate, and use any stream; no lock is held. It returns whether to try again,
+  /// from the first rung on. Allocations that it makes itself from this pool do not call it again. What it throws reaches
+  /// who asked for memory.
+  void set_failure_callback(failure_callback_t callback, void* argument = nullptr)
+  {
+    std::lock_guard<std::mutex> const growing{growth_mutex_};
+    callback_          = std::move(callback);
+    callback_argument_ = argument;
+  }
+
+  /// Whether each call asks the runtime if its stream captures a CUDA graph, so that a capture that no capture_scope announces is
+  /// found at once; about 50 ns a call. Without that only calls that find no memory in the thread's own cache ask. Initially
+  /// on in files compiled without NDEBUG.
+  void set_check_capture(bool on) noexcept { heap_.set_checks_captures(on); }
+  [[nodiscard]] bool check_capture() const noexcept { return heap_.checks_captures(); }
+
+ protected:
+  /// `order`: rungs that the pool has.
+  explicit growing_pool(recovery_order const& order) : order_{order}
+  {
+    heap_.set_checks_captures(rmm::detail::check_capture_by_default);
+  }
+  ~growing_pool() override = default;
+
+  [[nodiscard]] rmm::detail::stream_ordered_heap& heap() noexcept { return heap_; }
+  [[nodiscard]] rmm::detail::stream_ordered_heap const& heap() const noexcept { return heap_; }
+
+  /// Keeps allocations from growing the pool meanwhile. The heap's lock comes after it.
+  [[nodiscard]] std::unique_lock<std::mutex> lock_growth() const { return std::unique_lock<std::mutex>{growth_mutex_}; }
+
+  /// Whether there are parts to be asked for: see part_for_current_tag().
+  void set_special(bool on) noexcept
+  {
+    special_.store(on, std::memory_order_release);
+    update_detour();
+  }
+
+  /// Whether allocations throw logic_error. Those that began before may still be on their way.
+  void suspend(bool on) noexcept
+  {
+    suspended_.store(on, std::memory_order_release);
+    update_detour();
+  }
+  [[nodiscard]] bool is_suspended() const noexcept { return suspended_.load(std::memory_order_acquire); }
+
+  /// Takes a block from upstream on `stream` and allocates its first `bytes` bytes, possibly none. Nothing if upstream throws,
+  /// or the host has no memory to note it; `reason` then says why.
+  template <class Upstream>
+  [[nodiscard]] std::optional<void*> try_add_block(suballocator_upstream<Upstream>& upstream,
+                                                   std::size_t block_bytes,
+                                                   std::size_t bytes,
+                                                   cuda_stream_view stream,
+                                                   std::string& reason)
+  {
+    void* block{};
+    try {
+      block = upstream.allocate(block_bytes, stream);
+    } catch (std::exception const& e) {
+      reason = e.what();
+      return std::nullopt;
+    }
+    rmm::detail::scope_guard give_back{[&]() noexcept { upstream.deallocate(block, block_bytes); }};
+    try {
+      void* const ptr = heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
+      give_back.dismiss();
+      return ptr;
+    } catch (std::bad_alloc const& e) {
+      reason = e.what();
+      return std::nullopt;
+    }
+  }
+
+  /// An allocation that found no free memory, and what was tried for it.
+  struct attempt {
+    std::size_t asked{};
+    cuda_stream_view stream{};
+    std::string reason{};
+    recovery_order order{};
+    std::array<std::uint32_t, recovery_rung_count> tries{};
+  };
+
+  /// Throws out_of_memory with a report, unless the host has no memory for one.
+  [[noreturn]] RMM_COLD void throw_exhausted(attempt const& failed)
+  {
+    failures_.fetch_add(1, std::memory_order_relaxed);
+    auto const text = "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
+                      "): " + failed.reason;
+    rmm::detail::log(rmm::detail::log_level::error, text.c_str());
+    auto const message = "RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text;
+    std::optional<memory_report> report;
+    try {
+      report.emplace(make_report(failed));
+    } catch (std::exception const&) {
+      throw out_of_memory{message};
+    }
+    rmm::detail::throw_out_of_memory(message, *report);
+  }
+
+ private:
+  // What a pool adds. All are called by one thread at a time, with the growth mutex and without the heap's lock; `bytes` is a
+  // multiple of the heap's granule and above 0. They return memory that `stream` may use, taken from the heap, or null;
+  // `reason` is then set to why, if that is worth telling.
+
+  /// recovery_rung::grow
+  [[nodiscard]] virtual void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) = 0;
+
+  /// recovery_rung::remap
+  [[nodiscard]] virtual void* try_remap(std::size_t /*bytes*/, cuda_stream_view /*stream*/, std::string& /*reason*/)
+  {
+    return nullptr;
+  }
+
+  /// recovery_rung::trim
+  [[nodiscard]] virtual void* try_trim(std::size_t /*bytes*/, cuda_stream_view /*stream*/, std::string& /*reason*/)
+  {
+    return nullptr;
+  }
+
+  /// Whether the pool can do that at all.
+  [[nodiscard]] virtual bool has_rung(recovery_rung rung) const noexcept
+  {
+    return rung != recovery_rung::remap && rung != recovery_rung::trim;
+  }
+
+  /// The part of the pool that serves allocations under the current tag, and the one that a block lies in; null for the pool
+  /// itself. Asked while set_special(true), without locks.
+  [[nodiscard]] virtual growing_pool* part_for_current_tag() const noexcept { return nullptr; }
+  [[nodiscard]] virtual growing_pool* part_that_holds(void const* /*ptr*/) const noexcept { return nullptr; }
+
+  /// Adds what only the pool knows to the report of a failure. Called without locks.
+  virtual void describe(memory_report& /*report*/) const {}
+
+  [[nodiscard]] void* set_aside(std::size_t bytes, cuda_stream_view stream) final
+  {
+    return allocate_elsewhere(bytes, stream);
+  }
+
+  [[nodiscard]] void* try_set_aside(std::size_t bytes, cuda_stream_view stream) final
+  {
+    if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nullptr; }
+    auto& part = part_to_ask();
+    part.expect_not_suspended();
+    attempt climbing{bytes, stream};
+    void* const ptr = part.climb(climbing, false);
+    if (auto* const tags = tags_.load(std::memory_order_acquire); tags != nullptr && ptr != nullptr) {
+      tags->add(ptr, bytes);
+    }
+    return ptr;
+  }
+
+  void take_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
+  {
+    deallocate_elsewhere(ptr, bytes, stream);
+  }
+
+  [[nodiscard]] bool try_divide(void const* ptr, std::size_t /*bytes*/) noexcept final
+  {
+    return part_with(ptr).heap_.try_divide();
+  }
+
+  [[nodiscard]] growing_pool& part_to_ask() noexcept
+  {
+    auto* const part = special_.load(std::memory_order_acquire) ? part_for_current_tag() : nullptr;
+    return part != nullptr ? *part : *this;
+  }
+
+  [[nodiscard]] growing_pool& part_with(void const* ptr) noexcept
+  {
+    auto* const part = special_.load(std::memory_order_acquire) ? part_that_holds(ptr) : nullptr;
+    return part != nullptr ? *part : *this;
+  }
+
+  void expect_not_suspended() const
+  {
+    RMM_EXPECTS(!suspended_.load(std::memory_order_acquire),
+                "The pool, or what has this tag in it, is paused: resume it first");
+  }
+
+  /// Nobody hurries past what has to be done with each call.
+  void update_detour() noexcept
+  {
+    heap_.set_detour(special_.load(std::memory_order_acquire) || suspended_.load(std::memory_order_acquire) ||
+                     tags_.load(std::memory_order_acquire) != nullptr);
+  }
+
+  struct rung_counters {
+    std::atomic<std::uint64_t> tried{0};
+    std::atomic<std::uint64_t> served{0};
+  };
+
+  /// A callback that this thread is in, as a list: it may allocate from another pool, which has one too.
+  struct callback_frame {
+    growing_pool const* pool;
+    callback_frame const* outer;
+  };
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) final
+  {
+    void* const ptr = heap_.try_allocate_at_once(bytes, stream);
+    return ptr != nullptr ? ptr : allocate_elsewhere(bytes, stream);
+  }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
+  {
+    if (ptr != nullptr && !heap_.try_deallocate_at_once(ptr, bytes, stream)) {
+      deallocate_elsewhere(ptr, bytes, stream);
+    }
+  }
+
+  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_elsewhere(std::size_t bytes, cuda_stream_view stream)
+  {
+    if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nothing_or_too_much(bytes); }
+    void* const ptr = part_to_ask().serve(bytes, stream);
+    if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->add(ptr, bytes); }
+    return ptr;
+  }
+
+  [[nodiscard]] void* serve(std::size_t bytes, cuda_stream_view stream)
+  {
+    expect_not_suspended();
+    if (void* const ptr = heap_.try_allocate_elsewhere(bytes, stream)) { return ptr; }
+    attempt climbing{bytes, stream};
+    if (void* const ptr = climb(climbing, true)) { return ptr; }
+    throw_exhausted(climbing);
+  }
+
+  RMM_OUT_OF_LINE void deallocate_elsewhere(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->remove(ptr); }
+    part_with(ptr).heap_.deallocate_elsewhere(ptr, bytes, stream);
+  }
+
+  [[nodiscard]] RMM_COLD static void* nothing_or_too_much(std::size_t bytes)
+  {
+    static_cast<void>(rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // throws unless it is nothing
+    return nullptr;
+  }
+
+  /// Climbs until a rung serves; null if none does. Calls the callback only if it may `ask` the program.
+  [[nodiscard]] RMM_COLD void* climb(attempt& climbing, bool ask)
+  {
+    auto const bytes = align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT);
+    std::unique_lock<std::mutex> growing{growth_mutex_};
+    if (void* const ptr = heap_.try_allocate(bytes, climbing.stream)) { return ptr; }
+    climbing.order = order_;
+    for (std::size_t at = 0; at < climbing.order.size();) {
+      auto const rung = climbing.order[at++];
+      if (rung == recovery_rung::callback && (!ask || !callback_ || is_in_callback())) { continue; }
+      auto const index = static_cast<std::size_t>(rung);
+      rungs_[index].tried.fetch_add(1, std::memory_order_relaxed);
+      ++climbing.tries[index];
+      void* ptr{};
+      if (rung != recovery_rung::callback) {
+        ptr = try_rung(rung, bytes, climbing);
+      } else if (call_back(growing, climbing.asked)) {
+        at  = 0;
+        ptr = heap_.try_allocate(bytes, climbing.stream);
+      }
+      if (ptr != nullptr) {
+        rungs_[index].served.fetch_add(1, std::memory_order_relaxed);
+        return ptr;
+      }
+    }
+    if (climbing.reason.empty()) { climbing.reason = "no free part of the pool is large enough"; }
+    return nullptr;
+  }
+
+  [[nodiscard]] void* try_rung(recovery_rung rung, std::size_t bytes, attempt& climbing)
+  {
+    auto const stream = climbing.stream;
+    switch (rung) {
+      // Much of the pool may be what streams left that were destroyed: cheaper to wait for than to take as much again.
+      case recovery_rung::reclaim:
+        return heap_.allocate_synchronized(bytes, stream, std::max(bytes, pool_size() / 4));
+      case recovery_rung::grow:
+        return try_grow(bytes, stream, climbing.reason);
+      case recovery_rung::remap:
+        return try_remap(bytes, stream, climbing.reason);
+      case recovery_rung::trim:
+        return try_trim(bytes, stream, climbing.reason);
+      // What that makes free may be chunks here and there.
+      case recovery_rung::synchronize:
+        if (void* const ptr = heap_.allocate_synchronized(bytes, stream)) { return ptr; }
+        return climbing.order.contains(recovery_rung::remap) ? try_remap(bytes, stream, climbing.reason) : nullptr;
+      case recovery_rung::callback:
+        break;
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] bool call_back(std::unique_lock<std::mutex>& growing, std::size_t asked)
+  {
+    auto const callback  = callback_;
+    auto* const argument = callback_argument_;
+    growing.unlock();
+    callback_frame const frame{this, callbacks_};
+    callbacks_ = &frame;
+    rmm::detail::scope_guard const leave{[&]() noexcept { callbacks_ = frame.outer; }};
+    bool const again = callback(asked, argument);
+    growing.lock();
+    return again;
+  }
+
+  [[nodiscard]] bool is_in_callback() const noexcept
+  {
+    for (auto const* frame = callbacks_; frame != nullptr; frame = frame->outer) {
+      if (frame->pool == this) { return true; }
+    }
+    return false;
+  }
+
+  [[nodiscard]] memory_report make_report(attempt const& failed) const
+  {
+    memory_report report;
+    report.asked_bytes     = failed.asked;
+    report.alignment_bytes = CUDA_ALLOCATION_ALIGNMENT;
+    report.stream          = failed.stream;
+    report.device          = rmm::detail::current_device_if_known();
+    report.reason          = failed.reason;
+    report.order           = failed.order;
+    report.tries           = failed.tries;
+    report.pool            = figures();
+    if (auto const [free, total] = rmm::detail::device_memory_info_or_zero(); total != 0) {
+      report.device_figures = {free, total};
+    }
+    report.tags_tracked = tags_.load(std::memory_order_acquire) != nullptr;
+    report.holders      = live_by_tag_name();
+    describe(report);
+    return report;
+  }
+
+  inline static thread_local callback_frame const* callbacks_{nullptr};
+
+  rmm::detail::stream_ordered_heap heap_;
+  std::array<rung_counters, recovery_rung_count> rungs_{};
+  std::atomic<std::uint64_t> failures_{0};
+  std::atomic<live_by_tag*> tags_{nullptr};  // null while they are not tracked
+  std::atomic<bool> special_{false};
+  std::atomic<bool> suspended_{false};
+  mutable std::mutex growth_mutex_;  // guards what follows
+  recovery_order order_;
+  failure_callback_t callback_;
+  void* callback_argument_{};
+  std::unique_ptr<live_by_tag> tags_made_;  // once made it stays, for another thread may be in it
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

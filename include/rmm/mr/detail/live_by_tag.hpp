@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/tag_scope.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// Which tag each live allocation has. Sums are made when somebody asks.
+///
+/// Thread-safe; addresses are spread over several tables with a lock each.
+class live_by_tag {
+ public:
+  /// Notes an allocation under the calling thread's tag. Without memory for that it stays unknown.
+  void add(void const* ptr, std::size_t bytes) noexcept
+  {
+    auto& its = table_of(ptr);
+    try {
+      std::lock_guard<std::mutex> const lock{its.mutex};
+      its.live.insert_or_assign(ptr, allocation{tag::current().id(), bytes});
+    } catch (std::exception const&) {
+      return;
+    }
+  }
+
+  /// Forgets an allocation, if it was noted. To be called before its memory is given back, for the next owner is noted under
+  /// the same address.
+  void remove(void const* ptr) noexcept
+  {
+    auto& its = table_of(ptr);
+    std::lock_guard<std::mutex> const lock{its.mutex};
+    its.live.erase(ptr);
+  }
+
+  void clear() noexcept
+  {
+    for (auto& each : tables_) {
+      std::lock_guard<std::mutex> const lock{each.mutex};
+      each.live.clear();
+    }
+  }
+
+  /// The sums, those with most bytes first; O(live allocations). Throws std::bad_alloc.
+  [[nodiscard]] std::vector<memory_report::holder> holders() const
+  {
+    std::map<std::uint32_t, memory_report::holder> sums;
+    for (auto const& part : tables_) {
+      std::lock_guard<std::mutex> const lock{part.mutex};
+      for (auto const& [ptr, each] : part.live) {
+        auto& sum = sums[each.tag];
+        sum.bytes += each.bytes;
+        ++sum.allocations;
+      }
+    }
+    std::vector<memory_report::holder> all;
+    all.reserve(sums.size());
+    for (auto& [id, sum] : sums) {
+      sum.tag = tag::from_id(id).name();
+      all.push_back(sum);
+    }
+    std::stable_sort(all.begin(), all.end(), [](auto const& a, auto const& b) { return a.bytes > b.bytes; });
+    return all;
+  }
+
+ private:
+  struct allocation {
+    std::uint32_t tag;
+    std::size_t bytes;
+  };
+
+  struct alignas(64) table {
+    mutable std::mutex mutex;
+    std::unordered_map<void const*, allocation> live;
+  };
+
+  static constexpr unsigned table_bits = 5;
+
+  [[nodiscard]] table& table_of(void const* ptr) noexcept
+  {
+    auto const mixed = reinterpret_cast<std::uintptr_t>(ptr) * 0x9E3779B97F4A7C15U;
+    return tables_[static_cast<std::size_t>(mixed >> (64U - table_bits))];
+  }
+
+  std::array<table, std::size_t{1} << table_bits> tables_;
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

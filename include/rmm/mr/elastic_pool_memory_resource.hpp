@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/byte_budget.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/chunked_space.hpp>
+#include <rmm/detail/cuda/saved_memory.hpp>
+#include <rmm/detail/cuda/virtual_memory.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/detail/heap/placement.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/detail/growing_pool.hpp>
+#include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/trimmable_resource.hpp>
+#include <rmm/recovery.hpp>
+#include <rmm/tag_scope.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// How an elastic_pool_memory_resource is made.
+struct elastic_pool_options {
+  std::size_t initial_bytes{};  ///< taken from the device at once
+  std::optional<std::size_t>
+    maximum_bytes{};          ///< that the pool may hold, rounded up to chunks; nothing: all of the device's
+  std::size_t chunk_bytes{};  ///< 0: the smallest that the device has (see the class)
+  std::optional<cuda_device_id> device{};  ///< nothing: the one that is current
+
+  /// What is unused for so long goes back to the device, in calls that grow the pool and in tick(). Nothing: only on request.
+  std::optional<std::chrono::milliseconds> decay{};
+
+  bool peer_access{};        ///< lets all devices that can use the memory
+  bool share_descriptors{};  ///< chunks can be exported to other processes as file descriptors
+  bool share_fabric{};       ///< ... and as fabric handles, to other machines
+  bool gpu_direct_rdma{};    ///< network adapters can read and write the memory
+};
+
+/// What becomes of the contents of memory that is paused.
+enum class paused_contents {
+  dropped,        ///< they are lost
+  kept_pageable,  ///< they are copied to ordinary memory of the host, and back
+  kept_pinned     ///< the same with pinned memory: faster to copy, dearer to get
+};
+
+/// A pool that grows in place, has no fragmentation above the size of a chunk, and gives memory back.
+///
+/// Reserves far more addresses than the device has memory, and puts chunks of memory behind them as they are needed. What is
+/// free in pieces becomes one large block by mapping their chunks to neighbouring addresses; chunks that hold no allocation
+/// go back to the device by trim_to(). Small chunks leave less behind, large ones are mapped faster: see
+/// docs/elastic-pool.md. Where the device has no virtual memory the pool grows by blocks of cudaMalloc, as
+/// pool_memory_resource does, and gives back those that are wholly free; it logs that once.
+///
+/// Invariants:
+///  E1  the heap's blocks are what is mapped
+///  E2  what is mapped and spare together is at most maximum_bytes, in whole chunks, and is what the budget counts
+///  E3  memory is unmapped only when it is out of the heap and no work uses it
+class elastic_pool_memory_resource final : public detail::growing_pool, public trimmable_resource {
+ public:
+  /// Throws logic_error if a size is not a multiple of 256, the initial one is above the maximum, or an option is one that the
+  /// device does not have; out_of_memory if the device lacks the initial memory.
+  explicit elastic_pool_memory_resource(elastic_pool_options const& options)
+    : growing_pool{default_order},
+      device_{options.device.value_or(get_current_cuda_device())},
+      maximum_bytes_{options.maximum_bytes},
+      decay_{options.decay},
+      options_{options}
+  {
+    check(options);
+    cuda_set_device_raii const on_device{device_};
+    waiting_.emplace(cuda_stream::flags::non_blocking);
+    if (rmm::detail::has_virtual_memory(device_.value())) {
+      make_space(options);
+    } else {
+      RMM_EXPECTS(
+        !options.share_descriptors && !options.share_fabric && !options.gpu_direct_rdma && !options.peer_access,
+        "The device has no virtual memory, and so none that can be shared");
+      budget_ = make_budget(options.maximum_bytes, CUDA_ALLOCATION_ALIGNMENT);
+      log_fallback();
+    }
+    take_initial(options.initial_bytes);
+  }
+
+  /// On the current device.
+  explicit elastic_pool_memory_resource(std::size_t initial_bytes                = 0,
+                                        std::optional<std::size_t> maximum_bytes = std::nullopt)
+    : elastic_pool_memory_resource{make_options(initial_bytes, maximum_bytes)}
+  {}
+
+  elastic_pool_memory_resource(elastic_pool_memory_resource const&)            = delete;
+  elastic_pool_memory_resource(elastic_pool_memory_resource&&)                 = delete;
+  elastic_pool_memory_resource& operator=(elastic_pool_memory_resource const&) = delete;
+  elastic_pool_memory_resource& operator=(elastic_pool_memory_resource&&)      = delete;
+
+  ~elastic_pool_memory_resource() override
+  {
+    heap().release_blocks([this](void* block, std::size_t bytes) {
+      if (space_ != nullptr) {
+        space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes);
+      } else {
+        plain_.deallocate(block, bytes);
+      }
+    });
+  }
+
+  /// Gives chunks that hold no allocation back to the device until at most `bytes` stay with the pool.
+  ///
+  /// Returns  the bytes given back, possibly 0.
+  /// Failure  does not throw; what cannot be given back stays, and the call goes on.
+  /// Threads  may run beside all other calls; allocations that have to grow the pool wait for it.
+  /// Stream   waits on the host for the work that may use what is given back; for the device, if that cannot be told.
+  /// Cost     O(free blocks), plus the driver's calls.
+  std::size_t trim_to(std::size_t bytes) noexcept override
+  {
+    try {
+      std::size_t released{};
+      if (auto const* const parts = parts_.load(std::memory_order_acquire)) {
+        for (auto const& each : *parts) {
+          auto const over = mapped_bytes() - std::min(mapped_bytes(), bytes);
+          released += each.pool->trim_to(each.pool->pool_size() - std::min(each.pool->pool_size(), over));
+        }
+      }
+      auto const growing = lock_growth();
+      auto const others  = mapped_bytes() - std::min(mapped_bytes(), pool_size());
+      return released + trim_locked(bytes - std::min(bytes, others));
+    } catch (std::exception const&) {
+      return 0;
+    }
+  }
+
+  /// Gives back what was unused for as long as the options say. Returns the bytes given back. Time passes for the pool only in
+  /// calls of this and in those that make it grow.
+  std::size_t tick() noexcept
+  {
+    try {
+      auto const growing = lock_growth();
+      return tick_locked();
+    } catch (std::exception const&) {
+      return 0;
+    }
+  }
+
+  /// Gives all memory of the pool back to the device, and keeps the addresses of what is allocated. Until resume() that may
+  /// not be used, allocating throws logic_error, and freeing works.
+  ///
+  /// Failure  throws logic_error for a plain pool and for one that is paused, bad_alloc if the host has no memory for the
+  ///          contents, cuda_error if copying fails; nothing has changed then.
+  /// Threads  no other thread may allocate meanwhile.
+  /// Stream   waits on the host for the device.
+  void pause(paused_contents contents = paused_contents::kept_pageable)
+  {
+    auto const growing = lock_growth();
+    pause_locked(contents);
+  }
+
+  /// Puts memory behind those addresses again, and the contents if they were kept. Throws logic_error if the pool is not paused;
+  /// out_of_memory if the device lacks the memory, and then it is still paused.
+  void resume()
+  {
+    auto const growing = lock_growth();
+    resume_locked();
+  }
+
+  [[nodiscard]] bool is_paused() const noexcept { return is_suspended(); }
+
+  /// From now on what is allocated under this tag (tag_scope.hpp) lies in chunks of its own, so that it can be paused for
+  /// itself. All calls of the pool take some ten nanoseconds more then. Throws logic_error for no tag and for a plain pool.
+  void set_pausable(tag which)
+  {
+    RMM_EXPECTS(which, "What is to be paused needs a tag");
+    RMM_EXPECTS(space_ != nullptr, "Pausing takes virtual memory, which the device does not have");
+    auto const growing = lock_growth();
+    if (find_part(which) != nullptr) { return; }
+    auto made = std::make_unique<parts_by_tag>();
+    if (auto const* const old = parts_.load(std::memory_order_relaxed)) { *made = *old; }
+    part_pools_.reserve(part_pools_.size() + 1);
+    lists_of_parts_.reserve(lists_of_parts_.size() + 1);
+    std::unique_ptr<elastic_pool_memory_resource> part{new elastic_pool_memory_resource{*this}};
+    made->push_back({which, part.get()});
+    parts_.store(made.get(), std::memory_order_release);
+    lists_of_parts_.push_back(std::move(made));
+    part_pools_.push_back(std::move(part));
+    set_special(true);
+  }
+
+  /// The same as without a tag, for what was allocated under it since set_pausable(). Throws logic_error for another tag too.
+  void pause(tag which, paused_contents contents = paused_contents::kept_pageable) { part_of(which).pause(contents); }
+  void resume(tag which) { part_of(which).resume(); }
+  [[nodiscard]] bool is_paused(tag which) const { return part_of(which).is_paused(); }
+
+  /// What is allocated and free now, under tags that can be paused too, and how that came about.
+  [[nodiscard]] heap_figures figures() const
+  {
+    auto sum = growing_pool::figures();
+    if (auto const* const parts = parts_.load(std::memory_order_acquire)) {
+      for (auto const& each : *parts) { sum = sum + each.pool->figures(); }
+    }
+    return sum;
+  }
+
+  /// Bytes of the device's memory that the pool holds now. Less than pool_size() while something is paused.
+  [[nodiscard]] std::size_t mapped_bytes() const noexcept { return space_ != nullptr ? budget_->used() : pool_size(); }
+
+  /// Whether the pool works as described, and not as a plain one.
+  [[nodiscard]] bool has_virtual_memory() const noexcept { return space_ != nullptr; }
+
+  /// Bytes that are mapped, and given back, at a time; 0 for a plain pool.
+  [[nodiscard]] std::size_t chunk_bytes() const noexcept { return space_ != nullptr ? space_->chunk_bytes() : 0; }
+
+  /// Whose memory it is.
+  [[nodiscard]] cuda_device_id get_device() const noexcept { return device_; }
+
+ private:
+  using leaving = rmm::detail::stream_ordered_heap::leaving;
+
+  static constexpr recovery_order default_order{recovery_rung::grow,
+                                                recovery_rung::remap,
+                                                recovery_rung::reclaim,
+                                                recovery_rung::synchronize,
+                                                recovery_rung::callback};
+  static constexpr std::size_t addresses_per_byte  = 8;    // of the device's memory
+  static constexpr std::size_t growth_fraction     = 128;  // of the pool, that it grows by beyond what is asked
+  static constexpr std::size_t most_growth_in_hand = std::size_t{256} << 20;
+  static constexpr int most_turns                  = 8;
+
+  /// What has a tag that can be paused: a pool of its own within the same bounds.
+  struct part_by_tag {
+    tag which;
+    elastic_pool_memory_resource* pool;
+  };
+  using parts_by_tag = std::vector<part_by_tag>;
+
+  explicit elastic_pool_memory_resource(elastic_pool_memory_resource& whole)
+    : growing_pool{default_order},
+      device_{whole.device_},
+      maximum_bytes_{whole.maximum_bytes_},
+      decay_{whole.decay_},
+      budget_{whole.budget_},
+      options_{whole.options_}
+  {
+    cuda_set_device_raii const on_device{device_};
+    waiting_.emplace(cuda_stream::flags::non_blocking);
+    make_space(options_);
+  }
+
+  [[nodiscard]] static elastic_pool_options make_options(std::size_t initial, std::optional<std::size_t> maximum)
+  {
+    elastic_pool_options options;
+    options.initial_bytes = initial;
+    options.maximum_bytes = maximum;
+    return options;
+  }
+
+  static void check(elastic_pool_options const& options)
+  {
+    RMM_EXPECTS(is_aligned(options.initial_bytes, CUDA_ALLOCATION_ALIGNMENT),
+                "Initial pool size required to be a multiple of 256 bytes");
+    RMM_EXPECTS(is_aligned(options.maximum_bytes.value_or(0), CUDA_ALLOCATION_ALIGNMENT),
+                "Maximum pool size required to be a multiple of 256 bytes");
+    RMM_EXPECTS(options.initial_bytes <= options.maximum_bytes.value_or(options.initial_bytes),
+                "Initial pool size exceeds the maximum pool size");
+  }
+
+  /// In whole units, so that a pool of so many bytes serves one request for all of them.
+  [[nodiscard]] static std::shared_ptr<rmm::detail::byte_budget> make_budget(std::optional<std::size_t> maximum,
+                                                                             std::size_t unit)
+  {
+    constexpr auto most = std::numeric_limits<std::size_t>::max();
+    bool const bounded  = maximum.has_value() && *maximum <= most - unit;
+    return std::make_shared<rmm::detail::byte_budget>(bounded ? align_up(*maximum, unit) : most);
+  }
+
+  void make_space(elastic_pool_options const& options)
+  {
+    auto const device = device_.value();
+    rmm::detail::physical_memory_options physical;
+    physical.descriptors     = options.share_descriptors;
+    physical.fabric          = options.share_fabric;
+    physical.gpu_direct_rdma = options.gpu_direct_rdma;
+    auto const supported     = rmm::detail::supported_physical_memory_options(device);
+    RMM_EXPECTS(supported.descriptors || !physical.descriptors, "The device cannot export memory as file descriptors");
+    RMM_EXPECTS(supported.fabric || !physical.fabric, "The device cannot export memory as fabric handles");
+    RMM_EXPECTS(supported.gpu_direct_rdma || !physical.gpu_direct_rdma, "The device has no GPUDirect RDMA");
+
+    auto const unit  = rmm::detail::virtual_memory_granularity(device, physical);
+    auto const chunk = options.chunk_bytes != 0 ? options.chunk_bytes : unit;
+    RMM_EXPECTS(chunk % unit == 0,
+                "A chunk has to be a multiple of the device's unit, " + rmm::detail::format_bytes(unit));
+    if (budget_ == nullptr) { budget_ = make_budget(options.maximum_bytes, chunk); }
+    auto const access = options.peer_access ? rmm::detail::devices_with_access_to(device) : std::vector<int>{device};
+    auto const total  = available_device_memory().second;
+    for (auto times = addresses_per_byte;; times /= 2) {
+      try {
+        space_ = std::make_unique<rmm::detail::chunked_space>(
+          device, align_up(total, chunk) * times + chunk, chunk, physical, access);
+        break;
+      } catch (rmm::bad_alloc const&) {
+        if (times == 1) { throw; }
+      }
+    }
+  }
+
+  void take_initial(std::size_t bytes)
+  {
+    if (bytes == 0) { return; }
+    std::string reason;
+    if (space_ == nullptr) {
+      if (try_add_block(plain_, bytes, 0, cuda_stream_legacy, reason)) { return heap().settle(); }
+    } else if (try_fill({space_->begin(), align_up(bytes, space_->chunk_bytes())}, true, reason)) {
+      return;
+    }
+    throw_exhausted({bytes, cuda_stream_legacy, reason});
+  }
+
+  // --- parts that can be paused ---
+
+  [[nodiscard]] elastic_pool_memory_resource* find_part(tag which) const noexcept
+  {
+    auto const* const parts = parts_.load(std::memory_order_acquire);
+    if (parts == nullptr) { return nullptr; }
+    for (auto const& each : *parts) {
+      if (each.which == which) { return each.pool; }
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] elastic_pool_memory_resource& part_of(tag which) const
+  {
+    auto* const part = find_part(which);
+    RMM_EXPECTS(part != nullptr, std::string{"The pool was not told to make this pausable: "} + which.name());
+    return *part;
+  }
+
+  [[nodiscard]] growing_pool* part_for_current_tag() const noexcept override { return find_part(tag::current()); }
+
+  [[nodiscard]] growing_pool* part_that_holds(void const* ptr) const noexcept override
+  {
+    auto const* const parts = parts_.load(std::memory_order_acquire);
+    if (parts == nullptr) { return nullptr; }
+    for (auto const& each : *parts) {
+      if (each.pool->space_->contains(reinterpret_cast<std::uintptr_t>(ptr))) { return each.pool; }
+    }
+    return nullptr;
+  }
+
+  void pause_locked(paused_contents contents)
+  {
+    RMM_EXPECTS(space_ != nullptr, "Pausing takes virtual memory, which the device does not have");
+    RMM_EXPECTS(!is_suspended(), "The pool is paused already");
+    cuda_set_device_raii const on_device{device_};
+    suspend(true);
+    rmm::detail::scope_guard undo{[this]() noexcept { suspend(false); }};
+    RMM_EXPECTS(heap().wait_for_all(),
+                "Nothing can be paused while a stream captures: the device cannot be waited for");
+    if (contents != paused_contents::dropped) {
+      saved_.emplace(live_ranges(), contents == paused_contents::kept_pinned, waiting_->value());
+    }
+    give_back_spare();
+    budget_->release(held());
+    space_->drop();
+    undo.dismiss();
+  }
+
+  void resume_locked()
+  {
+    RMM_EXPECTS(is_suspended(), "The pool is not paused");
+    cuda_set_device_raii const on_device{device_};
+    auto const bytes = held();
+    if (!budget_->try_reserve(bytes)) {
+      RMM_FAIL("What is paused, " + rmm::detail::format_bytes(bytes) + ", does not fit: " + shortage(),
+               rmm::out_of_memory);
+    }
+    rmm::detail::scope_guard undo{[&]() noexcept { budget_->release(bytes); }};
+    space_->restore();
+    undo.dismiss();
+    if (saved_) {
+      rmm::detail::scope_guard drop_again{[&]() noexcept {
+        budget_->release(bytes);
+        space_->drop();
+      }};
+      saved_->restore(waiting_->value());
+      drop_again.dismiss();
+      saved_.reset();
+    }
+    suspend(false);
+  }
+
+  /// The blocks less what is free of them.
+  [[nodiscard]] std::vector<std::pair<std::uintptr_t, std::size_t>> live_ranges()
+  {
+    std::vector<std::pair<std::uintptr_t, std::size_t>> live;
+    auto const free = heap().free_runs();
+    auto next       = free.begin();
+    for (auto const block : heap().blocks()) {
+      auto at = block.begin;
+      for (; next != free.end() && next->begin < block.end(); ++next) {
+        if (next->begin > at) { live.emplace_back(at, next->begin - at); }
+        at = next->end();
+      }
+      if (at < block.end()) { live.emplace_back(at, block.end() - at); }
+    }
+    return live;
+  }
+
+  // --- the ladder ---
+
+  [[nodiscard]] bool has_rung(recovery_rung rung) const noexcept override
+  {
+    return rung != recovery_rung::trim && (rung != recovery_rung::remap || space_ != nullptr);
+  }
+
+  /// Maps what no work uses any more to where it is needed, and takes from the device what is then lacking.
+  [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  {
+    static_cast<void>(tick_locked());
+    return space_ != nullptr ? place(bytes, stream, leaving::at_once, reason) : grow_plain(bytes, stream, reason);
+  }
+
+  /// The same with all that is free, also if that has to be waited for.
+  [[nodiscard]] void* try_remap(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  {
+    return space_ != nullptr ? place(bytes, stream, leaving::after_a_wait, reason) : nullptr;
+  }
+
+  void describe(memory_report& report) const override { report.maximum_bytes = maximum_bytes_; }
+
+  /// Makes the place that lacks the fewest chunks, and allocates. Other threads allocate meanwhile, and may be faster: then again.
+  [[nodiscard]] void* place(std::size_t bytes, cuda_stream_view stream, leaving when, std::string& reason)
+  {
+    rmm::detail::capture_exemption const exemption;
+    for (int turn = 0; turn != most_turns; ++turn) {
+      auto const free   = heap().free_runs();
+      auto const target = rmm::detail::find_placement(free, empty_ranges(), bytes, space_->chunk_bytes());
+      if (!target) {
+        reason = "no " + rmm::detail::format_bytes(bytes) + " of the pool's addresses are free in one piece";
+        return nullptr;
+      }
+      if (target.missing_bytes > space_->spare_bytes()) {
+        auto const found = gather(free, target, when);
+        if (when == leaving::after_a_wait && !found) {
+          reason = shortage();
+          give_back_spare();
+          return nullptr;
+        }
+      }
+      bool const may_take_more = when == leaving::at_once && turn == 0;
+      if (target.missing_bytes == 0 || fill_place(target.where, may_take_more, reason)) {
+        if (void* const ptr = heap().try_allocate(bytes, stream)) {
+          give_back_spare();
+          return ptr;
+        }
+      } else if (when == leaving::at_once) {
+        return nullptr;  // what was gathered is of use to the next rung
+      }
+    }
+    give_back_spare();
+    return nullptr;
+  }
+
+  /// Unmaps free chunks elsewhere, as many as the place lacks. False if there are too few, with what the budget leaves; then
+  /// none are unmapped if they would have to be waited for.
+  [[nodiscard]] bool gather(std::vector<rmm::detail::address_range> const& free,
+                            rmm::detail::placement const& target,
+                            leaving when)
+  {
+    auto const lacking = target.missing_bytes - space_->spare_bytes();
+    auto const chunks =
+      rmm::detail::find_free_chunks(free, space_->begin(), space_->chunk_bytes(), lacking, target.where);
+    if (when == leaving::after_a_wait && total_of(chunks) < lacking - std::min(lacking, room())) { return false; }
+    unmap(heap().withdraw(chunks, when, *waiting_), when);
+    return true;
+  }
+
+  /// Maps chunks behind what a place lacks.
+  [[nodiscard]] bool fill_place(rmm::detail::address_range where, bool may_take_more, std::string& reason)
+  {
+    auto const chunk = space_->chunk_bytes();
+    auto const begin = space_->begin() + (where.begin - space_->begin()) / chunk * chunk;
+    auto const end   = space_->begin() + align_up(where.end() - space_->begin(), chunk);
+    for (auto const range : empty_ranges()) {
+      auto const first = std::max(begin, range.begin);
+      auto const last  = std::min(end, range.end());
+      if (first >= last) { continue; }
+      if (!try_fill({first, last - first}, true, reason)) { return false; }
+      if (!may_take_more || last != end) { continue; }
+      auto const more =
+        std::min(align_down(std::min(pool_size() / growth_fraction, most_growth_in_hand), chunk), range.end() - last);
+      std::string ignored;
+      if (more != 0 && space_->spare_bytes() == 0) { static_cast<void>(try_fill({last, more}, false, ignored)); }
+    }
+    return true;
+  }
+
+  /// Maps chunks behind empty addresses and gives them to the heap.
+  [[nodiscard]] bool try_fill(rmm::detail::address_range range, bool needed, std::string& reason)
+  {
+    auto const fresh = range.bytes - std::min(range.bytes, space_->spare_bytes());
+    if (!budget_->try_reserve(fresh)) {
+      if (needed) { reason = shortage(); }
+      return false;
+    }
+    auto const before = held();
+    rmm::detail::scope_guard settle{[&]() noexcept { budget_->release(before + fresh - held()); }};
+    try {
+      space_->map(range.begin, range.bytes);
+    } catch (std::bad_alloc const& e) {
+      if (needed) { reason = e.what(); }
+      return false;
+    }
+    try {
+      heap().extend(range);
+    } catch (std::bad_alloc const& e) {
+      space_->unmap(range.begin, range.bytes);
+      reason = e.what();
+      return false;
+    }
+    return true;
+  }
+
+  /// Waits for the work that uses what left the heap, and makes it spare.
+  void unmap(std::vector<rmm::detail::address_range> const& ranges, leaving when) noexcept
+  {
+    if (ranges.empty()) { return; }
+    if (when == leaving::after_a_wait) { waiting_->synchronize_no_throw(); }
+    auto const before = held();
+    for (auto const range : ranges) { space_->unmap(range.begin, range.bytes); }
+    budget_->release(before - held());  // what could not be kept
+  }
+
+  std::size_t give_back_spare() noexcept
+  {
+    auto const bytes = space_->release_spare();
+    budget_->release(bytes);
+    return bytes;
+  }
+
+  [[nodiscard]] std::size_t held() const noexcept { return space_->mapped_bytes() + space_->spare_bytes(); }
+  [[nodiscard]] std::size_t room() const noexcept { return budget_->limit() - budget_->used(); }
+
+  [[nodiscard]] std::string shortage() const
+  {
+    return "the pool holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
+           rmm::detail::format_bytes(budget_->limit()) + ", and what is free of it has too few whole chunks";
+  }
+
+  [[nodiscard]] std::vector<rmm::detail::address_range> empty_ranges() const
+  {
+    std::vector<rmm::detail::address_range> all;
+    for (auto const& [begin, bytes] : space_->empty_ranges()) { all.push_back({begin, bytes}); }
+    return all;
+  }
+
+  [[nodiscard]] static std::size_t total_of(std::vector<rmm::detail::address_range> const& ranges) noexcept
+  {
+    std::size_t sum{};
+    for (auto const range : ranges) { sum += range.bytes; }
+    return sum;
+  }
+
+  // --- giving back ---
+
+  [[nodiscard]] std::size_t trim_locked(std::size_t bytes)
+  {
+    if (is_suspended()) { return 0; }
+    rmm::detail::capture_exemption const exemption;
+    cuda_set_device_raii const on_device{device_};
+    auto released = trim_what_is_marked(bytes);
+    if (pool_size() > bytes && heap().wait_for_all()) { released += trim_what_is_marked(bytes); }
+    return released;
+  }
+
+  [[nodiscard]] std::size_t trim_what_is_marked(std::size_t bytes)
+  {
+    auto const surplus = pool_size() - std::min(pool_size(), bytes);
+    if (space_ == nullptr) { return trim_plain(surplus); }
+    if (surplus != 0) {
+      auto const chunks =
+        rmm::detail::find_free_chunks(heap().free_runs(), space_->begin(), space_->chunk_bytes(), surplus);
+      unmap(heap().withdraw(chunks, leaving::after_a_wait, *waiting_), leaving::after_a_wait);
+    }
+    return give_back_spare();
+  }
+
+  [[nodiscard]] std::size_t tick_locked()
+  {
+    if (!decay_ || space_ == nullptr || is_suspended()) { return 0; }
+    rmm::detail::capture_exemption const exemption;
+    cuda_set_device_raii const on_device{device_};
+    auto const now    = std::chrono::steady_clock::now();
+    auto const chunks = rmm::detail::find_free_chunks(
+      heap().free_runs(), space_->begin(), space_->chunk_bytes(), std::numeric_limits<std::size_t>::max() / 2);
+    idle_bytes_ = std::min(idle_bytes_, total_of(chunks));
+    if (now - idle_since_ < *decay_) { return 0; }
+    auto const released = idle_bytes_ != 0 ? trim_what_is_marked(pool_size() - idle_bytes_) : 0;
+    idle_since_         = now;
+    idle_bytes_         = total_of(chunks) - std::min(total_of(chunks), released);
+    return released;
+  }
+
+  // --- without virtual memory ---
+
+  RMM_COLD void log_fallback() const noexcept
+  {
+    rmm::detail::log(
+      rmm::detail::log_level::warn,
+      "elastic_pool_memory_resource: the device has no virtual memory; the pool grows by blocks of cudaMalloc");
+  }
+
+  /// Asks for less and less, down to what is needed.
+  [[nodiscard]] void* grow_plain(std::size_t bytes, cuda_stream_view stream, std::string& reason)
+  {
+    cuda_set_device_raii const on_device{device_};
+    auto const room = align_down(budget_->limit() - std::min(budget_->limit(), pool_size()), CUDA_ALLOCATION_ALIGNMENT);
+    if (bytes > room) {
+      reason = "the pool holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
+               rmm::detail::format_bytes(budget_->limit()) + " and no free part of it is large enough";
+      return nullptr;
+    }
+    auto wanted = std::clamp(align_up(pool_size(), CUDA_ALLOCATION_ALIGNMENT), bytes, room);
+    for (; wanted != 0;
+         wanted = wanted == bytes ? 0 : std::max(bytes, align_down(wanted / 2, CUDA_ALLOCATION_ALIGNMENT))) {
+      if (auto const ptr = try_add_block(plain_, wanted, bytes, stream, reason)) { return *ptr; }
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] std::size_t trim_plain(std::size_t surplus)
+  {
+    auto const free = heap().free_runs();
+    std::vector<rmm::detail::address_range> unused;
+    std::size_t sum{};
+    for (auto const block : heap().blocks()) {
+      auto const above = std::upper_bound(
+        free.begin(), free.end(), block.begin, [](std::uintptr_t at, auto const& each) { return at < each.begin; });
+      if (above == free.begin() || std::prev(above)->end() < block.end() || sum >= surplus) { continue; }
+      unused.push_back(block);
+      sum += block.bytes;
+    }
+    auto const taken = heap().withdraw(unused, leaving::after_a_wait, *waiting_);
+    if (taken.empty()) { return 0; }
+    waiting_->synchronize_no_throw();
+    for (auto const block : taken) {
+      plain_.deallocate(reinterpret_cast<void*>(block.begin), block.bytes);  // NOLINT: the heap works on addresses
+    }
+    return total_of(taken);
+  }
+
+  cuda_device_id device_;
+  std::optional<std::size_t> maximum_bytes_;
+  std::optional<std::chrono::milliseconds> decay_;
+  std::shared_ptr<rmm::detail::byte_budget> budget_;  // of the pool and its parts
+  elastic_pool_options options_;
+  std::unique_ptr<rmm::detail::chunked_space> space_;  // null where there is no virtual memory
+  std::optional<cuda_stream> waiting_;                 // for events of memory that leaves
+  cuda_memory_resource cuda_;
+  detail::suballocator_upstream<cuda_memory_resource> plain_{&cuda_};
+  std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};
+  std::size_t idle_bytes_{};                        // whole chunks that were free all the time since then
+  std::optional<rmm::detail::saved_memory> saved_;  // while paused
+  std::atomic<parts_by_tag const*> parts_{nullptr};
+  std::vector<std::unique_ptr<parts_by_tag const>> lists_of_parts_;  // all there were: a thread may be reading one
+  std::vector<std::unique_ptr<elastic_pool_memory_resource>> part_pools_;
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

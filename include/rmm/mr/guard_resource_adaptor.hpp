@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/detail/allocation_guard.hpp>
+#include <rmm/mr/detail/resource_adaptor.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// Finds misuse of memory: writes beside an allocation or after it was freed, second frees, frees of wrong pointers and sizes.
+///
+/// For debugging: each allocation has red zones on both sides, which are checked when it is freed; new and freed memory is
+/// overwritten; and what was freed last is not allocated again for a while. Each free waits for its stream. Allocations of
+/// 0 bytes, and what happens on a capturing stream, are not checked. Thread-safe.
+template <class Upstream>
+class guard_resource_adaptor final : public detail::resource_adaptor<guard_resource_adaptor<Upstream>, Upstream> {
+ public:
+  /// Throws logic_error if `upstream` is null.
+  guard_resource_adaptor(Upstream* upstream, guard_options options = {})
+    : guard_resource_adaptor::resource_adaptor{upstream},
+      guard_{std::make_unique<detail::allocation_guard>(std::move(options))}
+  {}
+
+  guard_resource_adaptor(device_async_resource_ref upstream, guard_options options = {})
+    : guard_resource_adaptor::resource_adaptor{upstream},
+      guard_{std::make_unique<detail::allocation_guard>(std::move(options))}
+  {}
+
+  guard_resource_adaptor(guard_resource_adaptor const&)            = delete;
+  guard_resource_adaptor(guard_resource_adaptor&&)                 = delete;
+  guard_resource_adaptor& operator=(guard_resource_adaptor const&) = delete;
+  guard_resource_adaptor& operator=(guard_resource_adaptor&&)      = delete;
+
+  /// Gives upstream what was kept from it, and checks that first.
+  ~guard_resource_adaptor() override { empty_quarantine(cuda_stream_view{}); }
+
+ private:
+  friend detail::resource_adaptor<guard_resource_adaptor<Upstream>, Upstream>;
+
+  /// Each knows its own allocations only.
+  [[nodiscard]] bool same_policy(guard_resource_adaptor const&) const noexcept { return false; }
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (bytes == 0) { return this->upstream().allocate(0, stream); }
+    auto const with_zones = guard_->size_with_zones(bytes);
+    void* const base      = allocate_upstream(with_zones, stream);
+    rmm::detail::scope_guard give_back{[&]() noexcept { this->upstream().deallocate(base, with_zones, stream); }};
+    void* const ptr = guard_->begin(base, bytes, stream.value());
+    give_back.dismiss();
+    return ptr;
+  }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (bytes == 0 && !guard_->has(ptr)) { return this->upstream().deallocate(ptr, 0, stream); }
+    give_back(guard_->end(ptr, bytes, stream.value()), stream);
+  }
+
+  /// Upstream's memory, with that in quarantine if there is no other.
+  void* allocate_upstream(std::size_t bytes, cuda_stream_view stream)
+  {
+    try {
+      return this->upstream().allocate(bytes, stream);
+    } catch (out_of_memory const&) {
+      if (!empty_quarantine(stream)) { throw; }
+    }
+    return this->upstream().allocate(bytes, stream);
+  }
+
+  bool empty_quarantine(cuda_stream_view stream) noexcept
+  {
+    auto const blocks = guard_->give_up_quarantine(stream.value());
+    give_back(blocks, stream);
+    return !blocks.empty();
+  }
+
+  void give_back(std::vector<detail::allocation_guard::block> const& blocks, cuda_stream_view stream) noexcept
+  {
+    for (auto const& each : blocks) { this->upstream().deallocate(each.base, each.bytes, stream); }
+  }
+
+  std::unique_ptr<detail::allocation_guard> guard_;
+};
+
+template <class Upstream>
+guard_resource_adaptor(Upstream*) -> guard_resource_adaptor<Upstream>;
+guard_resource_adaptor(device_async_resource_ref)->guard_resource_adaptor<device_memory_resource>;
+guard_resource_adaptor(device_async_resource_ref, guard_options)->guard_resource_adaptor<device_memory_resource>;
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/registered_host_memory_resource.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// A pool of page-locked host memory that starts fast: a pool_memory_resource with the registered_host_memory_resource that
+/// it is made over.
+class pinned_pool_memory_resource final : public device_memory_resource {
+ public:
+  /// Sizes are as those of pool_memory_resource. Throws as it and registered_host_memory_resource do.
+  explicit pinned_pool_memory_resource(std::size_t initial_pool_size,
+                                       std::optional<std::size_t> maximum_pool_size = std::nullopt,
+                                       pinned_memory_options const& options         = {})
+    : upstream_{options}, pool_{&upstream_, initial_pool_size, maximum_pool_size}
+  {}
+
+  pinned_pool_memory_resource(pinned_pool_memory_resource const&)            = delete;
+  pinned_pool_memory_resource& operator=(pinned_pool_memory_resource const&) = delete;
+  ~pinned_pool_memory_resource() override                                    = default;
+
+  [[nodiscard]] pool_memory_resource<registered_host_memory_resource>& pool() noexcept { return pool_; }
+  [[nodiscard]] pool_memory_resource<registered_host_memory_resource> const& pool() const noexcept { return pool_; }
+
+  /// Bytes of all blocks that the pool has locked.
+  [[nodiscard]] std::size_t pool_size() const noexcept { return pool_.pool_size(); }
+
+  /// What is allocated and free now.
+  [[nodiscard]] heap_figures figures() const { return pool_.figures(); }
+
+  /// The node that memory is taken from; nothing if that is left to the system.
+  [[nodiscard]] std::optional<int> numa_node() const noexcept { return upstream_.numa_node(); }
+
+  friend void get_property(pinned_pool_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}
+
+ private:
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override { return pool_.allocate(bytes, stream); }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    pool_.deallocate(ptr, bytes, stream);
+  }
+
+  registered_host_memory_resource upstream_;
+  pool_memory_resource<registered_host_memory_resource> pool_;
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

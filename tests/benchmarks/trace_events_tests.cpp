@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmarks/replay/log_replay.hpp>
+#include <benchmarks/utilities/trace_events.hpp>
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/trace/trace_reader.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/logging_resource_adaptor.hpp>
+#include <rmm/mr/trace_resource_adaptor.hpp>
+
+#include <tests/support/seeds.hpp>
+#include <tests/support/temporary_folder.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::benchmarks::read_events;
+using rmm::detail::action;
+using rmm::mr::cuda_memory_resource;
+using rmm::test::temporary_folder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
+
+struct TraceEvents : ::testing::Test {
+  temporary_folder folder;
+  std::string const file{folder / "trace"};
+};
+
+TEST_F(TraceEvents, AreThoseOfATrace)
+{
+  cuda_memory_resource cuda;
+  void* ptr{};
+  {
+    rmm::mr::trace_resource_adaptor mr{&cuda, rmm::mr::trace_options{file}};
+    ptr = mr.allocate(1000, rmm::cuda_stream_legacy);
+    mr.deallocate(ptr, 1000, rmm::cuda_stream_per_thread);
+  }
+  auto const log = read_events(file);
+  EXPECT_EQ(log.lost, 0);
+  EXPECT_FALSE(log.cut_off_at.has_value());
+  ASSERT_THAT(log.events, SizeIs(2));
+  EXPECT_EQ(log.events[0].act, action::ALLOCATE);
+  EXPECT_EQ(log.events[0].pointer, reinterpret_cast<std::uintptr_t>(ptr));
+  EXPECT_EQ(log.events[0].size, 1000);
+  EXPECT_EQ(log.events[0].stream, 1);
+  EXPECT_EQ(log.events[0].device, 0);
+  EXPECT_EQ(log.events[1].act, action::FREE);
+  EXPECT_EQ(log.events[1].stream, 2);
+  EXPECT_EQ(log.events[1].index, 1);
+  EXPECT_GE(log.events[1].time_ns, log.events[0].time_ns);
+}
+
+TEST_F(TraceEvents, AreThoseOfALog)
+{
+  cuda_memory_resource cuda;
+  {
+    rmm::mr::logging_resource_adaptor<cuda_memory_resource> mr{&cuda, file};
+    mr.deallocate(mr.allocate(1000), 1000);
+  }
+  EXPECT_THAT(read_events(file).events, SizeIs(2));
+}
+
+TEST_F(TraceEvents, AreNotInOtherFiles)
+{
+  std::ofstream{file} << "neither the one\nnor the other\n";
+  EXPECT_THAT([&] { read_events(file); }, ThrowsMessage<rmm::logic_error>(HasSubstr("line 1")));
+  std::ofstream{file} << "RMMTRACE and then nothing good, for many characters, until the header is whole";
+  EXPECT_THAT([&] { read_events(file); },
+              ThrowsMessage<rmm::detail::trace::bad_trace>(HasSubstr(file + ": at byte 8")));
+  std::ofstream{file, std::ios::trunc};
+  EXPECT_THROW(read_events(file), rmm::detail::trace::bad_trace);
+  EXPECT_THROW(read_events(folder / "no such file"), std::runtime_error);
+}
+
+/// Live bytes after each event.
+std::vector<std::size_t> live_bytes(std::vector<rmm::detail::event> const& events)
+{
+  std::vector<std::size_t> result;
+  std::size_t live = 0;
+  for (auto const& event : events) {
+    if (event.act == action::ALLOCATE) { live += event.size; }
+    if (event.act == action::FREE) { live -= event.size; }
+    result.push_back(live);
+  }
+  return result;
+}
+
+TEST_F(TraceEvents, GiveTheSameCurveWhenTheyAreTracedAndReplayed)
+{
+  rmm::test::for_each_seed(10, [&](std::uint64_t seed) {
+    std::mt19937_64 random{seed};
+    std::vector<std::size_t> expected;
+    cuda_memory_resource cuda;
+    {
+      rmm::mr::trace_resource_adaptor mr{&cuda, rmm::mr::trace_options{file}};
+      std::vector<rmm::cuda_stream> streams(3);
+      std::vector<std::pair<void*, std::size_t>> blocks;
+      std::size_t live = 0;
+      for (int i = 0; i < 500; ++i) {
+        auto const& stream = streams[random() % streams.size()];
+        if (blocks.empty() || random() % 2 == 0) {
+          auto const bytes = 1 + random() % 100'000;
+          blocks.emplace_back(mr.allocate(bytes, stream), bytes);
+          live += bytes;
+        } else {
+          std::swap(blocks[random() % blocks.size()], blocks.back());
+          mr.deallocate(blocks.back().first, blocks.back().second, stream);
+          live -= blocks.back().second;
+          blocks.pop_back();
+        }
+        expected.push_back(live);
+      }
+      for (auto const& [ptr, bytes] : blocks) { cuda.deallocate(ptr, bytes); }
+    }
+    auto log = read_events(file);
+    EXPECT_EQ(live_bytes(log.events), expected);
+    rmm::benchmarks::allocation_history const history{std::move(log.events)};
+    EXPECT_THAT(history.own_streams(), SizeIs(3));
+    rmm::benchmarks::log_replay replay{history, cuda};
+    EXPECT_TRUE(replay.play(0));
+    std::vector<std::size_t> replayed;
+    for (auto const& moment : replay.curve()) { replayed.push_back(moment.live); }
+    EXPECT_EQ(replayed, expected);
+  });
+}
+
+// A file of format 1 that a program wrote on the simulator: two threads, three streams, a tag and two stacks; one block of each
+// thread. What reads today's traces has to read it.
+TEST(KeptTrace, CanStillBeRead)
+{
+  auto const trace = rmm::detail::trace::trace_reader::read(std::string{RMM_TRACE_FOLDER "/two-threads.rmmtrace"});
+  EXPECT_FALSE(trace.cut_off_at.has_value());
+  EXPECT_EQ(trace.lost, 0);
+  EXPECT_THAT(trace.threads, SizeIs(2));
+  EXPECT_THAT(trace.tags, ElementsAre("", "loader"));
+  EXPECT_THAT(trace.stacks, SizeIs(2));
+  ASSERT_THAT(trace.events, SizeIs(801));
+  auto const events = rmm::benchmarks::events_of(trace).events;
+  rmm::benchmarks::allocation_history const history{events};
+  EXPECT_THAT(history.own_streams(), SizeIs(3));
+  EXPECT_EQ(history.logged_failures(), 1);
+  std::size_t sum = 0;
+  for (auto const& event : events) { sum += event.act == action::ALLOCATE ? event.size : 0; }
+  EXPECT_EQ(sum, 2 * 199 * 200 / 2 * 256);
+}
+
+}  // namespace

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/placement.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using rmm::detail::address_range;
+using rmm::detail::find_free_chunks;
+using rmm::detail::find_placement;
+using rmm::detail::heap_granule;
+
+constexpr std::size_t granules_of_chunk = 4;
+constexpr std::size_t chunk             = granules_of_chunk * heap_granule;
+constexpr std::uintptr_t origin         = 64 * chunk;
+
+/// A letter for each granule: f free, e empty, x in use. Chunks are empty as a whole.
+using map_of_granules = std::string;
+
+[[nodiscard]] std::vector<address_range> ranges_of(map_of_granules const& map, char kind)
+{
+  std::vector<address_range> ranges;
+  for (std::size_t i = 0; i < map.size(); ++i) {
+    if (map[i] != kind) { continue; }
+    if (i != 0 && map[i - 1] == kind) {
+      ranges.back().bytes += heap_granule;
+    } else {
+      ranges.push_back({origin + i * heap_granule, heap_granule});
+    }
+  }
+  return ranges;
+}
+
+/// Chunks that a place lacks; nothing if part of it is in use.
+[[nodiscard]] std::optional<std::size_t> lacking(map_of_granules const& map, std::size_t first, std::size_t count)
+{
+  if (map.find('x', first) < first + count) { return std::nullopt; }
+  std::size_t chunks{};
+  for (auto at = first / granules_of_chunk; at * granules_of_chunk < first + count; ++at) {
+    chunks += map[at * granules_of_chunk] == 'e' ? 1 : 0;
+  }
+  return chunks;
+}
+
+[[nodiscard]] map_of_granules random_map(std::mt19937_64& random, std::size_t chunks)
+{
+  map_of_granules map;
+  for (std::size_t i = 0; i < chunks; ++i) {
+    if (random() % 3 == 0) {
+      map.append(granules_of_chunk, 'e');
+      continue;
+    }
+    bool const whole = random() % 3 == 0;
+    for (std::size_t j = 0; j < granules_of_chunk; ++j) { map += whole || random() % 4 != 0 ? 'f' : 'x'; }
+  }
+  return map;
+}
+
+TEST(Placement, TakesFreeMemoryThatFits)
+{
+  map_of_granules const map = "xffxxfffxxxxeeee";
+  auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 2 * heap_granule, chunk);
+  EXPECT_EQ(place.where, (address_range{origin + heap_granule, 2 * heap_granule}));
+  EXPECT_EQ(place.missing_bytes, 0U);
+}
+
+TEST(Placement, BeginsInTheFreeEndOfWhatIsMapped)
+{
+  map_of_granules const map = "xxffeeeeeeee";
+  auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 6 * heap_granule, chunk);
+  EXPECT_EQ(place.where, (address_range{origin + 2 * heap_granule, 6 * heap_granule}));
+  EXPECT_EQ(place.missing_bytes, chunk);
+}
+
+TEST(Placement, FindsNoPlaceWhereNoneIsLargeEnough)
+{
+  map_of_granules const map = "ffxfeeeexfff";
+  EXPECT_FALSE(find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 6 * heap_granule, chunk));
+  EXPECT_FALSE(find_placement({}, {}, heap_granule, chunk));
+}
+
+TEST(Placement, LacksNoMoreChunksThanAnyOtherPlace)
+{
+  std::mt19937_64 random{1};
+  for (int trial = 0; trial < 20000; ++trial) {
+    auto const map   = random_map(random, 1 + random() % 12);
+    auto const count = 1 + random() % (4 * granules_of_chunk);
+    std::size_t best = std::numeric_limits<std::size_t>::max();
+    for (std::size_t first = 0; first + count <= map.size(); ++first) {
+      if (auto const chunks = lacking(map, first, count)) { best = std::min(best, *chunks); }
+    }
+    auto const place = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), count * heap_granule, chunk);
+    ASSERT_EQ(static_cast<bool>(place), best != std::numeric_limits<std::size_t>::max()) << map << ' ' << count;
+    if (!place) { continue; }
+    ASSERT_EQ(place.where.bytes, count * heap_granule);
+    ASSERT_EQ(place.where.begin % heap_granule, 0U);
+    auto const chosen = lacking(map, (place.where.begin - origin) / heap_granule, count);
+    ASSERT_TRUE(chosen.has_value()) << map << ' ' << count;
+    ASSERT_EQ(*chosen, best) << map << ' ' << count;
+    ASSERT_EQ(place.missing_bytes, best * chunk) << map << ' ' << count;
+  }
+}
+
+TEST(FreeChunks, AreWholeAndOutsideWhatIsKept)
+{
+  map_of_granules const map = "ffffffffffffxfffffff";
+  auto const free           = ranges_of(map, 'f');
+  auto const all            = find_free_chunks(free, origin, chunk, 100 * chunk);
+  EXPECT_EQ(all, (std::vector<address_range>{{origin, 3 * chunk}, {origin + 4 * chunk, chunk}}));
+  auto const highest = find_free_chunks(free, origin, chunk, chunk + 1);
+  EXPECT_EQ(highest, (std::vector<address_range>{{origin + 2 * chunk, chunk}, {origin + 4 * chunk, chunk}}));
+  auto const rest = find_free_chunks(free, origin, chunk, 100 * chunk, {origin + chunk + 256, 256});
+  EXPECT_EQ(rest,
+            (std::vector<address_range>{{origin, chunk}, {origin + 2 * chunk, chunk}, {origin + 4 * chunk, chunk}}));
+  EXPECT_TRUE(find_free_chunks(free, origin, chunk, 0).empty());
+}
+
+TEST(FreeChunks, MissNoneAndTakeNoneTwice)
+{
+  std::mt19937_64 random{2};
+  for (int trial = 0; trial < 5000; ++trial) {
+    auto const map = random_map(random, 1 + random() % 12);
+    std::size_t whole{};
+    for (std::size_t i = 0; i < map.size(); i += granules_of_chunk) {
+      whole += map.compare(i, granules_of_chunk, "ffff") == 0 ? 1 : 0;
+    }
+    auto const wanted = random() % 14;
+    auto const found  = find_free_chunks(ranges_of(map, 'f'), origin, chunk, wanted * chunk);
+    std::size_t sum{};
+    std::uintptr_t end{};
+    for (auto const range : found) {
+      ASSERT_GT(range.begin, end) << map;
+      ASSERT_EQ((range.begin - origin) % chunk, 0U);
+      ASSERT_EQ(range.bytes % chunk, 0U);
+      for (auto at = range.begin; at != range.end(); at += heap_granule) {
+        ASSERT_EQ(map[(at - origin) / heap_granule], 'f') << map;
+      }
+      sum += range.bytes / chunk;
+      end = range.end();
+    }
+    ASSERT_EQ(sum, std::min<std::size_t>(wanted, whole)) << map;
+  }
+}
+
+}  // namespace

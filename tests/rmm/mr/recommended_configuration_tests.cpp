@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rmm/error.hpp>
+#include <rmm/memory_amount.hpp>
+#include <rmm/mr/recommended_configuration.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+
+namespace {
+
+using rmm::memory_amount;
+using rmm::mr::recommend_configuration;
+
+constexpr std::size_t gibibyte = std::size_t{1} << 30U;
+
+/// A device that can do everything.
+rmm::detail::device_traits large_device() { return {140 * gibibyte, 139 * gibibyte, true, true, true, true, false}; }
+
+std::string choice(rmm::detail::device_traits const& device, rmm::mr::recommendation_options const& wanted = {})
+{
+  return recommend_configuration(wanted, device).configuration.text();
+}
+
+TEST(RecommendedConfiguration, WithVirtualMemoryIsTheElasticPool)
+{
+  EXPECT_EQ(choice(large_device()), "elastic");
+  EXPECT_EQ(choice(large_device(), {memory_amount{gibibyte}, memory_amount::parse("80%")}),
+            "elastic,initial=1GiB,max=80%");
+}
+
+TEST(RecommendedConfiguration, WithoutVirtualMemoryIsACacheBeforeTheDriversPool)
+{
+  auto device               = large_device();
+  device.has_virtual_memory = false;
+  EXPECT_EQ(choice(device), "cached");
+}
+
+TEST(RecommendedConfiguration, WithNeitherIsAPoolThatLeavesSomeToOthers)
+{
+  auto device               = large_device();
+  device.has_virtual_memory = false;
+  device.has_async_pools    = false;
+  EXPECT_EQ(choice(device), "pool,max=90%free");
+  EXPECT_EQ(choice(device, {{}, memory_amount{gibibyte}}), "pool,max=1GiB");
+}
+
+TEST(RecommendedConfiguration, LeavesTheHostItsPartOfMemoryThatItShares)
+{
+  auto device                    = large_device();
+  device.has_virtual_memory      = false;
+  device.shares_memory_with_host = true;
+  EXPECT_EQ(choice(device), "cached,max=75%");
+  EXPECT_EQ(choice(device, {{}, memory_amount{gibibyte}}), "cached,max=1GiB");
+}
+
+TEST(RecommendedConfiguration, OversubscribesWithWhatTheDeviceHas)
+{
+  auto device = large_device();
+  EXPECT_EQ(choice(device, {{}, {}, true}), "pool,upstream=(sam_headroom,headroom=5%)");
+  device.can_use_system_memory = false;
+  EXPECT_EQ(choice(device, {{}, {}, true}), "pool,upstream=managed,prefetch");
+  device.has_managed_memory = false;
+  EXPECT_THROW(static_cast<void>(choice(device, {{}, {}, true})), rmm::logic_error);
+}
+
+TEST(RecommendedConfiguration, HasTheSizesThatAreWanted)
+{
+  auto device               = large_device();
+  device.has_virtual_memory = false;
+  EXPECT_EQ(choice(device, {memory_amount{gibibyte}, memory_amount::parse("80%")}), "cached,initial=1GiB,max=80%");
+  EXPECT_EQ(choice(device, {memory_amount{gibibyte}, memory_amount::parse("80%"), true}),
+            "pool,initial=1GiB,max=80%,upstream=(sam_headroom,headroom=5%)");
+}
+
+TEST(RecommendedConfiguration, SaysWhatItWasChosenFor)
+{
+  auto device                    = large_device();
+  device.has_async_pools         = false;
+  device.has_virtual_memory      = false;
+  device.shares_memory_with_host = true;
+  EXPECT_EQ(recommend_configuration({}, device).explanation,
+            "139.000000 GiB of the device's 140.000000 GiB are free.\n"
+            "The device has neither virtual memory nor pools of the driver's: a pool over cudaMalloc.\n"
+            "A pool keeps what it has, so a tenth of what is free is left to others.\n");
+}
+
+}  // namespace

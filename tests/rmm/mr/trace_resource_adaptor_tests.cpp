@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../../support/mock_resource.hpp"
+#include "../../support/recycling_upstream.hpp"
+#include "../../support/temporary_folder.hpp"
+#include "../../support/worker.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/trace/trace_reader.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/trace_resource_adaptor.hpp>
+#include <rmm/tag_scope.hpp>
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+template class rmm::mr::trace_resource_adaptor<rmm::mr::cuda_memory_resource>;
+
+namespace {
+
+using namespace rmm::test;
+using rmm::detail::trace::kind;
+using rmm::detail::trace::no_stack;
+using rmm::detail::trace::recorded_trace;
+using rmm::detail::trace::trace_reader;
+using rmm::mr::trace_options;
+using rmm::mr::trace_resource_adaptor;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Return;
+using ::testing::SizeIs;
+using ::testing::Throw;
+using ::testing::ThrowsMessage;
+
+struct Trace : ::testing::Test {
+  temporary_folder folder;
+  std::string const file{folder / "trace.rmm"};
+  recycling_upstream upstream;
+
+  [[nodiscard]] recorded_trace read() const { return trace_reader::read(file); }
+  [[nodiscard]] trace_options options() const { return {file}; }
+};
+
+TEST_F(Trace, RecordsAllocationsAndFrees)
+{
+  void* ptr{};
+  {
+    trace_resource_adaptor mr{&upstream, options()};
+    ptr = mr.allocate(1000, rmm::cuda_stream_legacy);
+    mr.deallocate(ptr, 1000, rmm::cuda_stream_per_thread);
+  }
+  auto const trace = read();
+  ASSERT_THAT(trace.events, SizeIs(2));
+  auto const& allocation = trace.events[0];
+  EXPECT_EQ(allocation.what, kind::allocate);
+  EXPECT_EQ(allocation.address, reinterpret_cast<std::uintptr_t>(ptr));
+  EXPECT_EQ(allocation.bytes, 1000);
+  EXPECT_EQ(trace.places[allocation.place].stream, 1);
+  EXPECT_EQ(trace.places[allocation.place].device, 0);
+  EXPECT_EQ(allocation.stack, no_stack);
+  EXPECT_THAT(trace.threads, ElementsAre(static_cast<std::uint64_t>(rmm::detail::thread_number())));
+  auto const& free = trace.events[1];
+  EXPECT_EQ(free.what, kind::free);
+  EXPECT_EQ(free.address, allocation.address);
+  EXPECT_EQ(free.bytes, 1000);
+  EXPECT_EQ(trace.places[free.place].stream, 2);
+  EXPECT_EQ(trace.lost, 0);
+}
+
+TEST_F(Trace, RecordsFailuresAndPassesThemOn)
+{
+  ::testing::StrictMock<mock_resource> mock;
+  EXPECT_CALL(mock, do_allocate).WillOnce(Throw(rmm::out_of_memory{"no more"}));
+  {
+    trace_resource_adaptor mr{&mock, options()};
+    EXPECT_THROW(mr.allocate(1000), rmm::out_of_memory);
+  }
+  auto const trace = read();
+  ASSERT_THAT(trace.events, SizeIs(1));
+  EXPECT_EQ(trace.events[0].what, kind::allocate_failure);
+  EXPECT_EQ(trace.events[0].bytes, 1000);
+  EXPECT_EQ(trace.events[0].address, 0);
+}
+
+TEST_F(Trace, RecordsAFreeBeforeUpstreamHasTheMemoryBack)
+{
+  ::testing::StrictMock<mock_resource> mock;
+  trace_resource_adaptor mr{&mock, options()};
+  EXPECT_CALL(mock, do_allocate).WillOnce(Return(address(0x1000)));
+  EXPECT_CALL(mock, do_deallocate).WillOnce([&](auto&&...) {
+    mr.flush();
+    EXPECT_THAT(read().events, SizeIs(2));
+  });
+  mr.deallocate(mr.allocate(100), 100);
+}
+
+TEST_F(Trace, TellsTheTime)
+{
+  auto const before = std::chrono::steady_clock::now();
+  trace_resource_adaptor mr{&upstream, options()};
+  static_cast<void>(mr.allocate(1));
+  static_cast<void>(mr.allocate(1));
+  auto const elapsed = std::chrono::steady_clock::now() - before;
+  mr.flush();
+  auto const trace = read();
+  EXPECT_LE(trace.events[0].time_ns, trace.events[1].time_ns);
+  EXPECT_LE(trace.events[1].time_ns, static_cast<std::uint64_t>(std::chrono::nanoseconds{elapsed}.count()));
+  EXPECT_GE(trace.header.clock_ns,
+            static_cast<std::uint64_t>(std::chrono::nanoseconds{before.time_since_epoch()}.count()));
+}
+
+TEST_F(Trace, TellsStreamsApartWhoseHandleIsTheSame)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  std::vector<std::uintptr_t> handles;
+  for (int i = 0; i < 2; ++i) {
+    rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+    handles.push_back(reinterpret_cast<std::uintptr_t>(stream.value()));
+    mr.deallocate(mr.allocate(10, stream), 10, stream);
+  }
+  if (handles[0] != handles[1]) { GTEST_SKIP() << "the runtime gave each stream a handle of its own"; }
+  mr.flush();
+  auto const trace = read();
+  ASSERT_THAT(trace.events, SizeIs(4));
+  auto const id = [&](std::size_t i) { return trace.places[trace.events[i].place].stream_id; };
+  EXPECT_NE(id(0), 0);
+  EXPECT_EQ(id(1), id(0));
+  EXPECT_NE(id(2), id(0));
+  EXPECT_EQ(id(3), id(2));
+}
+
+TEST_F(Trace, AsksNothingAboutAStreamThatMemoryIsOnlyFreedOn)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  void* const ptr = mr.allocate(10);
+  mr.deallocate(ptr, 10, rmm::cuda_stream_view{reinterpret_cast<cudaStream_t>(std::uintptr_t{0xdead0})});
+  mr.flush();
+  auto const trace = read();
+  EXPECT_EQ(trace.places[trace.events[1].place].stream, 0xdead0);
+  EXPECT_EQ(trace.places[trace.events[1].place].stream_id, 0);
+}
+
+TEST_F(Trace, RecordsTags)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  {
+    rmm::tag_scope const outer{"loader"};
+    static_cast<void>(mr.allocate(1));
+    rmm::tag_scope const inner{"parser"};
+    static_cast<void>(mr.allocate(2));
+  }
+  static_cast<void>(mr.allocate(3));
+  mr.flush();
+  auto const trace = read();
+  std::vector<std::string> tags;
+  for (auto const& event : trace.events) { tags.push_back(trace.tags[trace.places[event.place].tag]); }
+  EXPECT_THAT(tags, ElementsAre("loader", "parser", ""));
+}
+
+TEST_F(Trace, KeepsMorePlacesThanABlockHas)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 700; ++i) {
+      rmm::tag_scope const tag{"tag " + std::to_string(i)};
+      static_cast<void>(mr.allocate(static_cast<std::size_t>(i)));
+    }
+  }
+  mr.flush();
+  auto const trace = read();
+  ASSERT_THAT(trace.events, SizeIs(1400));
+  for (auto const& event : trace.events) {
+    EXPECT_EQ(trace.tags[trace.places[event.place].tag], "tag " + std::to_string(event.bytes));
+  }
+  EXPECT_THAT(trace.places, SizeIs(700));
+}
+
+TEST_F(Trace, RecordsTheStackOfEveryNthAllocation)
+{
+  auto how        = options();
+  how.stack_every = 3;
+  trace_resource_adaptor mr{&upstream, how};
+  for (int i = 0; i < 7; ++i) { mr.deallocate(mr.allocate(1), 1); }
+  mr.flush();
+  auto const trace = read();
+  std::vector<std::size_t> with_stack;
+  for (std::size_t i = 0; i < trace.events.size(); ++i) {
+    if (trace.events[i].stack != no_stack) { with_stack.push_back(i); }
+  }
+  EXPECT_THAT(with_stack, ElementsAre(4, 10));  // the third and the sixth allocation
+  ASSERT_FALSE(trace.stacks.empty());
+  for (auto const address : trace.stacks[0]) { EXPECT_FALSE(trace.frame_names.at(address).empty()); }
+}
+
+TEST_F(Trace, ReadsBackWhatManyThreadsDid)
+{
+  constexpr int threads{16};
+  constexpr int rounds{20'000};
+  {
+    auto how         = options();
+    how.buffer_bytes = 16U << 10U;  // many blocks
+    trace_resource_adaptor mr{&upstream, how};
+    run_on_threads(threads, [&](int number) {
+      auto const bytes = static_cast<std::size_t>(number + 1);
+      for (int i = 0; i < rounds; ++i) { mr.deallocate(mr.allocate(bytes), bytes); }
+    });
+    EXPECT_EQ(mr.get_lost_events(), 0);
+  }
+  auto const trace = read();
+  EXPECT_EQ(trace.lost, 0);
+  ASSERT_EQ(trace.events.size(), std::size_t{2} * threads * rounds);
+  std::map<std::uint64_t, int> allocations;
+  std::map<std::uint64_t, std::uint64_t> live;  // an address changes hands only after it was freed
+  for (auto const& event : trace.events) {
+    if (event.what == kind::allocate) {
+      ++allocations[event.bytes];
+      ASSERT_TRUE(live.emplace(event.address, event.bytes).second);
+    } else {
+      ASSERT_EQ(live.at(event.address), event.bytes);
+      live.erase(event.address);
+    }
+  }
+  EXPECT_TRUE(live.empty());
+  for (std::uint64_t bytes = 1; bytes <= threads; ++bytes) { EXPECT_EQ(allocations[bytes], rounds); }
+}
+
+TEST_F(Trace, LosesNothingWhenItIsFlushedWhileThreadsTrace)
+{
+  constexpr int rounds{5000};
+  std::atomic<int> working{4};
+  trace_resource_adaptor mr{&upstream, options()};
+  std::thread flusher{[&] {
+    while (working.load() != 0) { mr.flush(); }
+  }};
+  run_on_threads(4, [&](int) {
+    for (int i = 0; i < rounds; ++i) { mr.deallocate(mr.allocate(1), 1); }
+    --working;
+  });
+  flusher.join();
+  mr.flush();
+  EXPECT_THAT(read().events, SizeIs(std::size_t{8} * rounds));
+}
+
+TEST_F(Trace, WritesWhatAThreadTracedWhenItEnds)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  run_on_a_thread_that_ends([&] { static_cast<void>(mr.allocate(5)); });
+  EXPECT_THAT(read().events, SizeIs(1));
+}
+
+TEST_F(Trace, TellsThreadsApartThatEndedAndBegan)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  std::vector<std::uint64_t> numbers;
+  for (int i = 0; i < 3; ++i) {
+    run_on_a_thread_that_ends([&] {
+      numbers.push_back(static_cast<std::uint64_t>(rmm::detail::thread_number()));
+      static_cast<void>(mr.allocate(5));
+    });
+  }
+  auto const trace = read();
+  ASSERT_THAT(trace.events, SizeIs(3));
+  for (std::size_t i = 0; i < 3; ++i) { EXPECT_EQ(trace.threads[trace.events[i].thread], numbers[i]); }
+}
+
+TEST_F(Trace, FlushesWhatOtherThreadsTraced)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  worker other;
+  other.run([&] { static_cast<void>(mr.allocate(5)); });
+  EXPECT_THAT(read().events, IsEmpty());
+  mr.flush();
+  EXPECT_THAT(read().events, SizeIs(1));
+}
+
+TEST_F(Trace, WritesEachEventAtOnceIfToldSo)
+{
+  auto how           = options();
+  how.flush_interval = std::chrono::milliseconds{0};
+  trace_resource_adaptor mr{&upstream, how};
+  void* const ptr = mr.allocate(5);
+  EXPECT_THAT(read().events, SizeIs(1));
+  mr.deallocate(ptr, 5);
+  EXPECT_THAT(read().events, SizeIs(2));
+}
+
+struct at_the_end {
+  trace_resource_adaptor<recycling_upstream>* mr;
+  ~at_the_end() { static_cast<void>(mr->allocate(77)); }
+};
+
+TEST_F(Trace, RecordsWhatAThreadDoesWhileItEnds)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  run_on_a_thread_that_ends([&] {
+    thread_local at_the_end const last{&mr};
+    static_cast<void>(last);
+    static_cast<void>(mr.allocate(5));
+  });
+  auto const trace = read();
+  ASSERT_THAT(trace.events, SizeIs(2));
+  EXPECT_EQ(trace.events[1].bytes, 77);
+  EXPECT_EQ(trace.events[1].thread, trace.events[0].thread);
+}
+
+TEST_F(Trace, GoesOnInAnotherFileWhenOneIsFull)
+{
+  constexpr std::size_t most{40'000};
+  constexpr int rounds{20'000};
+  auto how           = options();
+  how.buffer_bytes   = 16U << 10U;
+  how.max_file_bytes = most;
+  {
+    trace_resource_adaptor mr{&upstream, how};
+    for (int i = 0; i < rounds; ++i) { mr.deallocate(mr.allocate(1), 1); }
+  }
+  EXPECT_THAT(read().events, SizeIs(std::size_t{2} * rounds));
+  std::size_t files = 0;
+  for (auto const& each : std::filesystem::directory_iterator{std::filesystem::path{file}.parent_path()}) {
+    EXPECT_LE(each.file_size(), most);
+    ++files;
+  }
+  EXPECT_GT(files, 3);
+}
+
+TEST_F(Trace, KeepsTheNewestFiles)
+{
+  constexpr int rounds{20'000};
+  auto how           = options();
+  how.buffer_bytes   = 16U << 10U;
+  how.max_file_bytes = 40'000;
+  how.max_files      = 2;
+  {
+    trace_resource_adaptor mr{&upstream, how};
+    for (int i = 0; i < rounds; ++i) { mr.deallocate(mr.allocate(static_cast<std::size_t>(i)), 1); }
+  }
+  std::size_t files = 0;
+  for ([[maybe_unused]] auto const& each :
+       std::filesystem::directory_iterator{std::filesystem::path{file}.parent_path()}) {
+    ++files;
+  }
+  EXPECT_EQ(files, 2);
+  auto const trace = read();  // though the first is gone
+  EXPECT_LT(trace.events.size(), std::size_t{2} * rounds);
+  EXPECT_EQ(trace.events[trace.events.size() - 2].bytes, rounds - 1);
+}
+
+TEST_F(Trace, IsForItsOwnerOnly)
+{
+  std::ofstream{file} << "an old file, which anyone may read";
+  ::chmod(file.c_str(), 0666);
+  trace_resource_adaptor mr{&upstream, options()};
+  struct stat is {};
+  ASSERT_EQ(::stat(file.c_str(), &is), 0);
+  EXPECT_EQ(is.st_mode & 07777U, 0600U);
+  EXPECT_THAT(read().events, IsEmpty());
+}
+
+TEST_F(Trace, MakesFoldersForItsOwnerOnly)
+{
+  trace_resource_adaptor mr{&upstream, trace_options{folder / "a/b/trace"}};
+  EXPECT_TRUE(std::filesystem::exists(folder / "a/b/trace"));
+  struct stat is {};
+  ASSERT_EQ(::stat((folder / "a").c_str(), &is), 0);
+  EXPECT_EQ(is.st_mode & 0777U, 0700U);
+}
+
+struct RefusedFile : Trace {
+  void expect_refusal(std::string const& why)
+  {
+    EXPECT_THAT([&] { trace_resource_adaptor<recycling_upstream> const mr(&upstream, options()); },
+                ThrowsMessage<std::runtime_error>(HasSubstr("cannot write the trace '" + file + "': " + why)));
+  }
+};
+
+TEST_F(RefusedFile, IsASymbolicLink)
+{
+  std::ofstream{folder / "precious"} << "data";
+  std::filesystem::create_symlink(folder / "precious", file);
+  expect_refusal("it is a symbolic link");
+  EXPECT_EQ(contents_of(folder / "precious"), "data");
+}
+
+TEST_F(RefusedFile, HasAnotherName)
+{
+  std::ofstream{folder / "precious"} << "data";
+  std::filesystem::create_hard_link(folder / "precious", file);
+  expect_refusal("it has other names");
+  EXPECT_EQ(contents_of(folder / "precious"), "data");
+}
+
+TEST_F(RefusedFile, IsNoRegularFile)
+{
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_THROW((trace_resource_adaptor<recycling_upstream>{&upstream, options()}), std::runtime_error);
+}
+
+TEST_F(RefusedFile, IsBeingWritten)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  static_cast<void>(mr.allocate(5));
+  expect_refusal("it is being written");
+  mr.flush();
+  EXPECT_THAT(read().events, SizeIs(1));
+}
+
+TEST_F(RefusedFile, IsInAFolderThatCannotBe)
+{
+  std::ofstream{folder / "file"} << "data";
+  EXPECT_THROW((trace_resource_adaptor<recycling_upstream>{&upstream, trace_options{folder / "file/trace"}}),
+               std::runtime_error);
+}
+
+struct TraceEnvironment : Trace {
+  environment_variable name{"RMM_TRACE_FILE"};
+  environment_variable size{"RMM_TRACE_MAX_FILE_SIZE"};
+  environment_variable files{"RMM_TRACE_MAX_FILES"};
+  environment_variable flush{"RMM_TRACE_FLUSH_MS"};
+  environment_variable stacks{"RMM_TRACE_STACKS"};
+  void SetUp() override
+  {
+    for (auto* const each : {&name, &size, &files, &flush, &stacks}) { each->unset(); }
+  }
+};
+
+TEST_F(TraceEnvironment, SaysHowToTrace)
+{
+  name.set("some.rmm");
+  size.set("512MB");
+  files.set("4");
+  flush.set("20");
+  stacks.set("1000");
+  auto const how = trace_options::from_environment();
+  EXPECT_EQ(how.file, "some.rmm");
+  EXPECT_EQ(how.max_file_bytes, 512'000'000);
+  EXPECT_EQ(how.max_files, 4);
+  EXPECT_EQ(how.flush_interval, std::chrono::milliseconds{20});
+  EXPECT_EQ(how.stack_every, 1000);
+}
+
+TEST_F(TraceEnvironment, NeedNotSayAnything)
+{
+  auto const how = trace_options::from_environment();
+  trace_options const usual;
+  EXPECT_EQ(how.file, "");
+  EXPECT_EQ(how.max_file_bytes, usual.max_file_bytes);
+  EXPECT_EQ(how.max_files, usual.max_files);
+  EXPECT_EQ(how.flush_interval, usual.flush_interval);
+  EXPECT_EQ(how.stack_every, usual.stack_every);
+}
+
+TEST_F(TraceEnvironment, IsToMakeSense)
+{
+  size.set("80%");
+  EXPECT_THROW(static_cast<void>(trace_options::from_environment()), std::invalid_argument);
+  size.set("many");
+  EXPECT_THROW(static_cast<void>(trace_options::from_environment()), std::invalid_argument);
+  size.unset();
+  files.set("-1");
+  EXPECT_THAT([] { static_cast<void>(trace_options::from_environment()); },
+              ThrowsMessage<std::invalid_argument>("RMM_TRACE_MAX_FILES: a number is needed, not '-1'"));
+  files.set("99999999999999999999");
+  EXPECT_THROW(static_cast<void>(trace_options::from_environment()), std::invalid_argument);
+}
+
+TEST_F(TraceEnvironment, NamesTheFileWhereTheProgramDoesNot)
+{
+  name.set(file.c_str());
+  trace_resource_adaptor const from_all{&upstream};
+  EXPECT_EQ(from_all.get_file_name(), file);
+}
+
+TEST_F(TraceEnvironment, HasToNameTheFileWhereTheProgramDoesNot)
+{
+  EXPECT_THAT([&] { trace_resource_adaptor<recycling_upstream> const mr{&upstream}; },
+              ThrowsMessage<rmm::logic_error>(HasSubstr("RMM_TRACE_FILE")));
+}
+
+TEST_F(Trace, HasProcessAndDeviceInItsNameIfToldSo)
+{
+  trace_resource_adaptor const mr{&upstream, trace_options{folder / "a%%b.%d.%p.%x%"}};
+  EXPECT_EQ(mr.get_file_name(), folder / ("a%b.0." + std::to_string(::getpid()) + ".%x%"));
+  EXPECT_TRUE(std::filesystem::exists(mr.get_file_name()));
+}
+
+int failures_logged{0};
+
+TEST_F(Trace, CountsWhatCannotBeWritten)
+{
+  failures_logged             = 0;
+  auto const previous_hook    = rmm::detail::log_hook.exchange([](rmm::detail::log_level level, char const*) noexcept {
+    failures_logged += level == rmm::detail::log_level::error;
+  });
+  auto const previous_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  {
+    auto how         = options();
+    how.buffer_bytes = 16U << 10U;
+    trace_resource_adaptor mr{&upstream, how};
+    auto limited     = before;
+    limited.rlim_cur = 100'000;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limited), 0);
+    for (int i = 0; i < 20'000; ++i) { mr.deallocate(mr.allocate(1), 1); }
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_GT(mr.get_lost_events(), 0);
+    EXPECT_LT(mr.get_lost_events(), 40'000);
+    for (int i = 0; i < 20'000; ++i) { mr.deallocate(mr.allocate(1), 1); }  // there is room again
+    mr.flush();
+    auto const trace = read();
+    EXPECT_EQ(trace.lost, mr.get_lost_events());
+    EXPECT_EQ(trace.events.size() + trace.lost, 80'000);
+    EXPECT_FALSE(trace.cut_off_at.has_value());
+  }
+  std::signal(SIGXFSZ, previous_handler);
+  rmm::detail::log_hook.store(previous_hook);
+  EXPECT_EQ(failures_logged, 1);
+}
+
+/// Tests of programs that end: the program is another process, which runs the test anew and has to find the file.
+struct EndOfTheProgram : Trace {
+  environment_variable name{"RMM_TRACE_TEST_FILE"};
+  void SetUp() override
+  {
+    if (std::getenv("RMM_TRACE_TEST_FILE") == nullptr) { name.set(file.c_str()); }
+  }
+  [[nodiscard]] static trace_options options() { return {std::getenv("RMM_TRACE_TEST_FILE")}; }
+};
+constexpr int rounds_before_crash{20'000};
+
+TEST_F(EndOfTheProgram, ByACrashLeavesWhatWasTracedUpToTheLastBlock)
+{
+  auto const crash = [&] {
+    auto how         = options();
+    how.buffer_bytes = 16U << 10U;
+    trace_resource_adaptor mr{&upstream, how};
+    for (int i = 0; i < rounds_before_crash; ++i) { mr.deallocate(mr.allocate(static_cast<std::size_t>(i)), 1); }
+    ::kill(::getpid(), SIGKILL);
+  };
+  EXPECT_EXIT(crash(), ::testing::KilledBySignal(SIGKILL), "");
+  auto const trace = read();
+  EXPECT_FALSE(trace.cut_off_at.has_value());
+  EXPECT_GT(trace.events.size(), 2 * rounds_before_crash - 8000);  // a buffer has fewer than that
+  for (std::size_t i = 0; i < trace.events.size(); i += 2) { ASSERT_EQ(trace.events[i].bytes, i / 2); }
+}
+
+TEST_F(EndOfTheProgram, WithoutDestroyingTheAdaptorLosesNothing)
+{
+  auto const end = [&] {
+    auto& mr = *new trace_resource_adaptor{&upstream, options()};
+    for (int i = 0; i < 10; ++i) { static_cast<void>(mr.allocate(1)); }
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "");
+  EXPECT_THAT(read().events, SizeIs(10));
+}
+
+TEST_F(Trace, HasNothingOfAChildThatAForkMade)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  static_cast<void>(mr.allocate(1));
+  auto const child = ::fork();
+  if (child == 0) {
+    for (int i = 0; i < 100'000; ++i) { mr.deallocate(mr.allocate(2), 2); }
+    mr.flush();
+    ::_exit(0);
+  }
+  int status{};
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  static_cast<void>(mr.allocate(3));
+  mr.flush();
+  std::vector<std::uint64_t> sizes;
+  for (auto const& event : read().events) { sizes.push_back(event.bytes); }
+  EXPECT_THAT(sizes, ElementsAre(1, 3));
+}
+
+TEST_F(Trace, CanBeMoved)
+{
+  trace_resource_adaptor first{&upstream, options()};
+  static_cast<void>(first.allocate(1));
+  auto second = std::move(first);
+  static_cast<void>(second.allocate(2));
+  second.flush();
+  EXPECT_THAT(read().events, SizeIs(2));
+}
+
+TEST_F(Trace, NeedsAnUpstream)
+{
+  EXPECT_THROW((trace_resource_adaptor<recycling_upstream>{nullptr, options()}), rmm::logic_error);
+}
+
+}  // namespace

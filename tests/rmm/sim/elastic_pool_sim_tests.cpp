@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The elastic pool: what it takes from the device, where it puts allocations, and what it gives back.
+
+#include "simulated.hpp"
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/recovery.hpp>
+#include <rmm/tag_scope.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::mr::elastic_pool_memory_resource;
+using rmm::mr::elastic_pool_options;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+constexpr std::size_t GiB = 1024 * MiB;
+
+struct FreshMachine : Simulated {
+  FreshMachine() { cudasim::reset(); }  // before members of tests
+  void SetUp() override {}
+};
+
+struct ElasticPool : FreshMachine {
+  [[nodiscard]] static std::size_t free_on_device() { return rmm::available_device_memory().first; }
+
+  rmm::cuda_stream stream;
+
+  void TearDown() override
+  {
+    {
+      rmm::cuda_stream const ends{std::move(stream)};
+    }
+    Simulated::TearDown();
+  }
+};
+
+TEST_F(ElasticPool, TakesNothingBeforeItIsAsked)
+{
+  auto const before = free_on_device();
+  elastic_pool_memory_resource const pool;
+  EXPECT_TRUE(pool.has_virtual_memory());
+  EXPECT_EQ(pool.pool_size(), 0U);
+  EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPool, GrowsByWholeChunksInPlace)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk  = pool.chunk_bytes();
+  auto const before = free_on_device();
+  void* const first = pool.allocate(chunk, stream);
+  EXPECT_EQ(pool.pool_size(), chunk);
+  void* const second = pool.allocate(chunk, stream);
+  EXPECT_EQ(pool.pool_size(), 2 * chunk);
+  EXPECT_EQ(static_cast<char*>(second), static_cast<char*>(first) + chunk);
+  EXPECT_EQ(free_on_device(), before - 2 * chunk);
+  EXPECT_EQ(pool.figures().upstream_blocks, 1U);
+  pool.deallocate(first, chunk, stream);
+  pool.deallocate(second, chunk, stream);
+  void* const both = pool.allocate(2 * chunk, stream);
+  EXPECT_EQ(both, first);
+  EXPECT_EQ(pool.pool_size(), 2 * chunk);
+  pool.deallocate(both, 2 * chunk, stream);
+}
+
+TEST_F(ElasticPool, UsesTheFreeEndOfWhatItHasWhenItGrows)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk = pool.chunk_bytes();
+  void* const part = pool.allocate(chunk / 2, stream);
+  void* const rest = pool.allocate(chunk + chunk / 2, stream);
+  EXPECT_EQ(pool.pool_size(), 2 * chunk);
+  pool.deallocate(part, chunk / 2, stream);
+  pool.deallocate(rest, chunk + chunk / 2, stream);
+}
+
+TEST_F(ElasticPool, TakesTheInitialMemoryAtOnce)
+{
+  elastic_pool_memory_resource pool{64 * MiB};
+  EXPECT_EQ(pool.pool_size(), 64 * MiB);
+  void* const ptr = pool.allocate(64 * MiB, stream);
+  EXPECT_EQ(pool.pool_size(), 64 * MiB);
+  pool.deallocate(ptr, 64 * MiB, stream);
+}
+
+TEST_F(ElasticPool, APoolOfSoManyBytesServesOneRequestForAllOfThem)
+{
+  constexpr std::size_t odd = 3 * MiB + 256;
+  elastic_pool_memory_resource pool{odd, odd};
+  void* const ptr = pool.allocate(odd, stream);
+  EXPECT_EQ(pool.pool_size(), 2 * pool.chunk_bytes());
+  pool.deallocate(ptr, odd, stream);
+}
+
+TEST_F(ElasticPool, RefusesSizesAndOptionsThatCannotBe)
+{
+  EXPECT_THROW((elastic_pool_memory_resource{100}), rmm::logic_error);
+  EXPECT_THROW((elastic_pool_memory_resource{0, 100}), rmm::logic_error);
+  EXPECT_THROW((elastic_pool_memory_resource{512, 256}), rmm::logic_error);
+  elastic_pool_options options;
+  options.chunk_bytes = 3 * MiB;
+  EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error);
+}
+
+TEST_F(ElasticPool, TrimGivesBackWhatHoldsNoAllocation)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk  = pool.chunk_bytes();
+  auto const before = free_on_device();
+  void* const kept  = pool.allocate(chunk, stream);
+  void* const large = pool.allocate(10 * chunk, stream);
+  pool.deallocate(large, 10 * chunk, stream);
+  EXPECT_EQ(pool.trim_to(4 * chunk), 7 * chunk);
+  EXPECT_EQ(pool.pool_size(), 4 * chunk);
+  EXPECT_EQ(free_on_device(), before - 4 * chunk);
+  EXPECT_EQ(pool.release_unused(), 3 * chunk);
+  EXPECT_EQ(free_on_device(), before - chunk);
+  EXPECT_EQ(pool.release_unused(), 0U);
+  pool.deallocate(kept, chunk, stream);
+  EXPECT_EQ(pool.release_unused(), chunk);
+  EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPool, TrimKeepsChunksThatHoldAnAllocation)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk = pool.chunk_bytes();
+  std::vector<void*> all;
+  for (int i = 0; i < 16; ++i) { all.push_back(pool.allocate(chunk / 2, stream)); }
+  EXPECT_EQ(pool.pool_size(), 8 * chunk);
+  for (std::size_t i = 0; i < 16; i += 2) { pool.deallocate(all[i], chunk / 2, stream); }
+  EXPECT_EQ(pool.release_unused(), 0U);
+  for (std::size_t i = 1; i < 16; i += 2) { pool.deallocate(all[i], chunk / 2, stream); }
+  EXPECT_EQ(pool.release_unused(), 8 * chunk);
+}
+
+TEST_F(ElasticPool, FreeChunksBecomeOneLargeBlock)
+{
+  elastic_pool_options options;
+  elastic_pool_memory_resource const probe;
+  auto const chunk      = probe.chunk_bytes();
+  options.maximum_bytes = 16 * chunk;
+  elastic_pool_memory_resource pool{options};
+  std::vector<void*> all;
+  for (int i = 0; i < 16; ++i) { all.push_back(pool.allocate(chunk, stream)); }
+  for (std::size_t i = 0; i < 16; i += 2) { pool.deallocate(all[i], chunk, stream); }
+  void* const large = pool.allocate(8 * chunk, stream);
+  EXPECT_EQ(pool.pool_size(), 16 * chunk);
+  EXPECT_EQ(pool.figures().recovery[rmm::recovery_rung::remap].served +
+              pool.figures().recovery[rmm::recovery_rung::grow].served,
+            16U + 1U);
+  pool.deallocate(large, 8 * chunk, stream);
+  for (std::size_t i = 1; i < 16; i += 2) { pool.deallocate(all[i], chunk, stream); }
+}
+
+TEST_F(ElasticPool, SaysWhyItCannotGoOn)
+{
+  elastic_pool_memory_resource pool{0, 32 * MiB};
+  void* const most = pool.allocate(31 * MiB, stream);
+  try {
+    static_cast<void>(pool.allocate(4 * MiB, stream));
+    ADD_FAILURE() << "there is no room for it";
+  } catch (rmm::out_of_memory const& e) {
+    ASSERT_NE(e.report(), nullptr);
+    EXPECT_EQ(e.report()->maximum_bytes, std::optional<std::size_t>{32 * MiB});
+    EXPECT_EQ(e.report()->asked_bytes, 4 * MiB);
+    EXPECT_EQ(e.report()->tries_of(rmm::recovery_rung::remap), 1U);
+  }
+  pool.deallocate(most, 31 * MiB, stream);
+}
+
+TEST_F(ElasticPool, GivesBackWhatWasUnusedForLong)
+{
+  elastic_pool_options options;
+  options.decay = std::chrono::milliseconds{0};
+  elastic_pool_memory_resource pool{options};
+  auto const chunk = pool.chunk_bytes();
+  void* const ptr  = pool.allocate(4 * chunk, stream);
+  pool.deallocate(ptr, 4 * chunk, stream);
+  stream.synchronize();
+  EXPECT_EQ(pool.tick(), 0U);  // until now it was in use
+  EXPECT_EQ(pool.tick(), 4 * chunk);
+  EXPECT_EQ(pool.pool_size(), 0U);
+}
+
+// --- without virtual memory
+
+struct ElasticPoolOnAnOldDevice : ElasticPool {
+  ElasticPoolOnAnOldDevice()
+  {
+    cudasim::inject(
+      {"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // the driver does not say that it has it
+  }
+};
+
+TEST_F(ElasticPoolOnAnOldDevice, GrowsByBlocksAndGivesBackThoseThatAreFree)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  EXPECT_FALSE(pool.has_virtual_memory());
+  EXPECT_EQ(pool.chunk_bytes(), 0U);
+  auto const before  = free_on_device();
+  void* const first  = pool.allocate(4 * MiB, stream);
+  void* const second = pool.allocate(4 * MiB, stream);
+  EXPECT_EQ(pool.pool_size(), 8 * MiB);
+  EXPECT_EQ(pool.mapped_bytes(), 8 * MiB);
+  EXPECT_EQ(pool.release_unused(), 0U);
+  pool.deallocate(second, 4 * MiB, stream);
+  EXPECT_EQ(pool.release_unused(), 4 * MiB);
+  EXPECT_EQ(before - free_on_device(), 4 * MiB);
+  EXPECT_THROW(static_cast<void>(pool.allocate(61 * MiB, stream)), rmm::out_of_memory);
+  void* const rest = pool.allocate(60 * MiB, stream);
+  pool.deallocate(rest, 60 * MiB, stream);
+  pool.deallocate(first, 4 * MiB, stream);
+  EXPECT_EQ(pool.release_unused(), 64 * MiB);
+  EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPoolOnAnOldDevice, SaysWhatItCannotDo)
+{
+  elastic_pool_memory_resource pool;
+  EXPECT_THROW(pool.pause(), rmm::logic_error);
+  EXPECT_THROW(pool.set_pausable(rmm::tag{"any"}), rmm::logic_error);
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error);
+}
+
+// --- pausing
+
+void fill(void* ptr, int value, std::size_t bytes)
+{
+  ASSERT_EQ(cudaMemset(ptr, value, bytes), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+[[nodiscard]] bool holds(void const* ptr, char value, std::size_t bytes)
+{
+  std::vector<char> copy(bytes);
+  EXPECT_EQ(cudaMemcpy(copy.data(), ptr, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+  return std::all_of(copy.begin(), copy.end(), [&](char each) { return each == value; });
+}
+
+TEST_F(ElasticPool, APauseGivesAllBackAndKeepsAddressesAndContents)
+{
+  for (auto const contents : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
+    elastic_pool_memory_resource pool;
+    auto const before = free_on_device();
+    void* const gap   = pool.allocate(3 * MiB, stream);
+    void* const first = pool.allocate(5 * MiB, stream);
+    void* const other = pool.allocate(100, stream);
+    fill(first, 1, 5 * MiB);
+    fill(other, 2, 100);
+    pool.deallocate(gap, 3 * MiB, stream);
+    pool.pause(contents);
+    EXPECT_TRUE(pool.is_paused());
+    EXPECT_EQ(free_on_device(), before);
+    EXPECT_EQ(pool.mapped_bytes(), 0U);
+    EXPECT_THROW(static_cast<void>(pool.allocate(1, stream)), rmm::logic_error);
+    EXPECT_THROW(pool.pause(), rmm::logic_error);
+    pool.resume();
+    EXPECT_FALSE(pool.is_paused());
+    EXPECT_TRUE(holds(first, 1, 5 * MiB));
+    EXPECT_TRUE(holds(other, 2, 100));
+    void* const again = pool.allocate(3 * MiB, stream);
+    EXPECT_EQ(again, gap);
+    pool.deallocate(again, 3 * MiB, stream);
+    pool.deallocate(first, 5 * MiB, stream);
+    pool.deallocate(other, 100, stream);
+    EXPECT_THROW(pool.resume(), rmm::logic_error);
+  }
+}
+
+TEST_F(ElasticPool, DroppedContentsLeaveUsableMemory)
+{
+  elastic_pool_memory_resource pool;
+  void* const ptr = pool.allocate(4 * MiB, stream);
+  pool.pause(rmm::mr::paused_contents::dropped);
+  pool.resume();
+  fill(ptr, 3, 4 * MiB);
+  EXPECT_TRUE(holds(ptr, 3, 4 * MiB));
+  pool.deallocate(ptr, 4 * MiB, stream);
+}
+
+TEST_F(ElasticPool, WhatIsPausedCanBeFreedAndThePoolDestroyed)
+{
+  elastic_pool_memory_resource pool;
+  void* const ptr = pool.allocate(4 * MiB, stream);
+  pool.pause();
+  EXPECT_EQ(pool.release_unused(), 0U);
+  pool.deallocate(ptr, 4 * MiB, stream);
+}
+
+TEST_F(ElasticPool, StaysPausedWhereTheMemoryForItIsGone)
+{
+  elastic_pool_memory_resource pool;
+  void* const ptr = pool.allocate(64 * MiB, stream);
+  fill(ptr, 4, 64 * MiB);
+  pool.pause();
+  void* others{};
+  auto const most = free_on_device() - 32 * MiB;
+  ASSERT_EQ(cudaMalloc(&others, most), cudaSuccess);
+  auto const left = free_on_device();
+  EXPECT_THROW(pool.resume(), rmm::out_of_memory);
+  EXPECT_TRUE(pool.is_paused());
+  EXPECT_EQ(free_on_device(), left);
+  ASSERT_EQ(cudaFree(others), cudaSuccess);
+  pool.resume();
+  EXPECT_TRUE(holds(ptr, 4, 64 * MiB));
+  pool.deallocate(ptr, 64 * MiB, stream);
+}
+
+TEST_F(ElasticPool, ATagIsPausedAlone)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const weights{"weights"};
+  EXPECT_THROW(pool.pause(weights), rmm::logic_error);
+  EXPECT_THROW(pool.set_pausable(rmm::tag{}), rmm::logic_error);
+  pool.set_pausable(weights);
+  pool.set_pausable(weights);
+  auto const before = free_on_device();
+  void* const work  = pool.allocate(MiB, stream);
+  void* model{};
+  {
+    rmm::tag_scope const scope{weights};
+    model = pool.allocate(40 * MiB, stream);
+  }
+  fill(work, 5, MiB);
+  fill(model, 6, 40 * MiB);
+  EXPECT_EQ(pool.mapped_bytes(), before - free_on_device());
+  EXPECT_EQ(pool.figures().live_bytes, 41 * MiB);
+  pool.pause(weights);
+  EXPECT_TRUE(pool.is_paused(weights));
+  EXPECT_FALSE(pool.is_paused());
+  EXPECT_EQ(before - free_on_device(), pool.chunk_bytes());
+  EXPECT_TRUE(holds(work, 5, MiB));
+  void* const more = pool.allocate(MiB, stream);  // the rest goes on
+  pool.deallocate(more, MiB, stream);
+  {
+    rmm::tag_scope const scope{weights};
+    EXPECT_THROW(static_cast<void>(pool.allocate(MiB, stream)), rmm::logic_error);
+  }
+  pool.resume(weights);
+  EXPECT_TRUE(holds(model, 6, 40 * MiB));
+  pool.deallocate(model, 40 * MiB, stream);
+  pool.deallocate(work, MiB, stream);
+  EXPECT_EQ(pool.release_unused(), 40 * MiB + pool.chunk_bytes());
+  EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPool, PartsStayWithinTheBoundOfTheWhole)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* const rest = pool.allocate(40 * MiB, stream);
+  rmm::tag_scope const scope{cache};
+  EXPECT_THROW(static_cast<void>(pool.allocate(32 * MiB, stream)), rmm::out_of_memory);
+  void* const fits = pool.allocate(24 * MiB, stream);
+  pool.deallocate(fits, 24 * MiB, stream);
+  pool.deallocate(rest, 40 * MiB, stream);
+}
+
+// --- fragmentation
+
+/// The share of a bounded pool that is in use when an allocation first fails, as users of fragmenting pools see it.
+std::pair<double, double> shares(double median, double largest, std::uint64_t seed, int rounds)
+{
+  constexpr std::size_t size = 16 * GiB;
+  rmm::cuda_stream const stream;
+  elastic_pool_memory_resource pool{size, size};
+  std::mt19937_64 random{seed};
+  std::lognormal_distribution<double> sizes{std::log(median), 2};
+  std::vector<std::pair<void*, std::size_t>> live;
+  std::size_t bytes{};
+  double sum{};
+  double worst{1};
+  for (int round = 0; round != rounds; ++round) {
+    try {
+      for (;;) {
+        auto const next = static_cast<std::size_t>(std::clamp(sizes(random), 1.0, largest));
+        live.emplace_back(pool.allocate(next, stream), next);
+        bytes += next;
+      }
+    } catch (rmm::out_of_memory const&) {}
+    auto const share = static_cast<double>(bytes) / static_cast<double>(size);
+    sum += share;
+    worst = std::min(worst, share);
+    std::shuffle(live.begin(), live.end(), random);
+    for (auto left = live.size() / 2; live.size() > left;) {
+      pool.deallocate(live.back().first, live.back().second, stream);
+      bytes -= live.back().second;
+      live.pop_back();
+    }
+  }
+  for (auto const& [ptr, each] : live) { pool.deallocate(ptr, each, stream); }
+  return {sum / rounds, worst};
+}
+
+TEST_F(ElasticPool, FillsNearlyAllOfABoundWithLargeBlocks)
+{
+  auto const [mean, worst] = shares(4.0 * MiB, 2.0 * GiB, 1, 60);
+  RecordProperty("mean", std::to_string(mean));
+  RecordProperty("worst", std::to_string(worst));
+  EXPECT_GE(mean, 0.96);
+  EXPECT_GE(worst, 0.84);
+}
+
+TEST_F(ElasticPool, FillsNearlyAllOfABoundWithSmallBlocks)
+{
+  auto const [mean, worst] = shares(64.0 * KiB, 256.0 * MiB, 1, 10);
+  RecordProperty("mean", std::to_string(mean));
+  RecordProperty("worst", std::to_string(worst));
+  EXPECT_GE(mean, 0.98);
+  EXPECT_GE(worst, 0.94);
+}
+
+}  // namespace

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <rmm/memory_report.hpp>
+
+#include "simulated.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/recovery.hpp>
+#include <rmm/tag_scope.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using rmm::recovery_rung;
+using pool = rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+struct MemoryReport : Simulated {
+  rmm::mr::cuda_memory_resource cuda;
+  std::optional<rmm::cuda_stream> made;
+  rmm::cuda_stream_view stream;
+
+  void SetUp() override
+  {
+    Simulated::SetUp();
+    stream = made.emplace();
+  }
+  void TearDown() override
+  {
+    made.reset();
+    Simulated::TearDown();
+  }
+
+  /// What a request that is too large throws.
+  static rmm::out_of_memory failure_of(rmm::mr::device_memory_resource& mr, std::size_t bytes, rmm::cuda_stream_view on)
+  {
+    try {
+      static_cast<void>(mr.allocate(bytes, on));
+    } catch (rmm::out_of_memory const& e) {
+      return e;
+    }
+    ADD_FAILURE() << "expected out_of_memory";
+    return {"none"};
+  }
+
+  static void expect_text(rmm::out_of_memory const& e, std::string const& part)
+  {
+    EXPECT_NE(std::string{e.what()}.find(part), std::string::npos) << "no \"" << part << "\" in\n" << e.what();
+  }
+};
+
+TEST_F(MemoryReport, IsMissingWhereNoPoolFailed)
+{
+  EXPECT_EQ(rmm::out_of_memory{"text"}.report(), nullptr);
+  EXPECT_EQ(failure_of(cuda, std::size_t{1} << 50U, stream).report(), nullptr);
+}
+
+TEST_F(MemoryReport, SaysWhatWasAsked)
+{
+  pool mr{&cuda, 0, MiB};
+  auto const e = failure_of(mr, 3 * MiB + 1, stream);
+  ASSERT_NE(e.report(), nullptr);
+  EXPECT_EQ(e.report()->asked_bytes, 3 * MiB + 1);
+  EXPECT_EQ(e.report()->alignment_bytes, 256U);
+  EXPECT_EQ(e.report()->stream, stream);
+  EXPECT_EQ(e.report()->device, 0);
+  expect_text(e, "\n  asked: 3.000001 MiB (3145729 bytes), aligned to 256, on stream 0x");
+  expect_text(e, ", device 0\n");
+}
+
+TEST_F(MemoryReport, SaysWhatThePoolHas)
+{
+  pool mr{&cuda, 8 * KiB, 8 * KiB};
+  std::vector<void*> blocks;
+  for (int i = 0; i < 4; ++i) { blocks.push_back(mr.allocate(2 * KiB, stream)); }
+  mr.deallocate(blocks[0], 2 * KiB, stream);
+  mr.deallocate(blocks[2], 2 * KiB, stream);
+  auto const e = failure_of(mr, 4 * KiB, stream);
+  ASSERT_NE(e.report(), nullptr);
+  auto const& has = e.report()->pool;
+  EXPECT_EQ(has.live_bytes, 4 * KiB);
+  EXPECT_EQ(has.free_bytes, 4 * KiB);
+  EXPECT_EQ(has.largest_free_bytes, 2 * KiB);
+  EXPECT_EQ(has.reserved_bytes, 8 * KiB);
+  EXPECT_EQ(e.report()->maximum_bytes, 8 * KiB);
+  EXPECT_DOUBLE_EQ(has.fragmentation(), 0.5);
+  expect_text(e,
+              "pool: 8.000000 KiB reserved in 1 blocks, at most 8.000000 KiB; 4.000000 KiB live, 4.000000 KiB free (");
+  expect_text(e, "the largest piece 2.000000 KiB, fragmentation 50 %\n");
+  mr.deallocate(blocks[1], 2 * KiB, stream);
+  mr.deallocate(blocks[3], 2 * KiB, stream);
+}
+
+TEST_F(MemoryReport, SaysWhatTheDeviceHasAndWhatOthersHold)
+{
+  auto const total = cudasim::usage(0).total;
+  pool mr{&cuda, 4 * MiB};
+  ASSERT_TRUE(cudasim::occupy(0, total - 16 * MiB));
+  auto const e = failure_of(mr, 64 * MiB, stream);
+  ASSERT_NE(e.report(), nullptr);
+  ASSERT_TRUE(e.report()->device_figures.has_value());
+  EXPECT_EQ(e.report()->device_figures->total_bytes, total);
+  EXPECT_EQ(e.report()->device_figures->free_bytes, 12 * MiB);
+  EXPECT_EQ(e.report()->held_by_others(), total - 16 * MiB);
+  EXPECT_FALSE(e.report()->maximum_bytes.has_value());
+  expect_text(e, "no maximum");
+  expect_text(e, "\n  device: 12.000000 MiB free of ");
+  expect_text(e, " held by others\n");
+}
+
+TEST_F(MemoryReport, SaysWhatWasTried)
+{
+  pool mr{&cuda, 0, MiB};
+  static_cast<void>(failure_of(mr, 2 * MiB, stream));
+  int calls = 0;
+  mr.set_failure_callback([&](std::size_t, void*) { return ++calls < 2; });
+  auto const e = failure_of(mr, 2 * MiB, stream);
+  ASSERT_NE(e.report(), nullptr);
+  EXPECT_EQ(e.report()->tries_of(recovery_rung::grow), 2U);
+  EXPECT_EQ(e.report()->tries_of(recovery_rung::callback), 2U);
+  EXPECT_EQ(e.report()->tries_of(recovery_rung::remap), 0U);
+  EXPECT_EQ(e.report()->pool.recovery[recovery_rung::grow].tried, 3U);
+  EXPECT_EQ(e.report()->pool.recovery.failures, 2U);
+  expect_text(
+    e, "tried: reclaim 2 times, grow 2 times, synchronize 2 times, callback 2 times; 2 failures of this pool so far");
+}
+
+TEST_F(MemoryReport, KeepsTheTextOfTheContractInFront)
+{
+  pool mr{&cuda, 0, MiB};
+  std::string const text{failure_of(mr, 2 * MiB, stream).what()};
+  EXPECT_EQ(text.rfind("std::bad_alloc: out_of_memory: RMM failure at: ", 0), 0U) << text;
+  EXPECT_LT(text.find("Maximum pool size exceeded (failed to allocate 2.000000 MiB): the pool holds"), text.find('\n'));
+}
+
+TEST_F(MemoryReport, SaysWhatThePoolWasRefusedAtItsConstruction)
+{
+  try {
+    pool const mr{&cuda, std::size_t{1} << 50U};
+    ADD_FAILURE() << "expected out_of_memory";
+  } catch (rmm::out_of_memory const& e) {
+    ASSERT_NE(e.report(), nullptr);
+    EXPECT_EQ(e.report()->asked_bytes, std::size_t{1} << 50U);
+    EXPECT_NE(e.report()->reason.find("cudaErrorMemoryAllocation"), std::string::npos) << e.report()->reason;
+    expect_text(e, "tried: nothing; 1 failure of");
+  }
+}
+
+TEST_F(MemoryReport, IsSharedByCopiesAndOutlivesTheFirst)
+{
+  pool mr{&cuda, 0, MiB};
+  auto first = std::make_unique<rmm::out_of_memory>(failure_of(mr, 2 * MiB, stream));
+  rmm::out_of_memory second{"another"};
+  second = *first;
+  EXPECT_EQ(second.report(), first->report());
+  auto const* const report = second.report();
+  first.reset();
+  EXPECT_EQ(report->asked_bytes, 2 * MiB);
+  auto const& itself = second;
+  second             = itself;
+  EXPECT_EQ(second.report()->asked_bytes, 2 * MiB);
+  second = rmm::out_of_memory{"a third"};
+  EXPECT_EQ(second.report(), nullptr);
+}
+
+TEST_F(MemoryReport, ReachesAnotherThread)
+{
+  pool mr{&cuda, 0, MiB};
+  std::exception_ptr thrown;
+  std::thread{[&] {
+    try {
+      static_cast<void>(mr.allocate(2 * MiB, stream));
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  }}.join();
+  try {
+    std::rethrow_exception(thrown);
+  } catch (rmm::out_of_memory const& e) {
+    ASSERT_NE(e.report(), nullptr);
+    EXPECT_EQ(e.report()->asked_bytes, 2 * MiB);
+  }
+}
+
+TEST_F(MemoryReport, IsMadeAlsoWhenTheRuntimeDoesNotAnswer)
+{
+  pool mr{&cuda, 0, MiB};
+  cudasim::inject({"cudaMemGetInfo", 1, cudaErrorUnknown, 1});
+  cudasim::inject({"cudaGetDevice", 1, cudaErrorUnknown, 1});
+  auto const e = failure_of(mr, 2 * MiB, stream);
+  cudasim::clear_faults();
+  ASSERT_NE(e.report(), nullptr);
+  EXPECT_EQ(e.report()->device, -1);
+  EXPECT_FALSE(e.report()->device_figures.has_value());
+  EXPECT_FALSE(e.report()->held_by_others().has_value());
+  expect_text(e, "device unknown\n");
+  expect_text(e, "\n  device: unknown\n");
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(MemoryReport, IsNotMadeBeforeAnAllocationFails)
+{
+  pool mr{&cuda, 0};
+  auto const before = cudasim::calls("cudaMemGetInfo");
+  std::vector<void*> blocks;
+  for (int i = 0; i < 20; ++i) { blocks.push_back(mr.allocate(MiB, stream)); }  // grows several times
+  for (void* const ptr : blocks) { mr.deallocate(ptr, MiB, stream); }
+  EXPECT_EQ(cudasim::calls("cudaMemGetInfo"), before);
+}
+
+// --- holders ---------------------------------------------------------------------------------------------------------
+
+TEST_F(MemoryReport, NamesTheTopHoldersByTag)
+{
+  pool mr{&cuda, MiB, MiB};
+  mr.track_tags();
+  void* const untagged = mr.allocate(1000, stream);
+  void* loader{};
+  void* model{};
+  {
+    rmm::tag_scope const outer{"report loader"};
+    loader = mr.allocate(100 * KiB, stream);
+    rmm::tag_scope const inner{"report model"};
+    model = mr.allocate(300 * KiB, stream);
+    mr.deallocate(mr.allocate(200 * KiB, stream), 200 * KiB, stream);
+  }
+  auto const e = failure_of(mr, MiB, stream);
+  ASSERT_NE(e.report(), nullptr);
+  EXPECT_TRUE(e.report()->tags_tracked);
+  ASSERT_EQ(e.report()->holders.size(), 3U);
+  EXPECT_EQ(e.report()->holders[0].tag, "report model");
+  EXPECT_EQ(e.report()->holders[0].bytes, 300 * KiB);
+  EXPECT_EQ(e.report()->holders[1].tag, "report loader");
+  EXPECT_EQ(e.report()->holders[2].tag, "");
+  EXPECT_EQ(e.report()->holders[2].allocations, 1U);
+  expect_text(
+    e, "holders: report model 300.000000 KiB in 1, report loader 100.000000 KiB in 1, (no tag) 1000.000000 B in 1");
+  mr.deallocate(untagged, 1000, stream);
+  mr.deallocate(loader, 100 * KiB, stream);  // under another tag than it was allocated with
+  mr.deallocate(model, 300 * KiB, stream);
+  EXPECT_TRUE(mr.live_by_tag_name().empty());
+}
+
+TEST_F(MemoryReport, KnowsNoHoldersWhileTagsAreNotTracked)
+{
+  pool mr{&cuda, MiB, MiB};
+  rmm::tag_scope const scope{"unseen"};
+  void* const before = mr.allocate(256, stream);
+  EXPECT_TRUE(mr.live_by_tag_name().empty());
+  expect_text(failure_of(mr, 2 * MiB, stream), "holders: unknown, for the pool does not track tags");
+  mr.track_tags();
+  mr.deallocate(before, 256, stream);
+  EXPECT_TRUE(mr.live_by_tag_name().empty());
+  void* const during = mr.allocate(256, stream);
+  EXPECT_EQ(mr.live_by_tag_name().size(), 1U);
+  mr.track_tags(false);
+  mr.deallocate(during, 256, stream);
+  mr.track_tags();
+  EXPECT_TRUE(mr.live_by_tag_name().empty());
+  expect_text(failure_of(mr, 2 * MiB, stream), "holders: none");
+}
+
+TEST_F(MemoryReport, CountsHoldersOfManyThreads)
+{
+  pool mr{&cuda, 4 * MiB};
+  mr.track_tags();
+  std::vector<std::vector<void*>> kept(4);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < kept.size(); ++t) {
+    threads.emplace_back([&, t] {
+      rmm::tag_scope const scope{t % 2 == 0 ? "even threads" : "odd threads"};
+      for (std::size_t i = 0; i < 500; ++i) {
+        void* const ptr = mr.allocate(256 * (1 + i % 3), stream);
+        if (i % 5 == 0) {
+          kept[t].push_back(ptr);
+        } else {
+          mr.deallocate(ptr, 256 * (1 + i % 3), stream);
+        }
+      }
+    });
+  }
+  for (auto& each : threads) { each.join(); }
+  auto const holders = mr.live_by_tag_name();
+  ASSERT_EQ(holders.size(), 2U);
+  EXPECT_EQ(holders[0].allocations, 200U);
+  EXPECT_EQ(holders[0].bytes, holders[1].bytes);
+  for (auto const& blocks : kept) {
+    for (std::size_t i = 0; i < blocks.size(); ++i) { mr.deallocate(blocks[i], 256 * (1 + 5 * i % 3), stream); }
+  }
+  EXPECT_TRUE(mr.live_by_tag_name().empty());
+}
+
+}  // namespace
