@@ -120,6 +120,17 @@ has_cuda_toolkit() {
   [[ -n "${CUDACXX:-}${CUDAToolkit_ROOT:-}" ]] || command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]
 }
 
+# What the Python package needs to be built and tested in a virtual environment.
+need_python() {
+  command -v python3 >/dev/null || return 0
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    lacks "" "Python 3.11 or newer (here: $(python3 --version)), as python3 on PATH"
+  python3 -c 'import ensurepip, venv' 2>/dev/null ||
+    lacks python3-venv "venv of Python: Debian and Ubuntu: apt-get install python3-venv; Fedora: dnf install python3"
+  python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' ||
+    lacks python3-dev "Python.h: Debian and Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel"
+}
+
 find_missing() {
   local version
   MISSING=()
@@ -133,8 +144,9 @@ find_missing() {
   if wants bundle || wants test; then
     need_header benchmark/benchmark.h libbenchmark-dev google-benchmark-devel
   fi
-  if wants test; then  # counts the instructions of the hot calls
-    need_command valgrind valgrind
+  if wants test; then
+    need_command valgrind valgrind  # counts the instructions of the hot calls
+    need_python
   fi
   if wants check || wants test || wants matrix; then  # the library works with spdlog and without, and is tested both ways
     need_header spdlog/spdlog.h libspdlog-dev spdlog-devel
@@ -224,8 +236,35 @@ build_librmm() {
 
 build_python() {
   [[ -f "$REPOSITORY/python/rmm/pyproject.toml" ]] || fail "there is no Python package in python/rmm"
-  SKBUILD_CMAKE_ARGS="-DCMAKE_PREFIX_PATH=$PREFIX_DIR" \
+  python3 -c 'import Cython, scikit_build_core, cuda.bindings' 2>/dev/null ||
+    fail "the Python package is built with Cython, scikit-build-core and CUDA Python: python3 -m pip install ${PYTHON_BUILD_NEEDS[*]@Q}"
+  CMAKE_BUILD_PARALLEL_LEVEL="${PARALLEL_LEVEL:-4}" \
     python3 -m pip install --no-build-isolation --no-deps "$REPOSITORY/python/rmm"
+}
+
+# What [build-system] of python/rmm/pyproject.toml names.
+PYTHON_BUILD_NEEDS=("scikit-build-core>=0.10" "cython>=3.1" "cuda-bindings>=12.9,<14" "ninja>=1.10")
+PYTHON_TEST_NEEDS=("numpy>=1.23" "pytest>=8" "mypy>=1.13" "ruff>=0.8")
+
+# python_environment FOLDER: makes a virtual environment with what the Python package needs, unless it is there.
+python_environment() {
+  local folder="$1" needs="${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
+  if [[ ! -f "$folder/complete" || "$(<"$folder/complete")" != "$needs" ]]; then
+    rm -rf "$folder"
+    python3 -m venv "$folder" || return 1
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_TEST_NEEDS[@]}" || return 1
+    printf '%s' "$needs" >"$folder/complete"
+  fi
+}
+
+# install_python_package BACKEND FOLDER: builds the package in FOLDER/build and installs it in FOLDER/environment.
+install_python_package() {
+  local backend="$1" folder="$2" launcher=()
+  if command -v ccache >/dev/null; then launcher=(CMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  env "${launcher[@]}" RMM_CUDA_BACKEND="$backend" CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" \
+    "$folder/environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+    --force-reinstall --config-settings="build-dir=$folder/build" \
+    --config-settings="cmake.define.CMAKE_CXX_FLAGS=-DRMM_ENABLE_ASSERTIONS" "$REPOSITORY/python/rmm"
 }
 
 # configure_preset NAME FOLDER [ARGUMENT...]
@@ -268,6 +307,23 @@ run_suite() {
       --no-tests=error --output-junit "$folder/reports/ctest.junit" "${gpus[@]}" || status=failed
   fi
   SUITES+=("$name|$status|$((SECONDS - begin))|$folder/reports")
+}
+
+# run_python_suite BACKEND: builds the Python package for cuda or sim, runs its tests, and notes how they ended.
+run_python_suite() {
+  local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed
+  say "=== python $backend"
+  rm -rf "$folder/reports"
+  mkdir -p "$folder/reports"
+  if ! python_environment "$folder/environment"; then
+    status="no environment: pip has to get ${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
+  elif ! install_python_package "$backend" "$folder"; then
+    status="not built"
+  else
+    (cd "$REPOSITORY/python/rmm" && "$folder/environment/bin/pytest" --quiet -p no:cacheprovider \
+      --junitxml "$folder/reports/pytest.junit") || status=failed
+  fi
+  SUITES+=("python $backend|$status|$((SECONDS - begin))|$folder/reports")
 }
 
 # Prints the table of all suites and, last, `N passed, N failed, N skipped`. Its status says whether all passed.
@@ -342,23 +398,22 @@ run_matrix() {
   done
 }
 
-# Every commit takes the next combination of each list.
-run_next_combinations() {
-  local list combinations turn
+# Every commit takes the next combination.
+run_next_combination() {
+  local combinations turn
   turn="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
-  for list in compiler_combinations cuda_combinations; do
-    mapfile -t combinations < <("$list")
-    run_combination "${combinations[10#$turn % ${#combinations[@]}]}"
-  done
+  mapfile -t combinations < <(compiler_combinations; cuda_combinations)
+  run_combination "${combinations[10#$turn % ${#combinations[@]}]}"
 }
 
 run_tests() {
   run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
+  if gpu_visible; then run_python_suite cuda; else run_python_suite sim; fi
   if wants --quick; then return; fi
   run_suite asan asan "$BUILD_DIR/asan"
   run_suite tsan tsan "$BUILD_DIR/tsan"
-  run_next_combinations
+  run_next_combination
 }
 
 # --- checking --------------------------------------------------------------------------------------------------------

@@ -90,9 +90,10 @@ class cached_memory_resource final : public detail::growing_pool,
   /// Returns  the bytes that went back: by upstream, if that is trimmed, else to it.
   /// Failure  does not throw; what cannot be given back stays.
   /// Threads  may run beside all other calls.
-  /// Stream   waits on the host for the work that used the blocks; for the device, if that cannot be told.
+  /// Stream   waits on the host for the work that used the blocks; for the device, if that cannot be told and breaks no capture.
   std::size_t trim_to(std::size_t bytes) noexcept override
   {
+    rmm::detail::capture_exemption const exemption;
     std::size_t given{0};
     try {
       cuda_stream const stream{cuda_stream::flags::non_blocking};

@@ -8,9 +8,11 @@
 #include <rmm/detail/base/byte_budget.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/chunked_space.hpp>
+#include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/saved_memory.hpp>
 #include <rmm/detail/cuda/virtual_memory.hpp>
 #include <rmm/detail/error.hpp>
@@ -22,6 +24,7 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/shared_memory.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
 #include <rmm/recovery.hpp>
 #include <rmm/tag_scope.hpp>
@@ -44,11 +47,10 @@ namespace mr {
 
 /// How an elastic_pool_memory_resource is made.
 struct elastic_pool_options {
-  std::size_t initial_bytes{};  ///< taken from the device at once
-  std::optional<std::size_t>
-    maximum_bytes{};          ///< that the pool may hold, rounded up to chunks; nothing: all of the device's
-  std::size_t chunk_bytes{};  ///< 0: the smallest that the device has (see the class)
-  std::optional<cuda_device_id> device{};  ///< nothing: the one that is current
+  std::size_t initial_bytes{};                 ///< taken from the device at once
+  std::optional<std::size_t> maximum_bytes{};  ///< in whole chunks, rounded up; nothing: all that the device has
+  std::size_t chunk_bytes{};                   ///< a power of two; 0: the device's smallest (see the class)
+  std::optional<cuda_device_id> device{};      ///< nothing: the one that is current
 
   /// What is unused for so long goes back to the device, in calls that grow the pool and in tick(). Nothing: only on request.
   std::optional<std::chrono::milliseconds> decay{};
@@ -66,10 +68,10 @@ enum class paused_contents {
   kept_pinned     ///< the same with pinned memory: faster to copy, dearer to get
 };
 
-/// A pool that grows in place, has no fragmentation above the size of a chunk, and gives memory back.
+/// A pool that grows in place, loses little to fragmentation, and gives memory back.
 ///
 /// Reserves far more addresses than the device has memory, and puts chunks of memory behind them as they are needed. What is
-/// free in pieces becomes one large block by mapping their chunks to neighbouring addresses; chunks that hold no allocation
+/// free in pieces becomes one large block by mapping its chunks to neighbouring addresses; chunks that hold no allocation
 /// go back to the device by trim_to(). Small chunks leave less behind, large ones are mapped faster: see
 /// docs/elastic-pool.md. Where the device has no virtual memory the pool grows by blocks of cudaMalloc, as
 /// pool_memory_resource does, and gives back those that are wholly free; it logs that once.
@@ -90,7 +92,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       options_{options}
   {
     check(options);
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     waiting_.emplace(cuda_stream::flags::non_blocking);
     if (rmm::detail::has_virtual_memory(device_.value())) {
       make_space(options);
@@ -98,6 +100,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       RMM_EXPECTS(
         !options.share_descriptors && !options.share_fabric && !options.gpu_direct_rdma && !options.peer_access,
         "The device has no virtual memory, and so none that can be shared");
+      heap().set_devices({device_.value()});
       budget_ = make_budget(options.maximum_bytes, CUDA_ALLOCATION_ALIGNMENT);
       log_fallback();
     }
@@ -117,6 +120,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   ~elastic_pool_memory_resource() override
   {
+    part_pools_.clear();
+    rmm::detail::device_scope const on_device{device_.value()};
     heap().release_blocks([this](void* block, std::size_t bytes) {
       if (space_ != nullptr) {
         space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes);
@@ -139,12 +144,15 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       std::size_t released{};
       if (auto const* const parts = parts_.load(std::memory_order_acquire)) {
         for (auto const& each : *parts) {
-          auto const over = mapped_bytes() - std::min(mapped_bytes(), bytes);
-          released += each.pool->trim_to(each.pool->pool_size() - std::min(each.pool->pool_size(), over));
+          auto const mapped = mapped_bytes();
+          auto const size   = each.pool->pool_size();
+          auto const over   = mapped - std::min(mapped, bytes);
+          released += each.pool->trim_to(size - std::min(size, over));
         }
       }
       auto const growing = lock_growth();
-      auto const others  = mapped_bytes() - std::min(mapped_bytes(), pool_size());
+      auto const mapped  = mapped_bytes();
+      auto const others  = mapped - std::min(mapped, pool_size());
       return released + trim_locked(bytes - std::min(bytes, others));
     } catch (std::exception const&) {
       return 0;
@@ -155,19 +163,24 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// calls of this and in those that make it grow.
   std::size_t tick() noexcept
   {
+    std::size_t released{};
+    if (auto const* const parts = parts_.load(std::memory_order_acquire)) {
+      for (auto const& each : *parts) { released += each.pool->tick(); }
+    }
     try {
       auto const growing = lock_growth();
-      return tick_locked();
+      released += tick_locked();
     } catch (std::exception const&) {
-      return 0;
+      return released;
     }
+    return released;
   }
 
-  /// Gives all memory of the pool back to the device, and keeps the addresses of what is allocated. Until resume() that may
-  /// not be used, allocating throws logic_error, and freeing works.
+  /// Gives all memory of the pool, but for what can be paused by tag, back to the device, and keeps the addresses of what is
+  /// allocated. Until resume() that may not be used, allocating throws logic_error, and freeing works.
   ///
-  /// Failure  throws logic_error for a plain pool and for one that is paused, bad_alloc if the host has no memory for the
-  ///          contents, cuda_error if copying fails; nothing has changed then.
+  /// Failure  throws logic_error for a plain pool, for one that is paused, and for one whose memory was exported; bad_alloc if
+  ///          the host has no memory for the contents, cuda_error if copying fails; nothing has changed then.
   /// Threads  no other thread may allocate meanwhile.
   /// Stream   waits on the host for the device.
   void pause(paused_contents contents = paused_contents::kept_pageable)
@@ -187,7 +200,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] bool is_paused() const noexcept { return is_suspended(); }
 
   /// From now on what is allocated under this tag (tag_scope.hpp) lies in chunks of its own, so that it can be paused for
-  /// itself. All calls of the pool take some ten nanoseconds more then. Throws logic_error for no tag and for a plain pool.
+  /// itself; the order of recovery and the failure callback are those that the pool has now. All calls of the pool take some
+  /// ten nanoseconds more then. Throws logic_error for no tag and for a plain pool.
   void set_pausable(tag which)
   {
     RMM_EXPECTS(which, "What is to be paused needs a tag");
@@ -199,6 +213,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     part_pools_.reserve(part_pools_.size() + 1);
     lists_of_parts_.reserve(lists_of_parts_.size() + 1);
     std::unique_ptr<elastic_pool_memory_resource> part{new elastic_pool_memory_resource{*this}};
+    part->become_part_of(*this);
     made->push_back({which, part.get()});
     parts_.store(made.get(), std::memory_order_release);
     lists_of_parts_.push_back(std::move(made));
@@ -211,6 +226,31 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   void resume(tag which) { part_of(which).resume(); }
   [[nodiscard]] bool is_paused(tag which) const { return part_of(which).is_paused(); }
 
+  /// A block of this pool for other processes: see mr/shared_memory.hpp. It has to stay allocated as long as they use it.
+  ///
+  /// Throws logic_error if the pool was made without share_descriptors, or the block is not in it, or is paused; cuda_error if the
+  /// driver refuses.
+  [[nodiscard]] exported_descriptors export_descriptors(void const* ptr, std::size_t bytes) const
+  {
+    RMM_EXPECTS(options_.share_descriptors, "The pool was made without share_descriptors");
+    exported_descriptors exported;
+    exported.block = for_each_chunk(ptr, bytes, [&](rmm::detail::physical_memory const& chunk) {
+      rmm::detail::file_descriptor descriptor{chunk.export_descriptor()};
+      exported.chunks.push_back(std::move(descriptor));
+    });
+    return exported;
+  }
+
+  /// The same for processes on the same fabric; takes share_fabric.
+  [[nodiscard]] exported_fabric export_fabric(void const* ptr, std::size_t bytes) const
+  {
+    RMM_EXPECTS(options_.share_fabric, "The pool was made without share_fabric");
+    exported_fabric exported;
+    exported.block = for_each_chunk(
+      ptr, bytes, [&](rmm::detail::physical_memory const& chunk) { exported.chunks.push_back(chunk.export_fabric()); });
+    return exported;
+  }
+
   /// What is allocated and free now, under tags that can be paused too, and how that came about.
   [[nodiscard]] heap_figures figures() const
   {
@@ -221,7 +261,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return sum;
   }
 
-  /// Bytes of the device's memory that the pool holds now. Less than pool_size() while something is paused.
+  /// Bytes of the device's memory that the pool holds now, with what can be paused by tag; pool_size() goes on to count what is
+  /// paused.
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return space_ != nullptr ? budget_->used() : pool_size(); }
 
   /// Whether the pool works as described, and not as a plain one.
@@ -244,6 +285,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   static constexpr std::size_t addresses_per_byte  = 8;    // of the device's memory
   static constexpr std::size_t growth_fraction     = 128;  // of the pool, that it grows by beyond what is asked
   static constexpr std::size_t most_growth_in_hand = std::size_t{256} << 20;
+  static constexpr std::size_t worth_asking        = std::size_t{64} << 20;  // the device how much it has
+  static constexpr std::size_t largest_chunk       = std::size_t{1} << 30;
   static constexpr int most_turns                  = 8;
 
   /// What has a tag that can be paused: a pool of its own within the same bounds.
@@ -259,9 +302,10 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       maximum_bytes_{whole.maximum_bytes_},
       decay_{whole.decay_},
       budget_{whole.budget_},
-      options_{whole.options_}
+      options_{whole.options_},
+      whole_{&whole}
   {
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     waiting_.emplace(cuda_stream::flags::non_blocking);
     make_space(options_);
   }
@@ -307,11 +351,13 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
     auto const unit  = rmm::detail::virtual_memory_granularity(device, physical);
     auto const chunk = options.chunk_bytes != 0 ? options.chunk_bytes : unit;
-    RMM_EXPECTS(chunk % unit == 0,
-                "A chunk has to be a multiple of the device's unit, " + rmm::detail::format_bytes(unit));
-    if (budget_ == nullptr) { budget_ = make_budget(options.maximum_bytes, chunk); }
+    RMM_EXPECTS(
+      is_pow2(chunk) && chunk % unit == 0 && chunk <= largest_chunk,
+      "A chunk has to be a power of two from the device's unit, " + rmm::detail::format_bytes(unit) + ", to 1 GiB");
     auto const access = options.peer_access ? rmm::detail::devices_with_access_to(device) : std::vector<int>{device};
-    auto const total  = available_device_memory().second;
+    heap().set_devices(access);
+    if (budget_ == nullptr) { budget_ = make_budget(options.maximum_bytes, chunk); }
+    auto const total = available_device_memory().second;
     for (auto times = addresses_per_byte;; times /= 2) {
       try {
         space_ = std::make_unique<rmm::detail::chunked_space>(
@@ -329,7 +375,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     std::string reason;
     if (space_ == nullptr) {
       if (try_add_block(plain_, bytes, 0, cuda_stream_legacy, reason)) { return heap().settle(); }
-    } else if (try_fill({space_->begin(), align_up(bytes, space_->chunk_bytes())}, true, reason)) {
+    } else if (try_fill({space_->begin(), rmm::detail::checked_align_up(bytes, space_->chunk_bytes())}, true, reason)) {
       return;
     }
     throw_exhausted({bytes, cuda_stream_legacy, reason});
@@ -356,7 +402,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   [[nodiscard]] growing_pool* part_for_current_tag() const noexcept override { return find_part(tag::current()); }
 
-  [[nodiscard]] growing_pool* part_that_holds(void const* ptr) const noexcept override
+  [[nodiscard]] growing_pool* part_that_holds(void const* ptr) const noexcept override { return find_part_with(ptr); }
+
+  [[nodiscard]] elastic_pool_memory_resource* find_part_with(void const* ptr) const noexcept
   {
     auto const* const parts = parts_.load(std::memory_order_acquire);
     if (parts == nullptr) { return nullptr; }
@@ -366,11 +414,34 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return nullptr;
   }
 
+  /// Visits the memory of each chunk that a block touches.
+  template <class Visit>
+  [[nodiscard]] shared_block for_each_chunk(void const* ptr, std::size_t bytes, Visit&& visit) const
+  {
+    if (auto const* const part = find_part_with(ptr)) { return part->for_each_chunk(ptr, bytes, visit); }
+    auto const growing = lock_growth();
+    RMM_EXPECTS(ptr != nullptr && bytes != 0, "Only a block that holds something can be exported");
+    RMM_EXPECTS(space_ != nullptr, "Exporting takes virtual memory, which the device does not have");
+    auto const begin = reinterpret_cast<std::uintptr_t>(ptr);
+    auto const chunk = space_->chunk_bytes();
+    RMM_EXPECTS(space_->contains(begin), "The block does not come from this pool");
+    is_exported_.store(true, std::memory_order_relaxed);
+    shared_block const block{(begin - space_->begin()) % chunk, bytes, chunk};
+    for (std::size_t i = 0; i != block.chunks(); ++i) {
+      auto const* const memory = space_->find(begin - block.offset_bytes + i * chunk);
+      RMM_EXPECTS(memory != nullptr, "The block does not come from this pool, or is paused");
+      visit(*memory);
+    }
+    return block;
+  }
+
   void pause_locked(paused_contents contents)
   {
     RMM_EXPECTS(space_ != nullptr, "Pausing takes virtual memory, which the device does not have");
     RMM_EXPECTS(!is_suspended(), "The pool is paused already");
-    cuda_set_device_raii const on_device{device_};
+    RMM_EXPECTS(!is_exported_.load(std::memory_order_relaxed),
+                "Memory of the pool was exported: other processes would keep what is paused");
+    rmm::detail::device_scope const on_device{device_.value()};
     suspend(true);
     rmm::detail::scope_guard undo{[this]() noexcept { suspend(false); }};
     RMM_EXPECTS(heap().wait_for_all(),
@@ -379,17 +450,19 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       saved_.emplace(live_ranges(), contents == paused_contents::kept_pinned, waiting_->value());
     }
     give_back_spare();
-    budget_->release(held());
+    auto const bytes = held();
     space_->drop();
+    budget_->release(bytes);
     undo.dismiss();
   }
 
   void resume_locked()
   {
     RMM_EXPECTS(is_suspended(), "The pool is not paused");
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     auto const bytes = held();
-    if (!budget_->try_reserve(bytes)) {
+    while (!budget_->try_reserve(bytes)) {
+      if (family_gives(bytes) != 0) { continue; }
       RMM_FAIL("What is paused, " + rmm::detail::format_bytes(bytes) + ", does not fit: " + shortage(),
                rmm::out_of_memory);
     }
@@ -398,8 +471,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     undo.dismiss();
     if (saved_) {
       rmm::detail::scope_guard drop_again{[&]() noexcept {
-        budget_->release(bytes);
         space_->drop();
+        budget_->release(bytes);
       }};
       saved_->restore(waiting_->value());
       drop_again.dismiss();
@@ -445,15 +518,27 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return space_ != nullptr ? place(bytes, stream, leaving::after_a_wait, reason) : nullptr;
   }
 
-  void describe(memory_report& report) const override { report.maximum_bytes = maximum_bytes_; }
+  void describe(memory_report& report) const override
+  {
+    rmm::detail::device_scope const on_device{device_.value()};
+    report.maximum_bytes = maximum_bytes_;
+    report.device        = device_.value();
+    report.device_figures.reset();
+    if (auto const [free, total] = rmm::detail::device_memory_info_or_zero(); total != 0) {
+      report.device_figures = {free, total};
+    }
+  }
 
   /// Makes the place that lacks the fewest chunks, and allocates. Other threads allocate meanwhile, and may be faster: then again.
   [[nodiscard]] void* place(std::size_t bytes, cuda_stream_view stream, leaving when, std::string& reason)
   {
     rmm::detail::capture_exemption const exemption;
+    // A graph can only have memory that no work uses, and what is mapped for it is that.
+    bool const captures = !rmm::detail::query_capture(stream.value()).is_none();
     for (int turn = 0; turn != most_turns; ++turn) {
       auto const free   = heap().free_runs();
-      auto const target = rmm::detail::find_placement(free, empty_ranges(), bytes, space_->chunk_bytes());
+      auto const usable = captures ? std::vector<rmm::detail::address_range>{} : free;
+      auto const target = rmm::detail::find_placement(usable, empty_ranges(), bytes, space_->chunk_bytes());
       if (!target) {
         reason = "no " + rmm::detail::format_bytes(bytes) + " of the pool's addresses are free in one piece";
         return nullptr;
@@ -461,6 +546,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       if (target.missing_bytes > space_->spare_bytes()) {
         auto const found = gather(free, target, when);
         if (when == leaving::after_a_wait && !found) {
+          if (family_gives(bytes) != 0) { continue; }
           reason = shortage();
           give_back_spare();
           return nullptr;
@@ -473,11 +559,30 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
           return ptr;
         }
       } else if (when == leaving::at_once) {
-        return nullptr;  // what was gathered is of use to the next rung
+        if (!tries(recovery_rung::remap)) { give_back_spare(); }  // else what was gathered is of use to that
+        return nullptr;
       }
     }
     give_back_spare();
     return nullptr;
+  }
+
+  /// Makes the pool of which this is a part, and its other parts, give back up to `bytes` of what they do not use: the bound is
+  /// that of all together. Returns what they gave.
+  std::size_t family_gives(std::size_t bytes)
+  {
+    auto& whole = whole_ != nullptr ? *whole_ : *this;
+    std::size_t released{};
+    auto const ask = [&](elastic_pool_memory_resource& other) {
+      if (&other == this || other.is_suspended() || released >= bytes) { return; }
+      auto const size = other.pool_size();
+      released += other.trim_what_is_marked(size - std::min(size, bytes - released));
+    };
+    ask(whole);
+    if (auto const* const parts = whole.parts_.load(std::memory_order_acquire)) {
+      for (auto const& each : *parts) { ask(*each.pool); }
+    }
+    return released;
   }
 
   /// Unmaps free chunks elsewhere, as many as the place lacks. False if there are too few, with what the budget leaves; then
@@ -489,7 +594,10 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     auto const lacking = target.missing_bytes - space_->spare_bytes();
     auto const chunks =
       rmm::detail::find_free_chunks(free, space_->begin(), space_->chunk_bytes(), lacking, target.where);
-    if (when == leaving::after_a_wait && total_of(chunks) < lacking - std::min(lacking, room())) { return false; }
+    if (when == leaving::after_a_wait) {
+      auto const rest = lacking - std::min(lacking, total_of(chunks));
+      if (rest > room() || (rest != 0 && rest > free_on_device())) { return false; }
+    }
     unmap(heap().withdraw(chunks, when, *waiting_), when);
     return true;
   }
@@ -524,6 +632,10 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     }
     auto const before = held();
     rmm::detail::scope_guard settle{[&]() noexcept { budget_->release(before + fresh - held()); }};
+    if (fresh >= worth_asking && fresh > free_on_device()) {  // rather than take all that there is, and fail then
+      if (needed) { reason = "the device has less than " + rmm::detail::format_bytes(fresh) + " left"; }
+      return false;
+    }
     try {
       space_->map(range.begin, range.bytes);
     } catch (std::bad_alloc const& e) {
@@ -557,6 +669,12 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return bytes;
   }
 
+  [[nodiscard]] std::size_t free_on_device() const
+  {
+    rmm::detail::device_scope const on_device{device_.value()};
+    return available_device_memory().first;
+  }
+
   [[nodiscard]] std::size_t held() const noexcept { return space_->mapped_bytes() + space_->spare_bytes(); }
   [[nodiscard]] std::size_t room() const noexcept { return budget_->limit() - budget_->used(); }
 
@@ -586,7 +704,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     if (is_suspended()) { return 0; }
     rmm::detail::capture_exemption const exemption;
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     auto released = trim_what_is_marked(bytes);
     if (pool_size() > bytes && heap().wait_for_all()) { released += trim_what_is_marked(bytes); }
     return released;
@@ -608,7 +726,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     if (!decay_ || space_ == nullptr || is_suspended()) { return 0; }
     rmm::detail::capture_exemption const exemption;
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     auto const now    = std::chrono::steady_clock::now();
     auto const chunks = rmm::detail::find_free_chunks(
       heap().free_runs(), space_->begin(), space_->chunk_bytes(), std::numeric_limits<std::size_t>::max() / 2);
@@ -632,7 +750,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Asks for less and less, down to what is needed.
   [[nodiscard]] void* grow_plain(std::size_t bytes, cuda_stream_view stream, std::string& reason)
   {
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     auto const room = align_down(budget_->limit() - std::min(budget_->limit(), pool_size()), CUDA_ALLOCATION_ALIGNMENT);
     if (bytes > room) {
       reason = "the pool holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
@@ -680,6 +798,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};
   std::size_t idle_bytes_{};                        // whole chunks that were free all the time since then
   std::optional<rmm::detail::saved_memory> saved_;  // while paused
+  elastic_pool_memory_resource* whole_{nullptr};    // of which this is a part
+  mutable std::atomic<bool> is_exported_{false};
   std::atomic<parts_by_tag const*> parts_{nullptr};
   std::vector<std::unique_ptr<parts_by_tag const>> lists_of_parts_;  // all there were: a thread may be reading one
   std::vector<std::unique_ptr<elastic_pool_memory_resource>> part_pools_;

@@ -170,9 +170,9 @@ class resource_configuration {
       refuse("the value of '" + written.name + "' is not a resource", written.value_place);
     }
     if (takes_nested) {
-      auto nested = written.nested;
-      if (written.value == form::text) { nested = {written.text, written.value_place, {}}; }
-      result.upstream = std::shared_ptr<resource_configuration const>{new resource_configuration{nested, text}};
+      auto const named   = detail::written_configuration{written.text, written.value_place, {}};
+      auto const& nested = written.value == form::nested ? *written.nested : named;
+      result.upstream    = std::shared_ptr<resource_configuration const>{new resource_configuration{nested, text}};
     } else if (rule.form != detail::value_form::flag) {
       detail::read_value(rule, written, text, result.amount, result.number);
       result.text = written.text;

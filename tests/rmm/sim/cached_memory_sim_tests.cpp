@@ -187,6 +187,22 @@ TEST_F(CachedMemorySim, TrimWaitsForNoOtherWork)
   cudasim::let_go(busy.value());
 }
 
+TEST_F(CachedMemorySim, ATrimBreaksNoCapture)
+{
+  cuda_async_memory_resource async;
+  cached_memory_resource cache{&async, 0, std::nullopt, MiB};
+  rmm::cuda_stream const stream;
+  rmm::cuda_stream const capturing;
+  void* const large = cache.allocate(8 * MiB, stream);
+  cache.deallocate(cache.allocate(1000, stream), 1000, stream);  // not marked
+  cache.deallocate(large, 8 * MiB, stream);
+  ASSERT_EQ(cudaStreamBeginCapture(capturing.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_GE(cache.trim_to(0), 8 * MiB);
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamEndCapture(capturing.value(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
 TEST_F(CachedMemorySim, ABlockThatMakesRoomGoesBackInTheOrderOfTheStream)
 {
   cuda_async_memory_resource async;

@@ -399,6 +399,50 @@ TEST_F(CaptureScopeSim, ReleasedMemoryIsUsedAgainInTheOrderOfTheStream)
   mr.deallocate(ptr, MiB, other);
 }
 
+TEST_F(CaptureScopeSim, ReleasedMemoryIsUsedAgainAfterWorkOfOtherStreamsToo)
+{
+  pool mr{&cuda, MiB, MiB};
+  graph_memory memory;
+  void* output{};
+  auto const made = capture(stream, [&] {
+    capture_scope const scope{stream, memory};
+    output = mr.allocate(MiB, stream);
+  });
+  write(output, MiB, other, "reader");
+  mr.deallocate(output, MiB, other);
+  memory.release(stream);
+  void* const ptr = mr.allocate(MiB, stream);
+  EXPECT_EQ(ptr, output);
+  write(ptr, MiB, stream);
+  mr.deallocate(ptr, MiB, stream);
+}
+
+TEST_F(CaptureScopeSim, ABlockThatOneGraphAllocatesAndAnotherFreesStaysAsLongAsEither)
+{
+  pool mr{&cuda, 16 * MiB, 16 * MiB};  // its chunk is larger than the block
+  graph_memory first;
+  graph_memory second;
+  block shared;
+  static_cast<void>(capture(stream, [&] {
+    capture_scope const scope{stream, first};
+    shared = {mr.allocate(64 * KiB, stream), 64 * KiB};
+  }));
+  static_cast<void>(capture(stream, [&] {
+    capture_scope const scope{stream, second};
+    mr.deallocate(shared.ptr, shared.bytes, stream);
+  }));
+  first.release(stream);
+  auto all = allocate_all(mr, other);
+  EXPECT_FALSE(any_overlaps(all, shared));
+  deallocate_all(mr, all, other);
+  second.release(stream);
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+  EXPECT_EQ(mr.figures().graph_bytes, 0U);
+  all = allocate_all(mr, other);
+  EXPECT_TRUE(any_overlaps(all, shared));
+  deallocate_all(mr, all, other);
+}
+
 TEST_F(CaptureScopeSim, MemoryWhoseHandlesGoIsUsedAgainAfterTheDeviceWasSynchronised)
 {
   pool mr{&cuda, MiB, MiB};
@@ -592,6 +636,25 @@ TEST_F(CaptureScopeSim, AnElasticPoolMapsMemoryInACaptureOfAnyMode)
   }
 }
 
+TEST_F(CaptureScopeSim, AnElasticPoolMapsMoreRatherThanWaitForWorkInACapture)
+{
+  rmm::mr::elastic_pool_memory_resource mr;
+  bool ran{};
+  void* const before = mr.allocate(8 * MiB, other);
+  ASSERT_EQ(cudasim::launch(other.value(), {}, {{before, 8 * MiB}}, [&] { ran = true; }), cudaSuccess);
+  mr.deallocate(before, 8 * MiB, other);
+  graph_memory memory;
+  auto made = capture(stream, cudaStreamCaptureModeThreadLocal, [&] {
+    capture_scope const scope{stream, memory};
+    void* const ptr = mr.allocate(6 * MiB, stream);
+    EXPECT_FALSE(ran);
+    mr.deallocate(ptr, 6 * MiB, stream);
+  });
+  EXPECT_EQ(mr.pool_size(), 14 * MiB);
+  made = graph{};
+  memory.release(other);
+}
+
 TEST_F(CaptureScopeSim, AnElasticPoolDoesNotTrimWhatAGraphMayUse)
 {
   rmm::mr::elastic_pool_memory_resource mr;
@@ -662,6 +725,20 @@ TEST_F(CaptureScopeSim, AScopeForOneStreamDoesNotAnnounceAnother)
   capture_scope const scope{stream};
   static_cast<void>(
     capture(other, [&] { EXPECT_THROW(static_cast<void>(mr.allocate(KiB, other)), rmm::logic_error); }));
+}
+
+TEST_F(CaptureScopeSim, AScopeForTheDefaultStreamOfAThreadDoesNotAnnounceThatOfAnother)
+{
+  pool mr{&cuda, MiB, MiB};
+  auto const mode = cudaStreamCaptureModeThreadLocal;
+  static_cast<void>(capture(rmm::cuda_stream_per_thread, mode, [&] {
+    capture_scope const scope{rmm::cuda_stream_per_thread};
+    run_on_a_thread_that_ends([&] {
+      static_cast<void>(capture(rmm::cuda_stream_per_thread, mode, [&] {
+        EXPECT_THROW(static_cast<void>(mr.allocate(KiB, rmm::cuda_stream_per_thread)), rmm::logic_error);
+      }));
+    });
+  }));
 }
 
 TEST_F(CaptureScopeSim, AGrowthThatFindsAnUnannouncedCaptureThrows)
@@ -834,6 +911,23 @@ TEST_F(CaptureScopeSim, UseOfTheLegacyStreamDoesNotBreakACaptureOfABlockingStrea
   void* const again = mr.allocate(4 * MiB, other);  // what was freed in between is marked now
   write(again, 4 * MiB, other);
   mr.deallocate(again, 4 * MiB, other);
+}
+
+TEST_F(CaptureScopeSim, WhatTheLegacyStreamFreesWhileABlockingStreamCapturesStaysItsOwn)
+{
+  rmm::cuda_stream const blocking;
+  pool mr{&cuda, 8 * MiB, 8 * MiB};
+  mr.deallocate(mr.allocate(KiB, other), KiB, other);
+  void* const wide = mr.allocate(4 * MiB, rmm::cuda_stream_legacy);
+  write(wide, 4 * MiB, rmm::cuda_stream_legacy);
+  static_cast<void>(capture(blocking, [&] {
+    mr.deallocate(wide, 4 * MiB, rmm::cuda_stream_legacy);
+    EXPECT_THROW(static_cast<void>(mr.allocate(6 * MiB, other)), rmm::out_of_memory);
+  }));
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+  void* const whole = mr.allocate(6 * MiB, other);
+  write(whole, 6 * MiB, other);
+  mr.deallocate(whole, 6 * MiB, other);
 }
 
 TEST_F(CaptureScopeSim, TheLegacyStreamWaitsForNobodyWhileABlockingStreamCaptures)

@@ -4,6 +4,7 @@
 // ordering checker: a block that reaches a stream too early is a race, memory that leaves while work uses it is a violation, and
 // so is work on what has left. Each refusal is checked against what the live blocks leave.
 
+#include "../../support/sanitizers.hpp"
 #include "../../support/seeds.hpp"
 #include "elastic_pool_source.hpp"
 #include "random_program.hpp"
@@ -31,6 +32,7 @@ using rmm::test::memory_source;
 using rmm::test::random_program;
 
 constexpr std::size_t chunk = std::size_t{2} << 20U;
+constexpr std::size_t fewer = RMM_TEST_UNDER_SANITIZER ? 10 : 1;  // programs run there
 
 struct ElasticPoolOrdering : Stepped {
   struct counts {
@@ -82,8 +84,8 @@ TEST_F(ElasticPoolOrdering, HoldsForBlocksOfSeveralChunks)
   how.largest     = 5 * chunk;
   how.most_live   = 60;
   auto const seen = run(20, how, options);
-  EXPECT_GT(seen.given_back, 100 * chunk);
-  EXPECT_GT(seen.recovery[recovery_rung::remap].served, 0U);
+  EXPECT_GT(seen.given_back, 100 * chunk / fewer);
+  if (fewer == 1) { EXPECT_GT(seen.recovery[recovery_rung::remap].served, 0U); }
   EXPECT_GT(seen.recovery.failures, 0U);
 }
 
@@ -95,7 +97,7 @@ TEST_F(ElasticPoolOrdering, HoldsForBlocksInsideChunks)
   how.threads     = 3;
   how.largest     = 400 * 1024;
   auto const seen = run(20, how, options);
-  EXPECT_GT(seen.given_back, 50 * chunk);
+  EXPECT_GT(seen.given_back, 50 * chunk / fewer);
 }
 
 TEST_F(ElasticPoolOrdering, HoldsOnADeviceThatIsFull)
@@ -104,7 +106,7 @@ TEST_F(ElasticPoolOrdering, HoldsOnADeviceThatIsFull)
   how.largest     = 3 * chunk;
   how.most_live   = 100;
   auto const seen = run(20, how, elastic_pool_options{}, 1, 30 * chunk);
-  EXPECT_GT(seen.given_back, 100 * chunk);
+  EXPECT_GT(seen.given_back, 100 * chunk / fewer);
   EXPECT_GT(seen.recovery.failures, 0U);
 }
 

@@ -9,6 +9,8 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/memory_reservation.hpp>
+#include <rmm/mr/shared_memory.hpp>
 #include <rmm/recovery.hpp>
 #include <rmm/tag_scope.hpp>
 
@@ -368,6 +370,17 @@ TEST_F(ElasticPool, ATagIsPausedAlone)
   EXPECT_EQ(free_on_device(), before);
 }
 
+TEST_F(ElasticPool, WhatWasReservedIsPausedToo)
+{
+  elastic_pool_memory_resource pool;
+  auto reservation = pool.reserve(8 * MiB, stream);
+  pool.pause(rmm::mr::paused_contents::dropped);
+  EXPECT_THROW(static_cast<void>(reservation.resource().allocate(MiB, stream)), rmm::logic_error);
+  pool.resume();
+  void* const ptr = reservation.resource().allocate(MiB, stream);
+  reservation.resource().deallocate(ptr, MiB, stream);
+}
+
 TEST_F(ElasticPool, PartsStayWithinTheBoundOfTheWhole)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
@@ -379,6 +392,184 @@ TEST_F(ElasticPool, PartsStayWithinTheBoundOfTheWhole)
   void* const fits = pool.allocate(24 * MiB, stream);
   pool.deallocate(fits, 24 * MiB, stream);
   pool.deallocate(rest, 40 * MiB, stream);
+}
+
+TEST_F(ElasticPool, PartsAndTheRestGiveEachOtherWhatTheyDoNotUse)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  for (int i = 0; i < 2; ++i) {
+    void* const all = pool.allocate(64 * MiB, stream);
+    pool.deallocate(all, 64 * MiB, stream);
+    rmm::tag_scope const scope{cache};
+    void* const part = pool.allocate(64 * MiB, stream);
+    pool.deallocate(part, 64 * MiB, stream);
+  }
+  EXPECT_EQ(pool.mapped_bytes(), 64 * MiB);
+}
+
+TEST_F(ElasticPool, APartIsResumedWithWhatTheRestDoesNotUse)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* kept{};
+  {
+    rmm::tag_scope const scope{cache};
+    kept = pool.allocate(40 * MiB, stream);
+  }
+  fill(kept, 1, 40 * MiB);
+  pool.pause(cache);
+  void* const other = pool.allocate(60 * MiB, stream);
+  EXPECT_THROW(pool.resume(cache), rmm::out_of_memory);
+  pool.deallocate(other, 60 * MiB, stream);
+  pool.resume(cache);
+  EXPECT_TRUE(holds(kept, 1, 40 * MiB));
+  pool.deallocate(kept, 40 * MiB, stream);
+}
+
+TEST_F(ElasticPool, ARequestBeyondTheDeviceTakesNothing)
+{
+  elastic_pool_memory_resource pool;
+  pool.set_recovery_order(rmm::recovery_order{rmm::recovery_rung::grow});
+  auto const before = free_on_device();
+  EXPECT_THROW(static_cast<void>(pool.allocate(before + MiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(cudasim::calls("cuMemCreate"), 0U);
+  EXPECT_EQ(free_on_device(), before);
+  EXPECT_EQ(pool.mapped_bytes(), 0U);
+}
+
+TEST_F(ElasticPool, ACallbackThatPausesThePoolEndsTheAllocation)
+{
+  elastic_pool_memory_resource pool{0, 16 * MiB};
+  void* const ptr = pool.allocate(16 * MiB, stream);
+  pool.set_failure_callback([&](std::size_t, void*) {
+    pool.pause();
+    pool.deallocate(ptr, 16 * MiB, stream);
+    return true;
+  });
+  EXPECT_THROW(static_cast<void>(pool.allocate(MiB, stream)), rmm::logic_error);
+  pool.resume();
+}
+
+// --- several devices
+
+struct ElasticPoolOnTwoDevices : Simulated {
+  ElasticPoolOnTwoDevices()
+  {
+    cudasim::options machine;
+    machine.devices        = 2;
+    machine.mode           = cudasim::execution::stepped;
+    machine.check_ordering = true;
+    cudasim::reset(machine);
+  }
+  void SetUp() override {}
+};
+
+TEST_F(ElasticPoolOnTwoDevices, WaitForThePoolsDeviceWhicheverIsCurrent)
+{
+  bool ran{};
+  {
+    elastic_pool_memory_resource pool{0, 16 * MiB};
+    rmm::cuda_stream const worker;
+    void* const used = pool.allocate(16 * MiB, worker);
+    ASSERT_EQ(cudasim::launch(worker.value(), {}, {{used, 16 * MiB}}, [&] { ran = true; }), cudaSuccess);
+    rmm::cuda_set_device_raii const elsewhere{rmm::cuda_device_id{1}};
+    pool.pause(rmm::mr::paused_contents::dropped);
+    EXPECT_TRUE(ran);
+    pool.resume();
+    pool.deallocate(used, 16 * MiB, worker);
+  }
+}
+
+TEST_F(ElasticPoolOnTwoDevices, AreWaitedForWherePeersHaveAccess)
+{
+  elastic_pool_options options;
+  options.peer_access = true;
+  elastic_pool_memory_resource pool{options};
+  void* const used = pool.allocate(MiB, rmm::cuda_stream_legacy);
+  bool ran{};
+  {
+    rmm::cuda_set_device_raii const peer{rmm::cuda_device_id{1}};
+    rmm::cuda_stream const worker;
+    ASSERT_EQ(cudasim::launch(worker.value(), {}, {{used, MiB}}, [&] { ran = true; }), cudaSuccess);
+    pool.pause(rmm::mr::paused_contents::dropped);
+    EXPECT_TRUE(ran);
+    pool.resume();
+  }
+  pool.deallocate(used, MiB, rmm::cuda_stream_legacy);
+}
+
+// --- sharing
+
+[[nodiscard]] std::vector<int> numbers_of(rmm::mr::exported_descriptors const& exported)
+{
+  std::vector<int> numbers;
+  for (auto const& each : exported.chunks) { numbers.push_back(each.get()); }
+  return numbers;
+}
+
+TEST_F(ElasticPool, AnExportedBlockIsTheSameMemoryWhereItIsImported)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  void* const before  = pool.allocate(MiB, stream);
+  void* const shared  = pool.allocate(5 * MiB, stream);
+  auto const exported = pool.export_descriptors(shared, 5 * MiB);
+  EXPECT_EQ(exported.block.offset_bytes, MiB);
+  EXPECT_EQ(exported.block.chunks(), exported.chunks.size());
+  {
+    rmm::mr::imported_memory const imported{pool.get_device(), exported.block, numbers_of(exported)};
+    EXPECT_NE(imported.data(), shared);
+    EXPECT_EQ(imported.size(), 5 * MiB);
+    fill(shared, 7, 5 * MiB);
+    EXPECT_TRUE(holds(imported.data(), 7, 5 * MiB));
+    fill(imported.data(), 8, 5 * MiB);
+    EXPECT_TRUE(holds(shared, 8, 5 * MiB));
+  }
+  pool.deallocate(shared, 5 * MiB, stream);
+  pool.deallocate(before, MiB, stream);
+}
+
+TEST_F(ElasticPool, ImportedMemoryStaysWhenItsPoolHasGone)
+{
+  std::optional<rmm::mr::imported_memory> imported;
+  {
+    elastic_pool_options options;
+    options.share_descriptors = true;
+    elastic_pool_memory_resource pool{options};
+    void* const shared = pool.allocate(MiB, stream);
+    fill(shared, 9, MiB);
+    auto const exported = pool.export_descriptors(shared, MiB);
+    imported.emplace(pool.get_device(), exported.block, numbers_of(exported));
+    pool.deallocate(shared, MiB, stream);
+  }
+  EXPECT_TRUE(holds(imported->data(), 9, MiB));
+}
+
+TEST_F(ElasticPool, RefusesToShareWhatItCannot)
+{
+  elastic_pool_memory_resource pool;
+  void* const ptr = pool.allocate(MiB, stream);
+  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, MiB)), rmm::logic_error);  // not made for it
+  EXPECT_THROW(static_cast<void>(pool.export_fabric(ptr, MiB)), rmm::logic_error);
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource sharing{options};
+  EXPECT_THROW(static_cast<void>(sharing.export_descriptors(ptr, MiB)), rmm::logic_error);
+  EXPECT_THROW(static_cast<void>(sharing.export_descriptors(nullptr, MiB)), rmm::logic_error);
+  void* const own = sharing.allocate(MiB, stream);
+  EXPECT_THROW(static_cast<void>(sharing.export_descriptors(own, 0)), rmm::logic_error);
+  EXPECT_THROW(static_cast<void>(sharing.export_descriptors(own, 8 * MiB)), rmm::logic_error);
+  auto const exported = sharing.export_descriptors(own, MiB);
+  EXPECT_THROW((rmm::mr::imported_memory{sharing.get_device(), exported.block, std::vector<int>{}}), rmm::logic_error);
+  EXPECT_THROW((rmm::mr::imported_memory{sharing.get_device(), {}, numbers_of(exported)}), rmm::logic_error);
+  EXPECT_THROW((rmm::mr::imported_memory{sharing.get_device(), exported.block, std::vector<int>{-1}}),
+               rmm::logic_error);
+  sharing.deallocate(own, MiB, stream);
+  pool.deallocate(ptr, MiB, stream);
 }
 
 // --- fragmentation

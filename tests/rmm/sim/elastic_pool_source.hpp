@@ -5,8 +5,10 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/driver.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 
+#include <cuda.h>
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
@@ -32,6 +34,7 @@ class elastic_pool_source final : public memory_source {
     try {
       void* const ptr = pool_.allocate(bytes, stream);
       live_.emplace(reinterpret_cast<std::uintptr_t>(ptr), bytes);
+      find_chunks(ptr);
       return ptr;
     } catch (std::bad_alloc const&) {
       return nullptr;
@@ -64,7 +67,7 @@ class elastic_pool_source final : public memory_source {
 
   void rearrange(std::mt19937_64& random) override
   {
-    if (!may_fail_ && random() % 4 == 0) { return pause_and_resume(random() % 2 == 0); }
+    if (!may_fail_ && random() % 4 == 0) { return pause_and_resume(); }
     auto const size   = pool_.pool_size();
     auto const unused = unused_chunks() * chunk_;
     auto const target = random() % 2 == 0 ? 0 : random() % (size + 1);
@@ -84,9 +87,23 @@ class elastic_pool_source final : public memory_source {
   void expect_faults() noexcept { may_fail_ = true; }
 
  private:
-  void pause_and_resume(bool keep)
+  /// Chunks lie side by side, so one tells where all of them begin.
+  void find_chunks(void const* ptr)
+  {
+    static auto const get_range = [] {
+      decltype(&::cuMemGetAddressRange) function{};
+      EXPECT_TRUE(rmm::detail::find_driver_function(function, "cuMemGetAddressRange"));
+      return function;
+    }();
+    CUdeviceptr begin{};
+    EXPECT_EQ(get_range(&begin, nullptr, reinterpret_cast<CUdeviceptr>(ptr)), CUDA_SUCCESS);
+    chunks_begin_ = begin % chunk_;
+  }
+
+  void pause_and_resume()
   {
     auto const size = pool_.pool_size();
+    bool const keep = pool_.figures().live_bytes <= std::size_t{8} << 20U;  // to copy more takes long
     pool_.pause(keep ? mr::paused_contents::kept_pageable : mr::paused_contents::dropped);
     EXPECT_EQ(cudasim::usage(pool_.get_device().value()).physical, 0U);
     pool_.resume();
@@ -97,7 +114,8 @@ class elastic_pool_source final : public memory_source {
   {
     std::set<std::uintptr_t> used;
     for (auto const& [begin, bytes] : live_) {
-      for (auto at = begin / chunk_; at <= (begin + bytes - 1) / chunk_; ++at) { used.insert(at); }
+      auto const first = begin - chunks_begin_;
+      for (auto at = first / chunk_; at <= (first + bytes - 1) / chunk_; ++at) { used.insert(at); }
     }
     return pool_.pool_size() / chunk_ - used.size();
   }
@@ -110,6 +128,7 @@ class elastic_pool_source final : public memory_source {
 
   mr::elastic_pool_memory_resource pool_;
   std::size_t chunk_;
+  std::uintptr_t chunks_begin_{};  // modulo the chunk
   std::size_t most_;
   std::map<std::uintptr_t, std::size_t> live_;
   std::size_t given_back_{};

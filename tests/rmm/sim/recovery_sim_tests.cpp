@@ -11,6 +11,7 @@
 #include <rmm/heap_figures.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/failure_callback_t.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/recovery.hpp>
 
@@ -219,8 +220,38 @@ TEST_F(Recovery, LetsWhatACallbackThrowsThrough)
   mr.set_failure_callback([](std::size_t, void*) -> bool { throw std::runtime_error{"the program's own"}; });
   EXPECT_THROW(static_cast<void>(mr.allocate(512, stream)), std::runtime_error);
   mr.deallocate(mr.allocate(256, stream), 256, stream);  // the pool still works
-  mr.set_failure_callback({});
+  mr.set_failure_callback(nullptr);
   EXPECT_THROW(static_cast<void>(mr.allocate(512, stream)), rmm::out_of_memory);
+}
+
+bool say_no(std::size_t /*bytes*/, void* calls)
+{
+  ++*static_cast<int*>(calls);
+  return false;
+}
+
+TEST_F(Recovery, TakesEachKindOfCallback)
+{
+  pool mr{&upstream, 0, 256};
+  int calls         = 0;
+  auto const expect = [&](int count) {
+    calls = 0;
+    EXPECT_THROW(static_cast<void>(mr.allocate(512, stream)), rmm::out_of_memory);
+    EXPECT_EQ(calls, count);
+  };
+  mr.set_failure_callback(say_no, &calls);
+  expect(1);
+  mr.set_failure_callback(rmm::mr::failure_callback_t{say_no}, &calls);
+  expect(1);
+  mr.set_failure_callback([&](std::size_t, void*) { return ++calls < 2; });
+  expect(2);
+  mr.set_failure_callback(rmm::mr::failure_callback_t{});
+  expect(0);
+  mr.set_failure_callback(static_cast<bool (*)(std::size_t, void*)>(nullptr));
+  expect(0);
+  mr.set_failure_callback(say_no, &calls);
+  mr.set_failure_callback(nullptr);
+  expect(0);
 }
 
 TEST_F(Recovery, FollowsTheOrderThatWasSet)

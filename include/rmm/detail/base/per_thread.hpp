@@ -4,7 +4,6 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -67,20 +66,21 @@ class thread_parts {
 
   [[nodiscard]] void* find(std::uint64_t owner) const noexcept
   {
-    auto const found =
-      std::find_if(entries_.begin(), entries_.end(), [&](entry const& each) { return each.owner == owner; });
-    return found == entries_.end() ? nullptr : found->part;
+    for (auto const& each : entries_) {
+      if (each.owner == owner) { return each.part; }
+    }
+    return nullptr;
   }
 
   /// Makes room for one more entry. Throws std::bad_alloc. Drops those of owners that are gone when there are many.
   void prepare_to_add()
   {
     if (entries_.size() != entries_.capacity()) { return; }
-    auto const is_gone = [](entry const& each) {
-      std::lock_guard<std::mutex> const lock{each.link->mutex};
-      return !each.link->alive;
-    };
-    entries_.erase(std::remove_if(entries_.begin(), entries_.end(), is_gone), entries_.end());
+    std::size_t kept = 0;
+    for (auto& each : entries_) {
+      if (is_alive(*each.link)) { std::swap(entries_[kept++], each); }
+    }
+    entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(kept), entries_.end());
     entries_.reserve(2 * entries_.size() + 4);
   }
 
@@ -88,6 +88,12 @@ class thread_parts {
 
  private:
   inline static thread_local bool ended = false;
+
+  [[nodiscard]] static bool is_alive(per_thread_link& link) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{link.mutex};
+    return link.alive;
+  }
 
   std::vector<entry> entries_;
 };
@@ -161,13 +167,14 @@ class per_thread {
   owned_part* take_part()
   {
     std::lock_guard<std::mutex> const lock{link_->mutex};
-    auto found =
-      std::find_if(parts_.begin(), parts_.end(), [](std::unique_ptr<owned_part> const& each) { return each->is_free; });
-    if (found == parts_.end()) { found = parts_.insert(found, std::make_unique<owned_part>()); }
-    auto& taken   = **found;
-    taken.is_free = false;
-    taken.part.adopt();
-    return &taken;
+    owned_part* taken = nullptr;
+    for (auto const& each : parts_) {
+      if (each->is_free) { taken = each.get(); }
+    }
+    if (taken == nullptr) { taken = parts_.emplace_back(std::make_unique<owned_part>()).get(); }
+    taken->is_free = false;
+    taken->part.adopt();
+    return taken;
   }
 
   std::uint64_t number_;

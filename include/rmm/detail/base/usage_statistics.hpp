@@ -6,7 +6,6 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -16,6 +15,16 @@
 
 namespace RMM_NAMESPACE {
 namespace detail {
+
+// As std::max and std::min, without the header that everyone who includes this one would pay for.
+[[nodiscard]] constexpr std::int64_t larger(std::int64_t lhs, std::int64_t rhs) noexcept
+{
+  return lhs < rhs ? rhs : lhs;
+}
+[[nodiscard]] constexpr std::int64_t smaller(std::int64_t lhs, std::int64_t rhs) noexcept
+{
+  return rhs < lhs ? rhs : lhs;
+}
 
 /// What is in use of something, the most there was at a time, and the sum over time.
 struct usage_counter {
@@ -27,7 +36,7 @@ struct usage_counter {
   {
     value += amount;
     total += amount;
-    peak = std::max(peak, value);
+    if (value > peak) { peak = value; }
     return *this;
   }
 
@@ -40,7 +49,7 @@ struct usage_counter {
   /// Adds what `section` counted from zero on, after what this one counted before.
   void add_counters_from_tracked_sub_block(usage_counter const& section)
   {
-    peak = std::max(peak, value + section.peak);
+    if (value + section.peak > peak) { peak = value + section.peak; }
     value += section.value;
     total += section.total;
   }
@@ -143,10 +152,10 @@ class usage_statistics {
     {
       value += amount;
       total += amount;
-      high = std::max(high, value);
+      high = larger(high, value);
     }
 
-    [[nodiscard]] std::int64_t wanted() const noexcept { return std::max(std::int64_t{0}, demand - value); }
+    [[nodiscard]] std::int64_t wanted() const noexcept { return larger(std::int64_t{0}, demand - value); }
   };
 
   /// A thread's shares of both.
@@ -196,8 +205,8 @@ class usage_statistics {
     /// Requires can_lend(). Lets a share grow by `amount`, and by a little more, of which it is one of `shares`.
     void lend(share& to, std::int64_t amount, std::int64_t shares) noexcept
     {
-      auto const missing = std::max(std::int64_t{0}, to.value + amount - to.limit);
-      auto const loan    = missing == 0 ? 0 : std::max(missing, reserve / (2 * shares));
+      auto const missing = larger(std::int64_t{0}, to.value + amount - to.limit);
+      auto const loan    = missing == 0 ? 0 : larger(missing, reserve / (2 * shares));
       to.limit += loan;
       reserve -= loan;
     }
@@ -207,8 +216,8 @@ class usage_statistics {
       to.add(amount);
       to.limit = to.value;
       reserve -= amount;
-      peak -= std::min(std::int64_t{0}, reserve);
-      reserve = std::max(std::int64_t{0}, reserve);
+      peak -= smaller(std::int64_t{0}, reserve);
+      reserve = larger(std::int64_t{0}, reserve);
     }
     void subtract_frozen(share& from, std::int64_t amount) noexcept
     {
@@ -221,7 +230,7 @@ class usage_statistics {
     {
       reserve += from.limit - from.value;
       from.limit  = from.value;
-      from.demand = std::max(from.high, from.value + from.wanted() / 4 * 3);
+      from.demand = larger(from.high, from.value + from.wanted() / 4 * 3);
       from.high   = from.value;
     }
 
@@ -229,7 +238,7 @@ class usage_statistics {
     void share_out(share& to, double part) noexcept
     {
       auto const loan =
-        std::min(reserve, part >= 1 ? to.wanted() : static_cast<std::int64_t>(static_cast<double>(to.wanted()) * part));
+        smaller(reserve, part >= 1 ? to.wanted() : static_cast<std::int64_t>(static_cast<double>(to.wanted()) * part));
       to.limit += loan;
       reserve -= loan;
     }
@@ -328,7 +337,7 @@ class usage_statistics {
     constexpr std::int64_t worth_it = 256;
     std::int64_t const longest      = threads_seen_ > 1 ? std::int64_t{1} << 16U : worth_it / 4;
     bool const was_worth_it         = total_calls() - calls_at_thaw_ >= worth_it;
-    pause_                          = was_worth_it ? pause_ / 4 : std::min(longest, 2 * pause_ + worth_it / 16);
+    pause_                          = was_worth_it ? pause_ / 4 : smaller(longest, 2 * pause_ + worth_it / 16);
     calls_to_go_                    = pause_;
   }
 

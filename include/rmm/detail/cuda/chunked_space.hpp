@@ -36,7 +36,7 @@ class chunked_space {
     : chunk_bytes_{chunk_bytes},
       options_{options},
       access_{devices_with_access},
-      addresses_{device, address_bytes / chunk_bytes * chunk_bytes, chunk_bytes}
+      addresses_{device, address_bytes / chunk_bytes * chunk_bytes}
   {
     empty_.emplace(addresses_.begin(), addresses_.bytes());
   }
@@ -133,14 +133,18 @@ class chunked_space {
     std::vector<physical_memory> fresh;
     fresh.reserve(chunks_.size());
     while (fresh.size() < chunks_.size()) { fresh.emplace_back(addresses_.device(), chunk_bytes_, options_); }
-    scope_guard undo{
-      [&]() noexcept { for_each_run([&](run_of_chunks run) { addresses_.unmap(run.begin, run.bytes); }); }};
-    auto next = fresh.begin();
-    for (auto const& each : chunks_) { addresses_.map(each.first, *next++); }
+    auto next = chunks_.begin();
+    scope_guard undo{[&]() noexcept {
+      for (auto at = chunks_.begin(); at != next; ++at) { addresses_.unmap(at->first, chunk_bytes_); }
+    }};
+    for (auto const& memory : fresh) {
+      addresses_.map(next->first, memory);
+      ++next;
+    }
     for_each_run([&](run_of_chunks run) { addresses_.set_access(run.begin, run.bytes, access_); });
     undo.dismiss();
-    next = fresh.begin();
-    for (auto& each : chunks_) { each.second = std::move(*next++); }
+    next = chunks_.begin();
+    for (auto& memory : fresh) { (next++)->second = std::move(memory); }
     dropped_ = false;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/memory_location.hpp>
 #include <rmm/detail/error.hpp>
@@ -93,6 +94,7 @@ class owned_memory_pool {
 /// 0 if the runtime does not say.
 inline std::size_t trim_pool(cudaMemPool_t pool, std::size_t bytes) noexcept
 {
+  capture_exemption const exemption;
   std::uint64_t before{};
   std::uint64_t after{};
   if (cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &before) != cudaSuccess ||

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/cuda/memory.hpp>
 #include <rmm/detail/cuda/pinned_memory.hpp>
 #include <rmm/detail/error.hpp>
@@ -59,10 +60,13 @@ class saved_memory {
   void copy(cudaStream_t stream, Copy&& copy_one) const
   {
     auto* host = copy_.get();
+    scope_guard wait{
+      [&]() noexcept { static_cast<void>(cudaStreamSynchronize(stream)); }};  // for copies before one that fails
     for (auto const& [begin, size] : ranges_) {
       copy_one(reinterpret_cast<void*>(begin), host, size, stream);  // NOLINT: ranges are addresses
       host += size;
     }
+    wait.dismiss();
     RMM_CUDA_TRY(cudaStreamSynchronize(stream));
   }
 

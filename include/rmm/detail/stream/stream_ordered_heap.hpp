@@ -11,6 +11,7 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/capture_announcements.hpp>
+#include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/cuda/stream_lifetimes.hpp>
 #include <rmm/detail/error.hpp>
@@ -166,6 +167,10 @@ class stream_ordered_heap {
     std::lock_guard<std::mutex> const lock{mutex_};
     return everyones_.try_claim();
   }
+
+  /// The devices whose work may use the memory; none: the one that is current in each call. Before any other call.
+  void set_devices(std::vector<int> devices) noexcept { devices_ = std::move(devices); }
+  [[nodiscard]] std::vector<int> const& devices() const noexcept { return devices_; }
 
   /// Whether the short parts serve nothing: for an owner of the heap that wants to see all calls.
   void set_detour(bool on) noexcept { set_detour(detour_owner, on); }
@@ -399,7 +404,7 @@ class stream_ordered_heap {
   }
 
   /// Puts a block into the cache. Inside it, or with the lock. False if there is no place.
-  [[nodiscard]] static bool put(stream_cache& cache, void* ptr, std::size_t bytes) noexcept
+  [[nodiscard]] bool put(stream_cache& cache, void* ptr, std::size_t bytes) const noexcept
   {
     if (bytes > small_block_limit) {
       return cache.try_add_recent(ptr, bytes) || (mark(cache) && cache.try_add_recent(ptr, bytes));
@@ -412,12 +417,12 @@ class stream_ordered_heap {
 
   /// Marks what was freed; where no event can be recorded, waits on the host. False if that cannot be done either, or the
   /// handle does not name the cache's stream any more.
-  static bool mark(stream_cache& cache) noexcept { return cache.is_current() && mark_current(cache); }
+  bool mark(stream_cache& cache) const noexcept { return cache.is_current() && mark_current(cache); }
 
-  static bool mark_current(stream_cache& cache) noexcept
+  bool mark_current(stream_cache& cache) const noexcept
   {
     if (cache.mark(cache.stream())) { return true; }
-    if (!query_capture(cache.stream()).is_none() || !try_wait_for_device()) { return false; }
+    if (!query_capture(cache.stream()).is_none() || !wait_for_devices()) { return false; }
     cache.all_marked();
     return true;
   }
@@ -442,7 +447,7 @@ class stream_ordered_heap {
 
   [[nodiscard]] RMM_COLD inline void* allocate_locked(std::size_t bytes, asker const& who);
   [[nodiscard]] void* allocate_through_cache(std::size_t bytes, stream_cache& cache, free_store* own);
-  [[nodiscard]] static void* take_joined(stream_cache& cache, std::size_t bytes);
+  [[nodiscard]] void* take_joined(stream_cache& cache, std::size_t bytes);
   [[nodiscard]] bool lease(free_store& from, std::size_t bytes, stream_cache& to);
   [[nodiscard]] void* from_stores_at_once(std::size_t bytes, free_store* own, asker const& who);
   [[nodiscard]] void* from_other_store(std::size_t bytes, asker const& who);
@@ -495,6 +500,16 @@ class stream_ordered_heap {
   void poll(std::size_t most) noexcept;
   void move_reached(free_store& store) noexcept;
   [[nodiscard]] bool everything_is_reached() noexcept;
+
+  /// Waits on the host for all work that may use the memory. False if the runtime cannot wait, or that would break a capture.
+  [[nodiscard]] RMM_COLD bool wait_for_devices() const noexcept
+  {
+    if (devices_.empty()) { return try_wait_for_device(); }
+    return std::all_of(devices_.begin(), devices_.end(), [](int device) {
+      device_scope const scope{device};
+      return try_wait_for_device();
+    });
+  }
   [[nodiscard]] std::size_t unmarked_bytes() const noexcept;
   void mark_store(free_store& store, cudaStream_t stream) noexcept;
   void insert_unmarked(free_store& from, free_store& to) noexcept;
@@ -628,6 +643,7 @@ class stream_ordered_heap {
   std::uint64_t const number_{
     streams_.new_number()};  // in this process, so that no slot of another heap is taken for its own
   heap_limits limits_;
+  std::vector<int> devices_;
   capture_announcements& captures_{announced_captures()};
   std::atomic<unsigned> detour_{0};
   std::atomic<std::uintptr_t> captured_begin_{0};  // where memory of graphs lies: no other address below or above does

@@ -458,7 +458,7 @@ inline std::size_t stream_ordered_heap::unmarked_bytes() const noexcept
 /// could. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
 inline bool stream_ordered_heap::everything_is_reached() noexcept
 {
-  if (!try_wait_for_device()) { return false; }
+  if (!wait_for_devices()) { return false; }
   ++device_synchronizations_;
   for (auto const& cache : caches_) { cache->all_marked(); }
   for (auto const& store : stores_) {
@@ -594,7 +594,7 @@ inline void stream_ordered_heap::wait_for_free_memory() noexcept
     unmarked = unmarked || !store->unmarked().empty();
     if (!store->is_empty()) { store->synchronize(); }
   }
-  if (unmarked) { static_cast<void>(try_wait_for_device()); }
+  if (unmarked) { static_cast<void>(wait_for_devices()); }
 }
 
 void* stream_ordered_heap::add_block_and_allocate(void* block,
@@ -618,7 +618,7 @@ void* stream_ordered_heap::add_block_and_allocate(void* block,
   } else {
     if (store == nullptr || !store->try_make_room(1) || !try_add_ticket(*store, who.stream)) {
       bool const is_idle = !capture.is_none();  // see above
-      if (!everyones_.try_make_room(1) || !(is_idle || try_wait_for_device())) { throw std::bad_alloc{}; }
+      if (!everyones_.try_make_room(1) || !(is_idle || wait_for_devices())) { throw std::bad_alloc{}; }
       store = &everyones_;
     }
     adopt(begin, block_bytes);
@@ -659,7 +659,7 @@ inline void stream_ordered_heap::adopt(std::uintptr_t begin, std::size_t bytes)
 /// Shares of the blocks: what a cache may leave unmarked, takes at a time, and may keep beside other caches.
 inline void stream_ordered_heap::set_limits() noexcept
 {
-  auto const bytes = block_bytes();
+  auto const bytes  = block_bytes();
   bool const shared = caches_.size() > 1;
   auto const alone  = shared ? 0 : std::min(bytes / 32, most_unmarked_alone);  // nobody waits for it
   limits_.most_unmarked_bytes.store(std::max(bytes / 128, alone), std::memory_order_relaxed);

@@ -6,9 +6,9 @@
 #include <rmm/detail/export.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 /// @file
@@ -25,15 +25,9 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-struct written_option;
+struct written_configuration;
 
-/// A configuration as it was written; places are counted in characters of the whole text.
-struct written_configuration {
-  std::string name{};
-  std::size_t place{};
-  std::vector<written_option> options{};
-};
-
+/// An option as it was written; places are counted in characters of the whole text.
 struct written_option {
   enum class form { bare, text, nested };
 
@@ -42,7 +36,13 @@ struct written_option {
   form value{form::bare};
   std::string text{};
   std::size_t value_place{};
-  written_configuration nested{};
+  std::shared_ptr<written_configuration const> nested{};
+};
+
+struct written_configuration {
+  std::string name{};
+  std::size_t place{};
+  std::vector<written_option> options{};
 };
 
 /// Throws std::invalid_argument, which shows the place.
@@ -127,7 +127,7 @@ class configuration_parser {
     result.value_place = at_;
     if (skip('(')) {
       result.value  = written_option::form::nested;
-      result.nested = parse_configuration();
+      result.nested = std::make_shared<written_configuration const>(parse_configuration());
       if (!skip(')')) { refuse("the parenthesis that begins here is not closed", result.value_place); }
     } else if (skip('"')) {
       result.text = parse_quoted(result.value_place);

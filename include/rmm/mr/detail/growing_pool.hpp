@@ -20,7 +20,6 @@
 #include <rmm/mr/detail/reservable.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
-#include <rmm/mr/failure_callback_t.hpp>
 #include <rmm/recovery.hpp>
 
 #include <algorithm>
@@ -34,6 +33,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -43,6 +43,13 @@ namespace mr {
 class memory_reservation;
 
 namespace detail {
+
+/// Whether a function object says if it holds a function, as std::function does. Not so lambdas, which always do.
+template <class Function, class = void>
+struct can_be_empty : std::is_pointer<Function> {};
+template <class Function>
+struct can_be_empty<Function, std::void_t<decltype(std::declval<Function const&>().operator bool())>> : std::true_type {
+};
 
 /// What pools share: all but where their memory comes from.
 ///
@@ -78,8 +85,8 @@ class growing_pool : public device_memory_resource, private reservable {
   /// What was allocated before has no tag. Turning it off forgets all.
   void track_tags(bool on = true)
   {
+    std::lock_guard<std::mutex> const growing{*growth_mutex_};
     if (on) {
-      std::lock_guard<std::mutex> const growing{growth_mutex_};
       if (!tags_made_) { tags_made_ = std::make_unique<live_by_tag>(); }
       tags_.store(tags_made_.get(), std::memory_order_release);
     } else if (auto* const tags = tags_.exchange(nullptr, std::memory_order_acq_rel)) {
@@ -106,7 +113,7 @@ class growing_pool : public device_memory_resource, private reservable {
   /// What the pool tries, in order, when no free memory fits.
   [[nodiscard]] recovery_order get_recovery_order() const
   {
-    std::lock_guard<std::mutex> const growing{growth_mutex_};
+    std::lock_guard<std::mutex> const growing{*growth_mutex_};
     return order_;
   }
 
@@ -118,20 +125,31 @@ class growing_pool : public device_memory_resource, private reservable {
     for (auto const rung : order) {
       RMM_EXPECTS(has_rung(rung), std::string{"This pool has no rung "} + name_of(rung));
     }
-    std::lock_guard<std::mutex> const growing{growth_mutex_};
+    std::lock_guard<std::mutex> const growing{*growth_mutex_};
     order_ = order;
   }
 
-  /// What recovery_rung::callback calls, with the bytes asked for and `argument`; none if empty.
+  /// What recovery_rung::callback calls: `callback(bytes, argument)`, with the bytes asked for; it returns whether to try again, from
+  /// the first rung on. Anything that a failure_callback_t can hold; none if that is empty.
   ///
-  /// It may free memory, also of this pool, allocate, and use any stream; no lock is held. It returns whether to try again,
-  /// from the first rung on. Allocations that it makes itself from this pool do not call it again. What it throws reaches
-  /// who asked for memory.
-  void set_failure_callback(failure_callback_t callback, void* argument = nullptr)
+  /// It may free memory, also of this pool, allocate, and use any stream; no lock is held. Allocations that it makes itself from
+  /// this pool do not call it again. What it throws reaches who asked for memory.
+  template <class Callback>
+  void set_failure_callback(Callback callback, void* argument = nullptr)
   {
-    std::lock_guard<std::mutex> const growing{growth_mutex_};
-    callback_          = std::move(callback);
-    callback_argument_ = argument;
+    std::shared_ptr<failure_callback> made;
+    bool empty = false;
+    if constexpr (can_be_empty<Callback>::value) { empty = !static_cast<bool>(callback); }
+    if (!empty) { made = std::make_shared<failure_callback_of<Callback>>(std::move(callback), argument); }
+    std::lock_guard<std::mutex> const growing{*growth_mutex_};
+    callback_.swap(made);
+  }
+
+  void set_failure_callback(std::nullptr_t)
+  {
+    std::shared_ptr<failure_callback> old;  // what the program has in it may call the pool when it goes
+    std::lock_guard<std::mutex> const growing{*growth_mutex_};
+    callback_.swap(old);
   }
 
   /// Whether each call asks the runtime if its stream captures a CUDA graph, so that a capture that no capture_scope announces is
@@ -152,7 +170,23 @@ class growing_pool : public device_memory_resource, private reservable {
   [[nodiscard]] rmm::detail::stream_ordered_heap const& heap() const noexcept { return heap_; }
 
   /// Keeps allocations from growing the pool meanwhile. The heap's lock comes after it.
-  [[nodiscard]] std::unique_lock<std::mutex> lock_growth() const { return std::unique_lock<std::mutex>{growth_mutex_}; }
+  [[nodiscard]] std::unique_lock<std::mutex> lock_growth() const
+  {
+    return std::unique_lock<std::mutex>{*growth_mutex_};
+  }
+
+  /// Climbs as `whole` does, of which this is a part, and one of both at a time. With the growth mutex of `whole`, before any
+  /// other call.
+  void become_part_of(growing_pool const& whole) noexcept
+  {
+    growth_mutex_ = whole.growth_mutex_;
+    order_        = whole.order_;
+    callback_     = whole.callback_;
+    set_check_capture(whole.check_capture());
+  }
+
+  /// Whether a rung is tried. With the growth mutex.
+  [[nodiscard]] bool tries(recovery_rung rung) const noexcept { return order_.contains(rung); }
 
   /// Whether there are parts to be asked for: see part_for_current_tag().
   void set_special(bool on) noexcept
@@ -279,6 +313,14 @@ class growing_pool : public device_memory_resource, private reservable {
     deallocate_elsewhere(ptr, bytes, stream);
   }
 
+  void expect_usable(void const* block) const final
+  {
+    auto const* const part = special_.load(std::memory_order_acquire) ? part_that_holds(block) : nullptr;
+    (part != nullptr ? part : this)->expect_not_suspended();
+  }
+
+  [[nodiscard]] std::vector<int> devices() const final { return heap_.devices(); }
+
   [[nodiscard]] bool try_divide(void const* ptr, std::size_t /*bytes*/) noexcept final
   {
     return part_with(ptr).heap_.try_divide();
@@ -312,6 +354,24 @@ class growing_pool : public device_memory_resource, private reservable {
   struct rung_counters {
     std::atomic<std::uint64_t> tried{0};
     std::atomic<std::uint64_t> served{0};
+  };
+
+  /// The program's function, whatever its type: std::function is too much for a header that everyone includes.
+  struct failure_callback {
+    failure_callback()                                   = default;
+    failure_callback(failure_callback const&)            = delete;
+    failure_callback& operator=(failure_callback const&) = delete;
+    virtual ~failure_callback()                          = default;
+    [[nodiscard]] virtual bool call(std::size_t bytes)   = 0;
+  };
+
+  template <class Callback>
+  struct failure_callback_of final : failure_callback {
+    failure_callback_of(Callback callback, void* argument) : function{std::move(callback)}, argument_of_it{argument} {}
+    [[nodiscard]] bool call(std::size_t bytes) override { return function(bytes, argument_of_it); }
+
+    Callback function;
+    void* argument_of_it;
   };
 
   /// A callback that this thread is in, as a list: it may allocate from another pool, which has one too.
@@ -366,7 +426,8 @@ class growing_pool : public device_memory_resource, private reservable {
   [[nodiscard]] RMM_COLD void* climb(attempt& climbing, bool ask)
   {
     auto const bytes = align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT);
-    std::unique_lock<std::mutex> growing{growth_mutex_};
+    std::unique_lock<std::mutex> growing{*growth_mutex_};
+    expect_not_suspended();
     if (void* const ptr = heap_.try_allocate(bytes, climbing.stream)) { return ptr; }
     climbing.order = order_;
     for (std::size_t at = 0; at < climbing.order.size();) {
@@ -416,21 +477,21 @@ class growing_pool : public device_memory_resource, private reservable {
 
   [[nodiscard]] bool call_back(std::unique_lock<std::mutex>& growing, std::size_t asked)
   {
-    auto const callback  = callback_;
-    auto* const argument = callback_argument_;
+    auto const callback = callback_;  // another may be set meanwhile
     growing.unlock();
     callback_frame const frame{this, callbacks_};
     callbacks_ = &frame;
     rmm::detail::scope_guard const leave{[&]() noexcept { callbacks_ = frame.outer; }};
-    bool const again = callback(asked, argument);
+    bool const again = callback->call(asked);
     growing.lock();
+    expect_not_suspended();
     return again;
   }
 
   [[nodiscard]] bool is_in_callback() const noexcept
   {
     for (auto const* frame = callbacks_; frame != nullptr; frame = frame->outer) {
-      if (frame->pool == this) { return true; }
+      if (frame->pool->growth_mutex_ == growth_mutex_) { return true; }  // or a part of the same pool
     }
     return false;
   }
@@ -463,10 +524,10 @@ class growing_pool : public device_memory_resource, private reservable {
   std::atomic<live_by_tag*> tags_{nullptr};  // null while they are not tracked
   std::atomic<bool> special_{false};
   std::atomic<bool> suspended_{false};
-  mutable std::mutex growth_mutex_;  // guards what follows
+  mutable std::mutex own_growth_mutex_;
+  std::mutex* growth_mutex_{&own_growth_mutex_};  // that of the whole, if this is a part; guards what follows
   recovery_order order_;
-  failure_callback_t callback_;
-  void* callback_argument_{};
+  std::shared_ptr<failure_callback> callback_;
   std::unique_ptr<live_by_tag> tags_made_;  // once made it stays, for another thread may be in it
 };
 

@@ -12,7 +12,6 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -71,7 +70,9 @@ class live_by_tag {
       sum.tag = tag::from_id(id).name();
       all.push_back(sum);
     }
-    std::stable_sort(all.begin(), all.end(), [](auto const& a, auto const& b) { return a.bytes > b.bytes; });
+    std::sort(all.begin(), all.end(), [](auto const& a, auto const& b) {
+      return a.bytes != b.bytes ? a.bytes > b.bytes : a.tag < b.tag;
+    });
     return all;
   }
 
@@ -83,7 +84,7 @@ class live_by_tag {
 
   struct alignas(64) table {
     mutable std::mutex mutex;
-    std::unordered_map<void const*, allocation> live;
+    std::map<void const*, allocation> live;
   };
 
   static constexpr unsigned table_bits = 5;

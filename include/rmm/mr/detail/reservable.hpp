@@ -5,6 +5,7 @@
 #include <rmm/detail/export.hpp>
 
 #include <cstddef>
+#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -26,6 +27,12 @@ class reservable {
   /// A block of which this is a part will come back in one part more than was known. False if the host has no memory to note
   /// that.
   [[nodiscard]] virtual bool try_divide(void const* ptr, std::size_t bytes) noexcept = 0;
+
+  /// Throws logic_error if the memory of a block that was given out is not there for the moment.
+  virtual void expect_usable(void const* /*block*/) const {}
+
+  /// The devices whose work may use the memory; none: the one that is current.
+  [[nodiscard]] virtual std::vector<int> devices() const { return {}; }
 
  protected:
   ~reservable() = default;

@@ -49,6 +49,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   reserved_memory(reservable& source, void* block, std::size_t bytes, cuda_stream_view stream)
     : source_{source}, begin_{reinterpret_cast<std::uintptr_t>(block)}, bytes_{bytes}, kept_{bytes}
   {
+    heap_.set_devices(source.devices());
     static_cast<void>(heap_.add_block_and_allocate(block, bytes, 0, stream));
   }
   reserved_memory(reserved_memory const&)            = delete;
@@ -100,6 +101,13 @@ class reserved_memory final : public device_memory_resource, public reservable {
     do_deallocate(ptr, bytes, stream);
   }
 
+  void expect_usable(void const* /*block*/) const override
+  {
+    source_.expect_usable(reinterpret_cast<void const*>(begin_));  // NOLINT: the heap works on addresses
+  }
+
+  [[nodiscard]] std::vector<int> devices() const override { return heap_.devices(); }
+
   [[nodiscard]] bool try_divide(void const* ptr, std::size_t bytes) noexcept override
   {
     return is_own(ptr, bytes) ? heap_.try_divide() : source_.try_divide(ptr, bytes);
@@ -134,6 +142,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   [[nodiscard]] void* allocate_charged(std::size_t bytes, cuda_stream_view stream, bool must)
   {
     rmm::detail::scope_guard refund{[&]() noexcept { discharge(bytes, stream); }};
+    source_.expect_usable(reinterpret_cast<void const*>(begin_));  // NOLINT: the heap works on addresses
     void* ptr = heap_.try_allocate(bytes, stream);
     if (ptr == nullptr) { ptr = heap_.allocate_synchronized(bytes, stream, bytes); }
     if (ptr == nullptr && shrunk_.load(std::memory_order_relaxed) == 0) {
@@ -211,7 +220,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   /// given back before stays allocated until the source is gone.
   RMM_COLD void give_back_after_all_work(cuda_stream_view stream) noexcept
   {
-    if (kept_ == bytes_ && rmm::detail::try_wait_for_device()) {
+    if (kept_ == bytes_ && heap_.wait_for_all()) {
       source_.take_back(reinterpret_cast<void*>(begin_), bytes_, stream);  // NOLINT: the heap works on addresses
     } else {
       rmm::detail::log(rmm::detail::log_level::error, "memory_reservation: memory could not be given back to its pool");

@@ -61,7 +61,7 @@ TEST(ConfigurationSyntax, BlanksBetweenPartsMeanNothing)
   ASSERT_EQ(found.options.size(), 3);
   EXPECT_EQ(found.name, "pool");
   EXPECT_EQ(found.options[0].text, "4 GiB");
-  EXPECT_EQ(found.options[1].nested.name, "cuda");
+  EXPECT_EQ(found.options[1].nested->name, "cuda");
   EXPECT_EQ(found.options[2].text, " a ");
 }
 
@@ -69,11 +69,11 @@ TEST(ConfigurationSyntax, ParenthesesHoldAConfiguration)
 {
   auto const found = parse("a,b=(c,d=(e,f=1),g)");
   ASSERT_EQ(found.options.size(), 1);
-  auto const& c = found.options[0].nested;
+  auto const& c = *found.options[0].nested;
   EXPECT_EQ(c.name, "c");
   EXPECT_EQ(c.place, 5);
   ASSERT_EQ(c.options.size(), 2);
-  EXPECT_EQ(c.options[0].nested.options[0].text, "1");
+  EXPECT_EQ(c.options[0].nested->options[0].text, "1");
   EXPECT_EQ(c.options[1].name, "g");
 }
 

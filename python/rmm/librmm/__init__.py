@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C++ library RMM: headers, and a CMake package that builds run by scikit-build find by themselves."""
+
+from __future__ import annotations
+
+from librmm._build_facts import git_commit as __git_commit__
+from librmm._build_facts import version as __version__
+from librmm.load import load_library
+
+__all__ = ["__git_commit__", "__version__", "load_library"]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numba on RMM's memory: `numba.cuda.set_memory_manager(RMMNumbaManager)`, or in the environment
+`NUMBA_CUDA_MEMORY_MANAGER=rmm.allocators.numba`."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from numba import cuda
+from numba.cuda import GetIpcHandleMixin, HostOnlyCUDAMemoryManager, MemoryPointer
+
+from rmm.pylibrmm.device_buffer import DeviceBuffer
+
+__all__ = ["RMMNumbaManager"]
+
+
+def _as_pointer(address: int) -> Any:
+    """An address as the binding that Numba uses to the driver has it."""
+    binding = getattr(cuda.cudadrv.driver, "binding", None)
+    uses_binding = getattr(cuda.cudadrv.driver, "USE_NV_BINDING", binding is not None)
+    return binding.CUdeviceptr(address) if uses_binding and binding is not None else ctypes.c_uint64(address)
+
+
+class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ignore[misc]
+    """Numba's plug-in for device memory: allocates from the resource of the device that its context is for.
+
+    Host memory is Numba's own. While `numba.cuda.defer_cleanup()` is active nothing is given back.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deferred: list[DeviceBuffer] = []  # what goes back when clean-up is not deferred any more
+
+    def initialize(self) -> None:
+        """Nothing has to be done."""
+
+    def memalloc(self, size: int) -> Any:
+        """`size` bytes of device memory. MemoryError where there is not enough."""
+        buffer = DeviceBuffer(size=size)
+        address = buffer.ptr
+        if address:
+            self.allocations[address] = buffer  # until the pointer is gone, or the context is reset
+        return MemoryPointer(
+            weakref.proxy(self.context), _as_pointer(address), size, finalizer=self._finalizer(address)
+        )
+
+    def _finalizer(self, address: int) -> Callable[[], None]:
+        """What ends the memory. Does not refer to the manager, which belongs to a context."""
+        allocations = self.allocations
+        deallocations = self.deallocations
+        deferred = self._deferred
+
+        def finalize() -> None:
+            buffer = allocations.pop(address, None)
+            if buffer is not None and deallocations.is_disabled:
+                deferred.append(buffer)
+
+        return finalize
+
+    @contextmanager
+    def defer_cleanup(self) -> Iterator[None]:
+        """While this is active no memory goes back."""
+        try:
+            with super().defer_cleanup():
+                yield
+        finally:
+            if not self.deallocations.is_disabled:
+                self._deferred.clear()
+
+    def reset(self) -> None:
+        """Gives all memory of the context back."""
+        super().reset()
+        self._deferred.clear()
+
+    def get_memory_info(self) -> NoReturn:
+        """Not implemented: what is free depends on the resource. See `rmm.mr.available_device_memory()`."""
+        raise NotImplementedError(
+            "how much memory is free depends on the resource: see rmm.mr.available_device_memory() for the device's"
+        )
+
+    @property
+    def interface_version(self) -> int:
+        """Version of Numba's interface that this implements."""
+        return 1
+
+
+_numba_memory_manager = RMMNumbaManager  # the name that Numba looks for

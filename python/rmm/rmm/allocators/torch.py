@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch on RMM's memory, in one of two ways.
+
+All that PyTorch allocates, without a cache of PyTorch's own:
+
+>>> import torch  # doctest: +SKIP
+>>> from rmm.allocators.torch import rmm_torch_allocator
+>>> torch.cuda.memory.change_current_allocator(rmm_torch_allocator)  # doctest: +SKIP
+
+Or what a block of code allocates, by PyTorch's own allocator, which takes its segments from RMM:
+
+>>> from rmm.allocators.torch import mem_pool
+>>> with torch.cuda.use_mem_pool(mem_pool()):  # doctest: +SKIP
+...     x = torch.zeros(1000, device="cuda")
+
+Memory goes back to the resource that it came from, which lives as long as any of it. Where there is not enough,
+`torch.OutOfMemoryError` is raised, with the report of the resource; in a PyTorch that it is not found in, `RuntimeError`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import rmm.librmm
+
+__all__ = ["mem_pool", "memory_stats", "rmm_torch_allocator", "rmm_torch_mem_pool_allocator"]
+
+_library_path = str(Path(rmm.librmm.__file__).with_name("_torch_allocator.so"))
+
+# The hooks of PyTorch's allocator, by the functions that set them, and what they are set to. Older releases have fewer.
+_hooks = {
+    "set_init_fn": "torch_init",
+    "set_reset_fn": "torch_empty_cache",
+    "set_memory_fraction_fn": "torch_set_memory_fraction",
+    "set_base_alloc_fn": "torch_base_allocation",
+    "set_record_stream_fn": "torch_record_stream",
+    "set_begin_allocate_to_pool": "torch_begin_allocate_to_pool",
+    "set_end_allocate_to_pool_fn": "torch_end_allocate_to_pool",
+    "set_release_pool": "torch_release_pool",
+}
+
+
+class _Counter(ctypes.Structure):
+    """`torch_counter` of the library."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("current", "peak", "allocated", "freed")]
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name, _ in self._fields_}  # type: ignore[misc]
+
+
+class _Figures(ctypes.Structure):
+    """`torch_figures` of the library."""
+
+    _fields_ = [
+        ("blocks", _Counter * 3),
+        ("bytes", _Counter * 3),
+        ("reserved", _Counter),
+        ("out_of_memory", ctypes.c_int64),
+        ("postponed_bytes", ctypes.c_int64),
+    ]
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(_library_path)
+    for name, arguments in (
+        ("torch_statistics", [ctypes.c_int, ctypes.POINTER(_Figures)]),
+        ("torch_reset_peaks", [ctypes.c_int]),
+        ("torch_reset_sums", [ctypes.c_int]),
+    ):
+        function = getattr(library, name)
+        function.argtypes = arguments
+        function.restype = ctypes.c_bool
+    return library
+
+
+def _checked(is_there: bool, device: int) -> None:
+    if not is_there:
+        raise ValueError(f"there is no device {device}")
+
+
+def _statistics(device: int) -> dict[str, Any]:
+    """What PyTorch has on `device`, in the nested form of `torch.cuda.memory_stats_as_nested_dict`."""
+    figures = _Figures()
+    _checked(_library().torch_statistics(device, ctypes.byref(figures)), device)
+
+    def divided(counters: Any) -> dict[str, dict[str, int]]:
+        return {
+            pool: counter.as_dict() for pool, counter in zip(("all", "small_pool", "large_pool"), counters, strict=True)
+        }
+
+    nothing = divided([_Counter()] * 3)
+    waiting = divided([_Counter(figures.postponed_bytes), _Counter(), _Counter()])
+    active = divided(figures.bytes)
+    active["all"]["current"] += figures.postponed_bytes
+    return {
+        "allocation": divided(figures.blocks),
+        "allocated_bytes": divided(figures.bytes),
+        "requested_bytes": divided(figures.bytes),
+        "active": divided(figures.blocks),
+        "active_bytes": active,
+        "reserved_bytes": divided([figures.reserved, _Counter(), figures.reserved]),
+        "segment": nothing,
+        "inactive_split": nothing,
+        "inactive_split_bytes": waiting,
+        "oversize_allocations": _Counter().as_dict(),
+        "oversize_segments": _Counter().as_dict(),
+        "max_split_size": -1,
+        "num_alloc_retries": 0,
+        "num_ooms": figures.out_of_memory,
+        "num_sync_all_streams": 0,
+        "num_device_alloc": 0,
+        "num_device_free": 0,
+    }
+
+
+def memory_stats(device: int | None = None) -> dict[str, int]:
+    """What PyTorch has from RMM on a device, the current one if None, with the keys of `torch.cuda.memory_stats`.
+
+    That function gives the same once `rmm_torch_allocator` is PyTorch's allocator, and so do those that are made of it, such
+    as `torch.cuda.max_memory_allocated`. What the resource holds is "reserved"; its peak is the largest that was seen when
+    this was asked, or the cache emptied.
+    """
+    from rmm.pylibrmm.memory_resource._memory_resource import current_device
+
+    flat: dict[str, int] = {}
+
+    def add(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for name, part in value.items():
+                add(f"{prefix}.{name}" if prefix else name, part)
+        else:
+            flat[prefix] = value
+
+    add("", _statistics(current_device() if device is None else device))
+    return dict(sorted(flat.items()))
+
+
+def _serve_statistics(torch_c: Any, allocator: Any) -> None:
+    """Lets PyTorch ask for statistics where `allocator` is its allocator, which has no hook for that."""
+
+    def serve(name: str, answer: Any) -> None:
+        original = getattr(torch_c, name, None)
+        if original is None:
+            return
+
+        def function(device: int) -> Any:
+            return answer(device) if torch_c._cuda_getAllocator() is allocator else original(device)
+
+        function.__name__ = name
+        setattr(torch_c, name, function)
+
+    serve("_cuda_memoryStats", _statistics)
+    serve("_cuda_resetPeakMemoryStats", lambda device: _checked(_library().torch_reset_peaks(device), device))
+    serve("_cuda_resetAccumulatedMemoryStats", lambda device: _checked(_library().torch_reset_sums(device), device))
+
+
+def _cuda_of_torch() -> Any:
+    """`torch`, or None where it is not installed, has no CUDA or finds no device."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if hasattr(torch._C, "_cuda_customAllocator") and torch.cuda.is_available() else None
+
+
+def _make_allocator() -> Any:
+    torch = _cuda_of_torch()
+    if torch is None:
+        return None
+    made = torch.cuda.memory.CUDAPluggableAllocator(_library_path, alloc_fn_name="allocate", free_fn_name="deallocate")
+    allocator = made.allocator()
+    for hook, name in _hooks.items():
+        if hasattr(allocator, hook):
+            getattr(allocator, hook)(ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value)
+    _serve_statistics(torch._C, allocator)
+    return made
+
+
+def _make_mem_pool_allocator() -> Any:
+    torch = _cuda_of_torch()
+    if torch is None:
+        return None
+    return torch.cuda.memory.CUDAPluggableAllocator(
+        _library_path, alloc_fn_name="allocate_segment", free_fn_name="deallocate_segment"
+    )
+
+
+_makers = {
+    "rmm_torch_allocator": _make_allocator,
+    "rmm_torch_mem_pool_allocator": _make_mem_pool_allocator,
+}
+
+
+rmm_torch_allocator: Any
+rmm_torch_mem_pool_allocator: Any
+
+
+def __getattr__(name: str) -> Any:
+    """Makes the allocators when they are first asked for: that imports PyTorch. None where it cannot use a device."""
+    if name not in _makers:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in globals():
+        globals()[name] = _makers[name]()
+    return globals()[name]
+
+
+def mem_pool(**options: Any) -> Any:
+    """A `torch.cuda.MemPool` whose segments come from the resource of the device.
+
+    PyTorch's own allocator divides and keeps them, with its statistics, its errors and its CUDA graphs; they go back when the
+    pool ends. `options` are those of `torch.cuda.MemPool`. RuntimeError where PyTorch cannot use a device.
+    """
+    made = __getattr__("rmm_torch_mem_pool_allocator")
+    if made is None:
+        raise RuntimeError("this PyTorch has no CUDA, or finds no device")
+    import torch
+
+    return torch.cuda.MemPool(made.allocator(), **options)

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "librmm/_registered_owners.hpp"
+#include "librmm/_torch_error.hpp"
+#include "librmm/_torch_graphs.hpp"
+#include "librmm/_torch_reserved.hpp"
+#include "librmm/_torch_usage.hpp"
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/capture_announcements.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/error.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace rmm_python {
+
+/// A block that PyTorch has: where it came from, and who uses it.
+struct torch_block {
+  resource_ptr origin;
+  std::size_t bytes{};
+  std::vector<cudaStream_t> others{};  ///< streams that use it besides the one it was allocated for
+};
+
+/// The blocks that PyTorch has, by address. Thread-safe.
+class torch_blocks {
+ public:
+  /// Throws std::bad_alloc.
+  void add(void* ptr, torch_block block)
+  {
+    auto& home = shard_of(ptr);
+    std::lock_guard<std::mutex> const lock{home.mutex};
+    home.blocks.insert_or_assign(ptr, std::move(block));
+  }
+
+  /// Nothing if the block was not added.
+  [[nodiscard]] std::optional<torch_block> remove(void* ptr)
+  {
+    auto& home = shard_of(ptr);
+    std::lock_guard<std::mutex> const lock{home.mutex};
+    auto const found = home.blocks.find(ptr);
+    if (found == home.blocks.end()) { return std::nullopt; }
+    auto block = std::move(found->second);
+    home.blocks.erase(found);
+    return block;
+  }
+
+  /// Notes that `stream` uses a block, too. Throws std::bad_alloc.
+  void add_user(void* ptr, cudaStream_t stream)
+  {
+    auto& home = shard_of(ptr);
+    std::lock_guard<std::mutex> const lock{home.mutex};
+    auto const found = home.blocks.find(ptr);
+    if (found == home.blocks.end()) { return; }
+    auto& others = found->second.others;
+    if (std::find(others.begin(), others.end(), stream) == others.end()) { others.push_back(stream); }
+  }
+
+  /// 0 if there is no block there.
+  [[nodiscard]] std::size_t bytes_of(void* ptr)
+  {
+    auto& home = shard_of(ptr);
+    std::lock_guard<std::mutex> const lock{home.mutex};
+    auto const found = home.blocks.find(ptr);
+    return found == home.blocks.end() ? 0 : found->second.bytes;
+  }
+
+ private:
+  struct alignas(64) shard {
+    std::mutex mutex;  // no resource is called while it is held
+    std::unordered_map<void*, torch_block> blocks;
+  };
+
+  [[nodiscard]] shard& shard_of(void* ptr)
+  {
+    auto const address = reinterpret_cast<std::uintptr_t>(ptr);
+    return shards_[(address >> 8U ^ address >> 20U) % shards_.size()];
+  }
+
+  std::array<shard, 16> shards_;
+};
+
+/// What is kept for a device.
+struct torch_device {
+  torch_usage usage;
+
+  /// The stream in whose order blocks go back that several streams used. Made when it is first needed; throws rmm::cuda_error.
+  [[nodiscard]] rmm::cuda_stream_view gathering_stream()
+  {
+    std::call_once(made_, [this] {
+      rmm::detail::capture_exemption const exemption;
+      stream_.emplace(rmm::cuda_stream::flags::non_blocking);
+    });
+    return stream_->view();
+  }
+
+ private:
+  std::once_flag made_;
+  std::optional<rmm::cuda_stream> stream_;
+};
+
+/// Serves PyTorch from the resources that are registered for the devices.
+///
+/// A block goes back to the resource that it came from, which it keeps alive, whatever is registered by then, and in the order
+/// of all streams that PyTorch says use it. Thread-safe.
+class torch_memory {
+ public:
+  torch_memory() = default;
+  ~torch_memory()
+  {
+    for (auto const& device : devices_) { delete device.load(); }
+  }
+  torch_memory(torch_memory const&)            = delete;
+  torch_memory& operator=(torch_memory const&) = delete;
+
+  /// The one that PyTorch uses; never destroyed, for tensors are freed until the process ends.
+  [[nodiscard]] static torch_memory& get()
+  {
+    static auto& memory = *new torch_memory;
+    return memory;
+  }
+
+  /// Throws what the resource throws; what PyTorch turns into torch.OutOfMemoryError where there is not enough memory.
+  [[nodiscard]] void* allocate(std::size_t bytes, int device, cudaStream_t stream)
+  {
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
+    graphs.announce(device, stream);
+    free_postponed();
+    auto& usage = of(device).usage;
+    if (usage.is_too_much(bytes)) { throw_above_limit(bytes, device); }
+    auto origin = owners().resource_of(device);
+    rmm::cuda_stream_view const view{stream};
+    void* ptr{};
+    try {
+      ptr = origin->allocate(bytes, view);
+    } catch (rmm::out_of_memory const& error) {
+      usage.count_failure();
+      torch_error::throw_out_of_memory(failure_text(bytes, device) + error.what());
+    }
+    if (ptr == nullptr) { return ptr; }  // nothing was asked for
+    rmm::detail::scope_guard give_back{[&]() noexcept { origin->deallocate(ptr, bytes, view); }};
+    blocks_.add(ptr, {origin, bytes});
+    if (!usage.try_take(bytes)) {
+      blocks_.remove(ptr).reset();
+      throw_above_limit(bytes, device);
+    }
+    give_back.dismiss();
+    return ptr;
+  }
+
+  /// Gives back what allocate() returned for the same arguments.
+  void deallocate(void* ptr, std::size_t bytes, int device, cudaStream_t stream)
+  {
+    if (ptr == nullptr) { return; }
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
+    auto block = blocks_.remove(ptr);  // before another thread can be given the address
+    if (!block) { return; }
+    try {
+      graphs.announce(device, stream);
+      free_postponed();
+    } catch (std::exception const& error) {
+      rmm::detail::log(rmm::detail::log_level::error, error.what());
+    }
+    auto& usage = of(device).usage;
+    usage.give_back(bytes);
+    auto& others = block->others;
+    others.erase(std::remove(others.begin(), others.end(), stream), others.end());
+    if (others.empty()) {
+      block->origin->deallocate(ptr, bytes, rmm::cuda_stream_view{stream});
+      return;
+    }
+    others.push_back(stream);
+    free_or_postpone({ptr, std::move(*block), device, false});
+  }
+
+  /// A block for PyTorch's own allocator to divide, as if from cudaMalloc: any stream may use it. Null where there is not
+  /// enough memory, which PyTorch then deals with.
+  [[nodiscard]] void* allocate_segment(std::size_t bytes, int device) noexcept
+  {
+    try {
+      rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
+      free_postponed();
+      rmm::detail::capture_exemption const exemption;
+      auto const stream = of(device).gathering_stream();
+      auto origin       = owners().resource_of(device);
+      void* const ptr   = origin->allocate(bytes, stream);
+      rmm::detail::scope_guard give_back{[&]() noexcept { origin->deallocate(ptr, bytes, stream); }};
+      stream.synchronize();
+      blocks_.add(ptr, {origin, bytes});
+      give_back.dismiss();
+      return ptr;
+    } catch (std::exception const& error) {
+      rmm::detail::log(rmm::detail::log_level::warn, error.what());
+      return nullptr;
+    }
+  }
+
+  /// Gives that back, as cudaFree does: after all work of the device.
+  void deallocate_segment(void* ptr, int device)
+  {
+    if (ptr == nullptr) { return; }
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
+    auto block = blocks_.remove(ptr);
+    if (block) { free_or_postpone({ptr, std::move(*block), device, true}); }
+  }
+
+  /// A block will go back in the order of `stream`, too. Throws std::bad_alloc.
+  void add_user(void* ptr, cudaStream_t stream) { blocks_.add_user(ptr, stream); }
+
+  [[nodiscard]] std::size_t bytes_of(void* ptr) { return blocks_.bytes_of(ptr); }
+
+  /// Frees what had to stay because of a capture that is over. Throws std::bad_alloc.
+  void free_postponed()
+  {
+    if (postponed_count_.load(std::memory_order_acquire) == 0) { return; }
+    std::vector<returned> waiting;
+    {
+      std::lock_guard<std::mutex> const lock{postponed_mutex_};
+      waiting.swap(postponed_);
+      postponed_count_.store(0, std::memory_order_release);
+    }
+    for (auto& each : waiting) {
+      of(each.device).usage.postpone(-static_cast<std::int64_t>(each.block.bytes));
+      rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{each.device}};
+      free_or_postpone(std::move(each));
+    }
+  }
+
+  /// Lets the resources of all devices give back what nobody uses. Throws what they throw.
+  void release_unused_memory()
+  {
+    free_postponed();
+    int const devices = rmm::get_num_cuda_devices();
+    for (int device = 0; device < devices; ++device) {
+      rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
+      see_reserved(device);
+      release_unused(*owners().resource_of(device));
+    }
+  }
+
+  /// What PyTorch has on a device.
+  [[nodiscard]] torch_figures figures(int device)
+  {
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
+    see_reserved(device);
+    return of(device).usage.figures();
+  }
+
+  /// Lets PyTorch have at most such a part of the memory of a device in use at a time. Throws rmm::cuda_error.
+  void set_fraction(double fraction, int device)
+  {
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
+    auto const total = static_cast<double>(rmm::available_device_memory().second);
+    of(device).usage.set_limit(fraction >= 1 ? std::numeric_limits<std::int64_t>::max()
+                                             : static_cast<std::int64_t>(total * std::max(fraction, 0.0)));
+  }
+
+  /// What is kept for a device. Throws rmm::logic_error if there can be no such device, std::bad_alloc.
+  [[nodiscard]] torch_device& of(int device)
+  {
+    RMM_EXPECTS(device >= 0 && device < static_cast<int>(devices_.size()), "There is no such device");
+    auto& place = devices_[static_cast<std::size_t>(device)];
+    auto* found = place.load(std::memory_order_acquire);
+    if (found == nullptr) {
+      auto* const made = new torch_device;
+      if (place.compare_exchange_strong(found, made, std::memory_order_acq_rel)) { return *made; }
+      delete made;
+    }
+    return *found;
+  }
+
+  torch_graphs graphs;
+
+ private:
+  /// A block that PyTorch gave back.
+  struct returned {
+    void* ptr;
+    torch_block block;  // its `others` are all streams that used it
+    int device;
+    bool by_any_stream;  // whether streams that are not known may have used it
+  };
+
+  /// Frees a block after all that used it; later, if a capture is in the way.
+  void free_or_postpone(returned block)
+  {
+    if (try_free(block)) { return; }
+    of(block.device).usage.postpone(static_cast<std::int64_t>(block.block.bytes));
+    std::lock_guard<std::mutex> const lock{postponed_mutex_};
+    postponed_.push_back(std::move(block));
+    postponed_count_.store(postponed_.size(), std::memory_order_release);
+  }
+
+  [[nodiscard]] bool try_free(returned const& block)
+  {
+    auto const stream = of(block.device).gathering_stream();
+    if (block.by_any_stream) {
+      if (!rmm::detail::try_wait_for_device()) { return false; }
+    } else {
+      for (auto* const user : block.block.others) {
+        if (!rmm::detail::query_capture(user).is_none()) { return false; }
+      }
+      for (auto* const user : block.block.others) {
+        rmm::detail::owned_event event;
+        if (!event.try_record(user) || !event.try_make_wait(stream.value())) { return false; }
+      }
+    }
+    block.block.origin->deallocate(block.ptr, block.block.bytes, stream);
+    return true;
+  }
+
+  void see_reserved(int device)
+  {
+    auto& usage = of(device).usage;
+    usage.see_reserved(reserved_bytes(*owners().resource_of(device), usage.figures().bytes[0].current));
+  }
+
+  [[nodiscard]] static std::string failure_text(std::size_t bytes, int device)
+  {
+    return "CUDA out of memory. Tried to allocate " + rmm::detail::format_bytes(bytes) + " on GPU " +
+           std::to_string(device) + ". ";
+  }
+
+  [[noreturn]] RMM_COLD void throw_above_limit(std::size_t bytes, int device)
+  {
+    auto& usage = of(device).usage;
+    usage.count_failure();
+    torch_error::throw_out_of_memory(
+      failure_text(bytes, device) + "PyTorch may have " +
+      rmm::detail::format_bytes(static_cast<std::size_t>(usage.limit())) +
+      " of it at a time (torch.cuda.set_per_process_memory_fraction), and has " +
+      rmm::detail::format_bytes(static_cast<std::size_t>(usage.figures().bytes[0].current)));
+  }
+
+  torch_blocks blocks_;
+  std::array<std::atomic<torch_device*>, 128> devices_{};  // each made when it is first asked for, and kept
+
+  std::mutex postponed_mutex_;  // guards the vector
+  std::vector<returned> postponed_;
+  std::atomic<std::size_t> postponed_count_{0};  // its size
+};
+
+}  // namespace rmm_python

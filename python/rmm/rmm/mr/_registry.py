@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to the resources of all devices at once."""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+from collections.abc import Iterable
+
+from rmm._cuda import gpu
+from rmm.pylibrmm.memory_resource import (
+    CudaMemoryResource,
+    DeviceMemoryResource,
+    LoggingResourceAdaptor,
+    ManagedMemoryResource,
+    PoolMemoryResource,
+    get_current_device_resource,
+    get_per_device_resource,
+    set_per_device_resource,
+)
+from rmm.pylibrmm.memory_resource._memory_resource import forget_registered_resources, registered_resources
+
+__all__ = [
+    "disable_logging",
+    "enable_logging",
+    "get_current_device_resource_type",
+    "get_log_filenames",
+    "get_per_device_resource_type",
+    "is_initialized",
+]
+
+
+def _initialize(
+    pool_allocator: bool = False,
+    managed_memory: bool = False,
+    initial_pool_size: int | str | None = None,
+    maximum_pool_size: int | str | None = None,
+    devices: int | Iterable[int] | None = 0,
+    logging: bool = False,
+    log_file_name: str | None = None,
+) -> None:
+    """`rmm.reinitialize` without its hooks."""
+
+    def make() -> DeviceMemoryResource:
+        resource: DeviceMemoryResource = ManagedMemoryResource() if managed_memory else CudaMemoryResource()
+        if pool_allocator:
+            resource = PoolMemoryResource(resource, initial_pool_size, maximum_pool_size)
+        if logging:
+            resource = LoggingResourceAdaptor(resource, log_file_name)
+        return resource
+
+    numbers = [0] if devices is None else [devices] if isinstance(devices, int) else list(devices)
+    forget_registered_resources()
+    try:
+        before = gpu.getDevice()
+    except gpu.CUDARuntimeError as error:
+        warnings.warn(f"No resource was installed, for there is no CUDA device: {error}", stacklevel=3)
+        return
+    try:
+        for device in numbers:
+            gpu.setDevice(device)
+            set_per_device_resource(device, make())
+    finally:
+        gpu.setDevice(before)
+
+
+def get_per_device_resource_type(device: int) -> type[DeviceMemoryResource]:
+    """The class of the resource of `device`."""
+    return type(get_per_device_resource(device))
+
+
+def get_current_device_resource_type() -> type[DeviceMemoryResource]:
+    """The class of the resource of the current device."""
+    return type(get_current_device_resource())
+
+
+def is_initialized() -> bool:
+    """Whether every device that has a resource has a usable one. True from import on."""
+    return all(isinstance(resource, DeviceMemoryResource) for resource in registered_resources().values())
+
+
+def enable_logging(log_file_name: str | None = None) -> None:
+    """Logs what is allocated from the resource of each device that one was set for, else of device 0.
+
+    Parameters
+    ----------
+    log_file_name:
+        Name of the log; see `LoggingResourceAdaptor`.
+    """
+    before = gpu.getDevice()
+    try:
+        for device in sorted(registered_resources()) or [0]:
+            resource = get_per_device_resource(device)
+            if not isinstance(resource, LoggingResourceAdaptor):
+                gpu.setDevice(device)  # its number becomes part of the name
+                set_per_device_resource(device, LoggingResourceAdaptor(resource, log_file_name))
+    finally:
+        gpu.setDevice(before)
+
+
+def disable_logging() -> None:
+    """Ends what `enable_logging` began."""
+    for device, resource in registered_resources().items():
+        if isinstance(resource, LoggingResourceAdaptor):
+            resource.flush()
+            set_per_device_resource(device, resource.get_upstream())
+
+
+def get_log_filenames() -> dict[int, str | None]:
+    """The log of each device that a resource was set for; None where it has none."""
+    return {
+        device: resource.get_file_name() if isinstance(resource, LoggingResourceAdaptor) else None
+        for device, resource in registered_resources().items()
+    }
+
+
+def _flush_logs() -> None:
+    """Writes what the logs of all devices have buffered."""
+    for resource in registered_resources().values():
+        if isinstance(resource, LoggingResourceAdaptor):
+            resource.flush()
+
+
+atexit.register(_flush_logs)  # resources that are set at exit are never ended

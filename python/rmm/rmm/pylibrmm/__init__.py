@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes of the package, as Cython modules that others can cimport."""
+
+from __future__ import annotations
+
+from rmm.pylibrmm import cuda_stream, cuda_stream_pool, device_buffer, helper, logger, memory_resource, stream
+from rmm.pylibrmm._stream_flags import CudaStreamFlags
+from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
+
+__all__ = [
+    "CudaStreamFlags",
+    "CudaStreamPool",
+    "cuda_stream",
+    "cuda_stream_pool",
+    "device_buffer",
+    "helper",
+    "logger",
+    "memory_resource",
+    "stream",
+]

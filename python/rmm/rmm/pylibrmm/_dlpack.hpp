@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+
+#include <cstddef>
+#include <cstdint>
+
+/// @file
+/// DLPack: how array libraries hand memory to each other. The layout of its structures is fixed by that protocol.
+
+namespace rmm_python {
+
+struct dl_device {
+  std::int32_t type;
+  std::int32_t id;
+};
+
+struct dl_type {
+  std::uint8_t code;
+  std::uint8_t bits;
+  std::uint16_t lanes;
+};
+
+struct dl_tensor {
+  void* data;
+  dl_device device;
+  std::int32_t ndim;
+  dl_type type;
+  std::int64_t* shape;
+  std::int64_t* strides;
+  std::uint64_t byte_offset;
+};
+
+/// What capsules named "dltensor" hold.
+struct dl_managed {
+  dl_tensor tensor;
+  void* owner;
+  void (*deleter)(dl_managed*);
+};
+
+/// What capsules named "dltensor_versioned" hold.
+struct dl_managed_versioned {
+  std::uint32_t major;
+  std::uint32_t minor;
+  void* owner;
+  void (*deleter)(dl_managed_versioned*);
+  std::uint64_t flags;
+  dl_tensor tensor;
+};
+
+inline constexpr std::int32_t dl_cpu         = 1;
+inline constexpr std::int32_t dl_cuda        = 2;
+inline constexpr std::uint8_t dl_unsigned    = 1;
+inline constexpr char const* dl_name         = "dltensor";
+inline constexpr char const* dl_used_name    = "used_dltensor";
+inline constexpr char const* dl_v1_name      = "dltensor_versioned";
+inline constexpr char const* dl_v1_used_name = "used_dltensor_versioned";
+
+/// A managed tensor with room for its shape and strides, which keeps a Python object alive.
+template <class Managed>
+struct exported_bytes {
+  Managed managed{};
+  std::int64_t size{};
+  std::int64_t stride{1};
+
+  exported_bytes(PyObject* owner, void* data, std::size_t bytes, int device) : size{static_cast<std::int64_t>(bytes)}
+  {
+    managed.tensor  = {data, {dl_cuda, device}, 1, {dl_unsigned, 8, 1}, &size, &stride, 0};
+    managed.owner   = Py_NewRef(owner);
+    managed.deleter = [](Managed* self) {
+      auto* const exported = reinterpret_cast<exported_bytes*>(self);  // its first member
+      if (Py_IsInitialized() != 0) {
+        auto const state = PyGILState_Ensure();
+        Py_DECREF(static_cast<PyObject*>(self->owner));
+        PyGILState_Release(state);
+      }
+      delete exported;
+    };
+  }
+};
+
+/// Ends what nobody took out of a capsule.
+template <class Managed>
+void end_capsule(PyObject* capsule, char const* name)
+{
+  if (PyCapsule_IsValid(capsule, name) == 0) { return; }
+  auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule, name));
+  if (managed->deleter != nullptr) { managed->deleter(managed); }
+}
+
+/// A new capsule with `bytes` bytes of device memory that `owner` keeps; null if there was an error.
+[[nodiscard]] inline PyObject* export_bytes(PyObject* owner, void* data, std::size_t bytes, int device, bool versioned)
+{
+  if (versioned) {
+    auto* const exported    = new exported_bytes<dl_managed_versioned>{owner, data, bytes, device};
+    exported->managed.major = 1;
+    return PyCapsule_New(&exported->managed, dl_v1_name, [](PyObject* capsule) {
+      end_capsule<dl_managed_versioned>(capsule, dl_v1_name);
+    });
+  }
+  auto* const exported = new exported_bytes<dl_managed>{owner, data, bytes, device};
+  return PyCapsule_New(
+    &exported->managed, dl_name, [](PyObject* capsule) { end_capsule<dl_managed>(capsule, dl_name); });
+}
+
+/// The tensor in a capsule of either kind; null if it is none, or was used already.
+[[nodiscard]] inline dl_tensor const* tensor_in(PyObject* capsule)
+{
+  if (PyCapsule_IsValid(capsule, dl_v1_name) != 0) {
+    auto* const managed = static_cast<dl_managed_versioned*>(PyCapsule_GetPointer(capsule, dl_v1_name));
+    return managed->major == 1 ? &managed->tensor : nullptr;
+  }
+  if (PyCapsule_IsValid(capsule, dl_name) != 0) {
+    return &static_cast<dl_managed*>(PyCapsule_GetPointer(capsule, dl_name))->tensor;
+  }
+  return nullptr;
+}
+
+/// Bytes of a tensor; -1 if its elements are not next to each other, in the order of their indices.
+[[nodiscard]] inline std::int64_t contiguous_bytes(dl_tensor const& tensor)
+{
+  std::int64_t elements = 1;
+  bool is_contiguous    = true;
+  for (std::int32_t i = tensor.ndim - 1; i >= 0; --i) {
+    if (tensor.strides != nullptr && tensor.shape[i] != 1 && tensor.strides[i] != elements) { is_contiguous = false; }
+    elements *= tensor.shape[i];
+  }
+  auto const bits = std::int64_t{tensor.type.bits} * tensor.type.lanes;
+  return is_contiguous || elements == 0 ? (elements * bits + 7) / 8 : -1;
+}
+
+}  // namespace rmm_python

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["level_enum", "logging_level"]
+
+
+class logging_level(IntEnum):
+    """Severity of a message of the debug log, under the names of RMM up to 24.12."""
+
+    TRACE = 0
+    DEBUG = 1
+    INFO = 2
+    WARN = 3
+    ERR = 4
+    CRITICAL = 5
+    OFF = 6
+
+
+class level_enum(IntEnum):
+    """Severity of a message of the debug log, under the names of RMM since 25.02."""
+
+    trace = 0
+    debug = 1
+    info = 2
+    warn = 3
+    error = 4
+    critical = 5
+    off = 6
+    n_levels = 7

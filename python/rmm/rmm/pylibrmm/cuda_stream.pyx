@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA streams with their owner."""
+
+from cuda.bindings.cyruntime cimport cudaStream_t
+from libc.stdint cimport uint32_t
+from libcpp cimport bool
+
+from rmm.librmm.cuda_stream cimport cuda_stream, cuda_stream_flags
+
+from rmm.pylibrmm._stream_flags import CudaStreamFlags
+
+__all__ = ["CudaStream", "CudaStreamFlags"]
+
+
+cdef class CudaStream:
+    """A new CUDA stream on the current device, which ends with this object.
+
+    Work that is still queued then runs to completion.
+    """
+
+    def __cinit__(self, flags=CudaStreamFlags.SYNC_DEFAULT):
+        cdef cuda_stream_flags c_flags = <cuda_stream_flags><uint32_t>int(CudaStreamFlags(flags))
+        with nogil:
+            self.c_obj.reset(new cuda_stream(c_flags))
+
+    def __dealloc__(self):
+        with nogil:
+            self.c_obj.reset()
+
+    cdef cudaStream_t value(self) except * nogil:
+        return self.c_obj.get()[0].value()
+
+    cdef bool is_valid(self) except * nogil:
+        return self.c_obj.get()[0].is_valid()

@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device memory with an owner."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cuda.bindings.cyruntime cimport cudaStream_t
+from cython.operator cimport dereference
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
+from libcpp cimport bool
+from libcpp.memory cimport unique_ptr
+from libcpp.utility cimport move
+
+from rmm.librmm.cuda_stream_view cimport cuda_stream_view
+from rmm.librmm.device_buffer cimport device_buffer, prefetch as cpp_prefetch
+from rmm.librmm.per_device_resource cimport cuda_device_id
+from rmm.pylibrmm.memory_resource._memory_resource cimport (
+    DeviceMemoryResource,
+    get_current_device_resource,
+)
+from rmm.pylibrmm.stream cimport Stream
+from rmm.pylibrmm.utils cimport as_stream
+
+from rmm.pylibrmm.stream import DEFAULT_STREAM
+
+__all__ = ["DeviceBuffer", "copy_device_to_ptr", "copy_host_to_ptr", "copy_ptr_to_host", "to_device"]
+
+
+cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:
+    int c_current_device "rmm::detail::current_device"() noexcept
+
+
+cdef extern from "rmm/detail/cuda/memory.hpp" namespace "rmm::detail" nogil:
+    void copy_async(void* destination, const void* source, size_t size, cudaStream_t stream) except +
+
+
+cdef extern from "pylibrmm/_buffer_location.hpp" namespace "rmm_python" nogil:
+    int device_of(const void* ptr) except +
+    void make_wait(cudaStream_t waiting, cudaStream_t awaited) except +
+
+
+cdef extern from "pylibrmm/_dlpack.hpp" namespace "rmm_python":
+    cdef struct dl_device:
+        int32_t type
+        int32_t id
+
+    cdef struct dl_tensor:
+        void* data
+        dl_device device
+        uint64_t byte_offset
+
+    const int32_t dl_cpu
+    const int32_t dl_cuda
+    object export_bytes(object owner, void* data, size_t size, int device, bool versioned)
+    const dl_tensor* tensor_in(object capsule)
+    int64_t contiguous_bytes(const dl_tensor& tensor)
+
+
+# As a C variable it costs no look-up.
+cdef Stream _default_stream = DEFAULT_STREAM
+
+
+cdef void copy(void* destination, const void* source, size_t size, Stream stream) except *:
+    """Copies between any two places. Returns at once, except from and to the default stream."""
+    cdef cuda_stream_view c_stream = stream.view()
+    try:
+        with nogil:
+            copy_async(destination, source, size, c_stream.value())
+            if c_stream.is_default():
+                c_stream.synchronize()
+    except RuntimeError as error:
+        raise RuntimeError(f"Memcpy failed with error: {error}") from None
+
+
+cdef object contiguous_size(object interface):
+    """Bytes of what a `__cuda_array_interface__` describes. ValueError unless its elements are next to each other."""
+    shape = tuple(interface["shape"])
+    item_size = int(interface["typestr"][2:])
+    size = item_size
+    strides = interface.get("strides")
+    is_contiguous = True
+    for i in range(len(shape) - 1, -1, -1):
+        if strides is not None and shape[i] != 1 and strides[i] != size:
+            is_contiguous = False
+        size *= shape[i]
+    if size != 0 and not is_contiguous:
+        raise ValueError("the array has to be contiguous")
+    return size
+
+
+@cython.no_gc_clear
+cdef class DeviceBuffer:
+    """`size` bytes of device memory, given back in the order of `stream` when the last reference is gone.
+
+    Parameters
+    ----------
+    ptr:
+        Address in host or device memory of `size` bytes to copy. Without it the memory is uninitialised. The copy is complete
+        on return if `stream` is the default stream; else the source has to stay until `stream` has reached it.
+    size:
+        Bytes.
+    stream:
+        Stream in whose order the memory may be used, and is given back. Kept alive.
+    mr:
+        Resource to allocate from, that of the current device if None. Kept alive.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> buffer = rmm.DeviceBuffer(size=5)
+    >>> buffer.copy_from_host(b"Hello")
+    >>> buffer.tobytes()
+    b'Hello'
+    """
+
+    def __cinit__(
+        self,
+        *,
+        uintptr_t ptr=0,
+        size_t size=0,
+        Stream stream=DEFAULT_STREAM,
+        DeviceMemoryResource mr=None,
+    ):
+        cdef const void* source = <const void*>ptr
+        self.stream = as_stream(stream)
+        self.mr = get_current_device_resource() if mr is None else mr
+        self.mr.usable()
+        cdef cuda_stream_view c_stream = stream.view()
+        with nogil:
+            if source == NULL or size == 0:
+                self.c_obj.reset(new device_buffer(size, c_stream, self.mr.get_mr()))
+            else:
+                self.c_obj.reset(new device_buffer(source, size, c_stream, self.mr.get_mr()))
+                if c_stream.is_default():
+                    c_stream.synchronize()
+
+    def __dealloc__(self):
+        with nogil:
+            self.c_obj.reset()
+
+    def __len__(self):
+        return self.c_size()
+
+    def __sizeof__(self):
+        return self.c_size()
+
+    def __bytes__(self):
+        return self.tobytes()
+
+    def __repr__(self):
+        return f"DeviceBuffer(size={self.c_size()}, ptr=0x{self.ptr:x}, stream={self.stream!r}, mr={self.mr!r})"
+
+    @property
+    def size(self):
+        """Bytes."""
+        return self.c_size()
+
+    @property
+    def nbytes(self):
+        """Bytes."""
+        return self.c_size()
+
+    @property
+    def ptr(self):
+        """Address of the memory, 0 if there is none."""
+        return <uintptr_t>self.c_data()
+
+    @property
+    def __cuda_array_interface__(self):
+        return {
+            "data": (<uintptr_t>self.c_data(), False),
+            "shape": (self.c_size(),),
+            "strides": None,
+            "typestr": "|u1",
+            "version": 0,
+        }
+
+    def __dlpack_device__(self):
+        """Kind of memory in the numbers of DLPack, and number of the device."""
+        return (dl_cuda, device_of(self.c_data()))
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The memory as a DLPack capsule, which keeps the buffer alive.
+
+        Parameters
+        ----------
+        stream:
+            Handle of the stream that will use it: 1 or None for the legacy default stream, 2 for that of the thread, -1 if
+            the caller sees to the order itself. It is made to wait for the stream of the buffer.
+        max_version, dl_device, copy:
+            As the protocol has them.
+        """
+        cdef DeviceBuffer source = self
+        cdef uintptr_t consumer
+        device = self.__dlpack_device__()
+        if dl_device is not None and tuple(dl_device) != device:
+            raise BufferError(f"the memory is on device {device}, and is not copied to {tuple(dl_device)}")
+        if stream is not None and (stream == 0 or stream < -1):
+            raise ValueError(f"{stream} is not the handle of a stream: 1 is the legacy default stream, 2 that of the thread")
+        if copy:
+            source = self.copy()
+        if stream != -1:
+            consumer = 1 if stream is None else stream
+            make_wait(<cudaStream_t>consumer, source.stream.view().value())
+        return export_bytes(
+            source, source.c_data(), source.c_size(), device[1], max_version is not None and max_version[0] >= 1)
+
+    def __copy__(self):
+        return self.copy()
+
+    def copy(self):
+        """A new buffer with the same content, resource and stream."""
+        cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer, stream=self.stream, mr=self.mr)
+        cdef cuda_stream_view c_stream = self.stream.view()
+        with nogil:
+            made.c_obj.reset(new device_buffer(dereference(self.c_obj), c_stream, self.mr.get_mr()))
+            if c_stream.is_default():
+                c_stream.synchronize()
+        return made
+
+    def __reduce__(self):
+        return to_device, (self.copy_to_host(),)
+
+    def prefetch(self, device=None, stream=None):
+        """Starts to move the memory to `device`, where it is of a kind that moves; by default to the current one.
+
+        In the order of `stream`, by default the buffer's.
+        """
+        cdef cuda_device_id destination = cuda_device_id(c_current_device() if device is None else <int>device)
+        cdef cuda_stream_view c_stream = (self.stream if stream is None else <Stream?>stream).view()
+        cdef void* ptr = self.c_data()
+        cdef size_t size = self.c_size()
+        with nogil:
+            cpp_prefetch(ptr, size, destination, c_stream)
+
+    @staticmethod
+    cdef DeviceBuffer c_from_unique_ptr(
+        unique_ptr[device_buffer] ptr,
+        Stream stream=_default_stream,
+        DeviceMemoryResource mr=None,
+    ):
+        """A buffer of what C++ allocated from `mr`, the current device's resource if None. Waits for the default stream."""
+        cdef DeviceBuffer buffer = DeviceBuffer.__new__(
+            DeviceBuffer, stream=stream, mr=get_current_device_resource() if mr is None else mr)
+        buffer.c_obj = move(ptr)
+        if stream.c_is_default():
+            with nogil:
+                stream.c_synchronize()
+        return buffer
+
+    @staticmethod
+    cdef DeviceBuffer c_to_device(const unsigned char[::1] b, Stream stream=_default_stream):
+        return to_device(b, stream)
+
+    @staticmethod
+    def to_device(const unsigned char[::1] b, Stream stream=DEFAULT_STREAM):
+        """A new buffer with the content of `b`, a contiguous host buffer of bytes; see the function `to_device`."""
+        return to_device(b, stream)
+
+    @staticmethod
+    def from_device(source, Stream stream=DEFAULT_STREAM, DeviceMemoryResource mr=None):
+        """A new buffer with the bytes of an array of another library.
+
+        Parameters
+        ----------
+        source:
+            An object with `__cuda_array_interface__` or `__dlpack__`, on a device or on the host, whose elements are next to
+            each other. Work that its library has queued is waited for.
+        stream:
+            Stream of the copy, and of the buffer. The copy is complete on return.
+        mr:
+            Resource to allocate from, that of the current device if None.
+        """
+        interface = getattr(source, "__cuda_array_interface__", None)
+        if interface is not None:
+            size = contiguous_size(interface)
+            wait_for_producer(interface, stream)
+            buffer = DeviceBuffer(ptr=interface["data"][0] or 0, size=size, stream=stream, mr=mr)
+            stream.synchronize()
+            return buffer
+        if hasattr(source, "__dlpack__"):
+            return copy_of_tensor(source, stream, mr)
+        raise TypeError(f"{type(source)} has neither __cuda_array_interface__ nor __dlpack__")
+
+    cpdef copy_to_host(self, ary=None, Stream stream=_default_stream):
+        """Copies the content to `ary`, a writable host buffer of bytes, or to a new NumPy array if None. Returns it.
+
+        Where `stream` is not the default stream and `ary` is page-locked, the copy may go on after the return.
+        """
+        cdef unsigned char[::1] hb
+        cdef size_t size = self.c_size()
+        as_stream(stream)
+        cdef bool is_new = ary is None
+        if is_new:
+            import numpy
+
+            ary = numpy.empty((size,), dtype="u1")
+        hb = ary
+        if <size_t>hb.shape[0] < size:
+            raise ValueError(f"Argument `ary` is too small. Need space for {size} bytes.")
+        if size > 0:
+            copy(&hb[0], self.c_data(), size, stream)
+            if is_new:
+                with nogil:
+                    stream.c_synchronize()
+        return ary
+
+    cpdef copy_from_host(self, ary, Stream stream=_default_stream):
+        """Overwrites the beginning of the buffer with `ary`, a contiguous host buffer of bytes."""
+        cdef const unsigned char[::1] hb = ary
+        as_stream(stream)
+        if hb is None:
+            raise TypeError("Argument `ary` may not be None.")
+        cdef size_t size = hb.shape[0]
+        if size > self.c_size():
+            raise ValueError(f"Argument `ary` is too large. Need space of {size} bytes.")
+        if size > 0:
+            copy(self.c_data(), &hb[0], size, stream)
+
+    cpdef copy_from_device(self, cuda_ary, Stream stream=_default_stream):
+        """Overwrites the beginning of the buffer with `cuda_ary`, a contiguous array with `__cuda_array_interface__`."""
+        as_stream(stream)
+        interface = getattr(cuda_ary, "__cuda_array_interface__", None)
+        if interface is None:
+            raise ValueError("Expected an object with __cuda_array_interface__.")
+        if len(interface["shape"]) != 1:
+            raise ValueError("Only 1-D contiguous arrays are supported.")
+        cdef size_t size = contiguous_size(interface)
+        if size > self.c_size():
+            raise ValueError(f"Argument `cuda_ary` is too large. Need space of {size} bytes.")
+        cdef uintptr_t source = interface["data"][0] or 0
+        wait_for_producer(interface, stream)
+        if size > 0:
+            copy(self.c_data(), <const void*>source, size, stream)
+
+    cpdef bytes tobytes(self, Stream stream=_default_stream):
+        """The content, copied to the host."""
+        cdef size_t size = self.c_size()
+        as_stream(stream)
+        cdef bytes content = PyBytes_FromStringAndSize(NULL, size)
+        if size > 0:
+            copy(<void*>PyBytes_AsString(content), self.c_data(), size, stream)
+            with nogil:
+                stream.c_synchronize()
+        return content
+
+    cdef size_t c_size(self) except *:
+        return self.c_obj.get()[0].size()
+
+    cpdef void reserve(self, size_t new_capacity, Stream stream=_default_stream) except *:
+        """Makes the capacity at least `new_capacity` bytes. The content may move."""
+        cdef cuda_stream_view c_stream = as_stream(stream).view()
+        with nogil:
+            self.c_obj.get()[0].reserve(new_capacity, c_stream)
+        self.stream = stream
+
+    cpdef void resize(self, size_t new_size, Stream stream=_default_stream) except *:
+        """Makes the size `new_size` bytes; what is added is uninitialised. The content moves if the capacity is too small."""
+        cdef cuda_stream_view c_stream = as_stream(stream).view()
+        with nogil:
+            self.c_obj.get()[0].resize(new_size, c_stream)
+        self.stream = stream
+
+    cpdef size_t capacity(self) except *:
+        """Bytes allocated: what the size can grow to without moving the content."""
+        return self.c_obj.get()[0].capacity()
+
+    cdef void* c_data(self) except *:
+        return self.c_obj.get()[0].data()
+
+    cdef device_buffer c_release(self) except *:
+        """Moves the C++ buffer out, which leaves this one empty. The caller keeps the resource alive."""
+        return move(dereference(self.c_obj))
+
+
+cdef void wait_for_producer(object interface, Stream stream) except *:
+    """Orders `stream` after the work that an array is made by, where its `__cuda_array_interface__` tells the stream."""
+    cdef uintptr_t handle
+    producer = interface.get("stream")
+    if producer is not None:
+        handle = producer
+        make_wait(stream.view().value(), <cudaStream_t>handle)
+
+
+cdef DeviceBuffer copy_of_tensor(object source, Stream stream, DeviceMemoryResource mr):
+    cdef const dl_tensor* tensor
+    handle = <uintptr_t>stream.view().value() or 1
+    wanted = {} if source.__dlpack_device__()[0] == dl_cpu else {"stream": handle}
+    try:
+        capsule = source.__dlpack__(max_version=(1, 0), **wanted)
+    except TypeError:  # a producer older than version 1 of the protocol
+        capsule = source.__dlpack__(**wanted)
+    tensor = tensor_in(capsule)
+    if tensor == NULL:
+        raise BufferError(f"{type(source)} gave no DLPack tensor of a version that is known")
+    cdef int64_t size = contiguous_bytes(tensor[0])
+    if size < 0:
+        raise ValueError("the array has to be contiguous")
+    buffer = DeviceBuffer(
+        ptr=<uintptr_t>tensor[0].data + tensor[0].byte_offset if size > 0 else 0, size=size, stream=stream, mr=mr)
+    stream.synchronize()  # the capsule, which ends here, keeps the source
+    return buffer
+
+
+cpdef DeviceBuffer to_device(const unsigned char[::1] b, Stream stream=_default_stream):
+    """A new buffer with the content of `b`.
+
+    Parameters
+    ----------
+    b:
+        A contiguous host buffer of bytes: `bytes`, `bytearray`, a NumPy array of `uint8`, ...
+    stream:
+        Stream of the copy, and of the buffer. The copy is complete on return if it is the default stream.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.DeviceBuffer.to_device(b"abc").size
+    3
+    """
+    if b is None:
+        raise TypeError("Argument 'b' has incorrect type (expected bytes-like, got NoneType)")
+    cdef size_t size = b.shape[0]
+    return DeviceBuffer(ptr=<uintptr_t>&b[0] if size > 0 else 0, size=size, stream=stream)
+
+
+cpdef void copy_ptr_to_host(uintptr_t db, unsigned char[::1] hb, Stream stream=_default_stream) except *:
+    """Fills `hb`, a writable host buffer of bytes, from device memory at `db`.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> buffer = rmm.DeviceBuffer.to_device(b"abc")
+    >>> host = bytearray(buffer.size)
+    >>> rmm.pylibrmm.device_buffer.copy_ptr_to_host(buffer.ptr, host)
+    >>> host
+    bytearray(b'abc')
+    """
+    if hb is None:
+        raise TypeError("Argument `hb` may not be None.")
+    if hb.shape[0] > 0:
+        copy(&hb[0], <const void*>db, hb.shape[0], as_stream(stream))
+
+
+cpdef void copy_host_to_ptr(const unsigned char[::1] hb, uintptr_t db, Stream stream=_default_stream) except *:
+    """Copies `hb`, a host buffer of bytes, to device memory at `db`."""
+    if hb is None:
+        raise TypeError("Argument `hb` may not be None.")
+    if hb.shape[0] > 0:
+        copy(<void*>db, &hb[0], hb.shape[0], as_stream(stream))
+
+
+cpdef void copy_device_to_ptr(uintptr_t d_src, uintptr_t d_dst, size_t count, Stream stream=_default_stream) except *:
+    """Copies `count` bytes of device memory at `d_src` to `d_dst`."""
+    copy(<void*>d_dst, <const void*>d_src, count, as_stream(stream))

@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+
+__all__ = ["parse_bytes"]
+
+def parse_bytes(s: int | str) -> int: ...

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes in bytes, written as people do."""
+
+__all__ = ["parse_bytes"]
+
+cdef object _pattern = None
+cdef dict _multipliers = {"": 1, "b": 1}
+for _exponent, _letter in enumerate("kmgtp", start=1):
+    _multipliers[_letter + "b"] = 1000**_exponent
+    _multipliers[_letter + "ib"] = 1024**_exponent
+
+
+cpdef object parse_bytes(object s):
+    """The bytes that `s` stands for: an int as it is, a string such as "512 MiB", "1.5gb" or "4096".
+
+    Units are those of powers of 1000 (kB to PB) and of 1024 (KiB to PiB), in either case; without one a number is in bytes.
+    """
+    global _pattern
+    if not isinstance(s, str):
+        return s
+    if _pattern is None:
+        import re
+
+        _pattern = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)[ \t]*([a-zA-Z]*)", re.ASCII)
+    match = _pattern.fullmatch(s)
+    multiplier = None if match is None else _multipliers.get(match[2].lower())
+    if multiplier is None:
+        raise ValueError(f"Could not parse {s!r} as a size in bytes: write a number and, if it is not in bytes, one of the "
+                         "units kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB")
+    number = match[1]
+    return int(number) * multiplier if number.isdigit() else int(float(number) * multiplier)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stddef cimport size_t
+from libcpp.memory cimport shared_ptr
+
+from rmm.librmm._device_memory_resource cimport device_memory_resource
+
+
+cdef class DeviceMemoryResource:
+    cdef shared_ptr[device_memory_resource] c_obj
+    cdef device_memory_resource* get_mr(self) noexcept nogil
+    cdef device_memory_resource* usable(self) except NULL nogil
+
+
+cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
+    cdef readonly DeviceMemoryResource upstream_mr
+    cpdef DeviceMemoryResource get_upstream(self)
+
+
+cdef class CudaMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class ManagedMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class SystemMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class PinnedHostMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class CudaAsyncMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource):
+    cdef object _owner
+
+
+cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class PoolMemoryResource(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class ArenaMemoryResource(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class BinningMemoryResource(UpstreamResourceAdaptor):
+    cdef readonly list _bin_mrs
+    cpdef add_bin(self, size_t allocation_size, DeviceMemoryResource bin_resource=*)
+
+
+cdef class CallbackMemoryResource(DeviceMemoryResource):
+    cdef object _allocate_func
+    cdef object _deallocate_func
+
+
+cdef class ElasticPoolMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class CachedMemoryResource(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class PinnedPoolMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class ConfiguredMemoryResource(DeviceMemoryResource):
+    cdef readonly str configuration
+    cdef readonly str explanation
+
+
+cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
+    cdef object _log_file_name
+    cpdef get_file_name(self)
+    cpdef flush(self)
+
+
+cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
+    cdef object _callback
+
+
+cdef class PrefetchResourceAdaptor(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class AlignedResourceAdaptor(UpstreamResourceAdaptor):
+    pass
+
+
+cdef class ThreadSafeResourceAdaptor(UpstreamResourceAdaptor):
+    pass
+
+
+cpdef DeviceMemoryResource get_per_device_resource(int device)
+cpdef set_per_device_resource(int device, DeviceMemoryResource mr)
+cpdef DeviceMemoryResource get_current_device_resource()
+cpdef set_current_device_resource(DeviceMemoryResource mr)

@@ -1,0 +1,1026 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory resources, and which of them serves which device."""
+
+cimport cython
+from cpython.object cimport PyObject
+from cuda.bindings.cyruntime cimport cudaMemPool_t, cudaStream_t
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int64_t, uint64_t, uintptr_t
+from libcpp cimport bool
+from libcpp.memory cimport shared_ptr
+from libcpp.optional cimport make_optional, optional
+from libcpp.pair cimport pair
+from libcpp.string cimport string
+
+from rmm.librmm cimport memory_resource as librmm
+from rmm.librmm._device_memory_resource cimport device_memory_resource
+from rmm.librmm.cuda_stream_view cimport cuda_stream_view
+from rmm.librmm.memory_resource cimport (
+    CppExcept,
+    allocation_handle_type,
+    cuda_async_managed_memory_resource,
+    cuda_async_memory_resource,
+    cuda_async_view_memory_resource,
+    limiting_resource_adaptor,
+    logging_resource_adaptor,
+    percent_of_free_device_memory,
+    pool_memory_resource,
+    statistics_resource_adaptor,
+    tracking_resource_adaptor,
+    translate_python_except_to_cpp,
+)
+from rmm.pylibrmm.helper cimport parse_bytes
+from rmm.pylibrmm.logger cimport connect_log
+from rmm.pylibrmm.stream cimport Stream
+from rmm.pylibrmm.utils cimport as_stream
+
+import os
+import threading
+
+from rmm.pylibrmm.stream import DEFAULT_STREAM
+
+
+cdef extern from "rmm/heap_figures.hpp" namespace "rmm" nogil:
+    cdef struct heap_figures:
+        size_t live_bytes
+        size_t free_bytes
+        size_t graph_bytes
+        size_t cached_bytes
+        size_t reserved_bytes
+        size_t largest_free_bytes
+        size_t upstream_blocks
+        size_t caches
+        uint64_t from_other_streams
+        uint64_t from_other_caches
+        uint64_t put_together
+        uint64_t device_synchronizations
+
+
+cdef extern from "rmm/mr/elastic_pool_memory_resource.hpp" namespace "rmm::mr" nogil:
+    cdef enum class paused_contents:
+        dropped
+        kept_pageable
+        kept_pinned
+
+    cdef cppclass elastic_pool_memory_resource(device_memory_resource):
+        size_t pool_size()
+        size_t tick()
+        void pause(paused_contents contents) except +
+        void resume() except +
+        bool is_paused()
+
+
+cdef extern from "rmm/mr/cached_memory_resource.hpp" namespace "rmm::mr" nogil:
+    cdef cppclass cached_memory_resource[Upstream](device_memory_resource):
+        size_t pool_size()
+
+
+cdef extern from "rmm/mr/pinned_pool_memory_resource.hpp" namespace "rmm::mr" nogil:
+    cdef cppclass pinned_pool_memory_resource(device_memory_resource):
+        size_t pool_size()
+
+
+cdef extern from "rmm/mr/trace_resource_adaptor.hpp" namespace "rmm::mr" nogil:
+    cdef cppclass trace_resource_adaptor[Upstream](device_memory_resource):
+        void flush() except +
+        string get_file_name()
+        uint64_t get_lost_events()
+
+
+ctypedef device_memory_resource base
+ctypedef shared_ptr[device_memory_resource] resource_ptr
+
+ctypedef void* (*python_allocate)(void*, size_t, cudaStream_t, CppExcept&) noexcept
+ctypedef void (*python_deallocate)(void*, void*, size_t, cudaStream_t) noexcept
+ctypedef bool (*python_failure_callback)(void*, size_t, CppExcept&) noexcept
+
+
+cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_python" nogil:
+    int c_current_device "rmm_python::current_device"() except +
+    resource_ptr make_cuda "rmm_python::make_resource<rmm::mr::cuda_memory_resource>"() except +
+    resource_ptr make_managed "rmm_python::make_resource<rmm::mr::managed_memory_resource>"() except +
+    resource_ptr make_system "rmm_python::make_resource<rmm::mr::system_memory_resource>"() except +
+    resource_ptr make_pinned_host "rmm_python::make_resource<rmm::mr::pinned_host_memory_resource>"() except +
+    resource_ptr make_sam_headroom "rmm_python::make_resource<rmm::mr::sam_headroom_memory_resource>"(size_t) except +
+    resource_ptr make_cuda_async "rmm_python::make_resource<rmm::mr::cuda_async_memory_resource>"(
+        optional[size_t], optional[size_t], allocation_handle_type) except +
+    resource_ptr make_cuda_async_view "rmm_python::make_resource<rmm::mr::cuda_async_view_memory_resource>"(
+        cudaMemPool_t) except +
+    resource_ptr make_cuda_async_managed "rmm_python::make_resource<rmm::mr::cuda_async_managed_memory_resource>"() except +
+    resource_ptr make_pool "rmm_python::make_resource_over<rmm::mr::pool_memory_resource>"(
+        resource_ptr, size_t, optional[size_t]) except +
+    resource_ptr make_arena "rmm_python::make_resource_over<rmm::mr::arena_memory_resource>"(
+        resource_ptr, optional[size_t], bool) except +
+    resource_ptr make_fixed_size "rmm_python::make_resource_over<rmm::mr::fixed_size_memory_resource>"(
+        resource_ptr, size_t, size_t) except +
+    resource_ptr make_limiting "rmm_python::make_resource_over<rmm::mr::limiting_resource_adaptor>"(
+        resource_ptr, size_t) except +
+    resource_ptr make_logging "rmm_python::make_resource_over<rmm::mr::logging_resource_adaptor>"(
+        resource_ptr, string) except +
+    resource_ptr make_statistics "rmm_python::make_resource_over<rmm::mr::statistics_resource_adaptor>"(
+        resource_ptr) except +
+    resource_ptr make_tracking "rmm_python::make_resource_over<rmm::mr::tracking_resource_adaptor>"(
+        resource_ptr, bool) except +
+    resource_ptr make_prefetch "rmm_python::make_resource_over<rmm::mr::prefetch_resource_adaptor>"(resource_ptr) except +
+    resource_ptr make_aligned "rmm_python::make_resource_over<rmm::mr::aligned_resource_adaptor>"(
+        resource_ptr, size_t, size_t) except +
+    resource_ptr make_thread_safe "rmm_python::make_resource_over<rmm::mr::thread_safe_resource_adaptor>"(
+        resource_ptr) except +
+    resource_ptr make_cached "rmm_python::make_resource_over<rmm::mr::cached_memory_resource>"(
+        resource_ptr, size_t, optional[size_t], size_t) except +
+    resource_ptr make_elastic_pool(size_t, optional[size_t], size_t, int64_t, bool, bool, bool, bool) except +
+    resource_ptr make_pinned_pool(size_t, optional[size_t], bool, int, unsigned) except +
+    resource_ptr make_trace(resource_ptr, string) except +
+    resource_ptr make_configured(string, string&) except +
+    size_t c_trim_to "rmm_python::trim_to"(device_memory_resource*, size_t) except +
+    heap_figures c_figures_of "rmm_python::figures_of"(device_memory_resource*) except +
+    resource_ptr make_binning(resource_ptr, int, int) except +
+    void add_bin_to(resource_ptr, size_t, resource_ptr) except +
+    void register_resource(int device, device_memory_resource*, PyObject*) except +
+    void unregister_resource(int device) except +
+    resource_ptr make_callback_resource(python_allocate, python_deallocate, PyObject*, PyObject*) except +
+    resource_ptr make_failure_callback_resource(resource_ptr, python_failure_callback, PyObject*) except +
+
+
+connect_log()
+
+
+cdef optional[size_t] optional_size(object size) except *:
+    """A number of bytes, given as int or string, that may be missing."""
+    if size is None:
+        return optional[size_t]()
+    return make_optional[size_t](<size_t>parse_bytes(size))
+
+
+cdef trim(DeviceMemoryResource resource, size_t nbytes):
+    cdef size_t given_back
+    with nogil:
+        given_back = c_trim_to(resource.get_mr(), nbytes)
+    return given_back
+
+
+cdef figures_of(DeviceMemoryResource resource):
+    cdef heap_figures figures
+    with nogil:
+        figures = c_figures_of(resource.get_mr())
+    return dict(figures)
+
+
+cdef class DeviceMemoryResource:
+    """Base of the classes that allocate device memory.
+
+    A resource lives as long as anything that was allocated from it through this package, or that was made over it.
+    """
+
+    def __dealloc__(self):
+        with nogil:
+            self.c_obj.reset()
+
+    cdef device_memory_resource* get_mr(self) noexcept nogil:
+        return self.c_obj.get()
+
+    def allocate(self, size_t nbytes, Stream stream=DEFAULT_STREAM):
+        """Allocates `nbytes` bytes, for use on `stream` at once. Returns the address.
+
+        MemoryError where there is not enough memory.
+        """
+        cdef cuda_stream_view c_stream = as_stream(stream).view()
+        cdef void* ptr
+        with nogil:
+            ptr = self.usable()[0].allocate(nbytes, c_stream)
+        return <uintptr_t>ptr
+
+    def deallocate(self, uintptr_t ptr, size_t nbytes, Stream stream=DEFAULT_STREAM):
+        """Gives back what `allocate` returned for the same `nbytes`, in the order of `stream`."""
+        cdef cuda_stream_view c_stream = as_stream(stream).view()
+        with nogil:
+            self.usable()[0].deallocate(<void*>ptr, nbytes, c_stream)
+
+    cdef device_memory_resource* usable(self) except NULL nogil:
+        """The resource, or TypeError for an object of this class itself, which has none."""
+        if self.c_obj.get() == NULL:
+            with gil:
+                raise TypeError(f"{type(self).__name__} is not a resource: use one of the classes derived from it")
+        return self.c_obj.get()
+
+    def __repr__(self):
+        return f"{type(self).__name__}()"
+
+
+@cython.no_gc_clear
+cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
+    """Base of the resources that take their memory from another one, which they keep alive.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, *args, **kwargs):
+        if upstream_mr is None:
+            raise Exception("Argument `upstream_mr` must not be None")
+        upstream_mr.usable()
+        self.upstream_mr = upstream_mr
+
+    def __dealloc__(self):
+        with nogil:
+            self.c_obj.reset()  # before the upstream, which may be the Python object's to end
+
+    cpdef DeviceMemoryResource get_upstream(self):
+        """Where memory comes from."""
+        return self.upstream_mr
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.upstream_mr!r})"
+
+
+# --- resources that take memory from the runtime ---------------------------------------------------------------------
+
+
+cdef class CudaMemoryResource(DeviceMemoryResource):
+    """Memory of `cudaMalloc`. What a device has if nothing else is set."""
+
+    def __cinit__(self):
+        self.c_obj = make_cuda()
+
+
+cdef class ManagedMemoryResource(DeviceMemoryResource):
+    """Managed memory: host and devices use the same addresses, and pages migrate to who touches them."""
+
+    def __cinit__(self):
+        self.c_obj = make_managed()
+
+
+cdef class SystemMemoryResource(DeviceMemoryResource):
+    """Memory of the host's own allocator, on devices that can use it. RuntimeError on others."""
+
+    def __cinit__(self):
+        self.c_obj = make_system()
+
+
+cdef class PinnedHostMemoryResource(DeviceMemoryResource):
+    """Page-locked memory of the host, which devices can use."""
+
+    def __cinit__(self):
+        self.c_obj = make_pinned_host()
+
+
+cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
+    """Memory of the host's own allocator, placed on the device as long as `headroom` bytes of its memory stay free."""
+
+    def __cinit__(self, size_t headroom):
+        self.c_obj = make_sam_headroom(headroom)
+
+
+cdef class CudaAsyncMemoryResource(DeviceMemoryResource):
+    """A pool of the driver's (`cudaMallocAsync`), made for this resource.
+
+    Parameters
+    ----------
+    initial_pool_size:
+        Bytes that the pool takes at once, as int or string.
+    release_threshold:
+        Bytes that it keeps when it is synchronised; all of the device's if None.
+    enable_ipc:
+        Whether its memory can be exported by file descriptor. RuntimeError where that is not supported.
+    enable_fabric:
+        Whether it can be exported by fabric handle.
+    """
+
+    def __cinit__(self, initial_pool_size=None, release_threshold=None, bool enable_ipc=False, bool enable_fabric=False):
+        cdef optional[size_t] c_initial = optional_size(initial_pool_size)
+        cdef optional[size_t] c_threshold = optional_size(release_threshold)
+        cdef int handles = 0
+        if enable_ipc:
+            handles |= <int>allocation_handle_type.posix_file_descriptor
+        if enable_fabric:
+            handles |= <int>allocation_handle_type.fabric
+        try:
+            self.c_obj = make_cuda_async(c_initial, c_threshold, <allocation_handle_type>handles)
+        except RuntimeError as error:
+            # the texts of several releases: callers look at the end of it
+            text = str(error).removesuffix(" by the device")
+            raise RuntimeError(text) from None
+
+    def pool_handle(self):
+        """Handle of the driver's pool."""
+        return <uintptr_t>(<cuda_async_memory_resource*>self.c_obj.get())[0].pool_handle()
+
+    def trim_to(self, size_t nbytes):
+        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
+
+        Waits for the work that used it. Other threads may allocate meanwhile.
+        """
+        return trim(self, nbytes)
+
+    def release_unused(self):
+        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
+        return trim(self, 0)
+
+
+cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource):
+    """A pool of the driver's that someone else owns.
+
+    Parameters
+    ----------
+    pool_handle:
+        A `cudaMemPool_t` or `CUmemoryPool` of CUDA Python. ValueError for anything else.
+    """
+
+    def __cinit__(self, pool_handle):
+        if type(pool_handle).__name__ not in ("cudaMemPool_t", "CUmemoryPool"):
+            raise ValueError(f"pool_handle must be a cudaMemPool_t or a CUmemoryPool of CUDA Python, not {type(pool_handle)}")
+        cdef uintptr_t handle = int(pool_handle)
+        self._owner = pool_handle
+        self.c_obj = make_cuda_async_view(<cudaMemPool_t>handle)
+
+    def pool_handle(self):
+        """Handle of the driver's pool."""
+        return <uintptr_t>(<cuda_async_view_memory_resource*>self.c_obj.get())[0].pool_handle()
+
+
+cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource):
+    """The driver's pool of managed memory. RuntimeError where there is none (it needs CUDA 13)."""
+
+    def __cinit__(self):
+        self.c_obj = make_cuda_async_managed()
+
+    def pool_handle(self):
+        """Handle of the driver's pool."""
+        return <uintptr_t>(<cuda_async_managed_memory_resource*>self.c_obj.get())[0].pool_handle()
+
+
+cdef class CallbackMemoryResource(DeviceMemoryResource):
+    """Memory from two functions of yours.
+
+    Parameters
+    ----------
+    allocate_func:
+        Called as `allocate_func(nbytes: int, stream: Stream)`, returns an address. MemoryError in it arrives as MemoryError
+        where memory was asked for, any other exception as RuntimeError with its text.
+    deallocate_func:
+        Called as `deallocate_func(ptr: int, nbytes: int, stream: Stream)`. An exception in it is reported
+        (`sys.unraisablehook`) and goes no further.
+
+    Both are called by whichever thread allocates or deallocates.
+    """
+
+    def __cinit__(self, allocate_func, deallocate_func):
+        self._allocate_func = allocate_func
+        self._deallocate_func = deallocate_func
+        self.c_obj = make_callback_resource(
+            call_allocate, call_deallocate, <PyObject*>allocate_func, <PyObject*>deallocate_func)
+
+
+cdef void* call_allocate(void* function, size_t nbytes, cudaStream_t stream, CppExcept& error) noexcept with gil:
+    try:
+        return <void*><uintptr_t>(<object><PyObject*>function)(nbytes, Stream._from_cudaStream_t(stream))
+    except BaseException as exception:
+        (&error)[0] = translate_python_except_to_cpp(exception)
+    return NULL
+
+
+cdef void call_deallocate(void* function, void* ptr, size_t nbytes, cudaStream_t stream) noexcept with gil:
+    # an exception that leaves a noexcept function is reported as unraisable
+    (<object><PyObject*>function)(<uintptr_t>ptr, nbytes, Stream._from_cudaStream_t(stream))
+
+
+# --- resources that divide what they take ----------------------------------------------------------------------------
+
+
+cdef class PoolMemoryResource(UpstreamResourceAdaptor):
+    """A pool: large blocks of `upstream_mr`, cut to size, reused in the order of streams.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where the blocks come from.
+    initial_pool_size:
+        Bytes to take at once, as int or string; half of the free memory of the device if None.
+    maximum_pool_size:
+        Bytes that it takes at most; no limit if None.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, initial_pool_size=None, maximum_pool_size=None):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        cdef optional[size_t] c_maximum = optional_size(maximum_pool_size)
+        cdef size_t c_initial
+        if initial_pool_size is None:
+            c_initial = percent_of_free_device_memory(50)
+        else:
+            c_initial = parse_bytes(initial_pool_size)
+        with nogil:
+            self.c_obj = make_pool(upstream, c_initial, c_maximum)
+
+    def pool_size(self):
+        """Bytes that the pool holds, allocated or not."""
+        cdef size_t size
+        with nogil:
+            size = (<pool_memory_resource[base]*>self.c_obj.get())[0].pool_size()
+        return size
+
+    def figures(self):
+        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return figures_of(self)
+
+
+cdef class ArenaMemoryResource(UpstreamResourceAdaptor):
+    """One block of `upstream_mr`, taken at once and never grown.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where the block comes from.
+    arena_size:
+        Bytes, as int or string; half of the free memory of the device if None.
+    dump_log_on_failure:
+        Whether to write what the arena holds to a file, `rmm_arena_memory_dump.log`, when it is out of memory.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, arena_size=None, bool dump_log_on_failure=False):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        cdef optional[size_t] c_size = optional_size(arena_size)
+        with nogil:
+            self.c_obj = make_arena(upstream, c_size, dump_log_on_failure)
+
+    def figures(self):
+        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return figures_of(self)
+
+
+cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor):
+    """Blocks of one size.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where they come from, many at a time.
+    block_size:
+        Bytes of each; larger allocations fail.
+    blocks_to_preallocate:
+        How many to take at once, and whenever there is none left.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, size_t block_size=1 << 20, size_t blocks_to_preallocate=128):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        with nogil:
+            self.c_obj = make_fixed_size(upstream, block_size, blocks_to_preallocate)
+
+    def figures(self):
+        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return figures_of(self)
+
+
+@cython.no_gc_clear
+cdef class BinningMemoryResource(UpstreamResourceAdaptor):
+    """Blocks of several sizes, each from a resource of its own; larger ones from `upstream_mr`.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    min_size_exponent, max_size_exponent:
+        Bins of 2**min_size_exponent to 2**max_size_exponent bytes; none if one of them is -1.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, int8_t min_size_exponent=-1, int8_t max_size_exponent=-1):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        self._bin_mrs = []
+        with nogil:
+            self.c_obj = make_binning(upstream, min_size_exponent, max_size_exponent)
+
+    cpdef add_bin(self, size_t allocation_size, DeviceMemoryResource bin_resource=None):
+        """Serves sizes up to `allocation_size`, down to the next smaller bin, from `bin_resource`, which is kept alive.
+
+        Without one, from blocks of that size of the upstream. Not while other threads allocate.
+        """
+        cdef resource_ptr resource
+        if bin_resource is not None:
+            bin_resource.usable()
+            resource = bin_resource.c_obj
+        with nogil:
+            add_bin_to(self.c_obj, allocation_size, resource)
+        if bin_resource is not None:
+            self._bin_mrs.append(bin_resource)
+
+    @property
+    def bin_mrs(self):
+        """The resources that were given to `add_bin`."""
+        return self._bin_mrs
+
+    def figures(self):
+        """What the bins without a resource of their own hold and how they served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return figures_of(self)
+
+
+cdef inline elastic_pool_memory_resource* elastic_pool(DeviceMemoryResource resource) noexcept nogil:
+    return <elastic_pool_memory_resource*>resource.c_obj.get()
+
+
+cdef class ElasticPoolMemoryResource(DeviceMemoryResource):
+    """A pool over CUDA's virtual memory: it grows in place, has no fragmentation above its chunks, and gives memory back.
+
+    Parameters
+    ----------
+    initial_pool_size:
+        Bytes that it takes at once, as int or string.
+    maximum_pool_size:
+        Bytes that it takes at most; all of the device's if None.
+    chunk_size:
+        Bytes of a chunk; the smallest that the device has if None.
+    decay_seconds:
+        After how long memory that is not in use goes back, in calls that grow the pool and in `tick`; only on request if None.
+    peer_access:
+        Whether other devices may use the memory.
+    share_descriptors, share_fabric:
+        Whether it can be exported by file descriptor, and by fabric handle.
+    gpu_direct_rdma:
+        Whether network adapters may use it.
+    """
+
+    def __cinit__(
+        self,
+        initial_pool_size=0,
+        maximum_pool_size=None,
+        *,
+        chunk_size=None,
+        decay_seconds=None,
+        bool peer_access=False,
+        bool share_descriptors=False,
+        bool share_fabric=False,
+        bool gpu_direct_rdma=False,
+    ):
+        cdef size_t c_initial = parse_bytes(initial_pool_size)
+        cdef optional[size_t] c_maximum = optional_size(maximum_pool_size)
+        cdef size_t c_chunk = 0 if chunk_size is None else parse_bytes(chunk_size)
+        cdef int64_t c_decay = -1
+        if decay_seconds is not None:
+            if not decay_seconds >= 0:
+                raise ValueError(f"decay_seconds is {decay_seconds}, below 0")
+            c_decay = int(decay_seconds * 1000)
+        with nogil:
+            self.c_obj = make_elastic_pool(
+                c_initial, c_maximum, c_chunk, c_decay, peer_access, share_descriptors, share_fabric, gpu_direct_rdma)
+
+    def pool_size(self):
+        """Bytes that the pool holds, allocated or not."""
+        cdef size_t size
+        with nogil:
+            size = elastic_pool(self)[0].pool_size()
+        return size
+
+    def figures(self):
+        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return figures_of(self)
+
+    def trim_to(self, size_t nbytes):
+        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
+
+        Waits for the work that used it. Other threads may allocate meanwhile.
+        """
+        return trim(self, nbytes)
+
+    def release_unused(self):
+        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
+        return trim(self, 0)
+
+    def tick(self):
+        """Gives back what was not in use for `decay_seconds`. Returns how many bytes went."""
+        cdef size_t given_back
+        with nogil:
+            given_back = elastic_pool(self)[0].tick()
+        return given_back
+
+    def pause(self, contents="pageable"):
+        """Gives all memory back, and keeps the addresses of what is allocated, which may not be used until `resume`.
+
+        Parameters
+        ----------
+        contents:
+            What becomes of the contents: "dropped", or kept in "pageable" or "pinned" memory of the host.
+
+        No other thread may allocate meanwhile. RuntimeError for a pool that is paused, or that has no virtual memory.
+        """
+        cdef paused_contents kept
+        if contents == "dropped":
+            kept = paused_contents.dropped
+        elif contents == "pageable":
+            kept = paused_contents.kept_pageable
+        elif contents == "pinned":
+            kept = paused_contents.kept_pinned
+        else:
+            raise ValueError(f'contents is {contents!r}; it takes "dropped", "pageable" or "pinned"')
+        with nogil:
+            elastic_pool(self)[0].pause(kept)
+
+    def resume(self):
+        """Puts memory behind the addresses again. MemoryError if there is not enough; then the pool is still paused."""
+        with nogil:
+            elastic_pool(self)[0].resume()
+
+    @property
+    def is_paused(self):
+        """Whether the pool is between `pause` and `resume`."""
+        return elastic_pool(self)[0].is_paused()
+
+
+cdef class CachedMemoryResource(UpstreamResourceAdaptor):
+    """A front cache: as fast as a pool, over a resource that shares its memory, such as `CudaAsyncMemoryResource`.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    initial_size:
+        Bytes that it takes at once, as int or string.
+    maximum_size:
+        Bytes that it takes at most; as much as there is if None.
+    block_size:
+        Bytes that it takes at a time.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, initial_size=0, maximum_size=None, block_size=64 << 20):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        cdef size_t c_initial = parse_bytes(initial_size)
+        cdef optional[size_t] c_maximum = optional_size(maximum_size)
+        cdef size_t c_block = parse_bytes(block_size)
+        with nogil:
+            self.c_obj = make_cached(upstream, c_initial, c_maximum, c_block)
+
+    def pool_size(self):
+        """Bytes that the cache holds, allocated or not."""
+        cdef size_t size
+        with nogil:
+            size = (<cached_memory_resource[base]*>self.c_obj.get())[0].pool_size()
+        return size
+
+    def figures(self):
+        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return figures_of(self)
+
+    def trim_to(self, size_t nbytes):
+        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
+
+        Waits for the work that used it. Other threads may allocate meanwhile.
+        """
+        return trim(self, nbytes)
+
+    def release_unused(self):
+        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
+        return trim(self, 0)
+
+
+cdef class PinnedPoolMemoryResource(DeviceMemoryResource):
+    """A pool of page-locked memory of the host that is ready soon: several threads make its pages.
+
+    Parameters
+    ----------
+    initial_pool_size:
+        Bytes that it takes at once, as int or string.
+    maximum_pool_size:
+        Bytes that it takes at most; no limit if None.
+    near_device:
+        Whether to take memory of the NUMA node that is nearest to the current device.
+    numa_node:
+        The node to take memory of instead.
+    threads:
+        How many threads make the pages at most; 0 is as many as is worth it.
+    """
+
+    def __cinit__(
+        self, initial_pool_size, maximum_pool_size=None, *, bool near_device=False, numa_node=None, unsigned threads=0
+    ):
+        cdef size_t c_initial = parse_bytes(initial_pool_size)
+        cdef optional[size_t] c_maximum = optional_size(maximum_pool_size)
+        cdef int c_node = -1 if numa_node is None else numa_node
+        if numa_node is not None and c_node < 0:
+            raise ValueError(f"there is no NUMA node {numa_node}")
+        with nogil:
+            self.c_obj = make_pinned_pool(c_initial, c_maximum, near_device, c_node, threads)
+
+    def pool_size(self):
+        """Bytes that the pool holds, allocated or not."""
+        cdef size_t size
+        with nogil:
+            size = (<pinned_pool_memory_resource*>self.c_obj.get())[0].pool_size()
+        return size
+
+    def figures(self):
+        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return figures_of(self)
+
+cdef class ConfiguredMemoryResource(DeviceMemoryResource):
+    """The resource that a configuration describes, with all that it is made over.
+
+    Parameters
+    ----------
+    configuration:
+        For instance "pool,initial=1GiB,max=80%" or "recommended"; docs/configuration.md has all. ValueError, with a mark at
+        the place, if it cannot be understood.
+    """
+
+    def __cinit__(self, str configuration not None):
+        cdef string c_configuration = configuration.encode()
+        cdef string c_explanation
+        with nogil:
+            self.c_obj = make_configured(c_configuration, c_explanation)
+        self.configuration = configuration
+        self.explanation = c_explanation.decode()
+
+    def __repr__(self):
+        return f"ConfiguredMemoryResource({self.configuration!r})"
+
+    def figures(self):
+        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return figures_of(self)
+
+    def trim_to(self, size_t nbytes):
+        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
+
+        Waits for the work that used it. Other threads may allocate meanwhile.
+        """
+        return trim(self, nbytes)
+
+    def release_unused(self):
+        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
+        return trim(self, 0)
+
+
+# --- adaptors --------------------------------------------------------------------------------------------------------
+
+
+cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
+    """Takes no more than `allocation_limit` bytes at a time from `upstream_mr`."""
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, size_t allocation_limit):
+        self.c_obj = make_limiting(upstream_mr.c_obj, allocation_limit)
+
+    def get_allocated_bytes(self):
+        """Bytes in use."""
+        return (<limiting_resource_adaptor[base]*>self.c_obj.get())[0].get_allocated_bytes()
+
+    def get_allocation_limit(self):
+        """The most bytes that may be in use."""
+        return (<limiting_resource_adaptor[base]*>self.c_obj.get())[0].get_allocation_limit()
+
+
+def _log_file_name_of_device(name, int device):
+    root, extension = os.path.splitext(os.path.abspath(os.fspath(name)))
+    return f"{root}.dev{device}{extension}"
+
+
+@cython.no_gc_clear
+cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
+    """Writes each allocation and deallocation to a CSV file.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    log_file_name:
+        Name of the file, into which `.dev` and the number of the current device are put before its extension. The value of
+        the environment variable RMM_LOG_FILE if None.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, log_file_name=None):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        if log_file_name is None:
+            log_file_name = os.environ.get("RMM_LOG_FILE")
+        if not log_file_name:
+            raise ValueError("RMM log file must be specified either using log_file_name= argument or RMM_LOG_FILE environment variable")
+        self._log_file_name = _log_file_name_of_device(log_file_name, c_current_device())
+        cdef string c_name = os.fsencode(self._log_file_name)
+        with nogil:
+            self.c_obj = make_logging(upstream, c_name)
+
+    cpdef flush(self):
+        """Writes what is buffered."""
+        with nogil:
+            (<logging_resource_adaptor[base]*>self.c_obj.get())[0].flush()
+
+    cpdef get_file_name(self):
+        """Absolute name of the file."""
+        return self._log_file_name
+
+
+cdef _statistics(statistics_resource_adaptor[base].counter byte_count, statistics_resource_adaptor[base].counter count):
+    from rmm.statistics import Statistics
+
+    return Statistics(byte_count.value, count.value, byte_count.peak, count.peak, byte_count.total, count.total)
+
+
+cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
+    """Counts the bytes and the allocations that are in use, their peak and their total."""
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr):
+        self.c_obj = make_statistics(upstream_mr.c_obj)
+
+    @property
+    def allocation_counts(self):
+        """The `rmm.statistics.Statistics` since the adaptor was made, or since the last push."""
+        cdef statistics_resource_adaptor[base]* mr = <statistics_resource_adaptor[base]*>self.c_obj.get()
+        return _statistics(mr[0].get_bytes_counter(), mr[0].get_allocations_counter())
+
+    def push_counters(self):
+        """Starts to count from zero; returns the statistics until now. `pop_counters` ends that."""
+        counters = (<statistics_resource_adaptor[base]*>self.c_obj.get())[0].push_counters()
+        return _statistics(counters.first, counters.second)
+
+    def pop_counters(self):
+        """Ends what the last `push_counters` started: returns its statistics, and adds them to those before.
+
+        IndexError if there was none.
+        """
+        counters = (<statistics_resource_adaptor[base]*>self.c_obj.get())[0].pop_counters()
+        return _statistics(counters.first, counters.second)
+
+
+cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
+    """Remembers every allocation that was not given back, to find leaks.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    capture_stacks:
+        Whether to remember the stack of C++ functions of each. Slow.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, bool capture_stacks=False):
+        self.c_obj = make_tracking(upstream_mr.c_obj, capture_stacks)
+
+    def get_allocated_bytes(self):
+        """Bytes in use."""
+        return (<tracking_resource_adaptor[base]*>self.c_obj.get())[0].get_allocated_bytes()
+
+    def get_outstanding_allocations_str(self):
+        """A line for each allocation in use, with its stack if that was captured."""
+        cdef string text
+        with nogil:
+            text = (<tracking_resource_adaptor[base]*>self.c_obj.get())[0].get_outstanding_allocations_str()
+        return text.decode("utf-8", "replace")
+
+    def log_outstanding_allocations(self):
+        """Writes them to the debug log, at level debug."""
+        with nogil:
+            (<tracking_resource_adaptor[base]*>self.c_obj.get())[0].log_outstanding_allocations()
+
+
+@cython.no_gc_clear
+cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
+    """Asks a function what to do when `upstream_mr` is out of memory.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    callback:
+        Called as `callback(nbytes: int)`: True to try again, once it has freed something; False to give up. Exceptions in
+        it reach the caller, as MemoryError or RuntimeError.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, callback):
+        self._callback = callback
+        self.c_obj = make_failure_callback_resource(upstream_mr.c_obj, call_failure_callback, <PyObject*>callback)
+
+
+cdef bool call_failure_callback(void* function, size_t nbytes, CppExcept& error) noexcept with gil:
+    try:
+        return True if (<object><PyObject*>function)(nbytes) else False
+    except BaseException as exception:
+        (&error)[0] = translate_python_except_to_cpp(exception)
+    return False
+
+
+cdef class PrefetchResourceAdaptor(UpstreamResourceAdaptor):
+    """Prefetches what it allocates to the current device. Makes a difference for managed memory."""
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr):
+        self.c_obj = make_prefetch(upstream_mr.c_obj)
+
+
+cdef class AlignedResourceAdaptor(UpstreamResourceAdaptor):
+    """Memory at addresses that are multiples of `alignment`.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    alignment:
+        Bytes, a power of two.
+    alignment_threshold:
+        Allocations of fewer bytes are aligned to 256 bytes only.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, size_t alignment=256, size_t alignment_threshold=0):
+        self.c_obj = make_aligned(upstream_mr.c_obj, alignment, alignment_threshold)
+
+
+cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
+    """Writes each allocation, failed allocation and deallocation to a binary trace, for replay and reports.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    file_name:
+        The file; `%p` in it is the number of the process, `%d` that of the device. The value of the environment variable
+        RMM_TRACE_FILE if None.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, file_name=None):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        cdef string c_name
+        if file_name is not None:
+            c_name = os.fsencode(os.path.abspath(os.fspath(file_name)))
+        elif not os.environ.get("RMM_TRACE_FILE"):
+            raise ValueError("the trace needs a file: give file_name, or set RMM_TRACE_FILE")
+        with nogil:
+            self.c_obj = make_trace(upstream, c_name)
+
+    def flush(self):
+        """Writes what is buffered."""
+        with nogil:
+            (<trace_resource_adaptor[base]*>self.c_obj.get())[0].flush()
+
+    def get_file_name(self):
+        """Absolute name of the first file of the trace."""
+        return os.path.abspath(os.fsdecode((<trace_resource_adaptor[base]*>self.c_obj.get())[0].get_file_name()))
+
+    def get_lost_events(self):
+        """How many events could not be written. 0 is good."""
+        return (<trace_resource_adaptor[base]*>self.c_obj.get())[0].get_lost_events()
+
+
+cdef class ThreadSafeResourceAdaptor(UpstreamResourceAdaptor):
+    """Lets one thread at a time use `upstream_mr`."""
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr):
+        self.c_obj = make_thread_safe(upstream_mr.c_obj)
+
+
+# --- the registry ----------------------------------------------------------------------------------------------------
+
+# The resource of each device, which it keeps alive. Never cleared, not even when the interpreter ends: the registry of the C++
+# library names the same resources, and others may use it until the process ends.
+cdef dict _per_device_mrs = {}
+_changes = threading.Lock()  # held while the two registries are made to agree; resources end after it is free
+
+
+cpdef DeviceMemoryResource get_per_device_resource(int device):
+    """The resource of `device`; a `CudaMemoryResource` if none was set."""
+    mr = _per_device_mrs.get(device)
+    return _per_device_mrs.setdefault(device, CudaMemoryResource()) if mr is None else mr
+
+
+cpdef set_per_device_resource(int device, DeviceMemoryResource mr):
+    """Makes `mr` the resource of `device`, from which whatever is given no other resource allocates, in Python and in C++."""
+    if mr is None:
+        raise TypeError("mr cannot be None: give a resource")
+    if device < 0:
+        raise ValueError(f"there is no device {device}")
+    mr.usable()
+    with _changes:
+        before = _per_device_mrs.get(device)
+        register_resource(device, mr.get_mr(), <PyObject*>mr)
+        _per_device_mrs[device] = mr
+    del before
+
+
+cpdef DeviceMemoryResource get_current_device_resource():
+    """The resource of the current device; a `CudaMemoryResource` if none was set."""
+    return get_per_device_resource(c_current_device())
+
+
+cpdef set_current_device_resource(DeviceMemoryResource mr):
+    """Makes `mr` the resource of the current device; see `set_per_device_resource`."""
+    set_per_device_resource(c_current_device(), mr)
+
+
+def registered_resources():
+    """The resource of each device that one was set for, or asked of."""
+    return dict(_per_device_mrs)
+
+
+def forget_registered_resources():
+    """Gives all devices the resource back that they have if nothing is set."""
+    with _changes:
+        before = dict(_per_device_mrs)
+        for device in before:
+            unregister_resource(device)
+        _per_device_mrs.clear()
+    del before
+
+
+def current_device():
+    """Number of the current device."""
+    return c_current_device()
+
+
+def available_device_memory():
+    """Bytes of memory of the current device: `(free, total)`."""
+    cdef pair[size_t, size_t] memory
+    with nogil:
+        memory = librmm.available_device_memory()
+    return (memory.first, memory.second)

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "librmm/_registered_owners.hpp"
+
+#include <Python.h>
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/error.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/callback_memory_resource.hpp>
+#include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/failure_callback_resource_adaptor.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/trace_resource_adaptor.hpp>
+#include <rmm/mr/trimmable_resource.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// @file
+/// Resources with shared owners: one made over another keeps that one alive, without the help of Python objects.
+
+namespace rmm_python {
+
+using binning = rmm::mr::binning_memory_resource<rmm::mr::device_memory_resource>;
+
+/// Number of the current device. Throws cuda_error where there is none.
+[[nodiscard]] inline int current_device()
+{
+  int device{};
+  if (!rmm::detail::sees_one_device()) { RMM_CUDA_TRY(cudaGetDevice(&device)); }
+  return device;
+}
+
+/// A resource that takes memory from the runtime.
+template <class Resource, class... Args>
+[[nodiscard]] resource_ptr make_resource(Args const&... args)
+{
+  return std::make_shared<Resource>(args...);
+}
+
+/// A resource over another, which ends after it.
+template <template <class...> class Resource, class... Args>
+[[nodiscard]] resource_ptr make_resource_over(resource_ptr const& upstream, Args const&... args)
+{
+  struct layer {
+    layer(resource_ptr const& below, Args const&... rest) : upstream{below}, resource{upstream.get(), rest...} {}
+    resource_ptr upstream;
+    Resource<rmm::mr::device_memory_resource> resource;
+  };
+  auto const made = std::make_shared<layer>(upstream, args...);
+  return {made, &made->resource};
+}
+
+/// `decay_ms` and `numa_node` below 0 stand for none.
+[[nodiscard]] inline resource_ptr make_elastic_pool(std::size_t initial_bytes,
+                                                    std::optional<std::size_t> maximum_bytes,
+                                                    std::size_t chunk_bytes,
+                                                    std::int64_t decay_ms,
+                                                    bool peer_access,
+                                                    bool share_descriptors,
+                                                    bool share_fabric,
+                                                    bool gpu_direct_rdma)
+{
+  rmm::mr::elastic_pool_options options;
+  options.initial_bytes     = initial_bytes;
+  options.maximum_bytes     = maximum_bytes;
+  options.chunk_bytes       = chunk_bytes;
+  options.peer_access       = peer_access;
+  options.share_descriptors = share_descriptors;
+  options.share_fabric      = share_fabric;
+  options.gpu_direct_rdma   = gpu_direct_rdma;
+  if (decay_ms >= 0) { options.decay = std::chrono::milliseconds{decay_ms}; }
+  return std::make_shared<rmm::mr::elastic_pool_memory_resource>(options);
+}
+
+[[nodiscard]] inline resource_ptr make_pinned_pool(
+  std::size_t initial_size, std::optional<std::size_t> maximum_size, bool near_device, int numa_node, unsigned threads)
+{
+  rmm::mr::pinned_memory_options options;
+  options.near_device = near_device;
+  options.threads     = threads;
+  if (numa_node >= 0) { options.numa_node = numa_node; }
+  return std::make_shared<rmm::mr::pinned_pool_memory_resource>(initial_size, maximum_size, options);
+}
+
+/// What the environment says holds for all but the file, if that is given.
+[[nodiscard]] inline resource_ptr make_trace(resource_ptr const& upstream, std::string const& file)
+{
+  auto options = rmm::mr::trace_options::from_environment();
+  if (!file.empty()) { options.file = file; }
+  return make_resource_over<rmm::mr::trace_resource_adaptor>(upstream, options);
+}
+
+/// The resource that a configuration describes, and its explanation.
+[[nodiscard]] inline resource_ptr make_configured(std::string const& configuration, std::string& explanation)
+{
+  rmm::mr::configured_resource const made{configuration};
+  explanation = made.explanation();
+  return made.share();
+}
+
+/// trim_to() of a resource that has it; 0 for another.
+[[nodiscard]] inline std::size_t trim_to(rmm::mr::device_memory_resource* resource, std::size_t bytes)
+{
+  auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(resource);
+  return trimmable != nullptr ? trimmable->trim_to(bytes) : 0;
+}
+
+/// figures() of a resource that has them; zeros for another.
+[[nodiscard]] inline rmm::heap_figures figures_of(rmm::mr::device_memory_resource* resource)
+{
+  using rmm::mr::device_memory_resource;
+  if (auto* const found = dynamic_cast<rmm::mr::elastic_pool_memory_resource*>(resource)) { return found->figures(); }
+  if (auto* const found = dynamic_cast<rmm::mr::pinned_pool_memory_resource*>(resource)) { return found->figures(); }
+  if (auto* const found = dynamic_cast<rmm::mr::detail::growing_pool*>(resource)) { return found->figures(); }
+  if (auto* const found = dynamic_cast<rmm::mr::arena_memory_resource<device_memory_resource>*>(resource)) {
+    return found->figures();
+  }
+  if (auto* const found = dynamic_cast<rmm::mr::fixed_size_memory_resource<device_memory_resource>*>(resource)) {
+    return found->figures();
+  }
+  if (auto* const found = dynamic_cast<binning*>(resource)) { return found->figures(); }
+  return {};
+}
+
+/// Ends a binning_memory_resource, and after it the resources that it takes memory from.
+struct end_of_binning {
+  resource_ptr upstream;
+  std::vector<resource_ptr> bins;
+
+  void operator()(binning* resource) const { delete resource; }
+};
+
+/// Without bins if one of the exponents is -1.
+[[nodiscard]] inline resource_ptr make_binning(resource_ptr const& upstream,
+                                               int min_size_exponent,
+                                               int max_size_exponent)
+{
+  auto made =
+    min_size_exponent == -1 || max_size_exponent == -1
+      ? std::make_unique<binning>(upstream.get())
+      : std::make_unique<binning>(
+          upstream.get(), static_cast<std::int8_t>(min_size_exponent), static_cast<std::int8_t>(max_size_exponent));
+  return resource_ptr{made.release(), end_of_binning{upstream, {}}};
+}
+
+/// Adds a bin to what make_binning() returned; one of its own if `bin` is null.
+inline void add_bin_to(resource_ptr const& resource, std::size_t allocation_size, resource_ptr const& bin)
+{
+  auto& bins = std::get_deleter<end_of_binning>(resource)->bins;
+  bins.push_back(bin);
+  static_cast<binning*>(resource.get())->add_bin(allocation_size, bin.get());
+}
+
+/// How a function of Python ended: 0 well, 1 by MemoryError, 2 by another exception; and the text of that.
+using python_error = std::pair<int, std::string>;
+
+/// Functions that take the GIL, call the Python object `callable`, and do not throw.
+using python_allocate         = void* (*)(void* callable, std::size_t bytes, cudaStream_t stream, python_error& error);
+using python_deallocate       = void (*)(void* callable, void* ptr, std::size_t bytes, cudaStream_t stream);
+using python_failure_callback = bool (*)(void* callable, std::size_t bytes, python_error& error);
+
+inline void throw_python_error(python_error const& error)
+{
+  if (error.first == 1) { throw rmm::out_of_memory{error.second}; }
+  if (error.first != 0) { throw std::runtime_error{error.second}; }
+}
+
+/// A reference to a Python object, which any thread may drop. The caller holds the GIL.
+[[nodiscard]] inline std::shared_ptr<PyObject> share_python_object(PyObject* object)
+{
+  return {Py_NewRef(object), [](PyObject* owned) {
+            if (Py_IsInitialized() == 0) { return; }
+            auto const state = PyGILState_Ensure();
+            Py_DECREF(owned);
+            PyGILState_Release(state);
+          }};
+}
+
+/// A resource that calls Python. The caller holds the GIL.
+[[nodiscard]] inline resource_ptr make_callback_resource(python_allocate allocate,
+                                                         python_deallocate deallocate,
+                                                         PyObject* allocate_callable,
+                                                         PyObject* deallocate_callable)
+{
+  return std::make_shared<rmm::mr::callback_memory_resource>(
+    [allocate, callable = share_python_object(allocate_callable)](
+      std::size_t bytes, rmm::cuda_stream_view stream, void*) {
+      python_error error{};
+      void* const ptr = allocate(callable.get(), bytes, stream.value(), error);
+      throw_python_error(error);
+      return ptr;
+    },
+    [deallocate, callable = share_python_object(deallocate_callable)](
+      void* ptr, std::size_t bytes, rmm::cuda_stream_view stream, void*) {
+      deallocate(callable.get(), ptr, bytes, stream.value());
+    });
+}
+
+/// A resource that asks Python what to do where `upstream` is out of memory. The caller holds the GIL.
+[[nodiscard]] inline resource_ptr make_failure_callback_resource(resource_ptr const& upstream,
+                                                                 python_failure_callback callback,
+                                                                 PyObject* callable)
+{
+  rmm::mr::failure_callback_t const call = [callback, owned = share_python_object(callable)](std::size_t bytes, void*) {
+    python_error error{};
+    bool const retry = callback(owned.get(), bytes, error);
+    throw_python_error(error);
+    return retry;
+  };
+  void* const no_argument = nullptr;
+  return make_resource_over<rmm::mr::failure_callback_resource_adaptor>(upstream, call, no_argument);
+}
+
+/// Registers the resource of a Python object, which lives as long as anybody has memory from it. The caller holds the GIL.
+inline void register_resource(int device, rmm::mr::device_memory_resource* resource, PyObject* object)
+{
+  owners().set(device, resource_ptr{share_python_object(object), resource});
+}
+
+/// Registers the initial resource again.
+inline void unregister_resource(int device) { owners().set(device, nullptr); }
+
+}  // namespace rmm_python

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from rmm.pylibrmm.memory_resource._memory_resource import CudaAsyncManagedMemoryResource
+
+__all__ = ["CudaAsyncManagedMemoryResource"]

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA streams, made here or by others."""
+
+from cuda.bindings.cyruntime cimport cudaStream_t
+from libc.stdint cimport uintptr_t
+from libcpp cimport bool
+
+from rmm.librmm.cuda_stream_view cimport cuda_stream_view
+from rmm.pylibrmm.cuda_stream cimport CudaStream
+
+from rmm.pylibrmm._stream_flags import CudaStreamFlags
+
+__all__ = ["DEFAULT_STREAM", "LEGACY_DEFAULT_STREAM", "PER_THREAD_DEFAULT_STREAM", "CudaStreamFlags", "Stream"]
+
+
+def _made_by(obj, library):
+    """Whether the class of `obj`, or one of its bases, belongs to `library`, which need not be imported."""
+    return any((cls.__module__ or "").partition(".")[0] == library for cls in type(obj).__mro__)
+
+
+def _handle_of(obj):
+    """The handle of a stream of another library, as an int."""
+    protocol = getattr(obj, "__cuda_stream__", None)
+    if protocol is not None:
+        answer = protocol() if callable(protocol) else protocol
+        version, handle = answer
+        if version != 0:
+            raise NotImplementedError(f"__cuda_stream__ of {type(obj)} has version: '{version}'; only version 0 is known")
+        return int(handle)
+    if _made_by(obj, "numba") and hasattr(obj, "handle"):
+        handle = obj.handle
+        handle = getattr(handle, "value", handle)  # a ctypes pointer; else an object of CUDA's own bindings
+        return 0 if handle is None else int(handle)
+    if _made_by(obj, "cupy") and hasattr(obj, "ptr"):
+        return int(obj.ptr)
+    raise TypeError(f"Cannot create stream from {type(obj)}")
+
+
+cdef class Stream:
+    """A CUDA stream.
+
+    Parameters
+    ----------
+    obj:
+        None makes a new stream on the current device, which ends with the last object that refers to it. Anything else is
+        a stream that exists, and is kept alive: another `Stream`, an object with the method `__cuda_stream__`, or a stream
+        of Numba or CuPy.
+    flags:
+        How a new stream relates to the legacy default stream; only where `obj` is None.
+    """
+
+    def __init__(self, obj=None, flags=None):
+        if obj is None:
+            self._init_with_new_cuda_stream(flags)
+        elif flags is not None:
+            raise ValueError("flags may only be specified when obj is None")
+        elif isinstance(obj, Stream):
+            self._init_from_stream(obj)
+        else:
+            self._cuda_stream = <cudaStream_t><uintptr_t>_handle_of(obj)
+            self._owner = obj
+
+    @staticmethod
+    cdef Stream _from_cudaStream_t(cudaStream_t s, object owner=None):
+        """A stream that exists already, and that `owner` keeps alive."""
+        cdef Stream stream = Stream.__new__(Stream)
+        stream._cuda_stream = s
+        stream._owner = owner
+        return stream
+
+    cdef cuda_stream_view view(self) noexcept nogil:
+        return cuda_stream_view(self._cuda_stream)
+
+    cdef void c_synchronize(self) except * nogil:
+        self.view().synchronize()
+
+    cdef bool c_is_default(self) noexcept nogil:
+        return self.view().is_default()
+
+    cdef void _init_with_new_cuda_stream(self, object flags=None) except *:
+        cdef CudaStream stream = CudaStream() if flags is None else CudaStream(flags)
+        self._cuda_stream = stream.value()
+        self._owner = stream
+
+    cdef void _init_from_stream(self, Stream stream) except *:
+        self._cuda_stream = stream._cuda_stream
+        self._owner = stream._owner
+
+    def synchronize(self):
+        """Waits until the work of the stream is done. Other threads run meanwhile."""
+        with nogil:
+            self.c_synchronize()
+
+    def is_default(self):
+        """Whether this is the legacy default stream."""
+        return self.c_is_default()
+
+    def __cuda_stream__(self):
+        """Version of the protocol, 0, and the handle."""
+        return (0, <uintptr_t>self._cuda_stream)
+
+    def __eq__(self, other):
+        if not isinstance(other, Stream):
+            return NotImplemented
+        return self._cuda_stream == (<Stream>other)._cuda_stream
+
+    def __hash__(self):
+        return hash(<uintptr_t>self._cuda_stream)
+
+    def __repr__(self):
+        return f"Stream(0x{<uintptr_t>self._cuda_stream:x})"
+
+
+DEFAULT_STREAM = Stream._from_cudaStream_t(<cudaStream_t><uintptr_t>0)
+LEGACY_DEFAULT_STREAM = Stream._from_cudaStream_t(<cudaStream_t><uintptr_t>1)
+PER_THREAD_DEFAULT_STREAM = Stream._from_cudaStream_t(<cudaStream_t><uintptr_t>2)

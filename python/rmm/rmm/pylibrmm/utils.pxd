@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from rmm.pylibrmm.stream cimport Stream
+
+
+cdef inline Stream as_stream(Stream stream):
+    """`stream`, unless it is None."""
+    if stream is None:
+        raise TypeError("stream argument cannot be None")
+    return stream

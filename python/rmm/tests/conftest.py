@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of all tests: each begins and ends with the initial resources, and gives back what it allocated."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("CUDASIM_DEVICES", "2")
+os.environ.setdefault("CUDASIM_MEMORY", "16GB")
+os.environ.setdefault("RMM_DEBUG_LOG_FILE", os.devnull)
+
+import rmm
+import rmm.mr
+from rmm._build_facts import cuda_backend
+from rmm._cuda import gpu
+
+is_simulated = cuda_backend == "sim"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RMM_LOG_FILE", raising=False)
+    free_before = rmm.mr.available_device_memory()[0]
+    yield
+    request.node.funcargs.clear()  # what other fixtures returned
+    gpu.setDevice(0)
+    rmm.reinitialize()
+    gc.collect()
+    if is_simulated:
+        assert rmm.mr.available_device_memory()[0] == free_before
+
+
+@pytest.fixture
+def cuda() -> rmm.mr.CudaMemoryResource:
+    return rmm.mr.CudaMemoryResource()
+
+
+@pytest.fixture
+def small_pool(cuda: rmm.mr.CudaMemoryResource) -> rmm.mr.PoolMemoryResource:
+    """A pool of at most 8 MiB, which is set for the current device."""
+    pool = rmm.mr.PoolMemoryResource(cuda, initial_pool_size=1 << 20, maximum_pool_size=1 << 23)
+    rmm.mr.set_current_device_resource(pool)
+    return pool
+
+
+@pytest.fixture
+def second_device() -> Iterator[int]:
+    """Number of a second device; the current one is 0."""
+    if gpu.getDeviceCount() < 2:
+        pytest.skip("needs two devices")
+    yield 1
+    gpu.setDevice(0)

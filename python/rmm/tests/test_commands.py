@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m rmm`"""
+
+from __future__ import annotations
+
+import pytest
+
+import rmm
+from rmm.__main__ import main
+
+
+def test_info_names_devices_memory_and_resources(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"rmm {rmm.__version__}, ")
+    for device in range(rmm._cuda.gpu.getDeviceCount()):
+        assert f"device {device}: {rmm._cuda.gpu.deviceGetName(device)}" in text
+    assert "async pool         yes" in text
+    assert f"of {rmm.mr.available_device_memory()[1] / (1 << 20):,.0f} MiB" in text
+
+
+def test_demo_shows_a_line_for_each_resource(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--steps", "300"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "300 buffers" in lines[0]
+    rows = {line.split()[0]: line for line in lines[3:]}
+    assert set(rows) >= {"cuda", "pool", "arena"}
+    assert all("MiB" in rows[name] for name in ("cuda", "pool", "arena"))
+
+
+@pytest.mark.parametrize("arguments", [[], ["no-such-command"]])
+def test_other_commands_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: python -m rmm" in capsys.readouterr().err

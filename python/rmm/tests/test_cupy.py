@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plug-in for CuPy: with a stand-in for CuPy that writes down what it is given, and with CuPy where there is a GPU."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rmm
+import rmm.allocators.cupy as rmm_cupy
+import rmm.mr
+from rmm._build_facts import cuda_backend
+from rmm._cuda import gpu
+from rmm.allocators.cupy import rmm_cupy_allocator
+from rmm.pylibrmm.stream import Stream
+
+# --- a stand-in
+
+
+class UnownedMemory:
+    def __init__(self, ptr: int, size: int, owner: object, device_id: int = -1) -> None:
+        self.ptr, self.size, self._owner, self.device_id = ptr, size, owner, device_id
+
+
+class MemoryPointer:
+    def __init__(self, mem: UnownedMemory, offset: int) -> None:
+        self.mem, self.ptr = mem, mem.ptr + offset
+
+
+class OutOfMemoryError(MemoryError):
+    def __init__(self, size: int, total: int, limit: int = 0) -> None:
+        super().__init__("CuPy's own words")
+
+
+class CupyStream:
+    """A stream as CuPy's classes have it; the null stream has the handle 0."""
+
+    def __init__(self, owned: Stream | None = None) -> None:
+        self.owned = owned
+        self.ptr = 0 if owned is None else owned.__cuda_stream__()[1]
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.ptr)
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """What looks like `cupy.cuda`; set `.stream` for the current stream."""
+    cuda: Any = ModuleType("cupy.cuda")
+    cuda.stream = CupyStream()
+    cuda.get_current_stream = lambda: cuda.stream
+    cuda.UnownedMemory = UnownedMemory
+    cuda.MemoryPointer = MemoryPointer
+    cuda.memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
+    package: Any = ModuleType("cupy")
+    package.cuda = cuda
+    monkeypatch.setitem(sys.modules, "cupy", package)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    rmm_cupy._cupy_cuda.cache_clear()
+    yield cuda
+    rmm_cupy._cupy_cuda.cache_clear()
+
+
+def test_memory_is_that_of_a_device_buffer(cupy: Any) -> None:
+    pointer = rmm_cupy_allocator(1000)
+    assert isinstance(pointer.mem._owner, rmm.DeviceBuffer)
+    assert pointer.mem._owner.size == 1000
+    assert pointer.mem.size == 1000
+    assert pointer.ptr == pointer.mem._owner.ptr != 0
+
+
+def test_no_bytes_have_no_address(cupy: Any) -> None:
+    pointer = rmm_cupy_allocator(0)
+    assert pointer.mem.size == 0
+    assert pointer.mem.ptr == 0
+    assert isinstance(pointer.mem._owner, rmm.DeviceBuffer)
+
+
+def test_the_device_is_told(cupy: Any, second_device: int) -> None:
+    gpu.setDevice(second_device)
+    pointer = rmm_cupy_allocator(1000)
+    assert pointer.mem.device_id == second_device
+    assert rmm_cupy_allocator(0).mem.device_id == second_device
+
+
+def test_memory_is_in_the_order_of_the_current_stream(cupy: Any) -> None:
+    seen: list[Stream] = []
+    cuda = rmm.mr.CudaMemoryResource()
+
+    def allocate(nbytes: int, stream: Stream) -> int:
+        seen.append(stream)
+        ptr: int = cuda.allocate(nbytes, stream)
+        return ptr
+
+    rmm.mr.set_current_device_resource(rmm.mr.CallbackMemoryResource(allocate, cuda.deallocate))
+    rmm_cupy_allocator(1000)
+    stream = Stream()
+    cupy.stream = CupyStream(stream)
+    rmm_cupy_allocator(1000)
+    assert seen == [rmm.pylibrmm.stream.DEFAULT_STREAM, stream]
+
+
+def test_the_stream_lives_as_long_as_the_memory(cupy: Any) -> None:
+    ended: list[bool] = []
+
+    class Watched(CupyStream):
+        def __del__(self) -> None:
+            ended.append(True)
+
+    cupy.stream = Watched(Stream())
+    pointer = rmm_cupy_allocator(1000)
+    cupy.stream = CupyStream()
+    gc.collect()
+    assert not ended
+    del pointer
+    gc.collect()
+    assert ended == [True]
+
+
+def test_out_of_memory_is_the_error_of_cupy_with_the_report(cupy: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    with pytest.raises(OutOfMemoryError, match="Maximum pool size exceeded"):
+        rmm_cupy_allocator(1 << 30)
+
+
+def test_a_negative_size_is_no_size(cupy: Any) -> None:
+    with pytest.raises(OverflowError):
+        rmm_cupy_allocator(-1)
+
+
+def test_without_cupy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", None)
+    rmm_cupy._cupy_cuda.cache_clear()
+    with pytest.raises(ModuleNotFoundError, match="cupy"):
+        rmm_cupy_allocator(1000)
+
+
+# --- CuPy
+
+
+@pytest.fixture
+def real_cupy() -> Iterator[Any]:
+    """CuPy on RMM, until the test is over."""
+    if cuda_backend == "sim":
+        pytest.skip("needs a GPU: the simulator runs no kernels")
+    if find_spec("cupy") is None:
+        pytest.skip("CuPy is not installed")
+    import cupy
+
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        pytest.skip("CuPy finds no GPU")
+    rmm_cupy._cupy_cuda.cache_clear()
+    cupy.cuda.set_allocator(rmm_cupy_allocator)
+    yield cupy
+    cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
+
+
+@pytest.fixture
+def counted() -> rmm.mr.StatisticsResourceAdaptor:
+    resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "64MiB", "1GiB"))
+    rmm.mr.set_current_device_resource(resource)
+    return resource
+
+
+def test_arrays_are_allocated_from_the_pool(real_cupy: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+    array = real_cupy.arange(1000, dtype="i8")
+    assert counted.allocation_counts.current_bytes == 8000
+    assert array.device.id == 0
+    assert int(array.sum()) == 499500
+    del array
+    assert counted.allocation_counts.current_bytes == 0
+
+
+def test_computations_of_cupy_are_right(real_cupy: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+    cp = real_cupy
+    signal = cp.random.default_rng(1).standard_normal(1 << 16)
+    cp.testing.assert_allclose(cp.fft.ifft(cp.fft.fft(signal)).real, signal, atol=1e-10)
+    matrix = cp.random.default_rng(2).standard_normal((300, 200))
+    cp.testing.assert_allclose(matrix @ matrix.T, cp.asarray(matrix.get() @ matrix.get().T), rtol=1e-8, atol=1e-8)
+    assert bool((cp.diff(cp.sort(signal)) >= 0).all())
+    assert counted.allocation_counts.total_count > 5
+
+
+def test_cupy_reports_out_of_memory_with_its_own_error(
+    real_cupy: Any, counted: rmm.mr.StatisticsResourceAdaptor
+) -> None:
+    with pytest.raises(real_cupy.cuda.memory.OutOfMemoryError, match="Maximum pool size exceeded"):
+        real_cupy.empty(4 << 30, dtype="u1")
+
+
+def test_a_stream_of_cupy_that_is_gone_does_no_harm(real_cupy: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+    stream = real_cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        array = real_cupy.ones(1000)
+    del stream
+    gc.collect()
+    del array
+    assert counted.allocation_counts.current_bytes == 0

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Cython surface: a module of another project is compiled against the installed package, and used"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import librmm
+import rmm
+from rmm.pylibrmm.stream import DEFAULT_STREAM, LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Stream
+
+pytest.importorskip("Cython", reason="compiles a Cython module")
+pytest.importorskip("cuda.bindings", reason="compiles a Cython module that cimports it")
+
+
+def cuda_include_folders() -> list[Path]:
+    """Where the headers of CUDA are, and those of the C++ library that come with it."""
+    named = [os.environ[name] for name in ("CUDAToolkit_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    nvcc = shutil.which(os.environ.get("CUDACXX", "nvcc"))
+    found = [Path(nvcc).resolve().parent.parent] if nvcc else []
+    for root in [*map(Path, named), *found, Path("/usr/local/cuda")]:
+        if (root / "include" / "cuda_runtime_api.h").is_file():
+            return [root / "include", root / "include" / "cccl"]
+    pytest.skip("needs the headers of CUDA")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    folder = tmp_path_factory.mktemp("client")
+    source = Path(__file__).parent / "cython_client" / "client.pyx"
+    subprocess.run([sys.executable, "-m", "cython", "--cplus", "-3", source, "-o", folder / "client.cpp"], check=True)
+    includes = [
+        Path(librmm.__file__).parent / "include",
+        *cuda_include_folders(),
+        Path(sysconfig.get_paths()["include"]),
+    ]
+    libraries = [f"-Wl,-rpath,{Path(librmm.__file__).parent / 'lib'}", f"-L{Path(librmm.__file__).parent / 'lib'}"]
+    runtime = (
+        ["-lcudart_sim"] if rmm.__version__.endswith("+sim") else [f"-L{includes[1].parent / 'lib64'}", "-lcudart"]
+    )
+    command = [compiler, "-std=c++17", "-O0", "-shared", "-fPIC", "-DRMM_WITHOUT_SPDLOG"]
+    command += ["-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE"]
+    command += [f"-I{include}" for include in includes]
+    subprocess.run([*command, folder / "client.cpp", "-o", folder / "client.so", *libraries, *runtime], check=True)
+    spec = importlib.util.spec_from_file_location("client", folder / "client.so")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_buffers_of_cpp_become_buffers_of_python(client: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    buffer = client.buffer_of_cpp(100)
+    assert isinstance(buffer, rmm.DeviceBuffer)
+    assert (buffer.size, buffer.mr) == (100, small_pool)
+    stream = Stream()
+    other = rmm.mr.CudaMemoryResource()
+    buffer = client.buffer_of_cpp(100, stream, other)
+    assert (buffer.stream, buffer.mr) == (stream, other)
+    assert client.buffer_of_defaults(10).mr is small_pool
+
+
+def test_bytes_are_copied_by_c_functions(client: Any) -> None:
+    assert client.buffer_of_bytes(b"abc") == b"abcabcabc"
+
+
+def test_a_buffer_can_be_moved_out(client: Any) -> None:
+    assert client.release(rmm.DeviceBuffer(size=10)) == (10, 0)
+
+
+def test_vectors(client: Any) -> None:
+    assert client.uvector_round_trip(42) == 42
+
+
+def test_streams(client: Any) -> None:
+    assert client.stream_facts(DEFAULT_STREAM) == (0, True, False, False)
+    assert client.stream_facts(LEGACY_DEFAULT_STREAM) == (1, True, True, False)
+    assert client.stream_facts(PER_THREAD_DEFAULT_STREAM) == (2, False, False, True)
+    assert client.value_of_new_stream()
+    with pytest.raises(TypeError, match="stream argument cannot be None"):
+        client.stream_facts(None)
+
+
+def test_python_and_cpp_have_the_same_registry(client: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    assert client.registered_in_cpp()
+
+
+def test_exceptions_pass_through_cpp(client: Any) -> None:
+    with pytest.raises(MemoryError, match="too little"):
+        client.pass_through_cpp(MemoryError("too little"))
+    with pytest.raises(RuntimeError, match="wrong"):
+        client.pass_through_cpp(KeyError("wrong"))
+
+
+def test_resources_of_other_projects(client: Any) -> None:
+    adaptor = client.OwnAdaptor(rmm.mr.CudaMemoryResource())
+    rmm.mr.set_current_device_resource(adaptor)
+    buffer = rmm.DeviceBuffer.to_device(b"abc")
+    assert adaptor.count() == 1
+    del adaptor
+    rmm.reinitialize()
+    gc.collect()
+    assert buffer.tobytes() == b"abc"
+    with pytest.raises(Exception, match="must not be None"):
+        client.OwnAdaptor(None)
+
+
+def test_old_and_new_modules_have_the_same_types(client: Any) -> None:
+    assert client.same_types() == [True] * 5
+
+
+def test_sizes(client: Any) -> None:
+    parsed, total, share, device = client.sizes()
+    assert parsed == 2048
+    assert total == rmm.mr.available_device_memory()[1]
+    assert 0 < share < total
+    assert device == 0

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rmm.DeviceBuffer"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rmm
+from rmm.pylibrmm.device_buffer import copy_device_to_ptr, copy_host_to_ptr, copy_ptr_to_host, to_device
+from rmm.pylibrmm.stream import DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Stream
+
+bad_hosts = [
+    pytest.param(None, TypeError, id="None"),
+    pytest.param("abc", TypeError, id="str"),
+    pytest.param(3, TypeError, id="int"),
+    pytest.param(np.zeros(4, dtype="i4"), ValueError, id="wrong format"),
+    pytest.param(np.zeros((2, 2), dtype="u1"), ValueError, id="two dimensions"),
+    pytest.param(np.zeros(8, dtype="u1")[::2], ValueError, id="strided"),
+]
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 1000, 1 << 20])
+def test_sizes_agree(size: int) -> None:
+    buffer = rmm.DeviceBuffer(size=size)
+    assert buffer.size == buffer.nbytes == len(buffer) == buffer.__sizeof__() == size
+    assert buffer.capacity() >= size
+
+
+def test_an_empty_buffer_has_no_address() -> None:
+    assert rmm.DeviceBuffer().ptr == 0
+    assert rmm.DeviceBuffer(size=1).ptr % 256 == 0
+    assert rmm.DeviceBuffer(size=1).ptr != 0
+
+
+def test_arguments_are_keywords() -> None:
+    with pytest.raises(TypeError):
+        rmm.DeviceBuffer(10)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("stream", ["0", 0, object()])
+def test_a_stream_of_another_type_is_refused(stream: Any) -> None:
+    with pytest.raises(TypeError):
+        rmm.DeviceBuffer(size=1, stream=stream)
+
+
+def test_stream_none_is_refused_everywhere() -> None:
+    buffer = rmm.DeviceBuffer.to_device(b"abc")
+    none: Any = None
+    for call in (
+        lambda: rmm.DeviceBuffer(size=1, stream=none),
+        lambda: to_device(b"abc", stream=none),
+        lambda: buffer.resize(1, stream=none),
+        lambda: buffer.reserve(1, stream=none),
+        lambda: buffer.tobytes(stream=none),
+        lambda: buffer.copy_to_host(stream=none),
+        lambda: buffer.copy_from_host(b"a", stream=none),
+        lambda: buffer.copy_from_device(buffer, stream=none),
+        lambda: copy_ptr_to_host(buffer.ptr, bytearray(1), stream=none),
+        lambda: copy_host_to_ptr(b"a", buffer.ptr, stream=none),
+        lambda: copy_device_to_ptr(buffer.ptr, buffer.ptr, 1, stream=none),
+    ):
+        with pytest.raises(TypeError, match="stream argument cannot be None"):
+            call()
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 64])
+def test_sizes_that_are_no_sizes_are_refused(size: int) -> None:
+    with pytest.raises(OverflowError):
+        rmm.DeviceBuffer(size=size)
+
+
+@pytest.mark.parametrize("size", [1 << 62, (1 << 64) - 1])
+def test_absurd_sizes_are_out_of_memory(size: int) -> None:
+    with pytest.raises(MemoryError):
+        rmm.DeviceBuffer(size=size)
+
+
+def test_a_wrong_resource_is_refused() -> None:
+    resource: Any = "pool"
+    with pytest.raises(TypeError):
+        rmm.DeviceBuffer(size=1, mr=resource)
+    with pytest.raises(TypeError, match="is not a resource"):
+        rmm.DeviceBuffer(size=1, mr=rmm.mr.DeviceMemoryResource())
+
+
+@pytest.mark.parametrize("stream", [DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, "new"])
+def test_content_is_copied_from_an_address(stream: Any) -> None:
+    stream = Stream() if stream == "new" else stream
+    source = np.arange(100, dtype="u1")
+    buffer = rmm.DeviceBuffer(ptr=source.ctypes.data, size=source.size, stream=stream)
+    assert buffer.tobytes(stream) == source.tobytes()
+    again = rmm.DeviceBuffer(ptr=buffer.ptr, size=buffer.size, stream=stream)
+    assert again.ptr != buffer.ptr
+    assert again.tobytes(stream) == source.tobytes()
+
+
+def test_a_null_address_leaves_the_memory_as_it_is() -> None:
+    assert rmm.DeviceBuffer(ptr=0, size=10).size == 10
+
+
+def test_the_array_interface_has_exactly_five_keys() -> None:
+    buffer = rmm.DeviceBuffer(size=10)
+    assert buffer.__cuda_array_interface__ == {
+        "data": (buffer.ptr, False),
+        "shape": (10,),
+        "strides": None,
+        "typestr": "|u1",
+        "version": 0,
+    }
+    assert rmm.DeviceBuffer().__cuda_array_interface__["data"] == (0, False)
+
+
+@pytest.mark.parametrize("host", [b"", b"abc", bytearray(b"abc"), memoryview(b"abc"), np.arange(3, dtype="u1")])
+def test_bytes_go_to_the_device_and_back(host: Any) -> None:
+    for buffer in (rmm.DeviceBuffer.to_device(host), to_device(host)):
+        assert bytes(buffer) == buffer.tobytes() == bytes(host)
+
+
+@pytest.mark.parametrize(("host", "error"), bad_hosts)
+def test_to_device_refuses_what_is_no_buffer_of_bytes(host: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        rmm.DeviceBuffer.to_device(host)
+    with pytest.raises(error):
+        to_device(host)
+
+
+def test_copy_to_host_makes_an_array() -> None:
+    array = rmm.DeviceBuffer.to_device(b"abc").copy_to_host()
+    assert isinstance(array, np.ndarray)
+    assert array.dtype == np.uint8
+    assert array.tobytes() == b"abc"
+
+
+@pytest.mark.parametrize("host", [bytearray(5), np.zeros(5, dtype="u1")])
+def test_copy_to_host_fills_what_it_is_given(host: Any) -> None:
+    assert rmm.DeviceBuffer.to_device(b"abc").copy_to_host(host) is host
+    assert bytes(host) == b"abc\0\0"
+
+
+def test_copy_to_host_refuses_too_little_room() -> None:
+    buffer = rmm.DeviceBuffer.to_device(b"abc")
+    with pytest.raises(ValueError, match="too small"):
+        buffer.copy_to_host(bytearray(2))
+    with pytest.raises((ValueError, BufferError)):
+        buffer.copy_to_host(b"abc")
+
+
+def test_copy_from_host_overwrites_the_beginning() -> None:
+    buffer = rmm.DeviceBuffer.to_device(b"abcde")
+    buffer.copy_from_host(b"XY")
+    assert buffer.tobytes() == b"XYcde"
+    with pytest.raises(ValueError, match="too large"):
+        buffer.copy_from_host(b"123456")
+    assert buffer.tobytes() == b"XYcde"
+
+
+@pytest.mark.parametrize(("host", "error"), bad_hosts)
+def test_copy_from_host_refuses_what_is_no_buffer_of_bytes(host: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        rmm.DeviceBuffer(size=100).copy_from_host(host)
+
+
+class Array:
+    """Device memory as another library shows it."""
+
+    def __init__(self, buffer: rmm.DeviceBuffer, **changes: Any) -> None:
+        self.buffer = buffer
+        self.__cuda_array_interface__ = {**buffer.__cuda_array_interface__, **changes}
+
+
+def test_copy_from_device_overwrites_the_beginning() -> None:
+    buffer = rmm.DeviceBuffer.to_device(b"abcde")
+    buffer.copy_from_device(rmm.DeviceBuffer.to_device(b"XY"))
+    assert buffer.tobytes() == b"XYcde"
+    words = Array(rmm.DeviceBuffer.to_device(b"1234"), typestr="<u2", shape=(2,), strides=(2,))
+    buffer.copy_from_device(words)
+    assert buffer.tobytes() == b"1234e"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"shape": (2, 2)}, {"strides": (2,), "shape": (2,)}, {"shape": (3,), "typestr": "<i8"}, {"shape": (6,)}]
+)
+def test_copy_from_device_refuses_what_does_not_fit(changes: dict[str, Any]) -> None:
+    buffer = rmm.DeviceBuffer(size=5)
+    source = Array(rmm.DeviceBuffer(size=100), **changes)
+    with pytest.raises(ValueError, match=r"1-D|contiguous|too large"):
+        buffer.copy_from_device(source)
+    with pytest.raises(ValueError, match="__cuda_array_interface__"):
+        buffer.copy_from_device(np.zeros(3, dtype="u1"))  # type: ignore[arg-type]
+
+
+def test_from_device_waits_for_the_stream_of_the_array() -> None:
+    stream = Stream()
+    source = rmm.DeviceBuffer.to_device(b"abc", stream=stream)
+    array = Array(source, stream=stream.__cuda_stream__()[1], version=3)
+    assert rmm.DeviceBuffer.from_device(array).tobytes() == b"abc"
+
+
+def test_from_device_takes_arrays_of_any_type() -> None:
+    buffer = rmm.DeviceBuffer.from_device(Array(rmm.DeviceBuffer(size=24), typestr="<f8", shape=(3, 1), strides=(8, 8)))
+    assert buffer.size == 24
+    with pytest.raises(ValueError, match="contiguous"):
+        rmm.DeviceBuffer.from_device(Array(rmm.DeviceBuffer(size=24), typestr="<f8", shape=(2,), strides=(16,)))
+    with pytest.raises(TypeError, match="neither"):
+        rmm.DeviceBuffer.from_device(b"abc")  # type: ignore[arg-type]
+
+
+def test_copies_have_memory_of_their_own_from_the_same_resource(cuda: rmm.mr.CudaMemoryResource) -> None:
+    stream = Stream()
+    buffer = rmm.DeviceBuffer(size=3, mr=cuda, stream=stream)
+    buffer.copy_from_host(b"abc", stream)
+    for made in (buffer.copy(), copy.copy(buffer)):
+        assert made.ptr != buffer.ptr
+        assert made.mr is cuda
+        assert made.stream is stream
+        assert made.tobytes(stream) == b"abc"
+    assert rmm.DeviceBuffer().copy().size == 0
+
+
+def test_reserve_and_resize() -> None:
+    buffer = rmm.DeviceBuffer.to_device(b"abc")
+    buffer.reserve(100)
+    assert (buffer.size, buffer.capacity()) == (3, 100)
+    address = buffer.ptr
+    buffer.resize(50)
+    assert (buffer.size, buffer.ptr) == (50, address)
+    assert buffer.tobytes()[:3] == b"abc"
+    buffer.resize(2)
+    assert (buffer.tobytes(), buffer.capacity()) == (b"ab", 100)
+    empty = rmm.DeviceBuffer()
+    empty.resize(10)
+    assert empty.size == 10
+
+
+def test_a_buffer_is_given_back_on_the_stream_of_its_last_change() -> None:
+    freed = []
+    cuda = rmm.mr.CudaMemoryResource()
+
+    def deallocate(ptr: int, nbytes: int, stream: Stream) -> None:
+        freed.append(stream)
+        cuda.deallocate(ptr, nbytes, stream)
+
+    resource = rmm.mr.CallbackMemoryResource(cuda.allocate, deallocate)
+    first, second = Stream(), Stream()
+    buffer = rmm.DeviceBuffer(size=10, stream=first, mr=resource)
+    buffer.resize(5, stream=second)
+    assert buffer.stream is second
+    del buffer
+    assert freed == [second]
+
+
+def test_prefetch_ignores_memory_that_does_not_move() -> None:
+    rmm.DeviceBuffer(size=10).prefetch()
+    buffer = rmm.DeviceBuffer(size=10, mr=rmm.mr.ManagedMemoryResource())
+    buffer.prefetch()
+    buffer.prefetch(device=0, stream=Stream())
+    buffer.stream.synchronize()
+    with pytest.raises(TypeError):
+        buffer.prefetch(stream="0")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("content", [b"", b"abc"])
+def test_buffers_are_pickled(protocol: int, content: bytes) -> None:
+    again = pickle.loads(pickle.dumps(rmm.DeviceBuffer.to_device(content), protocol))
+    assert isinstance(again, rmm.DeviceBuffer)
+    assert again.tobytes() == content
+
+
+def test_out_of_band_pickling_hands_out_one_buffer() -> None:
+    parts: list[pickle.PickleBuffer] = []
+    text = pickle.dumps(rmm.DeviceBuffer.to_device(b"abc"), protocol=5, buffer_callback=parts.append)
+    assert [part.raw().tobytes() for part in parts] == [b"abc"]
+    assert pickle.loads(text, buffers=parts).tobytes() == b"abc"
+
+
+def test_pointer_functions_copy_between_host_and_device() -> None:
+    buffer = rmm.DeviceBuffer(size=4)
+    copy_host_to_ptr(b"abcd", buffer.ptr)
+    host = bytearray(4)
+    copy_ptr_to_host(buffer.ptr, host)
+    assert host == b"abcd"
+    other = rmm.DeviceBuffer(size=4)
+    copy_device_to_ptr(buffer.ptr, other.ptr, 4)
+    assert other.tobytes() == b"abcd"
+    copy_host_to_ptr(b"", 0)
+    with pytest.raises(TypeError):
+        copy_ptr_to_host(buffer.ptr, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        copy_host_to_ptr(None, buffer.ptr)  # type: ignore[arg-type]
+
+
+def test_a_failed_copy_is_a_runtime_error(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="Memcpy failed with error: "):
+        copy_device_to_ptr(0, 0, 100)
+    capfd.readouterr()  # the simulator's line about it
+
+
+def test_no_comparison_by_content_and_no_indexing() -> None:
+    buffer: Any = rmm.DeviceBuffer.to_device(b"abc")
+    assert buffer != rmm.DeviceBuffer.to_device(b"abc")
+    assert {buffer: 1}[buffer] == 1
+    with pytest.raises(TypeError):
+        buffer[0]
+
+
+def test_the_resource_lives_as_long_as_the_buffer() -> None:
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=1 << 20)
+    rmm.mr.set_current_device_resource(pool)
+    buffer = rmm.DeviceBuffer.to_device(b"abc")
+    assert buffer.mr is pool
+    del pool
+    rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
+    gc.collect()
+    assert buffer.tobytes() == b"abc"
+    buffer.resize(1000)
+    assert buffer.tobytes()[:3] == b"abc"
+
+
+def test_the_stream_lives_as_long_as_the_buffer() -> None:
+    buffer = rmm.DeviceBuffer(size=10, stream=Stream())
+    gc.collect()
+    buffer.stream.synchronize()
+    buffer.resize(20, buffer.stream)
+
+
+def test_a_buffer_in_a_cycle_survives_its_collection() -> None:
+    class Holder:
+        pass
+
+    holder: Any = Holder()
+    holder.itself = holder
+    holder.pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=1 << 20)
+    rmm.mr.set_current_device_resource(holder.pool)
+    holder.buffers = [rmm.DeviceBuffer(size=100) for _ in range(10)]
+    rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
+    del holder
+    gc.collect()
+
+
+def test_a_representation_tells_what_it_is() -> None:
+    buffer = rmm.DeviceBuffer(size=10)
+    assert repr(buffer) == f"DeviceBuffer(size=10, ptr={buffer.ptr:#x}, stream=Stream(0x0), mr=CudaMemoryResource())"
+
+
+def test_a_buffer_is_freed_on_its_own_device(second_device: int) -> None:
+    with_second = rmm._cuda.gpu
+    with_second.setDevice(second_device)
+    free = rmm.mr.available_device_memory()[0]
+    buffer = rmm.DeviceBuffer(size=1 << 20)
+    assert buffer.__dlpack_device__() == (2, second_device)
+    assert rmm.mr.available_device_memory()[0] < free
+    with_second.setDevice(0)
+    del buffer
+    assert with_second.getDevice() == 0
+    with_second.setDevice(second_device)
+    assert rmm.mr.available_device_memory()[0] == free
+
+
+def test_no_reference_to_none_is_lost() -> None:
+    before = sys.getrefcount(DEFAULT_STREAM)
+    for _ in range(100):
+        rmm.DeviceBuffer(size=10)
+    assert sys.getrefcount(DEFAULT_STREAM) == before

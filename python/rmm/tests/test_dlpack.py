@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DLPack, in both directions"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rmm
+from rmm.pylibrmm.stream import Stream
+
+
+class Tensor:
+    """An array of another library that shows itself by DLPack alone."""
+
+    def __init__(self, buffer: rmm.DeviceBuffer, *, is_old: bool = False) -> None:
+        self.buffer = buffer
+        self.is_old = is_old
+        self.streams: list[Any] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.buffer.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: Any = None, **arguments: Any) -> Any:
+        if self.is_old and arguments:
+            raise TypeError("unexpected keyword argument")
+        self.streams.append(stream)
+        return self.buffer.__dlpack__(stream=stream, **arguments)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("content", [b"", b"abc"])
+def test_a_tensor_becomes_a_buffer(content: bytes, is_old: bool) -> None:
+    tensor = Tensor(rmm.DeviceBuffer.to_device(content), is_old=is_old)
+    assert rmm.DeviceBuffer.from_device(tensor).tobytes() == content
+    assert tensor.streams == [1]
+
+
+def test_the_stream_of_the_copy_is_told_to_the_producer() -> None:
+    stream = Stream()
+    tensor = Tensor(rmm.DeviceBuffer.to_device(b"abc"))
+    buffer = rmm.DeviceBuffer.from_device(tensor, stream=stream)
+    assert buffer.stream is stream
+    assert tensor.streams == [stream.__cuda_stream__()[1]]
+
+
+@pytest.mark.parametrize("array", [np.arange(6, dtype="i8"), np.arange(6, dtype="f4").reshape(2, 3), np.zeros((0, 3))])
+def test_arrays_on_the_host_become_buffers(array: np.ndarray[Any, Any]) -> None:
+    assert rmm.DeviceBuffer.from_device(array).tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("array", [np.arange(6, dtype="i8")[::2], np.arange(6, dtype="f4").reshape(2, 3).T])
+def test_arrays_with_gaps_are_refused(array: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(ValueError, match="contiguous"):
+        rmm.DeviceBuffer.from_device(array)
+
+
+def test_the_resource_of_the_copy_can_be_chosen(cuda: rmm.mr.CudaMemoryResource) -> None:
+    assert rmm.DeviceBuffer.from_device(np.arange(3), mr=cuda).mr is cuda
+
+
+def test_the_device_is_told() -> None:
+    assert rmm.DeviceBuffer(size=1).__dlpack_device__() == (2, 0)
+    assert rmm.DeviceBuffer().__dlpack_device__() == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [(None, "dltensor"), ((0, 8), "dltensor"), ((1, 0), "dltensor_versioned")]
+)
+def test_a_capsule_keeps_the_buffer(version: Any, name: str) -> None:
+    buffer = rmm.DeviceBuffer(size=10)
+    before = sys.getrefcount(buffer)
+    capsule = buffer.__dlpack__(max_version=version)
+    assert f'"{name}"' in repr(capsule)
+    assert sys.getrefcount(buffer) == before + 1
+    del capsule
+    gc.collect()
+    assert sys.getrefcount(buffer) == before
+
+
+def test_streams_of_consumers() -> None:
+    buffer = rmm.DeviceBuffer(size=10, stream=Stream())
+    for stream in (None, -1, 1, 2, Stream().__cuda_stream__()[1]):
+        buffer.__dlpack__(stream=stream)
+    for stream in (0, -2):
+        with pytest.raises(ValueError, match="handle of a stream"):
+            buffer.__dlpack__(stream=stream)
+
+
+def test_a_copy_is_made_on_demand() -> None:
+    buffer = rmm.DeviceBuffer(size=10)
+    before = sys.getrefcount(buffer)
+    capsule = buffer.__dlpack__(copy=True)
+    assert sys.getrefcount(buffer) == before
+    del capsule
+
+
+def test_another_device_is_refused() -> None:
+    buffer = rmm.DeviceBuffer(size=10)
+    buffer.__dlpack__(dl_device=(2, 0))
+    with pytest.raises(BufferError):
+        buffer.__dlpack__(dl_device=(1, 0))

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes in bytes as people write them"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rmm
+from rmm.pylibrmm.helper import parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (17, 17),
+        ("0", 0),
+        ("17", 17),
+        ("17 b", 17),
+        ("1kB", 1000),
+        ("1KIB", 1024),
+        ("2 \t mb", 2_000_000),
+        ("2MiB", 2 << 20),
+        ("1.5 GB", 1_500_000_000),
+        ("0.5gib", 1 << 29),
+        (".5 TiB", 1 << 39),
+        ("3TB", 3 * 10**12),
+        ("1PB", 10**15),
+        ("1PiB", 1 << 50),
+        ("9007199254740993", 9007199254740993),
+    ],
+)
+def test_sizes_are_understood(text: Any, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "b", "2k", "-1", "+1", "1 kb ", " 1", "1 kb x", "1e3", "1,5 kb", "1 eb", "0x10", "5%"]
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="Could not parse"):
+        parse_bytes(text)
+
+
+def test_resources_take_them() -> None:
+    cuda = rmm.mr.CudaMemoryResource()
+    assert rmm.mr.PoolMemoryResource(cuda, "1MiB", "2MiB").pool_size() == 1 << 20
+    with pytest.raises(ValueError, match="Could not parse"):
+        rmm.mr.PoolMemoryResource(cuda, initial_pool_size="2k")
+    with pytest.raises(ValueError, match="Could not parse"):
+        rmm.reinitialize(pool_allocator=True, maximum_pool_size="much")

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The debug log"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmm
+
+
+@pytest.fixture(autouse=True)
+def same_levels_afterwards() -> Iterator[None]:
+    level, flush_level = rmm.get_logging_level(), rmm.get_flush_level()
+    yield
+    rmm.set_logging_level(level)
+    rmm.set_flush_level(flush_level)
+
+
+def test_the_level_is_info() -> None:
+    assert rmm.get_logging_level() == rmm.logging_level.INFO
+    assert rmm.should_log(rmm.logging_level.INFO)
+    assert not rmm.should_log(rmm.logging_level.DEBUG)
+
+
+members = [*rmm.logging_level, *list(rmm.level_enum)[:-1]]
+
+
+@pytest.mark.parametrize("level", members, ids=str)
+def test_levels_come_back_as_they_were_set(level: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rmm.set_logging_level(level)
+        rmm.set_flush_level(level)
+    assert rmm.get_logging_level() is level
+    assert rmm.get_flush_level() is level
+
+
+@pytest.mark.parametrize("level", [rmm.logging_level.TRACE, rmm.level_enum.debug])
+def test_levels_that_are_not_compiled_in_warn(level: Any) -> None:
+    text = f"RMM will not log {type(level).__name__}.{level.name}."
+    with pytest.warns(UserWarning, match=text):
+        rmm.set_logging_level(level)
+    assert not rmm.should_log(level)
+    with pytest.warns(UserWarning, match=text):
+        rmm.set_flush_level(level)
+
+
+def test_the_level_decides_what_is_logged() -> None:
+    rmm.set_logging_level(rmm.logging_level.ERR)
+    assert rmm.should_log(rmm.logging_level.ERR)
+    assert rmm.should_log(rmm.level_enum.critical)
+    assert not rmm.should_log(rmm.logging_level.WARN)
+
+
+@pytest.mark.parametrize("level", ["INFO", "info", 2, 2.0, None, [], rmm.logging_level])
+def test_other_things_are_no_levels(level: Any) -> None:
+    for function in (rmm.should_log, rmm.set_logging_level, rmm.set_flush_level):
+        with pytest.raises(TypeError):
+            function(level)
+
+
+def test_the_number_of_levels_is_no_level() -> None:
+    with pytest.raises(ValueError, match="no level"):
+        rmm.set_logging_level(rmm.level_enum.n_levels)
+
+
+PROGRAM = """
+import os, rmm
+rmm.flush_logger()
+assert not os.path.exists("debug.log")
+resource = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+resource.deallocate(rmm.mr.CudaMemoryResource().allocate(256), 256)
+rmm.flush_logger()
+"""
+
+
+def test_messages_of_the_library_go_to_a_file(tmp_path: Path) -> None:
+    environment = {**os.environ, "RMM_DEBUG_LOG_FILE": "debug.log"}
+    subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, check=True, timeout=60)
+    assert "not allocated here" in (tmp_path / "debug.log").read_text()
+
+
+def test_an_import_makes_no_file(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RMM_DEBUG_LOG_FILE"}
+    program = "import rmm; rmm.DeviceBuffer(size=1); rmm.flush_logger()"
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True, timeout=60)
+    assert list(tmp_path.iterdir()) == []

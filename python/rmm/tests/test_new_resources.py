@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resources that RMM's own package does not have: pools that give memory back, configurations, traces"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmm
+from rmm.pylibrmm.stream import Stream
+
+MIB = 1 << 20
+
+
+def free_memory() -> int:
+    return rmm.mr.available_device_memory()[0]
+
+
+def test_an_elastic_pool_grows_and_gives_back() -> None:
+    free = free_memory()
+    pool = rmm.mr.ElasticPoolMemoryResource("4MiB", "64MiB")
+    assert pool.pool_size() == 4 * MIB
+    buffers = [rmm.DeviceBuffer(size=16 * MIB, mr=pool) for _ in range(3)]
+    assert pool.pool_size() >= 48 * MIB
+    assert pool.figures()["live_bytes"] == 48 * MIB
+    with pytest.raises(MemoryError):
+        rmm.DeviceBuffer(size=32 * MIB, mr=pool)
+    del buffers[1:]
+    released = pool.release_unused()
+    assert released >= 32 * MIB
+    assert pool.pool_size() == 16 * MIB
+    assert free_memory() <= free - 16 * MIB
+    del buffers
+    assert pool.trim_to(0) == 16 * MIB
+    assert pool.pool_size() == 0
+
+
+def test_an_elastic_pool_can_be_paused() -> None:
+    pool = rmm.mr.ElasticPoolMemoryResource()
+    buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+    buffer.copy_from_host(b"abc" * 100)
+    address, free = buffer.ptr, free_memory()
+    pool.pause()
+    assert pool.is_paused
+    assert free_memory() > free
+    with pytest.raises(RuntimeError):
+        rmm.DeviceBuffer(size=1, mr=pool)
+    pool.resume()
+    assert not pool.is_paused
+    assert buffer.ptr == address
+    assert buffer.tobytes()[:300] == b"abc" * 100
+
+
+def test_what_a_pool_does_not_have_is_an_exception() -> None:
+    pool = rmm.mr.ElasticPoolMemoryResource()
+    with pytest.raises(RuntimeError):
+        pool.resume()
+    with pytest.raises(ValueError, match='"dropped", "pageable" or "pinned"'):
+        pool.pause("somewhere")  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="256"):
+        rmm.mr.ElasticPoolMemoryResource(100)
+    with pytest.raises(RuntimeError):
+        rmm.mr.ElasticPoolMemoryResource("2MiB", "1MiB")
+    with pytest.raises(ValueError, match="below 0"):
+        rmm.mr.ElasticPoolMemoryResource(decay_seconds=-1)
+    with pytest.raises(OverflowError):
+        rmm.mr.ElasticPoolMemoryResource(-1)
+
+
+def test_memory_that_nobody_uses_goes_back_after_a_while() -> None:
+    pool = rmm.mr.ElasticPoolMemoryResource(decay_seconds=0)
+    rmm.DeviceBuffer(size=4 * MIB, mr=pool)
+    pool.tick()  # sees what is unused, ...
+    pool.tick()  # ... and that it still is
+    assert pool.pool_size() == 0
+    assert rmm.mr.ElasticPoolMemoryResource("4MiB").tick() == 0
+
+
+def test_a_front_cache_gives_back_to_its_upstream(cuda: rmm.mr.CudaMemoryResource) -> None:
+    upstream = rmm.mr.StatisticsResourceAdaptor(cuda)
+    cache = rmm.mr.CachedMemoryResource(upstream, initial_size="1MiB", block_size="1MiB")
+    assert cache.upstream_mr is upstream
+    assert cache.pool_size() == MIB
+    buffer = rmm.DeviceBuffer(size=1000, mr=cache)
+    assert cache.figures()["live_bytes"] == 1024
+    del buffer
+    assert cache.release_unused() == MIB
+    assert upstream.allocation_counts.current_bytes == 0
+    with pytest.raises(RuntimeError):
+        rmm.mr.CachedMemoryResource(cuda, block_size=0)
+    with pytest.raises(MemoryError):
+        rmm.DeviceBuffer(size=2 * MIB, mr=rmm.mr.CachedMemoryResource(cuda, maximum_size=MIB))
+
+
+def test_an_async_pool_gives_back() -> None:
+    free = free_memory()
+    resource = rmm.mr.CudaAsyncMemoryResource(release_threshold=1 << 30)
+    stream = Stream()
+    buffer = rmm.DeviceBuffer(size=64 * MIB, mr=resource, stream=stream)
+    del buffer
+    stream.synchronize()
+    assert free_memory() < free
+    assert resource.release_unused() >= 64 * MIB
+    assert free_memory() == free
+
+
+def test_pinned_memory_in_a_pool() -> None:
+    pool = rmm.mr.PinnedPoolMemoryResource("1MiB", threads=2)
+    assert pool.pool_size() == MIB
+    buffer = rmm.DeviceBuffer(size=3, mr=pool)
+    buffer.copy_from_host(b"abc")
+    assert buffer.tobytes() == b"abc"
+    assert pool.figures()["live_bytes"] == 256
+    with pytest.raises(ValueError, match="no NUMA node"):
+        rmm.mr.PinnedPoolMemoryResource(0, numa_node=-2)
+    with pytest.raises(RuntimeError, match="were asked for"):
+        rmm.mr.PinnedPoolMemoryResource(0, near_device=True, numa_node=0)
+
+
+@pytest.mark.parametrize("text", ["cuda", "pool,initial=1MiB", "recommended,initial=1MiB"])
+def test_configurations_become_resources(text: str) -> None:
+    resource = rmm.mr.ConfiguredMemoryResource(text)
+    assert resource.configuration == text
+    assert (resource.explanation != "") == text.startswith("recommended")
+    assert repr(resource) == f"ConfiguredMemoryResource({text!r})"
+    rmm.mr.set_current_device_resource(resource)
+    assert rmm.DeviceBuffer.to_device(b"abc").tobytes() == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"), [("no such thing", ValueError), ("pool,initial=much", ValueError), (None, TypeError)]
+)
+def test_configurations_are_checked(text: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        rmm.mr.ConfiguredMemoryResource(text)
+
+
+def test_a_trace_is_written(cuda: rmm.mr.CudaMemoryResource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracer = rmm.mr.TraceResourceAdaptor(cuda, tmp_path / "x.rmmtrace")
+    rmm.DeviceBuffer(size=100, mr=tracer)
+    tracer.flush()
+    assert tracer.get_file_name() == str(tmp_path / "x.rmmtrace")
+    assert tracer.get_lost_events() == 0
+    assert (tmp_path / "x.rmmtrace").stat().st_size > 100
+    with pytest.raises(ValueError, match="RMM_TRACE_FILE"):
+        rmm.mr.TraceResourceAdaptor(cuda)
+    monkeypatch.setenv("RMM_TRACE_FILE", str(tmp_path / "y.rmmtrace"))
+    assert rmm.mr.TraceResourceAdaptor(cuda).get_file_name() == str(tmp_path / "y.rmmtrace")
+
+
+@pytest.mark.parametrize("name", ["PoolMemoryResource", "ArenaMemoryResource", "FixedSizeMemoryResource"])
+def test_figures_count_what_is_allocated(name: str, cuda: rmm.mr.CudaMemoryResource) -> None:
+    resource = getattr(rmm.mr, name)(cuda, MIB)
+    before = resource.figures()
+    buffer = rmm.DeviceBuffer(size=256, mr=resource)
+    after = resource.figures()
+    assert before["live_bytes"] == 0
+    assert after["live_bytes"] >= 256
+    assert after["live_bytes"] + after["free_bytes"] == after["reserved_bytes"]
+    assert buffer.size == 256
+
+
+def test_figures_of_bins(cuda: rmm.mr.CudaMemoryResource) -> None:
+    resource = rmm.mr.BinningMemoryResource(cuda, 18, 19)
+    buffer = rmm.DeviceBuffer(size=256, mr=resource)
+    assert resource.figures()["live_bytes"] == 1 << 18
+    assert buffer.size == 256

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plug-in for Numba. Numba calls no CUDA where these tests make a manager by themselves, so they need no GPU."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+import rmm
+import rmm.mr
+from rmm._build_facts import cuda_backend
+
+if find_spec("numba") is None:
+    pytest.skip("Numba is not installed", allow_module_level=True)
+
+try:
+    from rmm.allocators.numba import RMMNumbaManager, _numba_memory_manager
+except ImportError as error:
+    pytest.skip(f"Numba cannot be used here: {error}", allow_module_level=True)
+
+
+class Context:
+    """All that a manager needs of Numba's context to allocate."""
+
+
+@pytest.fixture
+def context() -> Context:
+    return Context()
+
+
+@pytest.fixture
+def manager(context: Context) -> Any:
+    made = RMMNumbaManager(context=context)
+    made.initialize()
+    return made
+
+
+@pytest.fixture
+def counted() -> rmm.mr.StatisticsResourceAdaptor:
+    resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+    rmm.mr.set_current_device_resource(resource)
+    return resource
+
+
+def test_memory_comes_from_the_current_device_resource(manager: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+    memory = manager.memalloc(1024)
+    assert memory.size == 1024
+    assert counted.allocation_counts.current_bytes == 1024
+    assert list(manager.allocations) == [int(memory.device_pointer)]
+
+
+def test_memory_goes_back_with_its_pointer(manager: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+    memory = manager.memalloc(1024)
+    del memory
+    gc.collect()
+    assert counted.allocation_counts.current_bytes == 0
+    assert not manager.allocations
+
+
+def test_a_pointer_can_outlive_the_table(manager: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+    memory = manager.memalloc(1024)
+    manager.reset()
+    assert counted.allocation_counts.current_bytes == 0
+    del memory
+    gc.collect()
+    assert counted.allocation_counts.current_count == 0
+
+
+def test_no_bytes_are_not_in_the_table(manager: Any) -> None:
+    first, second = manager.memalloc(0), manager.memalloc(0)
+    assert first.size == second.size == 0
+    assert not manager.allocations
+
+
+def test_nothing_goes_back_while_clean_up_is_deferred(manager: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+    memory = manager.memalloc(1024)
+    other = manager.memalloc(1024)
+    with manager.defer_cleanup():
+        del memory
+        gc.collect()
+        with manager.defer_cleanup():
+            pass
+        assert counted.allocation_counts.current_bytes == 2048
+    assert counted.allocation_counts.current_bytes == 1024
+    del other
+    gc.collect()
+    assert counted.allocation_counts.current_bytes == 0
+
+
+def test_what_was_deferred_can_be_allocated_again_later(manager: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    memory = manager.memalloc(6 << 20)
+    with manager.defer_cleanup():
+        del memory
+        gc.collect()
+        with pytest.raises(MemoryError):
+            manager.memalloc(6 << 20)
+    assert manager.memalloc(6 << 20).size == 6 << 20
+
+
+def test_out_of_memory_is_a_memory_error_with_the_report(manager: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    with pytest.raises(MemoryError, match="Maximum pool size exceeded"):
+        manager.memalloc(1 << 30)
+
+
+def test_free_memory_is_not_for_the_manager_to_say(manager: Any) -> None:
+    with pytest.raises(NotImplementedError, match=r"rmm\.mr\.available_device_memory"):
+        manager.get_memory_info()
+
+
+def test_numba_accepts_the_manager(manager: Any) -> None:
+    assert manager.interface_version == 1
+    assert _numba_memory_manager is RMMNumbaManager
+
+
+@pytest.mark.skipif(
+    cuda_backend == "sim", reason="Numba loads a CUDA runtime, beside which the simulator does not work"
+)
+def test_the_environment_chooses_the_manager() -> None:
+    program = """
+        from numba.cuda.cudadrv import driver
+        driver._ensure_memory_manager()
+        assert driver._memory_manager.__name__ == "RMMNumbaManager"
+    """
+    environment = {**os.environ, "NUMBA_CUDA_MEMORY_MANAGER": "rmm.allocators.numba"}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, env=environment)
+
+
+def run_on_gpu(program: str) -> None:
+    """Runs a program with Numba on RMM, in an interpreter of its own."""
+    if cuda_backend == "sim":
+        pytest.skip("needs a GPU: the simulator runs no kernels")
+    begin = """
+        import gc, sys
+        import numpy as np
+        from numba import cuda
+        if not cuda.is_available(): sys.exit(77)
+        import rmm, rmm.allocators, rmm.mr
+        counted = rmm.mr.StatisticsResourceAdaptor(
+            rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "64MiB", "1GiB"))
+        rmm.mr.set_current_device_resource(counted)
+        rmm.allocators.enable("numba")
+    """
+    code = textwrap.dedent(begin) + textwrap.dedent(program)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip("Numba finds no GPU")
+    assert done.returncode == 0, done.stderr
+
+
+def test_kernels_compute_on_the_pool() -> None:
+    run_on_gpu("""
+        @cuda.jit
+        def twice(x):
+            i = cuda.grid(1)
+            if i < x.size: x[i] *= 2
+        x = cuda.to_device(np.arange(100000, dtype="f8"))
+        assert counted.allocation_counts.current_bytes == 800000
+        twice[400, 256](x)
+        assert (x.copy_to_host() == 2 * np.arange(100000)).all()
+        del x
+        gc.collect()
+        assert counted.allocation_counts.current_bytes == 0
+    """)
+
+
+def test_ipc_handles_have_the_offset_in_the_pool() -> None:
+    run_on_gpu("""
+        x, y = cuda.device_array(1000, dtype="u1"), cuda.device_array(1000, dtype="u1")
+        handles = [array.get_ipc_handle()._ipc_handle for array in (x, y)]
+        assert abs(handles[0].offset - handles[1].offset) >= 1000
+    """)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package as a whole: what an import costs and brings, how a process ends, names of older releases, threads"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import librmm
+import rmm
+from rmm._build_facts import cuda_backend
+
+is_simulated = cuda_backend == "sim"
+
+
+def run(program: str, *options: str, **environment: str) -> str:
+    """What a new interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, *options, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_all_names_are_there() -> None:
+    for name in rmm.__all__:
+        assert hasattr(rmm, name)
+    for name in rmm.mr.__all__:
+        assert hasattr(rmm.mr, name)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        rmm.no_such_name  # noqa: B018
+
+
+def test_versions() -> None:
+    version = (Path(rmm.__file__).parent / "VERSION").read_text().strip()
+    assert rmm.__version__ == (version + "+sim" if is_simulated else version)
+    assert isinstance(rmm.__git_commit__, str)
+    assert librmm.__version__ == version
+    assert isinstance(librmm.__git_commit__, str)
+    assert librmm.load_library() is None
+
+
+def test_headers_and_the_package_of_cmake_are_installed() -> None:
+    root = Path(librmm.__file__).parent
+    assert (root / "include" / "rmm" / "device_buffer.hpp").is_file()
+    assert (root / "lib" / "cmake" / "rmm" / "rmm-config.cmake").is_file()
+    from importlib.metadata import entry_points
+
+    assert "librmm" in [entry.value for entry in entry_points(group="cmake.prefix", name="librmm")]
+
+
+def test_an_import_brings_no_framework_and_not_even_numpy() -> None:
+    program = "import sys, rmm; print([m for m in ('numpy', 'cupy', 'numba', 'torch', 'cuda') if m in sys.modules])"
+    assert run(program, "-W", "error") == "[]\n"
+
+
+def test_an_import_is_fast() -> None:
+    program = "import time; begin = time.process_time(); import rmm; print(time.process_time() - begin)"
+    assert min(float(run(program)) for _ in range(5)) < 0.100  # twice the goal: the machines of CI are shared
+
+
+def test_modules_are_reachable_as_attributes() -> None:
+    program = """
+import rmm
+rmm._lib.device_buffer.DeviceBuffer, rmm._cuda.gpu.getDevice, rmm.pylibrmm.stream.Stream, rmm._cuda.stream.Stream
+import rmm._lib as librmm
+assert librmm.DeviceBuffer is librmm.device_buffer.DeviceBuffer is rmm.DeviceBuffer
+assert rmm._lib.memory_resource.PoolMemoryResource is rmm.mr.PoolMemoryResource
+rmm.statistics.get_statistics, rmm.allocators
+from rmm.librmm._logger import level_enum
+assert level_enum is rmm.level_enum
+"""
+    run(program, "-W", "error")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b = rmm.DeviceBuffer(size=10)",
+        "rmm.reinitialize(pool_allocator=True, initial_pool_size='1MiB'); b = rmm.DeviceBuffer(size=10)",
+        "m = rmm.mr.CallbackMemoryResource(c.allocate, c.deallocate); b = rmm.DeviceBuffer(size=1, mr=m)",
+        "import rmm.statistics; rmm.statistics.enable_statistics(); b = rmm.DeviceBuffer(size=10)",
+        "s = rmm.pylibrmm.stream.Stream(); b = rmm.DeviceBuffer(size=10, stream=s)",
+        "import builtins; builtins.b = rmm.DeviceBuffer(size=10, mr=rmm.mr.PoolMemoryResource(c, 1 << 20))",
+        "import atexit; b = [rmm.DeviceBuffer(size=10)]; atexit.register(b.clear)",
+        "class C:\n def __del__(self): rmm.DeviceBuffer(size=3)\nc2 = C()",
+        "import threading; t = threading.Thread(target=lambda: rmm.DeviceBuffer(size=3)); t.start()",
+    ],
+)
+def test_processes_end_well(body: str) -> None:
+    run(f"import rmm\nc = rmm.mr.CudaMemoryResource()\n{body}")
+
+
+def test_a_log_is_complete_at_the_end_of_the_process(tmp_path: Path) -> None:
+    run(f"import rmm; rmm.enable_logging({str(tmp_path / 'x.csv')!r}); rmm.DeviceBuffer(size=10)")
+    assert (tmp_path / "x.dev0.csv").read_text().count("\n") == 3
+
+
+@pytest.mark.skipif(not is_simulated, reason="needs a machine without devices, which the simulator can be")
+def test_no_device_is_a_warning_and_then_an_exception() -> None:
+    program = """
+import warnings, rmm
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    rmm.reinitialize(pool_allocator=True)
+print(len(caught), "no CUDA device" in str(caught[0].message))
+try:
+    rmm.DeviceBuffer(size=1)
+except (RuntimeError, MemoryError) as error:
+    print("no CUDA-capable device" in str(error))
+"""
+    assert run(program, CUDASIM_DEVICES="0", CUDASIM_QUIET="1") == "1 True\nTrue\n"
+
+
+@pytest.mark.skipif(not is_simulated, reason="only the simulator counts")
+def test_nothing_leaks() -> None:
+    program = """
+import rmm
+from rmm._build_facts import cuda_backend
+rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+buffers = [rmm.DeviceBuffer(size=1000, stream=rmm.pylibrmm.stream.Stream()) for _ in range(10)]
+rmm.reinitialize()
+del buffers
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "CUDASIM_REPORT": "-"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", ["rmm._lib.lib", "rmm.librmm"])
+def test_the_functions_for_torch_are_where_each_release_has_them(package: str) -> None:
+    program = f"""
+import ctypes, importlib, os
+module = importlib.import_module({package!r})
+library = ctypes.CDLL(os.path.join(os.path.dirname(module.__file__), "_torch_allocator.so"))
+library.allocate.restype = ctypes.c_void_p
+library.allocate.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+library.deallocate.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+import rmm
+adaptor = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+rmm.mr.set_current_device_resource(adaptor)
+address = library.allocate(1000, 0, None)
+print(adaptor.allocation_counts.current_bytes)
+rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
+library.deallocate(address, 1000, 0, None)
+print(adaptor.allocation_counts.current_bytes)
+"""
+    assert run(program) == "1000\n0\n"
+
+
+def test_threads_share_a_pool(small_pool: rmm.mr.PoolMemoryResource) -> None:
+    start = threading.Barrier(4)
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        stream = rmm.pylibrmm.stream.Stream()
+        content = bytes([number]) * 1000
+        start.wait()
+        try:
+            for _ in range(300):
+                buffer = rmm.DeviceBuffer.to_device(content, stream=stream)
+                assert buffer.tobytes(stream) == content
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_the_resource_can_be_changed_while_others_allocate(cuda: rmm.mr.CudaMemoryResource) -> None:
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                assert rmm.DeviceBuffer.to_device(b"abc").tobytes() == b"abc"
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(100):
+        rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(cuda, 1 << 20))
+        rmm.mr.set_current_device_resource(cuda)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_spawned_processes_have_resources_of_their_own() -> None:
+    import multiprocessing
+
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        assert pool.apply(len, (rmm.DeviceBuffer.to_device(b"abc"),)) == 3
+
+
+def test_typing_is_declared() -> None:
+    assert (Path(rmm.__file__).parent / "py.typed").is_file()
+    assert (Path(librmm.__file__).parent / "py.typed").is_file()

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which resource serves which device"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmm
+from rmm._cuda import gpu
+
+
+def test_the_initial_resource_is_that_of_the_runtime() -> None:
+    assert type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource
+    assert rmm.mr.get_current_device_resource() is rmm.mr.get_per_device_resource(0)
+    assert rmm.mr.get_current_device_resource_type() is rmm.mr.CudaMemoryResource
+    assert rmm.mr.get_per_device_resource_type(0) is rmm.mr.CudaMemoryResource
+
+
+def test_what_was_set_comes_back(cuda: rmm.mr.CudaMemoryResource) -> None:
+    rmm.mr.set_current_device_resource(cuda)
+    assert rmm.mr.get_current_device_resource() is cuda
+    other = rmm.mr.ManagedMemoryResource()
+    rmm.mr.set_per_device_resource(0, other)
+    assert rmm.mr.get_per_device_resource(0) is other
+
+
+def test_devices_have_resources_of_their_own(second_device: int) -> None:
+    rmm.mr.set_per_device_resource(second_device, rmm.mr.ManagedMemoryResource())
+    assert rmm.mr.get_current_device_resource_type() is rmm.mr.CudaMemoryResource
+    gpu.setDevice(second_device)
+    assert rmm.mr.get_current_device_resource_type() is rmm.mr.ManagedMemoryResource
+
+
+@pytest.mark.parametrize("resource", [None, "cuda", rmm.mr.CudaMemoryResource])
+def test_other_things_cannot_be_set(resource: Any) -> None:
+    with pytest.raises((TypeError, AttributeError)):
+        rmm.mr.set_current_device_resource(resource)
+    with pytest.raises((TypeError, AttributeError)):
+        rmm.mr.set_per_device_resource(0, resource)
+
+
+def test_there_is_no_negative_device(cuda: rmm.mr.CudaMemoryResource) -> None:
+    with pytest.raises(ValueError, match="no device -1"):
+        rmm.mr.set_per_device_resource(-1, cuda)
+
+
+def test_memory_of_the_device() -> None:
+    free, total = rmm.mr.available_device_memory()
+    assert 0 < free <= total
+    buffer = rmm.DeviceBuffer(size=1 << 20)
+    assert rmm.mr.available_device_memory()[0] <= free - buffer.size
+
+
+def test_it_is_always_initialized() -> None:
+    assert rmm.is_initialized()
+    assert rmm.mr.is_initialized()
+
+
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize("managed", [False, True])
+@pytest.mark.parametrize("logging", [False, True])
+def test_reinitialize_builds_the_stack(pool: bool, managed: bool, logging: bool, tmp_path: Path) -> None:
+    rmm.reinitialize(pool, managed, "1MiB", 1 << 22, logging=logging, log_file_name=str(tmp_path / "rmm_log.csv"))
+    resource: Any = rmm.mr.get_current_device_resource()
+    if logging:
+        assert type(resource) is rmm.mr.LoggingResourceAdaptor
+        assert rmm.get_log_filenames() == {0: str(tmp_path / "rmm_log.dev0.csv")}
+        resource = resource.upstream_mr
+    if pool:
+        assert type(resource) is rmm.mr.PoolMemoryResource
+        assert resource.pool_size() == 1 << 20
+        resource = resource.upstream_mr
+    assert type(resource) is (rmm.mr.ManagedMemoryResource if managed else rmm.mr.CudaMemoryResource)
+    rmm.DeviceBuffer(size=100)
+
+
+def test_reinitialize_takes_devices(second_device: int) -> None:
+    rmm.reinitialize(managed_memory=True, devices=[0, second_device])
+    assert rmm.mr.get_per_device_resource_type(second_device) is rmm.mr.ManagedMemoryResource
+    assert gpu.getDevice() == 0
+    rmm.reinitialize(managed_memory=True, devices=second_device)
+    assert rmm.mr.get_per_device_resource_type(0) is rmm.mr.CudaMemoryResource
+    rmm.reinitialize(managed_memory=True, devices=None)
+    assert rmm.mr.get_per_device_resource_type(0) is rmm.mr.ManagedMemoryResource
+    assert rmm.mr.get_per_device_resource_type(second_device) is rmm.mr.CudaMemoryResource
+
+
+def test_reinitialize_of_a_device_that_there_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(gpu.CUDARuntimeError, match="invalid device"):
+        rmm.reinitialize(devices=1000)
+    assert gpu.getDevice() == 0
+    capfd.readouterr()
+
+
+def test_logging_needs_a_name() -> None:
+    with pytest.raises(ValueError, match="log_file_name"):
+        rmm.reinitialize(logging=True)
+
+
+def test_buffers_survive_a_reinitialize() -> None:
+    rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+    buffer = rmm.DeviceBuffer.to_device(b"abc")
+    rmm.reinitialize()
+    assert buffer.tobytes() == b"abc"
+
+
+def test_hooks_are_called_last_first() -> None:
+    calls: list[Any] = []
+
+    def f(x: int) -> None:
+        calls.append(x)
+
+    def g() -> None:
+        calls.append("g")
+
+    assert rmm.register_reinitialize_hook(f, 1) is f
+    rmm.register_reinitialize_hook(g)
+    rmm.register_reinitialize_hook(f, x=3)
+    rmm.register_reinitialize_hook(g)
+    rmm.reinitialize()
+    assert calls == ["g", 3, "g", 1]
+    rmm.unregister_reinitialize_hook(g)
+    rmm.reinitialize()
+    assert calls == ["g", 3, "g", 1, 3, 1]
+    rmm.unregister_reinitialize_hook(f)
+    rmm.reinitialize()
+    assert len(calls) == 6
+
+
+def test_a_hook_can_free_what_the_pool_holds(small_pool: rmm.mr.PoolMemoryResource) -> None:
+    held = [rmm.DeviceBuffer(size=1000)]
+    rmm.register_reinitialize_hook(held.clear)
+    try:
+        rmm.reinitialize()
+    finally:
+        rmm.unregister_reinitialize_hook(held.clear)
+    assert held == []
+
+
+def test_logging_can_be_switched(tmp_path: Path, cuda: rmm.mr.CudaMemoryResource) -> None:
+    rmm.mr.set_current_device_resource(cuda)
+    assert rmm.get_log_filenames() == {0: None}
+    rmm.enable_logging(log_file_name=str(tmp_path / "x.csv"))
+    rmm.enable_logging(log_file_name=str(tmp_path / "y.csv"))  # it is enabled
+    assert rmm.get_log_filenames() == {0: str(tmp_path / "x.dev0.csv")}
+    rmm.DeviceBuffer(size=100)
+    rmm.mr._flush_logs()
+    assert (tmp_path / "x.dev0.csv").read_text().count("\n") == 3
+    rmm.disable_logging()
+    assert rmm.mr.get_current_device_resource() is cuda
+    rmm.disable_logging()
+    with pytest.raises(ValueError, match="RMM_LOG_FILE"):
+        rmm.enable_logging()
+
+
+def test_the_log_is_complete_when_logging_ends(tmp_path: Path) -> None:
+    rmm.enable_logging(str(tmp_path / "x.csv"))
+    rmm.DeviceBuffer(size=100)
+    rmm.disable_logging()
+    assert (tmp_path / "x.dev0.csv").read_text().count("\n") == 3
+
+
+def test_errors_have_a_number() -> None:
+    import pickle
+
+    error = rmm.RMMError(3, "text")
+    assert (error.errcode, str(error)) == (3, "text")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.errcode, str(again)) == (3, "text")
+
+
+def test_using_a_resource_for_a_while(cuda: rmm.mr.CudaMemoryResource) -> None:
+    before = rmm.mr.get_current_device_resource()
+    with rmm.using(cuda) as resource:
+        assert resource is cuda
+        assert rmm.mr.get_current_device_resource() is cuda
+    assert rmm.mr.get_current_device_resource() is before
+    with pytest.raises(KeyError), rmm.using(cuda):
+        raise KeyError
+    assert rmm.mr.get_current_device_resource() is before
+
+
+def test_using_is_for_the_device_that_was_current(cuda: rmm.mr.CudaMemoryResource, second_device: int) -> None:
+    before = [rmm.mr.get_per_device_resource(device) for device in (0, second_device)]
+    with rmm.using(cuda):
+        gpu.setDevice(second_device)
+        assert rmm.mr.get_current_device_resource() is before[1]
+    assert [rmm.mr.get_per_device_resource(device) for device in (0, second_device)] == before
+
+
+@pytest.mark.parametrize("limit", [1 << 20, "1MiB", "0.0065536%"])
+def test_memory_can_be_limited_for_a_while(limit: Any) -> None:
+    with rmm.memory_limit(limit) as adaptor:
+        buffer = rmm.DeviceBuffer(size=1 << 19)
+        assert adaptor.get_allocated_bytes() == 1 << 19
+        with pytest.raises(MemoryError, match="Exceeded memory limit"):
+            rmm.DeviceBuffer(size=1 << 22)
+    rmm.DeviceBuffer(size=1 << 22)
+    assert buffer.size == 1 << 19
+
+
+@pytest.mark.parametrize("limit", ["much", "101%", "-1%", "%", "2k", -1])
+def test_limits_are_checked(limit: Any) -> None:
+    with pytest.raises(ValueError, match=r"parse|below 0"), rmm.memory_limit(limit):
+        pass
+
+
+def test_importing_and_setting_warn_of_nothing(cuda: rmm.mr.CudaMemoryResource) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rmm.reinitialize()
+        rmm.mr.set_current_device_resource(cuda)

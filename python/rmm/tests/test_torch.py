@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plug-in for PyTorch: the functions that PyTorch calls, called here, and PyTorch itself, where it can use a device."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+import rmm
+import rmm.allocators
+import rmm.allocators.torch as rmm_torch
+import rmm.mr
+from rmm._build_facts import cuda_backend
+from rmm._cuda import gpu
+from rmm.pylibrmm.stream import Stream
+
+needs_kernels = pytest.mark.skipif(cuda_backend == "sim", reason="needs a GPU: the simulator runs no kernels")
+
+
+class Library:
+    """The functions of the shared object with their types."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(rmm_torch._library_path)
+        self.allocate = library.allocate
+        self.allocate_segment = library.allocate_segment
+        for function in (self.allocate, self.allocate_segment):
+            function.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+            function.restype = ctypes.c_void_p
+        self.deallocate = library.deallocate
+        self.deallocate_segment = library.deallocate_segment
+        for function in (self.deallocate, self.deallocate_segment):
+            function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+            function.restype = None
+        self.record_stream = library.torch_record_stream
+        self.record_stream.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self.base_allocation = library.torch_base_allocation
+        self.base_allocation.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
+        self.base_allocation.restype = ctypes.c_void_p
+        self.empty_cache = library.torch_empty_cache
+        self.reset_peaks = library.torch_reset_peaks
+
+
+@pytest.fixture
+def library() -> Library:
+    return Library()
+
+
+@pytest.fixture
+def counted() -> Iterator[rmm.mr.StatisticsResourceAdaptor]:
+    """Statistics of what is allocated on the current device."""
+    resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+    rmm.mr.set_current_device_resource(resource)
+    yield resource
+    assert resource.allocation_counts.current_bytes == 0
+
+
+# --- the functions
+
+
+def test_memory_comes_from_the_current_device_resource(
+    library: Library, counted: rmm.mr.StatisticsResourceAdaptor
+) -> None:
+    ptr = library.allocate(1000, 0, None)
+    assert counted.allocation_counts.current_bytes == 1000
+    library.deallocate(ptr, 1000, 0, None)
+
+
+def test_memory_goes_back_to_where_it_came_from(library: Library, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+    ptr = library.allocate(1000, 0, None)
+    other = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+    rmm.mr.set_current_device_resource(other)
+    library.deallocate(ptr, 1000, 0, None)
+    assert counted.allocation_counts.current_count == 0
+    assert other.allocation_counts.total_count == 0
+    assert other.allocation_counts.current_count == 0
+
+
+def test_a_resource_lives_as_long_as_its_memory(library: Library) -> None:
+    freed: list[int] = []
+    cuda = rmm.mr.CudaMemoryResource()
+
+    def deallocate(ptr: int, nbytes: int, stream: Stream) -> None:
+        freed.append(nbytes)
+        cuda.deallocate(ptr, nbytes, stream)
+
+    rmm.mr.set_current_device_resource(rmm.mr.CallbackMemoryResource(cuda.allocate, deallocate))
+    ptr = library.allocate(1000, 0, None)
+    rmm.reinitialize()
+    library.deallocate(ptr, 1000, 0, None)
+    assert freed == [1000]
+
+
+def test_the_resource_is_that_of_the_device_asked_for(library: Library, second_device: int) -> None:
+    seen: list[int] = []
+    cuda = rmm.mr.CudaMemoryResource()
+
+    def allocate(nbytes: int, stream: Stream) -> int:
+        seen.append(gpu.getDevice())
+        ptr: int = cuda.allocate(nbytes, stream)
+        return ptr
+
+    rmm.mr.set_per_device_resource(second_device, rmm.mr.CallbackMemoryResource(allocate, cuda.deallocate))
+    ptr = library.allocate(1000, second_device, None)
+    library.deallocate(ptr, 1000, second_device, None)
+    assert seen == [second_device]
+    assert gpu.getDevice() == 0
+
+
+def test_the_stream_is_that_of_pytorch(library: Library) -> None:
+    seen: list[Stream] = []
+    cuda = rmm.mr.CudaMemoryResource()
+
+    def allocate(nbytes: int, stream: Stream) -> int:
+        seen.append(stream)
+        ptr: int = cuda.allocate(nbytes, stream)
+        return ptr
+
+    rmm.mr.set_current_device_resource(rmm.mr.CallbackMemoryResource(allocate, cuda.deallocate))
+    stream = Stream()
+    handle = stream.__cuda_stream__()[1]
+    library.deallocate(library.allocate(1000, 0, handle), 1000, 0, handle)
+    assert seen == [stream]
+
+
+def test_a_block_that_another_stream_uses_goes_back_once(
+    library: Library, counted: rmm.mr.StatisticsResourceAdaptor
+) -> None:
+    ptr = library.allocate(1000, 0, None)
+    other = Stream()
+    library.record_stream(ptr, other.__cuda_stream__()[1])
+    library.record_stream(ptr, other.__cuda_stream__()[1])
+    library.deallocate(ptr, 1000, 0, None)
+    assert counted.allocation_counts.current_count == 0
+
+
+def test_a_segment_that_there_is_no_memory_for_is_null(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    assert library.allocate_segment(1 << 30, 0, None) is None
+
+
+def test_a_segment_comes_from_the_current_device_resource(
+    library: Library, counted: rmm.mr.StatisticsResourceAdaptor
+) -> None:
+    ptr = library.allocate_segment(2 << 20, 0, None)
+    assert counted.allocation_counts.current_bytes == 2 << 20
+    library.deallocate_segment(ptr, 2 << 20, 0, None)
+
+
+def test_the_base_of_a_block_is_the_allocation_it_lies_in(
+    library: Library, small_pool: rmm.mr.PoolMemoryResource
+) -> None:
+    first = library.allocate(1000, 0, None)
+    second = library.allocate(1000, 0, None)
+    size = ctypes.c_size_t()
+    bases = {library.base_allocation(ptr, ctypes.byref(size)) for ptr in (first, second)}
+    library.deallocate(first, 1000, 0, None)
+    library.deallocate(second, 1000, 0, None)
+    assert len(bases) == 1
+    assert size.value >= 1 << 20
+
+
+def test_emptying_the_cache_of_what_keeps_nothing_does_nothing(
+    library: Library, counted: rmm.mr.StatisticsResourceAdaptor
+) -> None:
+    ptr = library.allocate(1000, 0, None)
+    library.empty_cache()
+    assert counted.allocation_counts.current_count == 1
+    library.deallocate(ptr, 1000, 0, None)
+
+
+def test_statistics_have_the_keys_of_pytorch(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    library.reset_peaks(0)
+    ptr = library.allocate(1000, 0, None)
+    used = rmm_torch.memory_stats(0)
+    library.deallocate(ptr, 1000, 0, None)
+    freed = rmm_torch.memory_stats()
+    assert used["allocated_bytes.all.current"] - freed["allocated_bytes.all.current"] == 1000
+    assert freed["allocated_bytes.small_pool.peak"] >= 1000
+    assert used["reserved_bytes.all.current"] == small_pool.pool_size()
+
+
+def test_there_are_no_statistics_of_a_device_that_is_not_there() -> None:
+    for device in (-1, 1000):
+        with pytest.raises(ValueError, match=f"no device {device}"):
+            rmm_torch.memory_stats(device)
+
+
+# --- without PyTorch
+
+
+def test_pytorch_is_imported_when_it_is_asked_for() -> None:
+    code = "import sys, rmm.allocators.torch, rmm.allocators.cupy; assert not {'torch', 'cupy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_pytorch_there_is_no_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(vars(rmm_torch), "rmm_torch_allocator", raising=False)
+    monkeypatch.delitem(vars(rmm_torch), "rmm_torch_mem_pool_allocator", raising=False)
+    assert rmm_torch.rmm_torch_allocator is None
+    with pytest.raises(RuntimeError, match="no CUDA"):
+        rmm_torch.mem_pool()
+    del rmm_torch.rmm_torch_allocator, rmm_torch.rmm_torch_mem_pool_allocator
+
+
+def test_the_module_has_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'rmm_torch_alocator'"):
+        rmm_torch.rmm_torch_alocator  # noqa: B018
+
+
+def test_only_frameworks_that_are_known_can_be_enabled() -> None:
+    with pytest.raises(ValueError, match="'tensorflow' is none of the frameworks"):
+        rmm.allocators.enable("tensorflow")
+
+
+# --- with PyTorch, in an interpreter of its own: it changes its allocator once at most
+
+
+@cache
+def reason_without_torch() -> str:
+    """Why PyTorch cannot be tested here; empty if it can."""
+    if find_spec("torch") is None:
+        return "PyTorch is not installed"
+    probe = "import torch; raise SystemExit(0 if torch.cuda.is_available() else 77)"
+    done = subprocess.run([sys.executable, "-c", probe], check=False, capture_output=True)
+    return "" if done.returncode == 0 else "PyTorch finds no GPU"
+
+
+@pytest.fixture
+def run_torch() -> Callable[[str], str]:
+    """Runs a program after PyTorch was given RMM's allocator, over a pool with statistics."""
+    if reason_without_torch():
+        pytest.skip(reason_without_torch())
+
+    def run(program: str, enable: bool = True) -> str:
+        begin = """
+            import gc, threading
+            import rmm, rmm.allocators, rmm.mr, torch
+            from rmm.allocators import torch as rmm_torch
+            pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "256MiB", "1GiB")
+            counted = rmm.mr.StatisticsResourceAdaptor(pool)
+            rmm.mr.set_current_device_resource(counted)
+        """
+        code = textwrap.dedent(begin)
+        if enable:
+            code += "assert rmm.allocators.enable('torch') == ('torch',)\n"
+        done = subprocess.run(
+            [sys.executable, "-c", code + textwrap.dedent(program)], check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+Run = Callable[..., str]
+
+
+def test_every_hook_that_pytorch_has_is_set(run_torch: Run) -> None:
+    run_torch("""
+        allocator = rmm_torch.rmm_torch_allocator.allocator()
+        there = {name for name in dir(allocator) if name.startswith("set_")}
+        assert there <= set(rmm_torch._hooks), there - set(rmm_torch._hooks)
+    """)
+
+
+def test_tensors_are_allocated_from_the_pool(run_torch: Run) -> None:
+    run_torch("""
+        x = torch.empty(1000, device="cuda")
+        assert counted.allocation_counts.current_bytes == 4000
+        del x
+        assert counted.allocation_counts.current_bytes == 0
+    """)
+
+
+def test_out_of_memory_is_that_of_pytorch(run_torch: Run) -> None:
+    run_torch("""
+        try:
+            torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError as error:
+            assert "CUDA out of memory. Tried to allocate 2.0" in str(error), error
+            assert "Maximum pool size exceeded" in str(error), error
+        else:
+            raise AssertionError("there is no such memory")
+        assert torch.cuda.memory_stats()["num_ooms"] == 1
+        x = torch.empty(1000, device="cuda")  # it can be gone on with
+    """)
+
+
+def test_statistics_of_pytorch_are_served(run_torch: Run) -> None:
+    run_torch("""
+        x = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+        y = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+        del y
+        assert torch.cuda.memory_allocated() == 1 << 20
+        assert torch.cuda.max_memory_allocated() == 4 << 20
+        assert torch.cuda.memory_reserved() == pool.pool_size() == torch.cuda.max_memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+        assert torch.cuda.max_memory_allocated() == 1 << 20
+        assert rmm_torch.memory_stats() == dict(torch.cuda.memory_stats())
+        assert "Allocated memory" in torch.cuda.memory_summary()
+    """)
+
+
+def test_the_resource_can_be_changed_mid_way(run_torch: Run) -> None:
+    run_torch("""
+        x = torch.empty(1000, device="cuda")
+        other = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+        rmm.mr.set_current_device_resource(other)
+        y = torch.empty(500, device="cuda")
+        assert other.allocation_counts.current_bytes == 2000
+        del x, y, pool
+        assert counted.allocation_counts.current_bytes == 0
+        assert other.allocation_counts.current_bytes == 0
+    """)
+
+
+def test_a_memory_fraction_limits_pytorch(run_torch: Run) -> None:
+    run_torch("""
+        torch.cuda.set_per_process_memory_fraction(0.0)
+        try:
+            torch.empty(1000, device="cuda")
+        except torch.OutOfMemoryError as error:
+            assert "set_per_process_memory_fraction" in str(error), error
+        else:
+            raise AssertionError("there is no limit")
+    """)
+
+
+def test_emptying_the_cache_and_recording_streams_are_accepted(run_torch: Run) -> None:
+    run_torch("""
+        stream = torch.cuda.Stream()
+        x = torch.empty(1000, device="cuda")
+        x.record_stream(stream)
+        del x
+        torch.cuda.empty_cache()
+        torch.cuda.synchronize()
+        assert counted.allocation_counts.current_bytes == 0
+    """)
+
+
+def test_graphs_allocate_from_memory_of_their_own(run_torch: Run) -> None:
+    run_torch("""
+        import warnings
+        graph = torch.cuda.CUDAGraph()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the graph has no kernels
+            with torch.cuda.graph(graph):
+                used = torch.empty(100000, device="cuda")
+                address = used.data_ptr()
+                del used
+        others = [torch.empty(100000, device="cuda") for _ in range(100)]
+        assert address not in [x.data_ptr() for x in others]
+        graph.reset()
+    """)
+
+
+def test_a_pool_of_pytorch_takes_its_segments_from_rmm(run_torch: Run) -> None:
+    run_torch(
+        """
+        mine = rmm_torch.mem_pool()
+        with torch.cuda.use_mem_pool(mine):
+            x = torch.empty(1000, device="cuda")
+        y = torch.empty(1000, device="cuda")
+        assert counted.allocation_counts.current_count == 1
+        assert torch.cuda.memory_allocated() == 8192
+        with torch.cuda.use_mem_pool(mine):
+            try:
+                torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError:
+                pass
+            else:
+                raise AssertionError("there is no such memory")
+        del x, mine
+        gc.collect()
+        torch.cuda.empty_cache()
+        assert counted.allocation_counts.current_count == 0
+        """,
+        enable=False,
+    )
+
+
+def test_threads_allocate_at_a_time(run_torch: Run) -> None:
+    run_torch("""
+        def work():
+            for i in range(500):
+                x = torch.empty(1 + i * 100, device="cuda")
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        assert counted.allocation_counts.current_bytes == 0
+        assert counted.allocation_counts.total_count == 4000
+    """)
+
+
+model = """
+    def train(steps=300):
+        torch.manual_seed(7)
+        torch.use_deterministic_algorithms(True)
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(1, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+            torch.nn.Flatten(), torch.nn.Linear(16 * 14 * 14, 128), torch.nn.GELU(), torch.nn.Linear(128, 10),
+        ).cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        images = torch.randn(512, 1, 28, 28, generator=torch.Generator().manual_seed(1)).cuda()
+        labels = torch.randint(0, 10, (512,), generator=torch.Generator().manual_seed(2)).cuda()
+        losses = []
+        for step in range(steps):
+            batch = slice(64 * (step % 8), 64 * (step % 8) + 64)
+            loss = torch.nn.functional.cross_entropy(model(images[batch]), labels[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+    print(train())
+"""
+
+
+@needs_kernels
+def test_a_model_has_the_same_losses_as_on_the_allocator_of_pytorch(
+    run_torch: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # one result for one computation
+    ours = run_torch(model)
+    theirs = run_torch(model, enable=False)
+    assert ours == theirs
+    losses: Any = ours.strip("[]\n").split(", ")
+    assert float(losses[-1]) < float(losses[0])
+
+
+@needs_kernels
+def test_a_graph_computes_the_same_each_time_beside_other_work(run_torch: Run) -> None:
+    run_torch("""
+        x = torch.ones(1000, 1000, device="cuda")
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3): y = (x @ x).relu() + 1
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = (x @ x).relu() + 1
+        for i in range(200):
+            x.fill_(i / 100)
+            graph.replay()
+            noise = [torch.full((1000, 1000), 7.0, device="cuda") for _ in range(3)]
+            assert torch.allclose(y, torch.full_like(y, 1000 * (i / 100) ** 2 + 1), rtol=1e-3), i
+    """)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types, stubs and style, by the tools that judge them"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+project = Path(__file__).parent.parent
+extension_modules = [
+    "rmm._cuda._runtime",
+    "rmm.pylibrmm.cuda_stream",
+    "rmm.pylibrmm.cuda_stream_pool",
+    "rmm.pylibrmm.device_buffer",
+    "rmm.pylibrmm.helper",
+    "rmm.pylibrmm.logger",
+    "rmm.pylibrmm.memory_resource._memory_resource",
+    "rmm.pylibrmm.stream",
+]
+
+
+def expect_satisfied(folder: Path, module: str, *arguments: object) -> None:
+    """Runs a tool in `folder`, which has nothing that could hide the installed package."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_types_are_right(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    config = ("--config-file", project / "pyproject.toml", "--cache-dir", tmp_path / "cache")
+    expect_satisfied(tmp_path, "mypy", *config, "-p", "rmm", "-p", "librmm")
+    expect_satisfied(tmp_path, "mypy", *config, project / "tests")
+
+
+def test_stubs_tell_what_the_modules_have(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    expect_satisfied(
+        tmp_path,
+        "mypy.stubtest",
+        "--concise",
+        "--ignore-unused-allowlist",
+        "--mypy-config-file",
+        project / "pyproject.toml",
+        "--allowlist",
+        project / "tests" / "stubtest_allowlist.txt",
+        *extension_modules,
+    )
+
+
+def test_style_is_kept(tmp_path: Path) -> None:
+    pytest.importorskip("ruff")
+    expect_satisfied(tmp_path, "ruff", "check", "--no-cache", project)
+    expect_satisfied(tmp_path, "ruff", "format", "--no-cache", "--check", project)
