@@ -97,6 +97,7 @@ parse_arguments() {
 # --- what has to be installed ----------------------------------------------------------------------------------------
 
 MISSING=()  # "Debian package|what it is and how to get it"
+WISHED=()   # Debian packages without which tests are skipped
 
 # Notes that something is missing.
 lacks() { MISSING+=("$1|$2"); }
@@ -134,6 +135,7 @@ need_python() {
 find_missing() {
   local version
   MISSING=()
+  WISHED=()
   need_command cmake cmake
   need_command ninja ninja-build
   need_command c++ g++ "Fedora: dnf install gcc-c++"
@@ -147,6 +149,7 @@ find_missing() {
   if wants test; then
     need_command valgrind valgrind  # counts the instructions of the hot calls
     need_python
+    [[ -n "${RMM_TEST_BROWSER:-}" ]] || command -v chromium >/dev/null || WISHED+=(chromium fonts-dejavu-core)  # opens the report page
   fi
   if wants check || wants test || wants matrix; then  # the library works with spdlog and without, and is tested both ways
     need_header spdlog/spdlog.h libspdlog-dev spdlog-devel
@@ -174,22 +177,28 @@ find_missing() {
   fi
 }
 
+# Of ensure_installed(): packages of which one is not to be had are all left out.
+apt_install() {
+  [[ $# -eq 0 ]] ||
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null || true
+}
+
 # Installs what is missing, or names it and ends.
 ensure_installed() {
   local entry packages=() root=()
   find_missing
-  [[ ${#MISSING[@]} -gt 0 ]] || return 0
   for entry in "${MISSING[@]}"; do
     if [[ -n "${entry%%|*}" ]]; then packages+=("${entry%%|*}"); fi
   done
   if [[ $EUID -ne 0 ]]; then root=(sudo -n); fi
-  if [[ ${#packages[@]} -gt 0 ]] && command -v apt-get >/dev/null && "${root[@]}" true 2>/dev/null; then
-    say "Installing ${packages[*]}"
+  if [[ $((${#packages[@]} + ${#WISHED[@]})) -gt 0 ]] && command -v apt-get >/dev/null && "${root[@]}" true 2>/dev/null; then
+    say "Installing ${packages[*]} ${WISHED[*]}"
     "${root[@]}" apt-get update -qq || true
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null || true
+    apt_install "${packages[@]}"
+    apt_install "${WISHED[@]}"
     find_missing
-    [[ ${#MISSING[@]} -gt 0 ]] || return 0
   fi
+  [[ ${#MISSING[@]} -gt 0 ]] || return 0
   say "These things are missing:" >&2
   for entry in "${MISSING[@]}"; do
     printf '  %s\n' "${entry#*|}" >&2
@@ -294,7 +303,7 @@ run_suite() {
   local name="$1" preset="$2" folder="$3" begin=$SECONDS status=passed labels='^long$' gpus=()
   shift 3
   say "=== $name"
-  if [[ $name == matrix* ]]; then labels='^(long|package)$'; fi
+  if [[ $name == matrix* ]]; then labels='^(long|package|browser)$'; fi
   if [[ $preset == cuda ]]; then gpus=(--resource-spec-file "$folder/resource_spec.json"); fi
   if ! configure_preset "$preset" "$folder" "$@"; then
     status="not configured"
@@ -432,7 +441,7 @@ run_check() {
 
 cxx_sources() {
   local folder folders=()
-  for folder in include simulator tests examples benchmarks; do
+  for folder in include simulator tests examples benchmarks tools; do
     if [[ -d "$REPOSITORY/$folder" ]]; then folders+=("$REPOSITORY/$folder"); fi
   done
   find "${folders[@]}" -type f \( -name '*.hpp' -o -name '*.ipp' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0

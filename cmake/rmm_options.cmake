@@ -31,6 +31,14 @@ endif()
 option(BUILD_TESTS "Build the test programs" ON)
 option(BUILD_BENCHMARKS "Build the benchmark programs" OFF)
 option(BUILD_EXAMPLES "Build the example programs" ${BUILD_TESTS})
+set(rmm_build_trace_tool OFF)
+if((BUILD_TESTS OR BUILD_BENCHMARKS) AND RMM_BUILD_SIMULATOR AND NOT RMM_SANITIZE)
+  set(rmm_build_trace_tool ON)
+endif()
+option(RMM_BUILD_TRACE_TOOL "Build rmm-trace, which reports on recorded allocations; it needs the simulator"
+       ${rmm_build_trace_tool})
+option(RMM_BUILD_ENVIRONMENT_LIBRARY "Build librmm_environment.so, which lets any program obey RMM_RESOURCE and RMM_TRACE_FILE"
+       OFF)
 option(RMM_BUILD_PTDS_TESTS "Build each test program a second time, for the per-thread default stream" ON)
 option(DISABLE_DEPRECATION_WARNING "Compile tests and benchmarks without warnings about deprecated names" OFF)
 option(CODE_COVERAGE "Instrument the test programs for gcov" OFF)
@@ -89,6 +97,9 @@ if(RMM_CUDA_INCLUDE_DIR AND NOT (RMM_BACKEND STREQUAL "sim" AND EXISTS "${RMM_CU
                       "RMM_CUDA_BACKEND=sim: nothing is linked that goes with these headers but the simulator.")
 endif()
 
+if(RMM_BUILD_TRACE_TOOL AND NOT RMM_BUILD_SIMULATOR)
+  message(FATAL_ERROR "RMM_BUILD_TRACE_TOOL is ON, but the simulator, which rmm-trace replays on, is not built.")
+endif()
 if(RMM_BUILD_TESTS OR RMM_BUILD_BENCHMARKS OR RMM_BUILD_EXAMPLES)
   if(RMM_BACKEND STREQUAL "sim" AND NOT RMM_BUILD_SIMULATOR)
     message(FATAL_ERROR "Tests, benchmarks and examples would run on the simulated CUDA runtime "

@@ -32,7 +32,7 @@ LAYERS: list[tuple[int, tuple[str, ...]]] = [
          "device_vector.hpp", "mr/*logging_resource_adaptor.hpp", "mr/*tracking_resource_adaptor.hpp",
          "mr/*thrust_allocator_adaptor.hpp")),
     (7, ("mr/detail/registry.hpp", "mr/host/*", "mr/device/*")),
-    (6, ("detail/stream/*", "detail/trace/*", "memory_report.hpp", "mr/device_memory_resource.hpp", "mr/detail/*")),
+    (6, ("detail/stream/*", "detail/trace/*", "memory_report.hpp", "memory_snapshot.hpp", "mr/device_memory_resource.hpp", "mr/detail/*")),
     (7, ("mr/*",)),
     (8, ("device_buffer.hpp", "device_uvector.hpp", "device_scalar.hpp")),
 ]

@@ -20,10 +20,12 @@ allocation_history::allocation_history(std::vector<rmm::detail::event> events) :
 {
   std::map<std::size_t, std::size_t> numbers;  // of the threads
   std::size_t index = 0;
+  thread_of_.reserve(size_);
   for (auto& event : events) {
     auto const thread = numbers.try_emplace(event.thread_id, numbers.size()).first->second;
     if (thread == by_thread_.size()) { by_thread_.emplace_back(); }
     event.index = index++;
+    thread_of_.push_back(static_cast<std::uint32_t>(thread));
     by_thread_[thread].push_back({event, stream_of(event)});
     logged_failures_ += event.act == rmm::detail::action::ALLOCATE_FAILURE ? 1 : 0;
     auto const place = std::lower_bound(devices_.begin(), devices_.end(), event.device);
@@ -84,6 +86,7 @@ log_replay::log_replay(allocation_history const& history, std::vector<replay_tar
     on_one_target_{targets_.size() == 1},
     knows_reserved_{std::all_of(
       targets_.begin(), targets_.end(), [](replay_target const& each) { return each.reserved != nullptr; })},
+    turns_(history.thread_count()),
     passes_(history.thread_count()),
     streams_(history.own_streams().size())
 {
@@ -117,9 +120,9 @@ bool log_replay::play(std::size_t thread)
 {
   current_device device;
   auto const pass = passes_[thread]++;
+  std::unique_lock<std::mutex> lock{mutex_};
   for (auto const& call : history_.of_thread(thread)) {
-    std::unique_lock<std::mutex> lock{mutex_};
-    turn_.wait(lock, [&] { return failure_ || next_ == pass * history_.size() + call.event.index; });
+    turns_[thread].wait(lock, [&] { return failure_ || next_ == pass * history_.size() + call.event.index; });
     if (failure_) { return false; }
     try {
       play_call(call, device);
@@ -129,10 +132,12 @@ bool log_replay::play(std::size_t thread)
     }
     ++next_;
     if (next_ % history_.size() == 0 && !failure_) { end_pass(device); }
-    bool const failed = failure_.has_value();
-    lock.unlock();
-    turn_.notify_all();
-    if (failed) { return false; }
+    if (failure_) {
+      for (auto& each : turns_) { each.notify_all(); }
+      return false;
+    }
+    auto const next = history_.thread_of(next_ % history_.size());
+    if (next != thread) { turns_[next].notify_all(); }
   }
   return true;
 }
@@ -189,7 +194,7 @@ void log_replay::deallocate(logged_call const& call, std::size_t target)
   auto const freed = found->second;
   live_.erase(found);
   live_bytes_ -= freed.bytes;
-  targets_[target].resource->deallocate(freed.ptr, call.event.size, view_of(call.stream, call.event.stream));
+  targets_[target].resource->deallocate(freed.ptr, freed.bytes, view_of(call.stream, call.event.stream));
 }
 
 replay_moment log_replay::moment_of(rmm::detail::event const& event) const
@@ -204,6 +209,7 @@ replay_moment log_replay::moment_of(rmm::detail::event const& event) const
 void log_replay::measure(rmm::detail::event const& event)
 {
   auto const now = moment_of(event);
+  if (observer_) { observer_(now); }
   if (now.live > peak_live_.live) { peak_live_ = now; }
   if (now.reserved > peak_reserved_.reserved) { peak_reserved_ = now; }
   auto const distance = std::max<std::size_t>(1, history_.size() / points_of_curve);

@@ -49,6 +49,9 @@ class allocation_history {
   [[nodiscard]] std::size_t thread_count() const { return by_thread_.size(); }
   [[nodiscard]] std::vector<logged_call> const& of_thread(std::size_t thread) const { return by_thread_[thread]; }
 
+  /// The number of the thread that an event is of.
+  [[nodiscard]] std::size_t thread_of(std::size_t event) const { return thread_of_[event]; }
+
   /// All streams of the log, but those that every program has: default, legacy and per-thread.
   [[nodiscard]] std::vector<stream> const& own_streams() const { return own_streams_; }
 
@@ -62,6 +65,7 @@ class allocation_history {
   [[nodiscard]] std::size_t stream_of(rmm::detail::event const& event);
 
   std::size_t size_;
+  std::vector<std::uint32_t> thread_of_;
   std::vector<std::vector<logged_call>> by_thread_;
   std::vector<stream> own_streams_;
   std::vector<int> devices_;
@@ -103,7 +107,7 @@ struct replay_failure {
 /// the end of the pass, or to its last call if the log shows that it ended.
 ///
 /// An allocation that fails although that of the log did not ends the replay. A free of what the log never allocated is left
-/// out: the log began after that allocation. What is not freed at the end of a pass is freed then.
+/// out: the log began after that allocation. Memory is freed with the size it was allocated with. What is not freed at the end of a pass is freed then.
 class log_replay {
  public:
   /// On the current device, whatever the log's. The arguments have to outlive the replay.
@@ -115,6 +119,9 @@ class log_replay {
   ~log_replay();
   log_replay(log_replay const&)            = delete;
   log_replay& operator=(log_replay const&) = delete;
+
+  /// `what` is called after each event, by the thread that played it, one call at a time. To be set before anything is played.
+  void observe(std::function<void(replay_moment const&)> what) { observer_ = std::move(what); }
 
   /// Plays the part of one thread of the log in one pass. Waits for the other threads where their events come first. Returns
   /// false if the replay has ended early.
@@ -168,7 +175,7 @@ class log_replay {
   //  I1  next_ counts the events of all passes that were played; event number e is played when next_ % size is e
   //  I2  live_ has what was allocated and not yet freed in this pass, by device and address of the log
   std::mutex mutex_;
-  std::condition_variable turn_;
+  std::vector<std::condition_variable> turns_;  // of each thread
   std::size_t next_{0};
   std::vector<std::size_t> passes_;  // of each thread
   std::vector<stand_in> streams_;
@@ -177,6 +184,7 @@ class log_replay {
   replay_moment peak_live_;
   replay_moment peak_reserved_;
   std::vector<replay_moment> curve_;
+  std::function<void(replay_moment const&)> observer_;
   std::size_t unknown_frees_{0};
   leftovers left_;
   std::optional<replay_failure> failure_;

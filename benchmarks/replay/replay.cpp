@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// REPLAY_BENCH: a log of logging_resource_adaptor or a trace of trace_resource_adaptor, replayed on other resources. The exit
-// status is the verdict: 0 if each resource could do what the log asks, 1 if one could not, 2 if there is nothing to replay.
+// REPLAY_BENCH: a log of logging_resource_adaptor, a trace of trace_resource_adaptor or a memory snapshot of PyTorch, replayed
+// on other resources. The exit status is the verdict: 0 if each resource could do what the log asks, 1 if one could not, 2 if
+// there is nothing to replay.
 
 #include <benchmarks/replay/log_replay.hpp>
 #include <benchmarks/utilities/metered_resource.hpp>
@@ -310,7 +311,7 @@ verdict run(int argc, char** argv)
 {
   benchmark::Initialize(&argc, argv);
   rmm::benchmarks::options options{"REPLAY_BENCH", "Replays a log or trace of allocations on memory resources"};
-  options.value('f', "file", "log of logging_resource_adaptor, or trace of trace_resource_adaptor")
+  options.value('f', "file", "log of logging_resource_adaptor, trace of trace_resource_adaptor, or snapshot of PyTorch")
     .value('r',
            "resource",
            "cuda, pool, arena, binning, managed or a configuration; several times; without it the five named")

@@ -13,6 +13,7 @@
 #include <ctime>
 #include <fstream>
 #include <istream>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -45,10 +46,11 @@ struct event {
   std::uintptr_t stream{};
   std::size_t index{};  ///< of the row, from 0
 
-  // What only a binary trace knows.
+  std::uint64_t time_ns{};  ///< since the first event
   int device{};
+
+  // What only a binary trace knows.
   std::uint64_t stream_id{};  ///< tells streams apart that have the same handle; 0: not known
-  std::uint64_t time_ns{};    ///< since the trace began
 };
 
 inline std::ostream& operator<<(std::ostream& out, event const& e)
@@ -62,24 +64,34 @@ inline std::ostream& operator<<(std::ostream& out, event const& e)
   return out;
 }
 
-/// The moment of today, in local time, that a time of the log names: HH:MM:SS, and microseconds after a point or colon.
-/// Throws logic_error if it is none.
-inline std::chrono::system_clock::time_point parse_time(std::string const& text)
+/// Hours, minutes, seconds and microseconds of a time of the log: HH:MM:SS, and microseconds after a point or colon. Nothing if
+/// it is none.
+inline std::optional<std::array<int, 4>> split_time(std::string_view text)
 {
-  int fields[4]{};
+  std::array<int, 4> fields{};
   char const* at        = text.data();
   char const* const end = at + text.size();
-  for (int i = 0; i < 4 && (i < 3 || at != end); ++i) {
+  for (std::size_t i = 0; i < 4 && (i < 3 || at != end); ++i) {
     if (i > 0) {
-      RMM_EXPECTS(at != end && (*at == ':' || (i == 3 && *at == '.')), "Invalid time string.");
+      if (at == end || (*at != ':' && !(i == 3 && *at == '.'))) { return std::nullopt; }
       ++at;
     }
     auto const [next, error] = std::from_chars(at, end, fields[i]);
-    RMM_EXPECTS(error == std::errc{} && fields[i] >= 0, "Invalid time string.");
+    if (error != std::errc{} || fields[i] < 0) { return std::nullopt; }
     at = next;
   }
-  RMM_EXPECTS(at == end && fields[0] < 24 && fields[1] < 60 && fields[2] <= 60 && fields[3] < 1'000'000,
-              "Invalid time string.");
+  if (at != end || fields[0] >= 24 || fields[1] >= 60 || fields[2] > 60 || fields[3] >= 1'000'000) {
+    return std::nullopt;
+  }
+  return fields;
+}
+
+/// The moment of today, in local time, that a time of the log names. Throws logic_error if it names none.
+inline std::chrono::system_clock::time_point parse_time(std::string const& text)
+{
+  auto const split = split_time(text);
+  RMM_EXPECTS(split.has_value(), "Invalid time string.");
+  auto const& fields = *split;
 
   auto const now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::tm day{};
@@ -128,6 +140,29 @@ inline action parse_action(std::string_view text)
   throw logic_error("Invalid action string.");
 }
 
+/// Makes times of day, given in the order of the rows, nanoseconds since the first of them. A time that is earlier than the one
+/// before by more than half a day is of the next day; any other that is earlier, and what is no time, counts as the one before.
+class log_clock {
+ public:
+  [[nodiscard]] std::uint64_t elapsed_ns(std::string_view time_of_day)
+  {
+    if (auto const fields = split_time(time_of_day)) {
+      constexpr std::int64_t day                          = 86'400'000'000;  // microseconds
+      auto const& [hours, minutes, seconds, microseconds] = *fields;
+      auto const now     = std::int64_t{(hours * 60 + minutes) * 60 + seconds} * 1'000'000 + microseconds;
+      auto const step    = now - last_.value_or(now);
+      auto const forward = step < -day / 2 ? step + day : step;
+      if (!last_ || forward > 0) { last_ = now; }
+      elapsed_ += forward > 0 ? static_cast<std::uint64_t>(forward) * 1000 : 0;
+    }
+    return elapsed_;
+  }
+
+ private:
+  std::optional<std::int64_t> last_;  // microseconds since midnight
+  std::uint64_t elapsed_{0};
+};
+
 inline std::vector<event> parse_csv(std::istream& in)
 {
   constexpr std::size_t column_count                          = 6;
@@ -142,8 +177,10 @@ inline std::vector<event> parse_csv(std::istream& in)
     if (found == names.end()) { throw logic_error("line 1: the log has no column '" + std::string{wanted[i]} + "'."); }
     column[i] = static_cast<std::size_t>(found - names.begin());
   }
-  auto const last_column = *std::max_element(column.begin(), column.end());
+  auto const last_column   = *std::max_element(column.begin(), column.end());
+  auto const device_column = static_cast<std::size_t>(std::find(names.begin(), names.end(), "Device") - names.begin());
 
+  log_clock clock;
   std::vector<event> events;
   for (std::size_t line = 2; std::getline(in, row); ++line) {
     if (row.empty() || row == "\r") { continue; }
@@ -157,6 +194,8 @@ inline std::vector<event> parse_csv(std::istream& in)
                           parse_log_number<std::uintptr_t>(fields[column[3]], 16),
                           parse_log_number<std::uintptr_t>(fields[column[5]], 16),
                           number);
+      events.back().time_ns = clock.elapsed_ns(fields[column[1]]);
+      if (device_column < fields.size()) { events.back().device = parse_log_number<int>(fields[device_column], 10); }
     } catch (logic_error const& e) {
       throw logic_error("line " + std::to_string(line) + ": " + e.what());
     }

@@ -2,17 +2,15 @@
 #pragma once
 
 #include <benchmarks/utilities/log_parser.hpp>
+#include <benchmarks/utilities/recorded_file.hpp>
 
 #include <rmm/detail/trace/format.hpp>
 #include <rmm/detail/trace/trace_reader.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace rmm::benchmarks {
@@ -52,17 +50,8 @@ inline logged_events events_of(rmm::detail::trace::recorded_trace const& trace)
   return result;
 }
 
-/// Reads a log of logging_resource_adaptor or a trace of trace_resource_adaptor. Throws logic_error or
-/// rmm::detail::trace::bad_trace, with the line or the offset, if it is neither, and std::runtime_error if it cannot be read.
-inline logged_events read_events(std::string const& path)
-{
-  std::array<char, 8> begin{};
-  std::ifstream file{path, std::ios::binary};
-  file.read(begin.data(), begin.size());
-  auto const length = static_cast<std::size_t>(file.gcount());
-  bool const is_log = length != 0 && !rmm::detail::trace::trace_reader::is_trace({begin.data(), length});
-  if (is_log) { return {rmm::detail::parse_csv(path), 0, {}}; }
-  return events_of(rmm::detail::trace::trace_reader::read(path));
-}
+/// Reads a log of logging_resource_adaptor, a trace of trace_resource_adaptor or a snapshot of PyTorch's memory. Throws as
+/// read_recorded_file() does.
+inline logged_events read_events(std::string const& path) { return events_of(read_recorded_file(path).trace); }
 
 }  // namespace rmm::benchmarks

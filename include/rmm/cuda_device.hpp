@@ -41,22 +41,19 @@ struct cuda_device_id {
 };
 
 /// The current device of the calling thread; -1 if the runtime fails to say, which is asserted.
-[[nodiscard]] inline cuda_device_id get_current_cuda_device() { return cuda_device_id{detail::query_current_device()}; }
+inline cuda_device_id get_current_cuda_device() { return cuda_device_id{detail::query_current_device()}; }
 
 /// Number of devices that the process can use; 0 if the runtime fails to say, which is asserted.
-[[nodiscard]] inline int get_num_cuda_devices() { return detail::device_count(); }
+inline int get_num_cuda_devices() { return detail::device_count(); }
 
 /// (free, total) bytes of memory of the current device. Throws cuda_error.
-[[nodiscard]] inline std::pair<std::size_t, std::size_t> available_device_memory()
-{
-  return detail::device_memory_info();
-}
+inline std::pair<std::size_t, std::size_t> available_device_memory() { return detail::device_memory_info(); }
 
 /// `percent` per cent of the free memory of the current device, rounded down to
 /// CUDA_ALLOCATION_ALIGNMENT.
 ///
 /// Requires `percent` in 0 to 100. Throws cuda_error.
-[[nodiscard]] inline std::size_t percent_of_free_device_memory(int percent)
+inline std::size_t percent_of_free_device_memory(int percent)
 {
   RMM_ASSERT(percent >= 0);
   auto const free  = available_device_memory().first;

@@ -37,17 +37,14 @@ class cuda_stream_pool {
   cuda_stream_pool& operator=(cuda_stream_pool&&)      = delete;
 
   /// The next stream: the first of the pool, then the others one by one, then the first again.
-  [[nodiscard]] cuda_stream_view get_stream() const noexcept
+  cuda_stream_view get_stream() const noexcept
   {
     auto const turn = next_.fetch_add(1, std::memory_order_relaxed);  // orders nothing but the turns
     return streams_[turn % streams_.size()].view();
   }
 
   /// The stream with number `stream_id` modulo the size of the pool.
-  [[nodiscard]] cuda_stream_view get_stream(std::size_t stream_id) const
-  {
-    return streams_[stream_id % streams_.size()].view();
-  }
+  cuda_stream_view get_stream(std::size_t stream_id) const { return streams_[stream_id % streams_.size()].view(); }
 
   /// Number of streams.
   [[nodiscard]] std::size_t get_pool_size() const noexcept { return streams_.size(); }

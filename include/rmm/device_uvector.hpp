@@ -34,13 +34,34 @@
 
 namespace RMM_NAMESPACE {
 
+namespace detail {
+
+// The conversions of a vector to spans of all its elements. In a base class, of which an explicit instantiation of the vector
+// instantiates nothing: the span may be incomplete there.
+template <class Vector, class T>
+class converts_to_spans {
+ public:
+  operator ::cuda::std::span<T>() noexcept { return all_of<T>(static_cast<Vector&>(*this)); }
+  operator ::cuda::std::span<T const>() noexcept { return all_of<T const>(static_cast<Vector&>(*this)); }
+  operator ::cuda::std::span<T const>() const noexcept { return all_of<T const>(static_cast<Vector const&>(*this)); }
+
+ private:
+  template <class Element, class Elements>
+  [[nodiscard]] static ::cuda::std::span<Element> all_of(Elements& elements) noexcept
+  {
+    return ::cuda::std::span<Element>(elements.data(), elements.size());
+  }
+};
+
+}  // namespace detail
+
 /// Elements of type `T` in device memory, in the order of a stream. None is ever initialised.
 ///
 /// Sizes and capacities count elements. Memory, streams, devices and failures are those of
 /// device_buffer, which holds the elements: see there. Elements move between host and device one at
 /// a time, for tests and for single values; kernels use the pointers.
 template <class T>
-class device_uvector {
+class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   static_assert(std::is_trivially_copyable_v<T>, "device_uvector only supports types that are trivially copyable");
 
  public:
@@ -177,11 +198,6 @@ class device_uvector {
     return static_cast<std::int64_t>(size());
   }
   [[nodiscard]] bool is_empty() const noexcept { return size() == 0; }
-
-  /// All elements.
-  operator ::cuda::std::span<T>() noexcept { return ::cuda::std::span<T>(data(), size()); }
-  operator ::cuda::std::span<T const>() noexcept { return ::cuda::std::span<T const>(data(), size()); }
-  operator ::cuda::std::span<T const>() const noexcept { return ::cuda::std::span<T const>(data(), size()); }
 
   /// The resource that the memory came from and goes back to.
   [[nodiscard]] device_async_resource_ref memory_resource() const noexcept { return storage_.memory_resource(); }

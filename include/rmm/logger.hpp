@@ -258,7 +258,7 @@ class spdlog_logger final : public rapids_logger::detail::logger_implementation 
 }  // namespace detail
 
 /// The debug log, as spdlog's logger: named RMM, with one sink, the file detail::default_log_filename(), which it truncates.
-[[nodiscard]] inline spdlog::logger& logger() { return detail::logger(); }
+inline spdlog::logger& logger() { return detail::logger(); }
 
 #ifdef RMM_PROVIDES_RAPIDS_LOGGER
 
@@ -270,7 +270,7 @@ using stderr_sink_mt     = rapids_logger::stderr_sink_mt;
 using callback_sink_mt   = rapids_logger::callback_sink_mt;
 
 /// The same debug log under the names of 25.02: levels, sinks and messages are those of logger().
-[[nodiscard]] inline rapids_logger::logger& default_logger()
+inline rapids_logger::logger& default_logger()
 {
   static auto& face = *new rapids_logger::logger{std::make_unique<detail::spdlog_logger>(detail::logger())};
   return face;

@@ -31,7 +31,7 @@ using host_device_async_resource_ref =
 
 /// Reference to `*resource`. Throws logic_error if it is null.
 template <class Resource>
-[[nodiscard]] device_async_resource_ref to_device_async_resource_ref_checked(Resource* resource)
+device_async_resource_ref to_device_async_resource_ref_checked(Resource* resource)
 {
   RMM_EXPECTS(resource != nullptr, "Unexpected null resource pointer.");
   return device_async_resource_ref{*resource};

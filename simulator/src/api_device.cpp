@@ -346,7 +346,8 @@ cudaError_t cudaSetDevice(int number)
 {
   CUDASIM_CALL(cudaSetDevice, {
     if (find_device(c, number) == nullptr) { return cudaErrorInvalidDevice; }
-    this_thread().device = number;
+    this_thread().device      = number;
+    this_thread().has_context = true;
     return cudaSuccess;
   });
 }

@@ -220,15 +220,18 @@ CUresult get_current_context(CUcontext* out)
 {
   CUDASIM_DRIVER_CALL(cuCtxGetCurrent, {
     if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the context"); }
-    *out = context_of(this_thread().device);
+    *out = this_thread().has_context ? context_of(this_thread().device) : nullptr;
     return cudaSuccess;
   });
 }
 
+/// On hot paths, so without the lock, as cudaGetDevice.
 CUresult get_current_device(CUdevice* out)
 {
-  CUDASIM_DRIVER_CALL(cuCtxGetDevice, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+  static entry_point entry{"cuCtxGetDevice"};
+  return enter_driver_unlocked(entry, [&] {
+    if (out == nullptr) { return cudaErrorInvalidValue; }
+    if (!this_thread().has_context) { return cudaErrorDeviceUninitialized; }
     *out = this_thread().device;
     return cudaSuccess;
   });
@@ -246,6 +249,7 @@ CUresult get_device_of_context(CUdevice* out, CUcontext context)
 {
   CUDASIM_DRIVER_CALL(cuCtxGetDevice, {
     if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    if (context == nullptr && !this_thread().has_context) { return cudaErrorDeviceUninitialized; }
     auto const device = context == nullptr ? this_thread().device : device_of(context);
     if (device < 0) { return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context)); }
     *out = device;
@@ -253,7 +257,7 @@ CUresult get_device_of_context(CUdevice* out, CUcontext context)
   });
 }
 
-/// Every device has its context from the start, so nobody has to be told who uses it.
+/// The context of a device is there from the start, and stays, so nobody has to be told who uses it.
 CUresult retain_primary_context(CUcontext* out, CUdevice number)
 {
   CUDASIM_DRIVER_CALL(cuDevicePrimaryCtxRetain, {
@@ -273,7 +277,7 @@ CUresult push_context(CUcontext context)
     if (thread.pushed == thread.covered.size()) {
       return c.misuse(cudaErrorNotSupported, "more than %zu contexts on a thread", thread.covered.size());
     }
-    thread.covered[thread.pushed++] = std::exchange(thread.device, device);
+    thread.covered[thread.pushed++] = {std::exchange(thread.device, device), std::exchange(thread.has_context, true)};
     return cudaSuccess;
   });
 }
@@ -283,8 +287,10 @@ CUresult pop_context(CUcontext* out)
   CUDASIM_DRIVER_CALL(cuCtxPopCurrent, {
     auto& thread = this_thread();
     if (thread.pushed == 0) { return c.misuse(cudaErrorDeviceUninitialized, "no context was pushed on this thread"); }
-    auto const popped = std::exchange(thread.device, thread.covered[--thread.pushed]);
-    if (out != nullptr) { *out = context_of(popped); }
+    if (out != nullptr) { *out = context_of(thread.device); }
+    auto const& below  = thread.covered[--thread.pushed];
+    thread.device      = below.device;
+    thread.has_context = below.is_there;
     return cudaSuccess;
   });
 }
@@ -308,6 +314,7 @@ CUresult stream_id_per_thread(CUstream handle, unsigned long long* out) { return
 CUresult get_memory_info(std::size_t* free, std::size_t* total)
 {
   CUDASIM_DRIVER_CALL(cuMemGetInfo, {
+    if (!this_thread().has_context) { return cudaErrorDeviceUninitialized; }
     if (free != nullptr) { *free = free_bytes(this_thread().device); }
     if (total != nullptr) { *total = the_world().machine.memory_bytes; }
     return cudaSuccess;

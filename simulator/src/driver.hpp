@@ -31,6 +31,16 @@ CUresult enter_driver(entry_point& entry, void const* site, Body&& body) noexcep
   return static_cast<CUresult>(error);
 }
 
+/// The same for functions that only touch the thread's own state: without the lock.
+template <class Body>
+CUresult enter_driver_unlocked(entry_point& entry, Body&& body) noexcept
+{
+  auto const before        = this_thread().last_error;
+  auto const error         = enter_unlocked(entry, std::forward<Body>(body));
+  this_thread().last_error = before;
+  return static_cast<CUresult>(error);
+}
+
 /// The body of a driver function, as CUDASIM_CALL is that of one of the runtime.
 #define CUDASIM_DRIVER_CALL(function, ...)        \
   static ::cudasim::entry_point entry{#function}; \

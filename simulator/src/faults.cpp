@@ -77,6 +77,9 @@ constexpr std::array<std::string_view, 15> need_no_context{"cudaChooseDevice",
 constexpr std::array<std::string_view, 3> need_no_device{
   "cudaDriverGetVersion", "cudaGetDeviceCount", "cudaRuntimeGetVersion"};
 
+/// What is about the thread alone, so that no context becomes current.
+constexpr std::array<std::string_view, 1> about_the_thread{"cudaThreadExchangeStreamCaptureMode"};
+
 /// These report errors, and so have none of their own.
 constexpr std::array<std::string_view, 4> never_fail{
   "cudaGetErrorName", "cudaGetErrorString", "cudaGetLastError", "cudaPeekAtLastError"};
@@ -126,7 +129,11 @@ constexpr std::array<std::string_view, 4> never_fail{
 
 }  // namespace
 
-entry_point::entry_point(char const* entry_name) : name{entry_name}
+entry_point::entry_point(char const* entry_name)
+  : name{entry_name},
+    makes_context{std::string_view{entry_name}.substr(0, 4) == "cuda" && !contains(need_no_context, entry_name) &&
+                  !contains(need_no_device, entry_name) && !contains(about_the_thread, entry_name) &&
+                  !contains(never_fail, entry_name)}
 {
   auto& known = registry();
   std::lock_guard<std::mutex> const lock{known.mutex};

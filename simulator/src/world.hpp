@@ -163,8 +163,13 @@ struct thread_state {
   cudaError_t last_error;
   std::uint64_t number;  ///< of the thread; never used twice; 0 is none yet
   cudaStreamCaptureMode capture_mode;
-  unsigned pushed;              ///< contexts pushed over others
-  std::array<int, 16> covered;  ///< devices of the contexts under them, the latest last
+  bool has_context;  ///< a context of `device` is current; none is before the thread needs one
+  unsigned pushed;   ///< contexts pushed over others
+  struct covered_context {
+    int device;
+    bool is_there;
+  };
+  std::array<covered_context, 16> covered;  ///< what was current under them, the latest last
 };
 
 /// Counter of one API function, and its name.
@@ -172,6 +177,7 @@ class entry_point {
  public:
   explicit entry_point(char const* name);
   char const* const name;
+  bool const makes_context;  ///< current, if none is: a function of the runtime that works on the device
   std::atomic<std::uint64_t> calls{0};
 };
 
@@ -290,6 +296,7 @@ cudaError_t enter(entry_point& entry, void const* site, Body&& body) noexcept
     auto const error = attend(entry);
     if (error != cudaSuccess) { return remember(error); }
   }
+  if (entry.makes_context) { this_thread().has_context = true; }
   cudaError_t error = cudaSuccess;
   try {
     std::unique_lock<std::mutex> lock{the_world().mutex};

@@ -468,6 +468,10 @@ TEST_F(SimulatedVirtualMemory, TheContextOfVersion13KnowsItsDevice)
   EXPECT_EQ(device, 1);
   EXPECT_EQ(get(&device, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(device, 0);
+  std::thread{[&] {
+    CUdevice ignored = -1;
+    EXPECT_EQ(get(&ignored, nullptr), CUDA_ERROR_INVALID_CONTEXT);
+  }}.join();
   EXPECT_EQ(get(nullptr, context), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(get(&device, reinterpret_cast<CUcontext>(&device)), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(take_count(violation::kind::misuse), 2U);

@@ -3,6 +3,7 @@
 // How programs name, make and derive resources: explicit instantiations, properties, deduction and mocks. Nothing here runs.
 
 #include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_pool.hpp>
 #include <rmm/device_scalar.hpp>
 #include <rmm/device_uvector.hpp>
 #include <rmm/mr/cuda_async_managed_memory_resource.hpp>
@@ -148,6 +149,14 @@ static_assert(concepts::async_resource<pool_memory_resource<bare_resource>>);
 static_assert(!concepts::resource_with<pool_memory_resource<bare_resource>, device_accessible>);
 static_assert(!concepts::async_resource_with<pool_memory_resource<bare_resource>, device_accessible>);
 static_assert(!concepts::resource_with<pool_memory_resource<bare_resource>, host_accessible>);
+
+void suballocates(bare_resource& bare)
+{
+  pool_memory_resource<bare_resource> pool{&bare, 1024, 4096};
+  pool.deallocate(pool.allocate(100), 100);
+  pool_memory_resource<bare_resource> const of_object{bare, 0};
+  fixed_size_memory_resource<bare_resource> const fixed{&bare, 1024};
+}
 
 // --- classes
 
@@ -354,6 +363,34 @@ void chooses(cuda_memory_resource& cuda)
   cuda.deallocate(nullptr, 0, 256);
   cuda.deallocate(nullptr, 0, rmm::cuda_stream_default);
   cuda.deallocate(rmm::cuda_stream_default, nullptr, 0);
+}
+
+// Calls that throw or that have an effect may be made for that alone, without a warning: tests expect exceptions of them.
+void leaves_results(cuda_memory_resource& cuda, rmm::cuda_stream_pool const& streams)
+{
+  streams.get_stream();
+  streams.get_stream(1);
+  make_logging_adaptor(&cuda);
+  make_logging_adaptor(&cuda, std::cout);
+  make_limiting_adaptor(&cuda, 1024);
+  make_statistics_adaptor(&cuda);
+  make_tracking_adaptor(&cuda);
+  make_owning_wrapper<pool_memory_resource>(std::make_shared<cuda_memory_resource>(), 1000);
+  make_owning_wrapper<limiting_resource_adaptor>(std::make_tuple(std::make_shared<cuda_memory_resource>()), 1000);
+  logging_resource_adaptor<cuda_memory_resource>::get_default_filename();
+  rmm::to_device_async_resource_ref_checked(&cuda);
+  rmm::mr::detail::is_system_memory_supported(rmm::cuda_device_id{0});
+  cuda.allocate(100);
+  set_current_device_resource(&cuda);
+  set_current_device_resource_ref(cuda);
+  reset_current_device_resource_ref();
+  statistics_resource_adaptor<cuda_memory_resource> statistics{&cuda};
+  statistics.push_counters();
+  statistics.pop_counters();
+  rmm::device_uvector<int> vector(1, rmm::cuda_stream_default);
+  vector.element(0, rmm::cuda_stream_default);
+  vector.front_element(rmm::cuda_stream_default);
+  vector.release();
 }
 
 // --- ownership

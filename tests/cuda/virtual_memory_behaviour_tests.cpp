@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -304,7 +305,95 @@ class Contexts : public Driver {
     EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
     return device;
   }
+
+  /// The device of the current context, as the driver has it; -1 if there is none.
+  [[nodiscard]] int device_of_context()
+  {
+    CUdevice device   = -1;
+    auto const status = cuCtxGetDevice_(&device);
+    EXPECT_EQ(status, device < 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS);
+    return status == CUDA_SUCCESS ? device : -1;
+  }
+
+  CUresult (*cuCtxGetDevice_)(CUdevice*){entry<CUresult(CUdevice*)>("cuCtxGetDevice")};  // as version 12 has it
 };
+
+TEST_F(Contexts, HaveTheDeviceThatTheRuntimeMadeCurrent)
+{
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  for (int number = devices; number-- > 0;) {
+    ASSERT_EQ(cudaSetDevice(number), cudaSuccess);
+    EXPECT_EQ(device_of_context(), number) << "at once, before anything needs a context";
+    EXPECT_EQ(current_device(), number);
+  }
+}
+
+TEST_F(Contexts, AreNotThereBeforeAThreadNeedsOne)
+{
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(devices - 1), cudaSuccess);
+  std::thread{[&] {
+    std::size_t free  = 0;
+    std::size_t total = 0;
+    EXPECT_EQ(current(), nullptr);
+    EXPECT_EQ(device_of_context(), -1);
+    EXPECT_EQ(entry<decltype(cuMemGetInfo)>("cuMemGetInfo")(&free, &total), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_EQ(current_device(), 0);
+    EXPECT_EQ(device_of_context(), -1) << "asking the runtime for the device makes none current";
+    EXPECT_EQ(cudaFree(nullptr), cudaSuccess);
+    EXPECT_EQ(device_of_context(), 0);
+    EXPECT_EQ(current_device(), 0);
+  }}.join();
+  EXPECT_EQ(device_of_context(), devices - 1);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+TEST_F(Contexts, ThatArePushedHaveTheDeviceThatTheRuntimeAnswers)
+{
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  CUcontext other{};
+  ASSERT_EQ(cuDevicePrimaryCtxRetain_(&other, devices - 1), CUDA_SUCCESS);
+  EXPECT_EQ(push_(other), CUDA_SUCCESS);
+  EXPECT_EQ(device_of_context(), devices - 1);
+  EXPECT_EQ(current_device(), devices - 1);
+  EXPECT_EQ(pop_(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(device_of_context(), 0);
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(Contexts, ThatArePushedInANewThreadLeaveNoneBehind)
+{
+  CUcontext context{};
+  ASSERT_EQ(cuDevicePrimaryCtxRetain_(&context, 0), CUDA_SUCCESS);
+  std::thread{[&] {
+    EXPECT_EQ(push_(context), CUDA_SUCCESS);
+    EXPECT_EQ(device_of_context(), 0);
+    EXPECT_EQ(pop_(nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(device_of_context(), -1);
+    EXPECT_EQ(current_device(), 0);
+  }}.join();
+}
+
+TEST_F(Contexts, ThatAProgramMadeHaveTheDeviceThatTheRuntimeAnswers)
+{
+  int devices  = 0;
+  void* create = nullptr;  // as version 3.2 has it
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  ASSERT_EQ(cudaGetDriverEntryPointByVersion("cuCtxCreate", &create, 3020, cudaEnableDefault, nullptr), cudaSuccess);
+  if (create == nullptr) { GTEST_SKIP() << "this driver makes no contexts"; }
+  CUcontext made{};
+  ASSERT_EQ(reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(create)(&made, 0, devices - 1),
+            CUDA_SUCCESS);
+  EXPECT_EQ(current(), made);
+  EXPECT_EQ(device_of_context(), devices - 1);
+  EXPECT_EQ(current_device(), devices - 1);
+  EXPECT_EQ(entry<decltype(::cuCtxDestroy)>("cuCtxDestroy")(made), CUDA_SUCCESS);
+  EXPECT_EQ(device_of_context(), 0);
+  EXPECT_EQ(current_device(), 0);
+}
 
 TEST_F(Contexts, OfTheRuntimeArePrimary)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
+#include <semaphore.h>
+
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -11,6 +11,9 @@ namespace rmm::test {
 
 /// A thread that does what it is told, one task after the other, while who tells it waits: programs of several threads
 /// whose steps have one order. The thread ends with the object.
+///
+/// Random programs do little else than to change threads; semaphores take two switches for a task, where a mutex and a condition
+/// take up to four.
 class worker {
  public:
   worker() : thread_{[this] { loop(); }} {}
@@ -19,40 +22,48 @@ class worker {
 
   ~worker()
   {
-    {
-      std::lock_guard<std::mutex> const lock{mutex_};
-      ends_ = true;
-    }
-    changed_.notify_all();
+    begin_.post();  // without a task
     thread_.join();
   }
 
   /// Runs `task` on the thread and returns when it is done. `task` must not throw.
   void run(std::function<void()> task)
   {
-    std::unique_lock<std::mutex> lock{mutex_};
     task_ = std::move(task);
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return !task_; });
+    begin_.post();
+    done_.wait();
   }
 
  private:
+  class semaphore {
+   public:
+    semaphore() { sem_init(&handle_, 0, 0); }
+    semaphore(semaphore const&)            = delete;
+    semaphore& operator=(semaphore const&) = delete;
+    ~semaphore() { sem_destroy(&handle_); }
+
+    void post() { sem_post(&handle_); }
+    void wait()
+    {
+      while (sem_wait(&handle_) != 0) {}  // a signal came
+    }
+
+   private:
+    sem_t handle_{};
+  };
+
   void loop()
   {
-    std::unique_lock<std::mutex> lock{mutex_};
-    for (;;) {
-      changed_.wait(lock, [this] { return ends_ || task_; });
-      if (!task_) { return; }
+    for (begin_.wait(); task_; begin_.wait()) {
       task_();
       task_ = nullptr;
-      changed_.notify_all();
+      done_.post();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  semaphore begin_;
+  semaphore done_;
   std::function<void()> task_;
-  bool ends_{false};
   std::thread thread_;
 };
 

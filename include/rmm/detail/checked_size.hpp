@@ -18,7 +18,7 @@ namespace detail {
 
 [[noreturn]] RMM_COLD inline void throw_size_overflow()
 {
-  throw out_of_memory{"the requested size is larger than any address space"};
+  throw out_of_memory{"Maximum allocation size exceeded: the requested size is larger than any address space"};
 }
 
 /// `lhs + rhs`.

@@ -12,6 +12,7 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
+#include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
@@ -26,6 +27,9 @@
 #include <string>
 
 namespace RMM_NAMESPACE {
+
+struct memory_snapshot;
+
 namespace mr {
 
 /// Suballocates one stretch of memory that it takes from upstream when it is made, and never asks for more.
@@ -63,6 +67,13 @@ class arena_memory_resource final : public device_memory_resource {
   /// What is allocated and free now.
   [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
 
+  /// All memory at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
+  template <class Snapshot = memory_snapshot>
+  [[nodiscard]] Snapshot snapshot() const
+  {
+    return Snapshot::of(heap_);
+  }
+
  private:
   static constexpr std::size_t minimum_size   = std::size_t{1} << 20;
   static constexpr char const* dump_file_name = "rmm_arena_memory_dump.log";
@@ -86,8 +97,10 @@ class arena_memory_resource final : public device_memory_resource {
   {
     if (bytes == 0) { return nullptr; }
     auto const rounded = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
-    if (void* const ptr = heap_.try_allocate(rounded, stream)) { return ptr; }
-    if (void* const ptr = heap_.allocate_synchronized(rounded, stream)) { return ptr; }
+    if (void* const ptr = heap_.try_allocate(rounded, stream)) { return rmm::detail::mark_allocated(ptr, bytes); }
+    if (void* const ptr = heap_.allocate_synchronized(rounded, stream)) {
+      return rmm::detail::mark_allocated(ptr, bytes);
+    }
     throw_exhausted(bytes);
   }
 
@@ -100,6 +113,7 @@ class arena_memory_resource final : public device_memory_resource {
       RMM_ASSERT(offset < arena_size_);
       return;
     }
+    rmm::detail::mark_freed(ptr, bytes);
     heap_.deallocate(ptr, align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream);
   }
 

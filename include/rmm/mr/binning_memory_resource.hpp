@@ -8,6 +8,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/heap_figures.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/detail/upstream_alignment.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
@@ -20,6 +21,9 @@
 #include <vector>
 
 namespace RMM_NAMESPACE {
+
+struct memory_snapshot;
+
 namespace mr {
 
 /// Sends each request to the bin of the smallest size that fits, and what fits in none to upstream.
@@ -63,7 +67,16 @@ class binning_memory_resource final : public device_memory_resource {
   [[nodiscard]] heap_figures figures() const
   {
     heap_figures sum;
-    for (auto const& bin : own_bins_) { sum = sum + bin->figures(); }
+    for (auto const& each : own_bins_) { sum = sum + each->figures(); }
+    return sum;
+  }
+
+  /// All memory of those bins, range by range; each bin's at one moment. Callers include rmm/memory_snapshot.hpp.
+  template <class Snapshot = memory_snapshot>
+  [[nodiscard]] Snapshot snapshot() const
+  {
+    auto sum = typename Snapshot::maker{}.finish();
+    for (auto const& each : own_bins_) { sum += each->template snapshot<Snapshot>(); }
     return sum;
   }
 
@@ -71,23 +84,34 @@ class binning_memory_resource final : public device_memory_resource {
   /// by a fixed_size_memory_resource of its own over upstream. Changes nothing if there is a bin of that size.
   void add_bin(std::size_t allocation_size, device_memory_resource* bin_resource = nullptr)
   {
-    auto const ref = bin_resource != nullptr ? std::optional<device_async_resource_ref>{*bin_resource} : std::nullopt;
-    add_bin(allocation_size, ref);
+    if (bin_resource == nullptr) { return add_bin(allocation_size, std::nullopt); }
+    bins_.emplace(bin_size(allocation_size), bin_entry{*bin_resource, true});
   }
 
   void add_bin(std::size_t allocation_size, std::optional<device_async_resource_ref> bin_resource)
   {
-    auto const size = rmm::detail::checked_align_up(allocation_size, CUDA_ALLOCATION_ALIGNMENT);
+    auto const size = bin_size(allocation_size);
     if (bins_.count(size) != 0) { return; }
-    if (!bin_resource) {
+    if (bin_resource) {
+      bins_.emplace(size, bin_entry{*bin_resource, false});
+    } else {
       own_bins_.push_back(std::make_unique<own_bin>(upstream_.ref(), size));
-      bin_resource = *own_bins_.back();
+      bins_.emplace(size, bin_entry{*own_bins_.back(), true});
     }
-    bins_.emplace(size, *bin_resource);
   }
 
  private:
   using own_bin = fixed_size_memory_resource<device_memory_resource>;
+
+  struct bin_entry {
+    device_async_resource_ref resource;
+    bool is_base;  // a device_memory_resource, which is told sizes as they are
+  };
+
+  [[nodiscard]] static std::size_t bin_size(std::size_t bytes)
+  {
+    return rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
+  }
 
   void add_bins(int min_size_exponent, int max_size_exponent)
   {
@@ -97,25 +121,39 @@ class binning_memory_resource final : public device_memory_resource {
     }
   }
 
-  [[nodiscard]] device_async_resource_ref resource_for(std::size_t bytes) const noexcept
+  /// Calls `call(resource, alignment)` with what serves `bytes`, and with the alignment to ask it for.
+  template <class Call>
+  auto served(std::size_t bytes, Call call) const
   {
-    auto const bin = bins_.lower_bound(bytes);
-    return bin == bins_.end() ? upstream_.ref() : bin->second;
+    auto const found = bins_.lower_bound(bytes);
+    if (found == bins_.end()) {
+      return call(upstream_.ref(), detail::alignment_without_rounding(upstream_.pointer(), bytes));
+    }
+    device_memory_resource const* const any_base{};
+    return call(
+      found->second.resource,
+      found->second.is_base ? detail::alignment_without_rounding(any_base, bytes) : RMM_DEFAULT_HOST_ALIGNMENT);
   }
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
-    return bytes == 0 ? nullptr : resource_for(bytes).allocate_async(bytes, stream);
+    if (bytes == 0) { return nullptr; }
+    return served(bytes, [&](device_async_resource_ref resource, std::size_t alignment) {
+      return resource.allocate_async(bytes, alignment, stream);
+    });
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
   {
-    if (ptr != nullptr) { resource_for(bytes).deallocate_async(ptr, bytes, stream); }
+    if (ptr == nullptr) { return; }
+    served(bytes, [&](device_async_resource_ref resource, std::size_t alignment) {
+      resource.deallocate_async(ptr, bytes, alignment, stream);
+    });
   }
 
   detail::suballocator_upstream<Upstream> upstream_;
   std::vector<std::unique_ptr<own_bin>> own_bins_;
-  std::map<std::size_t, device_async_resource_ref> bins_;  // by size
+  std::map<std::size_t, bin_entry> bins_;  // by size
 };
 
 binning_memory_resource(device_async_resource_ref)->binning_memory_resource<device_memory_resource>;

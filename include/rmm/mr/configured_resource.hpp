@@ -412,8 +412,9 @@ RMM_COLD inline void use_configured_resource(resource_configuration const& confi
   use_configured_resource(configuration, devices);
 }
 
-/// Does what the environment variable RMM_RESOURCE says, for all devices. Returns whether it is set. Nothing but this
-/// function looks at it: programs that are to be configured that way call it when they begin.
+/// Does what the environment variable RMM_RESOURCE says, for all devices. Returns whether it is set. Nothing else
+/// in the headers looks at it: programs that are to be configured that way call it when they begin (or have librmm_environment.so
+/// preloaded: docs/traces.md).
 RMM_COLD inline bool use_resource_from_environment(char const* variable = resource_variable)
 {
   auto const configuration = resource_configuration::from_environment(variable);

@@ -6,7 +6,6 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/byte_budget.hpp>
-#include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
@@ -23,7 +22,8 @@
 #include <rmm/heap_figures.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
-#include <rmm/mr/detail/suballocator_upstream.hpp>
+#include <rmm/mr/detail/parts_by_tag.hpp>
+#include <rmm/mr/detail/plain_blocks.hpp>
 #include <rmm/mr/shared_memory.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
 #include <rmm/recovery.hpp>
@@ -39,6 +39,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -92,7 +93,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       options_{options}
   {
     check(options);
-    rmm::detail::device_scope const on_device{device_.value()};
+    cuda_set_device_raii const on_device{device_};
     waiting_.emplace(cuda_stream::flags::non_blocking);
     if (rmm::detail::has_virtual_memory(device_.value())) {
       make_space(options);
@@ -102,7 +103,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
         "The device has no virtual memory, and so none that can be shared");
       heap().set_devices({device_.value()});
       budget_ = make_budget(options.maximum_bytes, CUDA_ALLOCATION_ALIGNMENT);
-      log_fallback();
+      plain_.log_fallback();
     }
     take_initial(options.initial_bytes);
   }
@@ -120,13 +121,13 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   ~elastic_pool_memory_resource() override
   {
-    part_pools_.clear();
-    rmm::detail::device_scope const on_device{device_.value()};
+    parts_.clear();
+    cuda_set_device_raii const on_device{device_};
     heap().release_blocks([this](void* block, std::size_t bytes) {
       if (space_ != nullptr) {
         space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes);
       } else {
-        plain_.deallocate(block, bytes);
+        plain_.upstream().deallocate(block, bytes);
       }
     });
   }
@@ -142,14 +143,12 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     try {
       std::size_t released{};
-      if (auto const* const parts = parts_.load(std::memory_order_acquire)) {
-        for (auto const& each : *parts) {
-          auto const mapped = mapped_bytes();
-          auto const size   = each.pool->pool_size();
-          auto const over   = mapped - std::min(mapped, bytes);
-          released += each.pool->trim_to(size - std::min(size, over));
-        }
-      }
+      parts_.for_each([&](elastic_pool_memory_resource& part) {
+        auto const mapped = mapped_bytes();
+        auto const size   = part.pool_size();
+        auto const over   = mapped - std::min(mapped, bytes);
+        released += part.trim_to(size - std::min(size, over));
+      });
       auto const growing = lock_growth();
       auto const mapped  = mapped_bytes();
       auto const others  = mapped - std::min(mapped, pool_size());
@@ -164,9 +163,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   std::size_t tick() noexcept
   {
     std::size_t released{};
-    if (auto const* const parts = parts_.load(std::memory_order_acquire)) {
-      for (auto const& each : *parts) { released += each.pool->tick(); }
-    }
+    parts_.for_each([&](elastic_pool_memory_resource& part) { released += part.tick(); });
     try {
       auto const growing = lock_growth();
       released += tick_locked();
@@ -200,25 +197,17 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] bool is_paused() const noexcept { return is_suspended(); }
 
   /// From now on what is allocated under this tag (tag_scope.hpp) lies in chunks of its own, so that it can be paused for
-  /// itself; the order of recovery and the failure callback are those that the pool has now. All calls of the pool take some
-  /// ten nanoseconds more then. Throws logic_error for no tag and for a plain pool.
+  /// itself. All calls of the pool take some ten nanoseconds more then. Throws logic_error for no tag and for a plain pool.
   void set_pausable(tag which)
   {
     RMM_EXPECTS(which, "What is to be paused needs a tag");
     RMM_EXPECTS(space_ != nullptr, "Pausing takes virtual memory, which the device does not have");
     auto const growing = lock_growth();
-    if (find_part(which) != nullptr) { return; }
-    auto made = std::make_unique<parts_by_tag>();
-    if (auto const* const old = parts_.load(std::memory_order_relaxed)) { *made = *old; }
-    part_pools_.reserve(part_pools_.size() + 1);
-    lists_of_parts_.reserve(lists_of_parts_.size() + 1);
+    if (parts_.find(which) != nullptr) { return; }
     std::unique_ptr<elastic_pool_memory_resource> part{new elastic_pool_memory_resource{*this}};
     part->become_part_of(*this);
-    made->push_back({which, part.get()});
-    parts_.store(made.get(), std::memory_order_release);
-    lists_of_parts_.push_back(std::move(made));
-    part_pools_.push_back(std::move(part));
-    set_special(true);
+    parts_.add(which, std::move(part));
+    set_has_parts();
   }
 
   /// The same as without a tag, for what was allocated under it since set_pausable(). Throws logic_error for another tag too.
@@ -255,10 +244,20 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] heap_figures figures() const
   {
     auto sum = growing_pool::figures();
-    if (auto const* const parts = parts_.load(std::memory_order_acquire)) {
-      for (auto const& each : *parts) { sum = sum + each.pool->figures(); }
-    }
+    parts_.for_each([&](elastic_pool_memory_resource const& part) { sum = sum + part.figures(); });
     return sum;
+  }
+
+  /// All memory of the pool, range by range, with what can be paused by tag; each part's at one moment. Callers include
+  /// rmm/memory_snapshot.hpp.
+  template <class Snapshot = memory_snapshot>
+  [[nodiscard]] Snapshot snapshot() const
+  {
+    return this->template make_snapshot<Snapshot>([this](auto& made) {
+      using view = typename std::remove_reference_t<decltype(made)>::view;
+      this->add_to(made, view{has_virtual_memory(), is_paused()});
+      parts_.for_each([&](auto const& part) { part.add_to(made, view{true, part.is_paused()}); });
+    });
   }
 
   /// Bytes of the device's memory that the pool holds now, with what can be paused by tag; pool_size() goes on to count what is
@@ -283,19 +282,16 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
                                                 recovery_rung::synchronize,
                                                 recovery_rung::callback};
   static constexpr std::size_t addresses_per_byte  = 8;    // of the device's memory
+  static constexpr std::size_t most_per_maximum    = 64;   // bytes of addresses for a byte of the pool's maximum
   static constexpr std::size_t growth_fraction     = 128;  // of the pool, that it grows by beyond what is asked
   static constexpr std::size_t most_growth_in_hand = std::size_t{256} << 20;
   static constexpr std::size_t worth_asking        = std::size_t{64} << 20;  // the device how much it has
   static constexpr std::size_t largest_chunk       = std::size_t{1} << 30;
   static constexpr int most_turns                  = 8;
 
-  /// What has a tag that can be paused: a pool of its own within the same bounds.
-  struct part_by_tag {
-    tag which;
-    elastic_pool_memory_resource* pool;
-  };
-  using parts_by_tag = std::vector<part_by_tag>;
+  friend class detail::parts_by_tag<elastic_pool_memory_resource>;
 
+  /// A part of `whole`, for what can be paused under one tag: within the same bounds.
   explicit elastic_pool_memory_resource(elastic_pool_memory_resource& whole)
     : growing_pool{default_order},
       device_{whole.device_},
@@ -305,7 +301,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       options_{whole.options_},
       whole_{&whole}
   {
-    rmm::detail::device_scope const on_device{device_.value()};
+    cuda_set_device_raii const on_device{device_};
     waiting_.emplace(cuda_stream::flags::non_blocking);
     make_space(options_);
   }
@@ -357,14 +353,15 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     auto const access = options.peer_access ? rmm::detail::devices_with_access_to(device) : std::vector<int>{device};
     heap().set_devices(access);
     if (budget_ == nullptr) { budget_ = make_budget(options.maximum_bytes, chunk); }
-    auto const total = available_device_memory().second;
-    for (auto times = addresses_per_byte;; times /= 2) {
+    auto const total   = align_up(available_device_memory().second, chunk);
+    auto const maximum = align_up(std::min(options.maximum_bytes.value_or(total), total), chunk);
+    for (auto bytes = std::min(total * addresses_per_byte, maximum * most_per_maximum);; bytes /= 2) {
+      bytes = std::max(align_down(bytes, chunk), maximum);
       try {
-        space_ = std::make_unique<rmm::detail::chunked_space>(
-          device, align_up(total, chunk) * times + chunk, chunk, physical, access);
+        space_ = std::make_unique<rmm::detail::chunked_space>(device, bytes + chunk, chunk, physical, access);
         break;
       } catch (rmm::bad_alloc const&) {
-        if (times == 1) { throw; }
+        if (bytes == maximum) { throw; }
       }
     }
   }
@@ -374,7 +371,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     if (bytes == 0) { return; }
     std::string reason;
     if (space_ == nullptr) {
-      if (try_add_block(plain_, bytes, 0, cuda_stream_legacy, reason)) { return heap().settle(); }
+      if (try_add_block(plain_.upstream(), bytes, 0, cuda_stream_legacy, reason)) { return heap().settle(); }
     } else if (try_fill({space_->begin(), rmm::detail::checked_align_up(bytes, space_->chunk_bytes())}, true, reason)) {
       return;
     }
@@ -383,42 +380,33 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   // --- parts that can be paused ---
 
-  [[nodiscard]] elastic_pool_memory_resource* find_part(tag which) const noexcept
-  {
-    auto const* const parts = parts_.load(std::memory_order_acquire);
-    if (parts == nullptr) { return nullptr; }
-    for (auto const& each : *parts) {
-      if (each.which == which) { return each.pool; }
-    }
-    return nullptr;
-  }
-
   [[nodiscard]] elastic_pool_memory_resource& part_of(tag which) const
   {
-    auto* const part = find_part(which);
+    auto* const part = parts_.find(which);
     RMM_EXPECTS(part != nullptr, std::string{"The pool was not told to make this pausable: "} + which.name());
     return *part;
   }
 
-  [[nodiscard]] growing_pool* part_for_current_tag() const noexcept override { return find_part(tag::current()); }
+  [[nodiscard]] growing_pool* part_for_current_tag() const noexcept override { return parts_.find(tag::current()); }
 
-  [[nodiscard]] growing_pool* part_that_holds(void const* ptr) const noexcept override { return find_part_with(ptr); }
+  [[nodiscard]] growing_pool* part_that_holds(void const* ptr) const noexcept override { return parts_.find_with(ptr); }
 
-  [[nodiscard]] elastic_pool_memory_resource* find_part_with(void const* ptr) const noexcept
+  void set_check_capture_of_parts(bool on) noexcept override
   {
-    auto const* const parts = parts_.load(std::memory_order_acquire);
-    if (parts == nullptr) { return nullptr; }
-    for (auto const& each : *parts) {
-      if (each.pool->space_->contains(reinterpret_cast<std::uintptr_t>(ptr))) { return each.pool; }
-    }
-    return nullptr;
+    parts_.for_each([&](elastic_pool_memory_resource& part) { part.heap().set_checks_captures(on); });
+  }
+
+  /// Whether a block lies in the addresses of the pool. Requires virtual memory.
+  [[nodiscard]] bool contains(void const* ptr) const noexcept
+  {
+    return space_->contains(reinterpret_cast<std::uintptr_t>(ptr));
   }
 
   /// Visits the memory of each chunk that a block touches.
   template <class Visit>
   [[nodiscard]] shared_block for_each_chunk(void const* ptr, std::size_t bytes, Visit&& visit) const
   {
-    if (auto const* const part = find_part_with(ptr)) { return part->for_each_chunk(ptr, bytes, visit); }
+    if (auto const* const part = parts_.find_with(ptr)) { return part->for_each_chunk(ptr, bytes, visit); }
     auto const growing = lock_growth();
     RMM_EXPECTS(ptr != nullptr && bytes != 0, "Only a block that holds something can be exported");
     RMM_EXPECTS(space_ != nullptr, "Exporting takes virtual memory, which the device does not have");
@@ -441,7 +429,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     RMM_EXPECTS(!is_suspended(), "The pool is paused already");
     RMM_EXPECTS(!is_exported_.load(std::memory_order_relaxed),
                 "Memory of the pool was exported: other processes would keep what is paused");
-    rmm::detail::device_scope const on_device{device_.value()};
+    cuda_set_device_raii const on_device{device_};
     suspend(true);
     rmm::detail::scope_guard undo{[this]() noexcept { suspend(false); }};
     RMM_EXPECTS(heap().wait_for_all(),
@@ -459,7 +447,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   void resume_locked()
   {
     RMM_EXPECTS(is_suspended(), "The pool is not paused");
-    rmm::detail::device_scope const on_device{device_.value()};
+    cuda_set_device_raii const on_device{device_};
     auto const bytes = held();
     while (!budget_->try_reserve(bytes)) {
       if (family_gives(bytes) != 0) { continue; }
@@ -509,7 +497,16 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
   {
     static_cast<void>(tick_locked());
-    return space_ != nullptr ? place(bytes, stream, leaving::at_once, reason) : grow_plain(bytes, stream, reason);
+    if (space_ != nullptr) { return place(bytes, stream, leaving::at_once, reason); }
+    cuda_set_device_raii const on_device{device_};
+    return plain_
+      .grow(
+        bytes,
+        pool_size(),
+        budget_->limit(),
+        reason,
+        [&](std::size_t block_bytes) { return try_add_block(plain_.upstream(), block_bytes, bytes, stream, reason); })
+      .value_or(nullptr);
   }
 
   /// The same with all that is free, also if that has to be waited for.
@@ -520,7 +517,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   void describe(memory_report& report) const override
   {
-    rmm::detail::device_scope const on_device{device_.value()};
+    cuda_set_device_raii const on_device{device_};
     report.maximum_bytes = maximum_bytes_;
     report.device        = device_.value();
     report.device_figures.reset();
@@ -543,14 +540,11 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
         reason = "no " + rmm::detail::format_bytes(bytes) + " of the pool's addresses are free in one piece";
         return nullptr;
       }
-      if (target.missing_bytes > space_->spare_bytes()) {
-        auto const found = gather(free, target, when);
-        if (when == leaving::after_a_wait && !found) {
-          if (family_gives(bytes) != 0) { continue; }
-          reason = shortage();
-          give_back_spare();
-          return nullptr;
-        }
+      while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
+        if (family_gives(bytes) != 0) { continue; }
+        reason = shortage();
+        give_back_spare();
+        return nullptr;
       }
       bool const may_take_more = when == leaving::at_once && turn == 0;
       if (target.missing_bytes == 0 || fill_place(target.where, may_take_more, reason)) {
@@ -579,14 +573,12 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       released += other.trim_what_is_marked(size - std::min(size, bytes - released));
     };
     ask(whole);
-    if (auto const* const parts = whole.parts_.load(std::memory_order_acquire)) {
-      for (auto const& each : *parts) { ask(*each.pool); }
-    }
+    whole.parts_.for_each(ask);
     return released;
   }
 
-  /// Unmaps free chunks elsewhere, as many as the place lacks. False if there are too few, with what the budget leaves; then
-  /// none are unmapped if they would have to be waited for.
+  /// Unmaps free chunks elsewhere: as many as the place lacks, as far as `when` allows. False if all that can be waited for is too
+  /// little, with what the budget and the device leave; then none are unmapped.
   [[nodiscard]] bool gather(std::vector<rmm::detail::address_range> const& free,
                             rmm::detail::placement const& target,
                             leaving when)
@@ -671,7 +663,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   [[nodiscard]] std::size_t free_on_device() const
   {
-    rmm::detail::device_scope const on_device{device_.value()};
+    cuda_set_device_raii const on_device{device_};
     return available_device_memory().first;
   }
 
@@ -704,7 +696,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     if (is_suspended()) { return 0; }
     rmm::detail::capture_exemption const exemption;
-    rmm::detail::device_scope const on_device{device_.value()};
+    cuda_set_device_raii const on_device{device_};
     auto released = trim_what_is_marked(bytes);
     if (pool_size() > bytes && heap().wait_for_all()) { released += trim_what_is_marked(bytes); }
     return released;
@@ -713,7 +705,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] std::size_t trim_what_is_marked(std::size_t bytes)
   {
     auto const surplus = pool_size() - std::min(pool_size(), bytes);
-    if (space_ == nullptr) { return trim_plain(surplus); }
+    if (space_ == nullptr) { return plain_.trim(heap(), surplus, *waiting_); }
     if (surplus != 0) {
       auto const chunks =
         rmm::detail::find_free_chunks(heap().free_runs(), space_->begin(), space_->chunk_bytes(), surplus);
@@ -726,7 +718,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     if (!decay_ || space_ == nullptr || is_suspended()) { return 0; }
     rmm::detail::capture_exemption const exemption;
-    rmm::detail::device_scope const on_device{device_.value()};
+    cuda_set_device_raii const on_device{device_};
     auto const now    = std::chrono::steady_clock::now();
     auto const chunks = rmm::detail::find_free_chunks(
       heap().free_runs(), space_->begin(), space_->chunk_bytes(), std::numeric_limits<std::size_t>::max() / 2);
@@ -738,54 +730,6 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return released;
   }
 
-  // --- without virtual memory ---
-
-  RMM_COLD void log_fallback() const noexcept
-  {
-    rmm::detail::log(
-      rmm::detail::log_level::warn,
-      "elastic_pool_memory_resource: the device has no virtual memory; the pool grows by blocks of cudaMalloc");
-  }
-
-  /// Asks for less and less, down to what is needed.
-  [[nodiscard]] void* grow_plain(std::size_t bytes, cuda_stream_view stream, std::string& reason)
-  {
-    rmm::detail::device_scope const on_device{device_.value()};
-    auto const room = align_down(budget_->limit() - std::min(budget_->limit(), pool_size()), CUDA_ALLOCATION_ALIGNMENT);
-    if (bytes > room) {
-      reason = "the pool holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
-               rmm::detail::format_bytes(budget_->limit()) + " and no free part of it is large enough";
-      return nullptr;
-    }
-    auto wanted = std::clamp(align_up(pool_size(), CUDA_ALLOCATION_ALIGNMENT), bytes, room);
-    for (; wanted != 0;
-         wanted = wanted == bytes ? 0 : std::max(bytes, align_down(wanted / 2, CUDA_ALLOCATION_ALIGNMENT))) {
-      if (auto const ptr = try_add_block(plain_, wanted, bytes, stream, reason)) { return *ptr; }
-    }
-    return nullptr;
-  }
-
-  [[nodiscard]] std::size_t trim_plain(std::size_t surplus)
-  {
-    auto const free = heap().free_runs();
-    std::vector<rmm::detail::address_range> unused;
-    std::size_t sum{};
-    for (auto const block : heap().blocks()) {
-      auto const above = std::upper_bound(
-        free.begin(), free.end(), block.begin, [](std::uintptr_t at, auto const& each) { return at < each.begin; });
-      if (above == free.begin() || std::prev(above)->end() < block.end() || sum >= surplus) { continue; }
-      unused.push_back(block);
-      sum += block.bytes;
-    }
-    auto const taken = heap().withdraw(unused, leaving::after_a_wait, *waiting_);
-    if (taken.empty()) { return 0; }
-    waiting_->synchronize_no_throw();
-    for (auto const block : taken) {
-      plain_.deallocate(reinterpret_cast<void*>(block.begin), block.bytes);  // NOLINT: the heap works on addresses
-    }
-    return total_of(taken);
-  }
-
   cuda_device_id device_;
   std::optional<std::size_t> maximum_bytes_;
   std::optional<std::chrono::milliseconds> decay_;
@@ -794,15 +738,13 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   std::unique_ptr<rmm::detail::chunked_space> space_;  // null where there is no virtual memory
   std::optional<cuda_stream> waiting_;                 // for events of memory that leaves
   cuda_memory_resource cuda_;
-  detail::suballocator_upstream<cuda_memory_resource> plain_{&cuda_};
+  detail::plain_blocks<cuda_memory_resource> plain_{&cuda_};  // used where space_ is null
   std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};
   std::size_t idle_bytes_{};                        // whole chunks that were free all the time since then
   std::optional<rmm::detail::saved_memory> saved_;  // while paused
   elastic_pool_memory_resource* whole_{nullptr};    // of which this is a part
   mutable std::atomic<bool> is_exported_{false};
-  std::atomic<parts_by_tag const*> parts_{nullptr};
-  std::vector<std::unique_ptr<parts_by_tag const>> lists_of_parts_;  // all there were: a thread may be reading one
-  std::vector<std::unique_ptr<elastic_pool_memory_resource>> part_pools_;
+  detail::parts_by_tag<elastic_pool_memory_resource> parts_;
 };
 
 }  // namespace mr

@@ -8,6 +8,7 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
+#include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
@@ -19,6 +20,9 @@
 #include <new>
 
 namespace RMM_NAMESPACE {
+
+struct memory_snapshot;
+
 namespace mr {
 
 /// Hands out blocks of one size, whatever smaller size is asked for: no fragmentation, and the same cost for each.
@@ -69,6 +73,13 @@ class fixed_size_memory_resource : public device_memory_resource {
   /// What is allocated and free now.
   [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
 
+  /// All memory at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
+  template <class Snapshot = memory_snapshot>
+  [[nodiscard]] Snapshot snapshot() const
+  {
+    return Snapshot::of(heap_);
+  }
+
  private:
   fixed_size_memory_resource(detail::suballocator_upstream<Upstream> upstream,
                              std::size_t block_size,
@@ -86,6 +97,11 @@ class fixed_size_memory_resource : public device_memory_resource {
   {
     if (bytes == 0) { return nullptr; }
     if (bytes > block_size_) { throw_too_large(bytes); }
+    return rmm::detail::mark_allocated(allocate_block(stream), bytes);
+  }
+
+  [[nodiscard]] void* allocate_block(cuda_stream_view stream)
+  {
     if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
     std::lock_guard<std::mutex> const growing{growth_mutex_};
     if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
@@ -97,8 +113,9 @@ class fixed_size_memory_resource : public device_memory_resource {
     }
   }
 
-  void do_deallocate(void* ptr, std::size_t, cuda_stream_view stream) noexcept override
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
   {
+    rmm::detail::mark_freed(ptr, bytes);
     if (ptr != nullptr) { heap_.deallocate(ptr, block_size_, stream); }
   }
 

@@ -5,7 +5,6 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/byte_budget.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
-#include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -50,8 +49,8 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
  private:
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
-    auto const charge = rmm::detail::checked_align_up(bytes, alignment_);
-    if (!budget_.try_reserve(charge)) { throw_limit_exceeded(bytes); }
+    auto const charge = align_up(bytes, alignment_);  // less than `bytes` if it wraps: more than any limit
+    if (charge < bytes || !budget_.try_reserve(charge)) { throw_limit_exceeded(bytes); }
     rmm::detail::scope_guard refund{[&]() noexcept { budget_.release(charge); }};
     void* const ptr = this->upstream().allocate(bytes, stream);
     refund.dismiss();
@@ -86,8 +85,7 @@ limiting_resource_adaptor(device_async_resource_ref, std::size_t, std::size_t = 
   ->limiting_resource_adaptor<device_memory_resource>;
 
 template <class Upstream>
-[[nodiscard]] limiting_resource_adaptor<Upstream> make_limiting_adaptor(Upstream* upstream,
-                                                                        std::size_t allocation_limit)
+limiting_resource_adaptor<Upstream> make_limiting_adaptor(Upstream* upstream, std::size_t allocation_limit)
 {
   return {upstream, allocation_limit};
 }

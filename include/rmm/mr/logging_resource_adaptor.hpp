@@ -87,7 +87,7 @@ class logging_resource_adaptor final : public detail::logging_adaptor<logging_re
   {}
 
   /// The value of the environment variable RMM_LOG_FILE. Throws logic_error if it is not set, or empty.
-  [[nodiscard]] static std::string get_default_filename()
+  static std::string get_default_filename()
   {
     auto const* const name = std::getenv("RMM_LOG_FILE");
     RMM_EXPECTS(name != nullptr && *name != '\0',
@@ -100,7 +100,7 @@ logging_resource_adaptor(device_async_resource_ref, detail::log_destination = ""
   ->logging_resource_adaptor<device_memory_resource>;
 
 template <class Upstream>
-[[nodiscard]] logging_resource_adaptor<Upstream> make_logging_adaptor(
+logging_resource_adaptor<Upstream> make_logging_adaptor(
   Upstream* upstream,
   std::string const& filename = logging_resource_adaptor<Upstream>::get_default_filename(),
   bool auto_flush             = false)
@@ -109,9 +109,9 @@ template <class Upstream>
 }
 
 template <class Upstream>
-[[nodiscard]] logging_resource_adaptor<Upstream> make_logging_adaptor(Upstream* upstream,
-                                                                      std::ostream& stream,
-                                                                      bool auto_flush = false)
+logging_resource_adaptor<Upstream> make_logging_adaptor(Upstream* upstream,
+                                                        std::ostream& stream,
+                                                        bool auto_flush = false)
 {
   return {upstream, stream, auto_flush};
 }

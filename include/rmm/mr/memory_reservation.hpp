@@ -85,7 +85,8 @@ class memory_reservation {
   }
 
  private:
-  friend class detail::growing_pool;
+  template <class Unused>
+  friend class detail::basic_growing_pool;
 
   memory_reservation(detail::reserved_memory* memory, cuda_stream_view stream) noexcept
     : memory_{memory}, stream_{stream}
@@ -136,12 +137,14 @@ class memory_reservation {
 
 namespace detail {
 
-inline memory_reservation growing_pool::reserve(std::size_t bytes, cuda_stream_view stream)
+template <class Unused>
+memory_reservation basic_growing_pool<Unused>::reserve(std::size_t bytes, cuda_stream_view stream)
 {
   return memory_reservation::from(*this, bytes, stream);
 }
 
-inline std::optional<memory_reservation> growing_pool::try_reserve(std::size_t bytes, cuda_stream_view stream)
+template <class Unused>
+std::optional<memory_reservation> basic_growing_pool<Unused>::try_reserve(std::size_t bytes, cuda_stream_view stream)
 {
   return memory_reservation::try_from(*this, bytes, stream);
 }

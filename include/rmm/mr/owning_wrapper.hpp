@@ -18,8 +18,7 @@ namespace detail {
 
 /// Makes a `Resource(upstream0.get(), upstream1.get(), ..., args...)`.
 template <class Resource, class... Upstreams, class... Args>
-[[nodiscard]] std::unique_ptr<Resource> make_resource(std::tuple<std::shared_ptr<Upstreams>...> const& upstreams,
-                                                      Args&&... args)
+std::unique_ptr<Resource> make_resource(std::tuple<std::shared_ptr<Upstreams>...> const& upstreams, Args&&... args)
 {
   return std::apply(
     [&](auto const&... upstream) { return std::make_unique<Resource>(upstream.get()..., std::forward<Args>(args)...); },
@@ -71,7 +70,7 @@ class owning_wrapper : public device_memory_resource {
 
 /// Makes a `Resource<Upstreams...>` over `upstreams` that keeps them alive.
 template <template <class...> class Resource, class... Upstreams, class... Args>
-[[nodiscard]] auto make_owning_wrapper(std::tuple<std::shared_ptr<Upstreams>...> upstreams, Args&&... args)
+auto make_owning_wrapper(std::tuple<std::shared_ptr<Upstreams>...> upstreams, Args&&... args)
 {
   return std::make_shared<owning_wrapper<Resource<Upstreams...>, Upstreams...>>(std::move(upstreams),
                                                                                 std::forward<Args>(args)...);
@@ -79,7 +78,7 @@ template <template <class...> class Resource, class... Upstreams, class... Args>
 
 /// Makes a `Resource<Upstream>` over `upstream` that keeps it alive.
 template <template <class> class Resource, class Upstream, class... Args>
-[[nodiscard]] auto make_owning_wrapper(std::shared_ptr<Upstream> upstream, Args&&... args)
+auto make_owning_wrapper(std::shared_ptr<Upstream> upstream, Args&&... args)
 {
   return make_owning_wrapper<Resource>(std::make_tuple(std::move(upstream)), std::forward<Args>(args)...);
 }

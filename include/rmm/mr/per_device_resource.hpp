@@ -149,13 +149,30 @@ inline device_memory_resource* set_per_device_resource(cuda_device_id device, de
   return registry.exchange_pointer(device.value(), resource);
 }
 
+namespace detail {
+
+/// Registers `ref` for `device`, and a pointer to a resource that allocates through it. Returns the pointer before.
+inline device_memory_resource* set_per_device_resource_of(cuda_device_id device, device_async_resource_ref ref)
+{
+  auto& registry = process_registry();
+  std::lock_guard<std::mutex> pointers{registry.pointers_mutex()};
+  std::lock_guard<std::mutex> refs{registry.refs_mutex()};
+  auto* const resource = registry.resource_for(ref);
+  registry.exchange_ref(device.value(), ref);
+  return registry.exchange_pointer(device.value(), resource);
+}
+
+}  // namespace detail
+
 /// The same for a resource given as an object. What can be copied or moved is kept for as long as the process lives, as an
 /// equal one if that was kept before; of what cannot, and of references, only the address is taken.
 template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
 device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& object)
 {
   using resource = std::remove_cv_t<std::remove_reference_t<Object>>;
-  if constexpr (std::is_constructible_v<resource, Object> && !rmm::detail::is_resource_ref<resource>) {
+  if constexpr (rmm::detail::is_resource_ref<resource>) {
+    return detail::set_per_device_resource_of(device, object);
+  } else if constexpr (std::is_constructible_v<resource, Object>) {
     auto& kept = detail::lasting_equal<resource>(std::forward<Object>(object));
     return set_per_device_resource(device, detail::pointer_to(kept));
   } else {

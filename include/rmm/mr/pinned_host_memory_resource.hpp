@@ -20,17 +20,30 @@ namespace mr {
 /// Allocates page-locked host memory, which host and devices can use, with cudaHostAlloc.
 ///
 /// Ignores streams; all instances are equal. Zero bytes are a null pointer. Calls that name an
-/// alignment get it, also above what other resources give.
+/// alignment get it, also above what other resources give. They read nothing of the object: pools over it call these, and
+/// programs destroy it before the pool.
 class pinned_host_memory_resource final : public device_memory_resource {
  public:
   using device_memory_resource::allocate;
   using device_memory_resource::allocate_async;
+  using device_memory_resource::deallocate;
+  using device_memory_resource::deallocate_async;
 
   void* allocate(std::size_t bytes, std::size_t alignment) { return allocate_aligned(bytes, alignment); }
 
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view)
   {
     return allocate_aligned(bytes, alignment);
+  }
+
+  void deallocate(void* ptr, std::size_t bytes, std::size_t alignment) noexcept
+  {
+    deallocate_aligned(ptr, bytes, alignment);
+  }
+
+  void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view) noexcept
+  {
+    deallocate_aligned(ptr, bytes, alignment);
   }
 
   friend void get_property(pinned_host_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}
@@ -41,10 +54,9 @@ class pinned_host_memory_resource final : public device_memory_resource {
     return allocate_aligned(bytes, CUDA_ALLOCATION_ALIGNMENT);
   }
 
-  // The pointer that came from CUDA is kept next to the memory, so no alignment is needed here.
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view) override
   {
-    rmm::detail::aligned_host_deallocate(ptr, bytes, CUDA_ALLOCATION_ALIGNMENT, rmm::detail::free_pinned_memory);
+    deallocate_aligned(ptr, bytes, CUDA_ALLOCATION_ALIGNMENT);
   }
 
   [[nodiscard]] bool do_is_equal(device_memory_resource const& other) const noexcept override
@@ -58,6 +70,12 @@ class pinned_host_memory_resource final : public device_memory_resource {
     if (bytes == 0) { return nullptr; }
     auto const at_least = alignment < CUDA_ALLOCATION_ALIGNMENT ? CUDA_ALLOCATION_ALIGNMENT : alignment;
     return rmm::detail::aligned_host_allocate(bytes, at_least, rmm::detail::allocate_pinned_memory);
+  }
+
+  // The pointer that came from CUDA is kept next to the memory, so the alignment does not matter.
+  static void deallocate_aligned(void* ptr, std::size_t bytes, std::size_t alignment) noexcept
+  {
+    rmm::detail::aligned_host_deallocate(ptr, bytes, alignment, rmm::detail::free_pinned_memory);
   }
 
   [[noreturn]] RMM_COLD static void throw_bad_alignment() { throw bad_alloc{"the alignment is not a power of two"}; }

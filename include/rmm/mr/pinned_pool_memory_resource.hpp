@@ -39,6 +39,13 @@ class pinned_pool_memory_resource final : public device_memory_resource {
   /// What is allocated and free now.
   [[nodiscard]] heap_figures figures() const { return pool_.figures(); }
 
+  /// All memory at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
+  template <class Snapshot = memory_snapshot>
+  [[nodiscard]] Snapshot snapshot() const
+  {
+    return pool_.template snapshot<Snapshot>();
+  }
+
   /// The node that memory is taken from; nothing if that is left to the system.
   [[nodiscard]] std::optional<int> numa_node() const noexcept { return upstream_.numa_node(); }
 

@@ -11,7 +11,6 @@
 #include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
-#include <rmm/mr/memory_reservation.hpp>
 #include <rmm/recovery.hpp>
 #include <rmm/resource_ref.hpp>
 

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -68,6 +69,11 @@ class imported_memory {
                         return rmm::detail::physical_memory::import_descriptor(
                           device.value(), block.chunk_bytes, descriptors[i]);
                       }}
+  {}
+
+  /// The same for descriptors that are written out: `imported_memory{device, block, {descriptor}}`.
+  imported_memory(cuda_device_id device, shared_block const& block, std::initializer_list<int> descriptors)
+    : imported_memory{device, block, std::vector<int>(descriptors)}
   {}
 
   /// The same for fabric handles.

@@ -71,7 +71,7 @@ statistics_resource_adaptor(Upstream*) -> statistics_resource_adaptor<Upstream>;
 statistics_resource_adaptor(device_async_resource_ref)->statistics_resource_adaptor<device_memory_resource>;
 
 template <class Upstream>
-[[nodiscard]] statistics_resource_adaptor<Upstream> make_statistics_adaptor(Upstream* upstream)
+statistics_resource_adaptor<Upstream> make_statistics_adaptor(Upstream* upstream)
 {
   return {upstream};
 }

@@ -23,7 +23,7 @@ namespace mr {
 
 namespace detail {
 /// Whether `device` can use the host's ordinary memory. Throws cuda_error.
-[[nodiscard]] inline bool is_system_memory_supported(cuda_device_id device)
+inline bool is_system_memory_supported(cuda_device_id device)
 {
   return rmm::detail::can_use_system_memory(device.value());
 }

@@ -231,7 +231,7 @@ tracking_resource_adaptor(device_async_resource_ref, bool = false, leak_report =
   ->tracking_resource_adaptor<device_memory_resource>;
 
 template <class Upstream>
-[[nodiscard]] tracking_resource_adaptor<Upstream> make_tracking_adaptor(Upstream* upstream)
+tracking_resource_adaptor<Upstream> make_tracking_adaptor(Upstream* upstream)
 {
   return {upstream};
 }

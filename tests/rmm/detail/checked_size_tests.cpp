@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <string>
 
 namespace {
 
@@ -22,6 +23,16 @@ TEST(CheckedSize, AddsUpToTheLargestSize)
   EXPECT_EQ(checked_add(0, most), most);
   EXPECT_THROW(static_cast<void>(checked_add(most, 1)), rmm::out_of_memory);
   EXPECT_THROW(static_cast<void>(checked_add(1, most)), rmm::out_of_memory);
+}
+
+TEST(CheckedSize, FailsInTheWordsOfAllocationsThatAreTooLarge)
+{
+  try {
+    static_cast<void>(checked_add(most, 1));
+    FAIL();
+  } catch (rmm::out_of_memory const& error) {
+    EXPECT_NE(std::string{error.what()}.find("Maximum allocation size exceeded"), std::string::npos);
+  }
 }
 
 TEST(CheckedSize, MultipliesUpToTheLargestSize)

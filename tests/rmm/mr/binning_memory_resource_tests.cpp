@@ -41,6 +41,20 @@ TEST_F(BinningMemoryResource, SendsEverythingUpstreamWithoutBins)
   mr.deallocate(ptr, 4096, stream);
 }
 
+TEST_F(BinningMemoryResource, PassesSizesOnAsTheyAre)
+{
+  rmm::test::counting_upstream bin;
+  binning mr{&upstream};
+  mr.add_bin(1024, &bin);
+  for (auto const bytes : std::initializer_list<std::size_t>{5, 1001, 1025}) {
+    void* const ptr = mr.allocate(bytes, stream);
+    mr.deallocate(ptr, bytes, stream);
+  }
+  EXPECT_EQ(bin.asked(), (sizes{5, 1001}));
+  EXPECT_EQ(upstream.asked(), (sizes{1025}));
+  EXPECT_EQ(bin.live_count(), 0U);
+}
+
 TEST_F(BinningMemoryResource, RoutesToTheSmallestBinThatFits)
 {
   rmm::test::counting_upstream small;

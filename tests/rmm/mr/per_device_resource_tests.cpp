@@ -310,6 +310,19 @@ TEST_F(PerDeviceResourceTest, WhatASetterOfAnObjectReturnedBringsItBack)
   EXPECT_EQ(get_current_device_resource_ref(), initial_ref);
 }
 
+TEST_F(PerDeviceResourceTest, AReferenceGivenAsAnObjectIsTheOneRegistered)
+{
+  older_resource object;
+  rmm::device_async_resource_ref const ref{object};
+  set_current_device_resource(ref);
+  EXPECT_EQ(get_current_device_resource_ref(), ref);
+  auto* const registered = get_current_device_resource();
+  registered->deallocate(registered->allocate(10), 10);
+  EXPECT_EQ(object.total(), 1U);
+  set_current_device_resource(rmm::device_async_resource_ref{initial_ref});
+  EXPECT_EQ(get_current_device_resource_ref(), initial_ref);
+}
+
 TEST_F(PerDeviceResourceTest, AnObjectThatCannotBeCopiedIsReferredTo)
 {
   static_assert(!std::is_copy_constructible_v<older_resource>);

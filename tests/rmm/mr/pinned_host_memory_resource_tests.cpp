@@ -6,6 +6,7 @@
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/pinned_host_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <cuda_runtime_api.h>
@@ -17,6 +18,7 @@
 #include <limits>
 #include <new>
 #include <type_traits>
+#include <utility>
 
 namespace {
 
@@ -29,6 +31,10 @@ static_assert(std::is_convertible_v<pinned_host_memory_resource&, rmm::host_devi
 static_assert(std::is_convertible_v<pinned_host_memory_resource*, rmm::device_async_resource_ref>);
 static_assert(std::is_convertible_v<pinned_host_memory_resource&, rmm::host_resource_ref>);
 static_assert(std::is_base_of_v<rmm::mr::device_memory_resource, pinned_host_memory_resource>);
+
+// Functions of the class itself, not of the base: no object has to be there.
+static_assert(noexcept(std::declval<pinned_host_memory_resource&>().deallocate(nullptr, 0, 16)));
+static_assert(noexcept(std::declval<pinned_host_memory_resource&>().deallocate_async(nullptr, 0, 16, {})));
 
 struct PinnedHostMemoryResource : ::testing::Test {
   pinned_host_memory_resource resource;
@@ -52,6 +58,19 @@ TEST_F(PinnedHostMemoryResource, AlignsAsDeviceResourcesDo)
     EXPECT_TRUE(rmm::is_pointer_aligned(ptr, rmm::CUDA_ALLOCATION_ALIGNMENT));
     resource.deallocate(ptr, bytes);
   }
+}
+
+// Programs write pool_memory_resource<pinned_host_memory_resource>(std::make_shared<…>().get(), …).
+TEST_F(PinnedHostMemoryResource, MayEndBeforeAPoolOverIt)
+{
+  alignas(pinned_host_memory_resource) std::byte storage[sizeof(pinned_host_memory_resource)];
+  auto* const upstream = new (storage) pinned_host_memory_resource;
+  rmm::mr::pool_memory_resource<pinned_host_memory_resource> pool{upstream, 4096};
+  upstream->~pinned_host_memory_resource();
+  std::memset(storage, 0, sizeof storage);
+  void* const ptr = pool.allocate(10000, stream);
+  std::memset(ptr, 1, 10000);
+  pool.deallocate(ptr, 10000, stream);
 }
 
 TEST_F(PinnedHostMemoryResource, HonoursLargerAlignments)

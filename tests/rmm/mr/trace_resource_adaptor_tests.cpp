@@ -6,6 +6,7 @@
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/interpreter_frames.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/log_time.hpp>
 #include <rmm/detail/trace/trace_reader.hpp>
@@ -28,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -215,6 +217,41 @@ TEST_F(Trace, RecordsTheStackOfEveryNthAllocation)
   EXPECT_THAT(with_stack, ElementsAre(4, 10));  // the third and the sixth allocation
   ASSERT_FALSE(trace.stacks.empty());
   for (auto const address : trace.stacks[0]) { EXPECT_FALSE(trace.frame_names.at(address).empty()); }
+}
+
+std::size_t names_of_many_frames(char* text, std::size_t capacity) noexcept
+{
+  std::string names;
+  std::size_t count{};
+  for (; names.size() + 250 < capacity; ++count) {
+    names += (count == 0 ? std::string{"step at train.py:12"} : std::string(200, 'f') + std::to_string(count)) + '\0';
+  }
+  std::memcpy(text, names.data(), names.size());
+  return count;
+}
+
+TEST_F(Trace, HasTheFramesOfAnInterpreterInPlaceOfItsOwn)
+{
+  static rmm::detail::interpreter_frames const language{names_of_many_frames,
+                                                        reinterpret_cast<void const*>(names_of_many_frames)};
+  rmm::detail::interpreter().store(&language);
+  auto how        = options();
+  how.stack_every = 1;
+  trace_resource_adaptor mr{&upstream, how};
+  mr.deallocate(mr.allocate(1), 1);
+  mr.flush();
+  rmm::detail::interpreter().store(nullptr);
+  auto const trace = read();
+  ASSERT_THAT(trace.events, SizeIs(2));
+  ASSERT_NE(trace.events[0].stack, no_stack);
+  auto const& stack = trace.stacks[trace.events[0].stack];
+  // All that is compiled here lies in one object with the interpreter's code.
+  ASSERT_GE(stack.size(), 10U);
+  EXPECT_EQ(trace.frame_names.at(stack[0]), "step at train.py:12");
+  for (auto const frame : stack) {
+    EXPECT_NE(frame >> 63U, 0U);
+    EXPECT_LE(trace.frame_names.at(frame).size(), 200U);
+  }
 }
 
 TEST_F(Trace, ReadsBackWhatManyThreadsDid)

@@ -31,7 +31,7 @@ struct ConfiguredResourceSim : Simulated {
   {
     auto machine    = cudasim::environment_options();
     machine.devices = 3;
-    cudasim::reset(machine);
+    start(machine);
   }
 };
 

@@ -3,6 +3,8 @@
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/cuda/context_device.hpp>
+#include <rmm/detail/cuda/driver.hpp>
 #include <rmm/detail/runtime_capabilities.hpp>
 #include <rmm/error.hpp>
 
@@ -12,6 +14,7 @@
 
 #include <cstddef>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -139,6 +142,24 @@ TEST_F(CudaDeviceCost, TheCurrentDeviceTakesNoCallWhereThereIsOne)
   EXPECT_EQ(cudasim::calls(), before);
 }
 
+TEST_F(CudaDeviceCost, ANewNumberOfDevicesIsSeenWhenTheOldOneIsForgotten)
+{
+  cudasim::options machine;
+  machine.devices = 1;
+  start(machine);
+  EXPECT_TRUE(rmm::detail::sees_one_device());
+  machine.devices = 2;
+  start(machine);
+  EXPECT_FALSE(rmm::detail::sees_one_device());
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  {
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{0}};
+    EXPECT_EQ(rmm::get_current_cuda_device().value(), 0);
+  }
+  EXPECT_EQ(rmm::get_current_cuda_device().value(), 1);
+  start(cudasim::environment_options());
+}
+
 TEST_F(CudaDeviceCost, AGuardOfTheCurrentDeviceSetsNothing)
 {
   auto const before = cudasim::calls("cudaSetDevice");
@@ -152,13 +173,102 @@ TEST_F(CudaDeviceCost, AGuardOfTheCurrentDeviceSetsNothing)
 TEST_F(CudaDeviceCost, AGuardOfAnotherDeviceSetsTwice)
 {
   if (cudasim::current_options().devices < 2) { GTEST_SKIP() << "needs a machine of two devices"; }
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   auto const sets = cudasim::calls("cudaSetDevice");
   auto const gets = cudasim::calls("cudaGetDevice");
   {
     rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{1}};
   }
   EXPECT_EQ(cudasim::calls("cudaSetDevice"), sets + 2);
-  EXPECT_EQ(cudasim::calls("cudaGetDevice"), gets + 1);
+  EXPECT_EQ(cudasim::calls("cudaGetDevice"), gets);
+}
+
+// --- the device of the current context
+
+struct CurrentContext : Simulated {
+  void SetUp() override
+  {
+    cudasim::options machine;
+    machine.devices = 3;
+    start(machine);
+  }
+  void TearDown() override
+  {
+    Simulated::TearDown();
+    cudasim::reset();
+  }
+
+  /// The device as the driver has it; -1 if it does not say.
+  [[nodiscard]] static int device()
+  {
+    int device{-1};
+    bool const known = rmm::detail::find_device_of_current_context(device);
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+    return known ? device : -1;
+  }
+};
+
+TEST_F(CurrentContext, HasTheDeviceThatWasMadeCurrent)
+{
+  for (int number : {2, 0, 1}) {
+    ASSERT_EQ(cudaSetDevice(number), cudaSuccess);
+    EXPECT_EQ(device(), number);
+  }
+}
+
+TEST_F(CurrentContext, IsNotThereInAThreadThatDidNothingYet)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  std::thread{[] {
+    EXPECT_EQ(device(), -1);
+    EXPECT_EQ(cudaFree(nullptr), cudaSuccess);
+    EXPECT_EQ(device(), 0);
+  }}.join();
+  EXPECT_EQ(device(), 1);
+}
+
+TEST_F(CurrentContext, MayBeOneThatWasPushed)
+{
+  auto const& driver = rmm::detail::driver();
+  CUcontext context{};
+  ASSERT_EQ(driver.retain_primary_context(&context, 2), CUDA_SUCCESS);
+  ASSERT_EQ(driver.push_context(context), CUDA_SUCCESS);
+  EXPECT_EQ(device(), 2);
+  ASSERT_EQ(driver.pop_context(&context), CUDA_SUCCESS);
+  EXPECT_EQ(device(), -1);
+}
+
+TEST_F(CurrentContext, CostsOneCallOfTheDriver)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(device(), 1);  // finds the function, once
+  auto const calls  = cudasim::calls();
+  auto const before = cudasim::calls("cuCtxGetDevice");
+  EXPECT_EQ(device(), 1);
+  EXPECT_EQ(cudasim::calls("cuCtxGetDevice"), before + 1);
+  EXPECT_EQ(cudasim::calls(), calls + 1);
+}
+
+TEST_F(CurrentContext, IsUnknownWhereTheDriverFails)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(device(), 1);
+  fail_next("cuCtxGetDevice", cudaErrorUnknown);
+  EXPECT_EQ(device(), -1);
+  EXPECT_EQ(device(), 1);
+}
+
+TEST_F(CurrentContext, IsUnknownWhereTheRuntimeFindsNoDriver)
+{
+  auto const* const search = CUDART_VERSION >= 12050 ? "cudaGetDriverEntryPointByVersion" : "cudaGetDriverEntryPoint";
+  for (auto const* const call : {search, "cuDeviceGet", "cudaGetDeviceCount"}) {
+    fail_next(call, cudaErrorInitializationError);
+    EXPECT_EQ(rmm::detail::find_device_of_context(), nullptr) << call;
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess) << call;
+  }
+  cudasim::inject({search, 2, cudaErrorInitializationError, 1});
+  EXPECT_EQ(rmm::detail::find_device_of_context(), nullptr);
+  EXPECT_NE(rmm::detail::find_device_of_context(), nullptr);
 }
 
 // --- capabilities of machines that are unlike this one

@@ -3,6 +3,7 @@
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
+#include <rmm/detail/cuda/driver.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -29,16 +31,19 @@ struct DeviceBufferCalls : Simulated {
   void SetUp() override
   {
     Simulated::SetUp();
-    static_cast<void>(rmm::detail::sees_one_device());  // asks for the number of devices, once
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    static_cast<void>(rmm::detail::current_device());  // asks for the number of devices, and for the driver, once
   }
 
-  // Calls of cudaGetDevice in `work`.
+  // Calls of the driver's cuCtxGetDevice in `work`, which calls cudaGetDevice nowhere.
   template <class Work>
   static std::uint64_t questions(Work work)
   {
-    auto const before = cudasim::calls("cudaGetDevice");
+    auto const of_runtime = cudasim::calls("cudaGetDevice");
+    auto const before     = cudasim::calls("cuCtxGetDevice");
     work();
-    return cudasim::calls("cudaGetDevice") - before;
+    EXPECT_EQ(cudasim::calls("cudaGetDevice"), of_runtime);
+    return cudasim::calls("cuCtxGetDevice") - before;
   }
 
   static std::uint64_t if_several(std::uint64_t count) { return rmm::get_num_cuda_devices() == 1 ? 0 : count; }
@@ -59,6 +64,31 @@ TEST_F(DeviceBufferCalls, ABufferCostsTwoQuestionsFromMakingToDestroying)
   EXPECT_EQ(questions([&] { device_buffer const buffer(100, stream); }), if_several(2));
   EXPECT_EQ(questions([&] { device_buffer const buffer(100, stream, mr); }), if_several(2));
   EXPECT_EQ(questions([&] { device_buffer const buffer(source, 100, stream); }), if_several(2));
+}
+
+TEST_F(DeviceBufferCalls, AThreadWithoutAContextAsksTheRuntime)
+{
+  auto const before = cudasim::calls("cudaGetDevice");
+  std::thread{[] { static_cast<void>(rmm::mr::get_current_device_resource()); }}.join();
+  EXPECT_EQ(cudasim::calls("cudaGetDevice") - before, if_several(1));
+}
+
+TEST_F(DeviceBufferCalls, TheCurrentResourceIsThatOfTheCurrentContext)
+{
+  if (rmm::get_num_cuda_devices() == 1) { GTEST_SKIP() << "needs two devices"; }
+  rmm::mr::cuda_memory_resource mr;
+  rmm::mr::set_per_device_resource(rmm::cuda_device_id{1}, &mr);
+  EXPECT_NE(rmm::mr::get_current_device_resource(), &mr);
+  auto const& driver = rmm::detail::driver();
+  CUcontext context{};
+  ASSERT_EQ(driver.retain_primary_context(&context, 1), CUDA_SUCCESS);
+  ASSERT_EQ(driver.push_context(context), CUDA_SUCCESS);
+  EXPECT_EQ(rmm::mr::get_current_device_resource(), &mr);
+  ASSERT_EQ(driver.pop_context(&context), CUDA_SUCCESS);
+  EXPECT_NE(rmm::mr::get_current_device_resource(), &mr);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(rmm::mr::get_current_device_resource(), &mr);
+  rmm::mr::set_per_device_resource(rmm::cuda_device_id{1}, nullptr);
 }
 
 TEST_F(DeviceBufferCalls, AnEmptyBufferCostsOneQuestionAtMost)

@@ -26,15 +26,19 @@ struct ContainerCalls : Simulated {
   void SetUp() override
   {
     Simulated::SetUp();
-    static_cast<void>(rmm::detail::sees_one_device());  // asks for the number of devices, once
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    static_cast<void>(rmm::detail::current_device());  // asks for the number of devices, and for the driver, once
   }
 
+  // Calls of the driver's cuCtxGetDevice in `work`, which calls cudaGetDevice nowhere.
   template <class Work>
   static std::uint64_t questions(Work work)
   {
-    auto const before = cudasim::calls("cudaGetDevice");
+    auto const of_runtime = cudasim::calls("cudaGetDevice");
+    auto const before     = cudasim::calls("cuCtxGetDevice");
     work();
-    return cudasim::calls("cudaGetDevice") - before;
+    EXPECT_EQ(cudasim::calls("cudaGetDevice"), of_runtime);
+    return cudasim::calls("cuCtxGetDevice") - before;
   }
 
   static std::uint64_t if_several(std::uint64_t count) { return cudasim::current_options().devices == 1 ? 0 : count; }

@@ -54,7 +54,7 @@ struct ElasticPoolOrdering : Stepped {
       if (device_bytes != 0) {
         auto machine         = cudasim::current_options();
         machine.memory_bytes = device_bytes;
-        cudasim::reset(machine);
+        start(machine);
       }
       std::vector<std::unique_ptr<memory_source>> sources;
       for (int device = 0; device < devices; ++device) {

@@ -394,6 +394,50 @@ TEST_F(ElasticPool, PartsStayWithinTheBoundOfTheWhole)
   pool.deallocate(rest, 40 * MiB, stream);
 }
 
+TEST_F(ElasticPool, PartsClimbWithTheOrderAndTheCallbackThatThePoolHasNow)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  int calls{};
+  pool.set_failure_callback([&](std::size_t, void*) { return ++calls == 1; });
+  rmm::tag_scope const scope{cache};
+  EXPECT_THROW(static_cast<void>(pool.allocate(GiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(calls, 2);
+  pool.set_failure_callback(nullptr);
+  EXPECT_THROW(static_cast<void>(pool.allocate(GiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(calls, 2);
+  pool.set_recovery_order({rmm::recovery_rung::remap});
+  try {
+    static_cast<void>(pool.allocate(GiB, stream));
+    ADD_FAILURE() << "allocated more than the maximum";
+  } catch (rmm::out_of_memory const& e) {
+    ASSERT_NE(e.report(), nullptr);
+    ASSERT_EQ(e.report()->order.size(), 1U);
+    EXPECT_EQ(e.report()->order[0], rmm::recovery_rung::remap);
+  }
+}
+
+TEST_F(ElasticPool, PartsCheckForCapturesWhenThePoolDoes)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const cache{"cache"};
+  pool.set_check_capture(false);
+  pool.set_pausable(cache);
+  rmm::tag_scope const scope{cache};
+  auto const questions_of_a_pair = [&] {
+    pool.deallocate(pool.allocate(256, stream), 256, stream);
+    auto const before = cudasim::calls("cudaStreamGetCaptureInfo");
+    pool.deallocate(pool.allocate(256, stream), 256, stream);
+    return cudasim::calls("cudaStreamGetCaptureInfo") - before;
+  };
+  EXPECT_EQ(questions_of_a_pair(), 0U);
+  pool.set_check_capture(true);
+  EXPECT_EQ(questions_of_a_pair(), 2U);
+  pool.set_check_capture(false);
+  EXPECT_EQ(questions_of_a_pair(), 0U);
+}
+
 TEST_F(ElasticPool, PartsAndTheRestGiveEachOtherWhatTheyDoNotUse)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
@@ -462,7 +506,7 @@ struct ElasticPoolOnTwoDevices : Simulated {
     machine.devices        = 2;
     machine.mode           = cudasim::execution::stepped;
     machine.check_ordering = true;
-    cudasim::reset(machine);
+    start(machine);
   }
   void SetUp() override {}
 };
@@ -531,6 +575,23 @@ TEST_F(ElasticPool, AnExportedBlockIsTheSameMemoryWhereItIsImported)
   }
   pool.deallocate(shared, 5 * MiB, stream);
   pool.deallocate(before, MiB, stream);
+}
+
+TEST_F(ElasticPool, DescriptorsToImportCanBeWrittenOut)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  void* const shared  = pool.allocate(MiB, stream);
+  auto const exported = pool.export_descriptors(shared, MiB);
+  ASSERT_EQ(exported.chunks.size(), 1U);
+  {
+    rmm::mr::imported_memory const imported{pool.get_device(), exported.block, {exported.chunks[0].get()}};
+    fill(shared, 3, MiB);
+    EXPECT_TRUE(holds(imported.data(), 3, MiB));
+  }
+  EXPECT_THROW((rmm::mr::imported_memory{pool.get_device(), exported.block, {}}), rmm::logic_error);
+  pool.deallocate(shared, MiB, stream);
 }
 
 TEST_F(ElasticPool, ImportedMemoryStaysWhenItsPoolHasGone)

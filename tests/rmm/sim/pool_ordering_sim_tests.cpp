@@ -33,7 +33,7 @@ struct PoolOrdering : Simulated {
     machine.mode           = cudasim::execution::stepped;
     machine.seed           = seed;
     machine.check_ordering = true;
-    cudasim::reset(machine);
+    start(machine);
   }
 };
 

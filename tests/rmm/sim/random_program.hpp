@@ -197,6 +197,9 @@ class random_program {
   {
     for (step_ = 0; step_ < how_.steps && good(); ++step_) { do_something(); }
     while (!live_.empty() && good()) { free_one(pick(live_.size())); }
+    if (!good()) { return; }
+    step_ = 0;  // thoroughly
+    check();
   }
 
   [[nodiscard]] memory_source& source(std::size_t device = 0) { return *sources_[device]; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/cuda/device.hpp>
+
 #include <cudasim/cudasim.h>
 
 #include <gtest/gtest.h>
@@ -9,6 +11,13 @@
 /// and misuses nothing.
 struct Simulated : ::testing::Test {
   void SetUp() override { cudasim::reset(); }
+
+  /// Exchanges the machine for one that may have another number of devices, which the library asks for only once.
+  static void start(cudasim::options const& machine)
+  {
+    cudasim::reset(machine);
+    rmm::detail::known_device_count = 0;
+  }
 
   void TearDown() override
   {

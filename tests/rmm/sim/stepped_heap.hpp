@@ -28,7 +28,7 @@ struct Stepped : Simulated {
     machine.mode           = cudasim::execution::stepped;
     machine.seed           = seed;
     machine.check_ordering = true;
-    cudasim::reset(machine);
+    start(machine);
   }
 };
 

@@ -343,6 +343,96 @@ TEST_F(StreamOrderedHeapSim, NobodyWaitsForNeighboursThatAreNotNeeded)
   EXPECT_EQ(then.sources(), (source{0, 0, 1, 0, 2}));
 }
 
+TEST_F(StreamOrderedHeapSim, TheSmallestNeighboursThatDoArePutTogether)
+{
+  device_heap heap{2 * MiB};
+  std::vector<rmm::cuda_stream> streams(8);
+  std::vector<void*> blocks;
+  for (auto const& s : streams) { blocks.push_back(heap.allocate(256 * KiB, s)); }
+  for (std::size_t const i : {0U, 1U, 2U, 4U, 5U}) { heap.deallocate(blocks[i], 256 * KiB, streams[i]); }
+  since const then{heap};
+  EXPECT_EQ(heap.try_allocate(512 * KiB, other), blocks[4]);
+  EXPECT_EQ(then.sources(), (source{0, 0, 1, 0, 2}));
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, AWaitForAnotherCacheThatFailsLosesNothing)
+{
+  device_heap heap{MiB};
+  void* const mine = heap.allocate(MiB, stream);
+  write(mine, MiB, stream);
+  heap.deallocate(mine, MiB, stream);
+  cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 2});  // for the cache, and for what is put together
+  EXPECT_EQ(heap.try_allocate(MiB, other), nullptr);
+  cudasim::clear_faults();
+  EXPECT_TRUE(heap.good());
+  ASSERT_EQ(heap.try_allocate(MiB, other), mine);
+  write(mine, MiB, other);
+}
+
+TEST_F(StreamOrderedHeapSim, AWaitForAnotherStoreThatFailsLeavesItsMemoryToTheSameEvents)
+{
+  constexpr std::size_t wide = 2 * MiB;  // goes past the caches
+  device_heap heap{16 * MiB};
+  static_cast<void>(heap.allocate(256, stream));
+  static_cast<void>(heap.allocate(256, other));
+  void* const first = heap.allocate(wide + MiB, other);
+  static_cast<void>(heap.allocate(wide, stream));
+  void* const second = heap.allocate(wide, other);
+  while (heap.try_allocate(wide, stream) != nullptr) {}
+  for (auto const& [ptr, bytes] : {std::pair{first, wide + MiB}, std::pair{second, wide}}) {
+    write(ptr, bytes, other, "old owner");
+    heap.deallocate(ptr, bytes, other);
+  }
+  cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 1});
+  ASSERT_EQ(heap.try_allocate(wide, stream), second);
+  write(second, wide, stream, "new owner");
+  EXPECT_EQ(cudasim::faults_fired(), 1U);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForOnlyWhereThatIsWorthIt)
+{
+  device_heap heap{MiB};
+  static_cast<void>(heap.allocate(MiB - 4 * KiB, stream));
+  void* const mine = heap.allocate(4 * KiB, stream);
+  heap.deallocate(mine, 4 * KiB, stream);  // left unmarked
+  since const then{heap};
+  EXPECT_EQ(heap.heap().allocate_synchronized(4 * KiB, other, 4 * KiB + 1), nullptr);
+  EXPECT_EQ(then.sources().device_synchronizations, 0U);
+  EXPECT_EQ(heap.heap().allocate_synchronized(4 * KiB, other, 4 * KiB), mine);
+  EXPECT_EQ(then.sources().device_synchronizations, 1U);
+}
+
+TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForWhereAStreamCannotWait)
+{
+  device_heap heap{MiB};
+  void* const mine = heap.allocate(MiB, stream);
+  write(mine, MiB, stream);
+  heap.deallocate(mine, MiB, stream);  // marked
+  cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 2});
+  ASSERT_EQ(heap.allocate(MiB, other), mine);
+  write(mine, MiB, other);
+  EXPECT_EQ(heap.figures().device_synchronizations, 1U);
+}
+
+TEST_F(StreamOrderedHeapSim, ABlockOfUpstreamWithoutAnEventIsWaitedFor)
+{
+  void* block{};
+  ASSERT_EQ(cudaMalloc(&block, MiB), cudaSuccess);
+  write(block, MiB, stream, "former owner");  // upstream's memory comes in the order of the stream
+  {
+    rmm::detail::stream_ordered_heap heap;
+    cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 1});
+    static_cast<void>(heap.add_block_and_allocate(block, MiB, 4 * KiB, stream));
+    EXPECT_EQ(cudasim::faults_fired(), 1U);
+    void* const ptr = heap.try_allocate(64 * KiB, other);
+    ASSERT_NE(ptr, nullptr);
+    write(ptr, 64 * KiB, other, "owner");
+  }
+  EXPECT_EQ(cudaFree(block), cudaSuccess);
+}
+
 TEST_F(StreamOrderedHeapSim, StacksOfOtherStreamsArePutTogether)
 {
   constexpr std::size_t many = rmm::detail::stream_cache::most_unmarked_frees;
@@ -377,6 +467,35 @@ TEST_F(StreamOrderedHeapSim, WhatIsUnmarkedReachesAnotherStreamOnlyByTheDeviceWa
   EXPECT_EQ(then.sources().device_synchronizations, 1U);
   EXPECT_TRUE(heap.good());
   heap.deallocate(rest, MiB - 4 * KiB, stream);
+}
+
+struct HeapForTwoDevices : Stepped {
+  HeapForTwoDevices() { begin(0, 2); }
+};
+
+TEST_F(HeapForTwoDevices, WaitsForAllWhoseWorkMayUseTheMemory)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+  rmm::cuda_stream const far;
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  rmm::cuda_stream const near;
+  device_heap heap{0, MiB};
+  heap.heap().set_devices({0, 1});
+  void* const rest = heap.allocate(MiB - 4 * KiB, near);
+  void* const ptr  = heap.allocate(4 * KiB, near);
+  ASSERT_NE(ptr, nullptr);
+
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  write(ptr, 4 * KiB, far, "old owner");
+  heap.deallocate(ptr, 4 * KiB, far);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  ASSERT_EQ(heap.allocate(4 * KiB, near), ptr);
+  write(ptr, 4 * KiB, near, "new owner");
+  EXPECT_EQ(heap.figures().device_synchronizations, 1U);
+  heap.deallocate(ptr, 4 * KiB, near);
+  heap.deallocate(rest, MiB - 4 * KiB, near);
+  EXPECT_TRUE(heap.good());
 }
 
 TEST_F(StreamOrderedHeapSim, ThroughTwoHandlesOfTheLegacyStreamMemoryIsOneStreams)
@@ -418,6 +537,26 @@ TEST_F(StreamOrderedHeapSim, BlocksOfUpstreamAreNotJoinedWhereTheyTouch)
     EXPECT_EQ(heap.figures().largest_free_bytes, MiB);
     EXPECT_EQ(heap.try_allocate(2 * MiB, stream), nullptr);
     EXPECT_EQ(heap.allocate_synchronized(2 * MiB, stream), nullptr);
+    EXPECT_TRUE(heap.check_invariants());
+  }
+  EXPECT_EQ(cudaFree(both), cudaSuccess);
+}
+
+TEST_F(StreamOrderedHeapSim, WhatComesBackWhereABlockLeftJoinsWithWhatItTouches)
+{
+  void* both{};
+  ASSERT_EQ(cudaMalloc(&both, 2 * MiB), cudaSuccess);
+  {
+    rmm::detail::stream_ordered_heap heap;
+    rmm::detail::address_range const first{reinterpret_cast<std::uintptr_t>(both), MiB};
+    void* const a = heap.add_block_and_allocate(both, MiB, MiB, stream);
+    void* const b = heap.add_block_and_allocate(static_cast<char*>(both) + MiB, MiB, MiB, stream);
+    heap.deallocate(a, MiB, stream);
+    heap.deallocate(b, MiB, stream);
+    stream.synchronize();
+    ASSERT_EQ(heap.withdraw({first}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
+    heap.extend(first);
+    EXPECT_EQ(heap.try_allocate(2 * MiB, stream), both);
     EXPECT_TRUE(heap.check_invariants());
   }
   EXPECT_EQ(cudaFree(both), cudaSuccess);
@@ -551,6 +690,26 @@ TEST_F(StreamOrderedHeapSim, AFreeOnARecycledHandleIsNotTakenForTheOldStreams)
   void* const ptr = heap.allocate(MiB, stream);
   ASSERT_NE(ptr, nullptr);
   write(ptr, MiB, stream, "new owner");
+  EXPECT_TRUE(heap.good());
+  ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
+}
+
+TEST_F(StreamOrderedHeapSim, ACacheOfARecycledHandleIsDroppedOnceItHasToBeMarked)
+{
+  constexpr std::size_t many = 2 * rmm::detail::stream_cache::most_unmarked_frees;
+  device_heap heap{MiB};
+  cudaStream_t passing{};
+  ASSERT_EQ(cudaStreamCreateWithFlags(&passing, cudaStreamNonBlocking), cudaSuccess);
+  rmm::cuda_stream_view const view{passing};
+  heap.deallocate(heap.allocate(KiB, view), KiB, view);
+  std::vector<void*> blocks;
+  for (std::size_t i = 0; i != many; ++i) { blocks.push_back(heap.allocate(256 * (1 + i % 8), other)); }
+  ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&passing, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(passing, view.value());
+  auto const before = cudasim::calls("cudaStreamGetId");
+  for (std::size_t i = 0; i != many; ++i) { heap.deallocate(blocks[i], 256 * (1 + i % 8), view); }
+  EXPECT_LE(cudasim::calls("cudaStreamGetId") - before, many / 4);  // not with each free
   EXPECT_TRUE(heap.good());
   ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
 }
@@ -690,6 +849,18 @@ TEST_F(StreamOrderedHeapSim, CachesOfEndedStreamsAreDropped)
     heap.deallocate(ptr, KiB, passing);
   }
   EXPECT_LE(heap.figures().caches, 2U);
+}
+
+TEST_F(StreamOrderedHeapSim, CachesOfStreamsThatEndedTogetherAreDroppedWhenTheNextIsMade)
+{
+  device_heap heap{MiB};
+  {
+    std::vector<rmm::cuda_stream> const streams(8);
+    for (auto const& s : streams) { heap.deallocate(heap.allocate(KiB, s), KiB, s); }
+    EXPECT_EQ(heap.figures().caches, 8U);
+  }
+  heap.deallocate(heap.allocate(KiB, other), KiB, other);
+  EXPECT_EQ(heap.figures().caches, 1U);
 }
 
 TEST_F(StreamOrderedHeapSim, TheFiguresAddUp)

@@ -198,6 +198,30 @@ TEST_F(SuballocatorHostMemory, IsNotNeededWhileAThreadEnds)
   expect_all_free(heap, MiB);
 }
 
+TEST_F(SuballocatorHostMemory, IsNotNeededToDeallocateABlockInThePartsThatWereTold)
+{
+  constexpr std::size_t part_bytes = 4 * KiB;
+  constexpr std::size_t parts      = 4 * MiB / part_bytes;
+  device_heap heap{4 * MiB};
+  auto* const whole = static_cast<char*>(heap.allocate(parts * part_bytes, stream));
+  ASSERT_NE(whole, nullptr);
+  write(whole, parts * part_bytes, stream);
+
+  std::size_t told = 1;
+  fail_host_allocations(1, all);
+  while (told < parts && heap.heap().try_divide()) { ++told; }
+  stop_failing();
+  EXPECT_LT(told, parts) << "without host memory there is no room for so many";
+  for (; told < parts; ++told) { ASSERT_TRUE(heap.heap().try_divide()); }
+
+  fail_host_allocations(1, all);
+  for (std::size_t const first : {0U, 1U}) {  // no two neighbours at first
+    for (auto i = first; i < parts; i += 2) { heap.deallocate(whole + i * part_bytes, part_bytes, stream); }
+  }
+  stop_failing();
+  expect_all_free(heap, 4 * MiB);
+}
+
 TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointWhileAThreadEnds)
 {
   for (std::uint64_t n = 1; n <= 12; ++n) {
@@ -271,6 +295,25 @@ TEST_F(SuballocatorHostMemory, IsNotUsedUpByBlocksThatOtherThreadsFree)
       consumer.run([&] {
         for (std::size_t k = 0; k < blocks.size(); ++k) { heap.deallocate(blocks[k], 256 * (1 + k % 5), stream); }
         blocks.clear();
+      });
+    }
+  };
+  rounds(50);
+  largest_request = 0;
+  rounds(500);
+  EXPECT_LT(largest_request, 200 * KiB);
+  EXPECT_TRUE(heap.good());
+}
+
+TEST_F(SuballocatorHostMemory, IsNotUsedUpByBlocksThatThreadsFreeBeforeTheyEnd)
+{
+  device_heap heap{256 * KiB};
+  std::vector<void*> blocks(60);
+  auto const rounds = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      for (auto& ptr : blocks) { ptr = heap.allocate(256, stream); }
+      run_on_a_thread_that_ends([&] {
+        for (void* const ptr : blocks) { heap.deallocate(ptr, 256, stream); }  // left unmarked
       });
     }
   };

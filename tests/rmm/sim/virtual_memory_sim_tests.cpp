@@ -6,6 +6,7 @@
 #include "simulated.hpp"
 
 #include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/cuda/context_device.hpp>
 #include <rmm/detail/cuda/driver.hpp>
 #include <rmm/detail/cuda/virtual_memory.hpp>
 #include <rmm/error.hpp>
@@ -22,6 +23,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -142,6 +144,7 @@ TEST_F(SimulatedVirtualMemory, FreesAddressesOnceWhenTheyMove)
 
 TEST_F(SimulatedVirtualMemory, ChangesContextsOnlyForAnotherDevice)
 {
+  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);  // makes a context current
   {
     address_reservation range{0, unit};
     physical_memory const memory{0, unit};
@@ -159,6 +162,18 @@ TEST_F(SimulatedVirtualMemory, ChangesContextsOnlyForAnotherDevice)
   EXPECT_EQ(cudasim::calls("cuCtxPushCurrent"), 2U);
   EXPECT_EQ(cudasim::calls("cuCtxPopCurrent"), 2U);
   EXPECT_EQ(cudasim::calls("cudaSetDevice"), 0U);
+}
+
+TEST_F(SimulatedVirtualMemory, LeavesAThreadWithoutAContextAsItWas)
+{
+  std::thread{[] {
+    {
+      physical_memory const memory{1, unit};
+      EXPECT_EQ(cudasim::calls("cuCtxPushCurrent"), 1U);
+    }
+    int device{};
+    EXPECT_FALSE(rmm::detail::find_device_of_current_context(device));
+  }}.join();
 }
 
 TEST_F(SimulatedVirtualMemory, GivesUpOnTheContextIfThereIsNone)

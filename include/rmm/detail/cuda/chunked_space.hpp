@@ -6,6 +6,7 @@
 #include <rmm/detail/cuda/virtual_memory.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/nvtx/memory_marks.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -89,12 +90,14 @@ class chunked_space {
     take_empty(begin, bytes);
     undo.dismiss();
     chunks_.merge(mapped);
+    mark_memory_begins(reinterpret_cast<void const*>(begin), bytes);
   }
 
   /// Takes the memory away from behind whole chunks that are mapped; it becomes spare. No work may use it any more. Where the
   /// host has no memory to keep it, it goes back to the device.
   void unmap(std::uintptr_t begin, std::size_t bytes) noexcept
   {
+    mark_memory_ends(reinterpret_cast<void const*>(begin), bytes);
     if (!dropped_) { addresses_.unmap(begin, bytes); }
     auto const first = chunks_.lower_bound(begin);
     auto last        = first;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/cuda/context_device.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -36,46 +37,31 @@ inline void make_device_current(int device) noexcept { RMM_ASSERT_CUDA_SUCCESS_S
   return status == cudaSuccess ? count : 0;
 }
 
-/// Whether the process can use one device only, which then is the current device of every thread.
-///
-/// The runtime fixes the set of devices when the process first uses it, so it is asked once; a
-/// failed answer is not kept.
+/// What the runtime said of the number of devices; 0 before it was asked. It fixes that when the process first uses it, so it
+/// is asked once. Only tests that exchange the simulated machine for one with more devices set this back.
+inline std::atomic<int> known_device_count{0};
+
+/// Whether the process can use one device only, which then is the current device of every thread. A failed answer is not kept.
 [[nodiscard]] inline bool sees_one_device() noexcept
 {
-  static std::atomic<int> known_count{0};
-  int count{known_count.load(std::memory_order_relaxed)};
+  int count{known_device_count.load(std::memory_order_relaxed)};
   if (count == 0) {
     if (cudaGetDeviceCount(&count) != cudaSuccess) {
       clear_last_cuda_error();
       return false;
     }
-    known_count.store(count, std::memory_order_relaxed);
+    known_device_count.store(count, std::memory_order_relaxed);
   }
   return count == 1;
 }
 
-/// Makes a device current as long as it lives.
-class device_scope {
- public:
-  explicit device_scope(int device) noexcept : previous_{query_current_device()}, changes_{previous_ != device}
-  {
-    if (changes_) { make_device_current(device); }
-  }
-  ~device_scope()
-  {
-    if (changes_ && previous_ >= 0) { make_device_current(previous_); }
-  }
-  device_scope(device_scope const&)            = delete;
-  device_scope& operator=(device_scope const&) = delete;
-
- private:
-  int previous_;
-  bool changes_;
-};
-
-/// The device of the calling thread like query_current_device(), with no call where the process
-/// sees one device. For hot paths: the runtime takes about 30 ns to answer.
-[[nodiscard]] inline int current_device() noexcept { return sees_one_device() ? 0 : query_current_device(); }
+/// The device of the calling thread like query_current_device(), with no call where the process sees one device, and none of the
+/// runtime where the driver knows: the runtime takes about 30 ns to answer, and much longer in many threads.
+[[nodiscard]] inline int current_device() noexcept
+{
+  int device{0};
+  return sees_one_device() || find_device_of_current_context(device) ? device : query_current_device();
+}
 
 /// (free, total) bytes of the current device.
 [[nodiscard]] inline std::pair<std::size_t, std::size_t> device_memory_info()

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/context_device.hpp>
 #include <rmm/detail/cuda/error.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -47,16 +48,9 @@ struct driver_functions {
 template <class Function>
 [[nodiscard]] bool find_driver_function(Function& out, char const* name) noexcept
 {
-  void* found{};
-  cudaDriverEntryPointQueryResult answer{};
-#if CUDART_VERSION >= 12050
-  auto const status = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableLegacyStream, &answer);
-#else
-  auto const status = cudaGetDriverEntryPoint(name, &found, cudaEnableLegacyStream, &answer);
-#endif
-  if (status != cudaSuccess) { clear_last_cuda_error(); }
-  out = reinterpret_cast<Function>(found);
-  return status == cudaSuccess && found != nullptr;
+  cudaError_t status{};
+  out = find_driver_entry<Function>(name, status);
+  return out != nullptr;
 }
 
 /// Finds all functions and initialises the driver. Returns whether it could.

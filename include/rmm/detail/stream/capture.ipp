@@ -5,7 +5,9 @@ namespace RMM_NAMESPACE {
 namespace detail {
 
 /// What the capture that a stream is in was announced with. Throws logic_error if it was not.
-inline announced_memory stream_ordered_heap::find_announced(cudaStream_t stream, capture_state const& state) const
+template <class Unused>
+inline announced_memory basic_stream_ordered_heap<Unused>::find_announced(cudaStream_t stream,
+                                                                          capture_state const& state) const
 {
   auto const found = captures_.find(stream, state);
   if (found.memory == 0) {
@@ -19,7 +21,10 @@ inline announced_memory stream_ordered_heap::find_announced(cudaStream_t stream,
 
 /// A stream captures: from the memory that the capture was announced with. Null if there is no room for `bytes` that no work
 /// uses: a graph may be launched on any stream, so that it cannot wait for anything now.
-void* stream_ordered_heap::allocate_for_capture(std::size_t bytes, cudaStream_t stream, capture_state const& state)
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::allocate_for_capture(std::size_t bytes,
+                                                              cudaStream_t stream,
+                                                              capture_state const& state)
 {
   auto const from = find_announced(stream, state);
   captured_stream const who{from.capture, stream_identity(stream)};
@@ -29,10 +34,11 @@ void* stream_ordered_heap::allocate_for_capture(std::size_t bytes, cudaStream_t 
 }
 
 /// The same for add_block_and_allocate(). Once the block is taken nothing is thrown.
-void* stream_ordered_heap::add_block_for_capture(address_range block,
-                                                 std::size_t bytes,
-                                                 cudaStream_t stream,
-                                                 capture_state const& state)
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::add_block_for_capture(address_range block,
+                                                               std::size_t bytes,
+                                                               cudaStream_t stream,
+                                                               capture_state const& state)
 {
   auto const from = find_announced(stream, state);
   captured_stream const who{from.capture, stream_identity(stream)};
@@ -49,9 +55,10 @@ void* stream_ordered_heap::add_block_for_capture(address_range block,
 }
 
 /// With the lock, and exempt from captures.
-inline void* stream_ordered_heap::allocate_captured(std::size_t bytes,
-                                                    captured_stream who,
-                                                    announced_memory const& from)
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::allocate_captured(std::size_t bytes,
+                                                                  captured_stream who,
+                                                                  announced_memory const& from)
 {
   auto& memory = find_or_make_captured(from.memory);
   if (void* const ptr = memory.try_allocate(bytes, who, from.is_shared)) { return ptr; }
@@ -76,7 +83,8 @@ inline void* stream_ordered_heap::allocate_captured(std::size_t bytes,
 }
 
 /// Takes memory that no work can use. Looks further only if need be: nothing, if there is none of that size.
-inline address_range stream_ordered_heap::take_idle(std::size_t bytes)
+template <class Unused>
+inline address_range basic_stream_ordered_heap<Unused>::take_idle(std::size_t bytes)
 {
   auto taken = everyones_.ranges().take_best(bytes);
   if (!taken) {
@@ -91,7 +99,8 @@ inline address_range stream_ordered_heap::take_idle(std::size_t bytes)
 }
 
 /// Moves what caches have, and no work uses, to the store of memory for all.
-inline void stream_ordered_heap::collect_idle() noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::collect_idle() noexcept
 {
   all_caches_closed const closed{*this};
   for (auto const& cache : caches_) {
@@ -103,7 +112,8 @@ inline void stream_ordered_heap::collect_idle() noexcept
 }
 
 /// Waits on the host for all events; a capture allows that, but no synchronisation of the device.
-inline void stream_ordered_heap::wait_for_marked_memory() noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::wait_for_marked_memory() noexcept
 {
   capture_exemption const exemption;
   all_caches_closed const closed{*this};
@@ -112,7 +122,8 @@ inline void stream_ordered_heap::wait_for_marked_memory() noexcept
 }
 
 /// Takes back what a graph may use: memory of graphs, and memory that a stream frees while it captures. False if it is neither.
-bool stream_ordered_heap::try_deallocate_captured(address_range range, cudaStream_t stream) noexcept
+template <class Unused>
+bool basic_stream_ordered_heap<Unused>::try_deallocate_captured(address_range range, cudaStream_t stream) noexcept
 {
   bool const is_near = range.begin >= captured_begin_.load(std::memory_order_relaxed) &&
                        range.begin < captured_end_.load(std::memory_order_relaxed);
@@ -145,10 +156,11 @@ bool stream_ordered_heap::try_deallocate_captured(address_range range, cudaStrea
 }
 
 /// Memory of a graph is freed outside of captures.
-inline void stream_ordered_heap::free_captured(captured_memory& memory,
-                                               address_range range,
-                                               cudaStream_t stream,
-                                               capture_state const& state) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::free_captured(captured_memory& memory,
+                                                             address_range range,
+                                                             cudaStream_t stream,
+                                                             capture_state const& state) noexcept
 {
   bool noted = false;
   if (state.is_none() && !memory.is_released()) {
@@ -162,14 +174,16 @@ inline void stream_ordered_heap::free_captured(captured_memory& memory,
 }
 
 /// The memory of graphs that a block lies in; null if it is none.
-inline captured_memory* stream_ordered_heap::find_owner(std::uintptr_t block) const noexcept
+template <class Unused>
+inline captured_memory* basic_stream_ordered_heap<Unused>::find_owner(std::uintptr_t block) const noexcept
 {
   auto const found =
     std::find_if(captured_.begin(), captured_.end(), [&](auto const& each) { return each->owns(block); });
   return found == captured_.end() ? nullptr : found->get();
 }
 
-inline captured_memory* stream_ordered_heap::find_captured(std::uint64_t number) const noexcept
+template <class Unused>
+inline captured_memory* basic_stream_ordered_heap<Unused>::find_captured(std::uint64_t number) const noexcept
 {
   auto const found =
     std::find_if(captured_.begin(), captured_.end(), [&](auto const& each) { return each->number() == number; });
@@ -177,7 +191,8 @@ inline captured_memory* stream_ordered_heap::find_captured(std::uint64_t number)
 }
 
 /// Throws std::bad_alloc.
-inline captured_memory& stream_ordered_heap::find_or_make_captured(std::uint64_t number)
+template <class Unused>
+inline captured_memory& basic_stream_ordered_heap<Unused>::find_or_make_captured(std::uint64_t number)
 {
   if (auto* const found = find_captured(number)) { return *found; }
   captured_.push_back(std::make_unique<captured_memory>(number));
@@ -185,7 +200,8 @@ inline captured_memory& stream_ordered_heap::find_or_make_captured(std::uint64_t
 }
 
 /// Nobody has a handle of a graph memory any more.
-void stream_ordered_heap::graph_memory_ends(capture_listener& self, graph_memory_end const& end) noexcept
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::graph_memory_ends(capture_listener& self, graph_memory_end const& end) noexcept
 {
   auto& heap = *static_cast<listener_for_captures&>(self).heap;
   std::lock_guard<std::mutex> const lock{heap.mutex_};
@@ -197,7 +213,8 @@ void stream_ordered_heap::graph_memory_ends(capture_listener& self, graph_memory
 
 /// Frees the chunks of released memories in which nothing lives, and what they kept: those of one memory in the order of a
 /// stream, the others, or without a stream all, for whoever needs them after the device was synchronised.
-inline void stream_ordered_heap::give_back_captured(graph_memory_end const& end) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::give_back_captured(graph_memory_end const& end) noexcept
 {
   auto& memory = *find_captured(end.memory);
   free_store* ordered{};
@@ -232,7 +249,8 @@ inline void stream_ordered_heap::give_back_captured(graph_memory_end const& end)
 
 /// Memory that graphs used is free in the order of a store's stream, whose newest ticket is later, or without one for whoever
 /// needs it after the device was synchronised. False if the host has no memory to note that.
-inline bool stream_ordered_heap::try_leave_graph(address_range range, free_store* ordered) noexcept
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::try_leave_graph(address_range range, free_store* ordered) noexcept
 {
   if (ordered != nullptr && ordered->try_make_room(1)) {
     ordered->ranges().insert(range, ordered->newest(), seams());
@@ -252,7 +270,8 @@ inline bool stream_ordered_heap::try_leave_graph(address_range range, free_store
 
 /// Who has a block of a captured_memory sees bounds around it: they are written before it is given out, and cover all such
 /// memory at each moment, for none is given back with a live block in it.
-inline void stream_ordered_heap::set_captured_bounds() noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::set_captured_bounds() noexcept
 {
   std::uintptr_t begin{};
   std::uintptr_t end{};
@@ -269,7 +288,8 @@ inline void stream_ordered_heap::set_captured_bounds() noexcept
 
 /// A free that no event can be recorded for now, though the stream does not capture: it stays the stream's alone until there
 /// can be one. Without host memory to note it, it stays out of use.
-void stream_ordered_heap::free_to_unmarked(address_range range, asker const& who) noexcept
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::free_to_unmarked(address_range range, asker const& who) noexcept
 {
   auto* const store = find_or_make_store(who.identity);
   if (store == nullptr || !everyones_.try_claim()) { return; }
@@ -283,7 +303,8 @@ void stream_ordered_heap::free_to_unmarked(address_range range, asker const& who
   note_live(who, -static_cast<std::int64_t>(range.bytes));
 }
 
-void stream_ordered_heap::log_unannounced_capture() noexcept
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::log_unannounced_capture() noexcept
 {
   if (unannounced_was_logged_.exchange(true, std::memory_order_relaxed)) { return; }
   log(

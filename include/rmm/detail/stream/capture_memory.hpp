@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <map>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -46,11 +46,12 @@ struct captured_stream {
 ///  G4  a chunk leaves when the memory is released and all its blocks are freed, and not before
 ///  G5  no function for a free needs host memory: what cannot be noted is not used again until its chunk leaves
 ///
-/// Guarded by the lock of the heap that it belongs to.
-class captured_memory {
+/// Guarded by the lock of the heap that it belongs to, and a template for the same reason.
+template <class Unused>
+class basic_captured_memory {
  public:
   /// `number`: that of the graph memory.
-  explicit captured_memory(std::uint64_t number) noexcept : number_{number} {}
+  explicit basic_captured_memory(std::uint64_t number) noexcept : number_{number} {}
 
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
@@ -64,15 +65,17 @@ class captured_memory {
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
   [[nodiscard]] std::size_t kept_bytes() const noexcept { return kept_bytes_; }
 
-  [[nodiscard]] bool owns(std::uintptr_t address) const noexcept { return find_chunk(address) != chunks_.end(); }
+  [[nodiscard]] bool owns(std::uintptr_t address) const noexcept { return find_chunk(address) != no_chunk; }
 
   /// Adds a chunk that no work uses. Throws std::bad_alloc, and has not taken it then.
   void add_chunk(address_range range)
   {
     RMM_ASSERT(!released_);
     seams_.reserve(chunks_.size() + 1);
+    chunks_.reserve(chunks_.size() + 1);
     if (!idle_.try_reserve(idle_.count() + 1)) { throw std::bad_alloc{}; }
-    chunks_.emplace(range.begin, chunk{range.bytes, 0});
+    auto const at = static_cast<std::ptrdiff_t>(chunks_up_to(range.begin));
+    chunks_.insert(chunks_.begin() + at, chunk{range, 0});
     seams_.insert(std::lower_bound(seams_.begin(), seams_.end(), range.begin), range.begin);
     chunk_bytes_ += range.bytes;
     insert_idle(range);
@@ -88,7 +91,7 @@ class captured_memory {
     if (!taken) { taken = idle_.take_best(bytes); }
     if (!taken && collect_reached()) { taken = idle_.take_best(bytes); }
     if (!taken) { return nullptr; }
-    find_chunk(taken.begin)->second.live_bytes += bytes;
+    chunks_[find_chunk(taken.begin)].live_bytes += bytes;
     live_bytes_ += bytes;
     return reinterpret_cast<void*>(taken.begin);  // NOLINT: addresses are integers here
   }
@@ -140,14 +143,12 @@ class captured_memory {
   void leave(GiveBack&& give_back) noexcept
   {
     RMM_ASSERT(released_);
-    for (auto each = chunks_.begin(); each != chunks_.end();) {
-      if (each->second.live_bytes != 0 || !give_back(address_range{each->first, each->second.bytes}, true)) {
-        ++each;
-        continue;
-      }
-      chunk_bytes_ -= each->second.bytes;
-      each = chunks_.erase(each);
-    }
+    auto const leaves = [&](chunk const& each) {
+      if (each.live_bytes != 0 || !give_back(each.range, true)) { return false; }
+      chunk_bytes_ -= each.range.bytes;
+      return true;
+    };
+    chunks_.erase(std::remove_if(chunks_.begin(), chunks_.end(), leaves), chunks_.end());
     while (!kept_.empty() && give_back(kept_.back(), false)) {
       kept_bytes_ -= kept_.back().bytes;
       kept_.pop_back();
@@ -172,15 +173,26 @@ class captured_memory {
   [[nodiscard]] std::pair<std::uintptr_t, std::uintptr_t> bounds() const noexcept
   {
     if (chunks_.empty()) { return {0, 0}; }
-    auto const last = std::prev(chunks_.end());
-    return {chunks_.begin()->first, last->first + last->second.bytes};
+    return {chunks_.front().range.begin, chunks_.back().range.end()};
   }
 
   /// Calls visit(range) for each chunk.
   template <class Visit>
   void for_each_chunk(Visit&& visit) const
   {
-    for (auto const& [begin, each] : chunks_) { visit(address_range{begin, each.bytes}); }
+    for (auto const& each : chunks_) { visit(each.range); }
+  }
+
+  /// Calls visit(range) for what is kept, and for the parts of chunks that are not live and that somebody noted.
+  template <class Visit>
+  void for_each_unused(Visit&& visit) const
+  {
+    idle_.for_each([&](address_range range, std::uint64_t) { visit(range); });
+    for (auto const& each : freed_) {
+      each->ranges.for_each([&](address_range range, std::uint64_t) { visit(range); });
+    }
+    for (auto const& each : pending_) { visit(each.range); }
+    for (auto const range : kept_) { visit(range); }
   }
 
   /// Whether G1 holds; O(ranges * log ranges).
@@ -197,25 +209,26 @@ class captured_memory {
     for (auto const& each : pending_) { all.push_back(each.range); }
     std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
     for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
-    std::map<std::uintptr_t, std::size_t> used;
+    std::vector<std::size_t> used(chunks_.size());
     for (auto const range : all) {
       auto const in = find_chunk(range.begin);
-      good          = good && in != chunks_.end() && range.end() <= in->first + in->second.bytes;
-      if (good) { used[in->first] += range.bytes; }
+      good          = good && in != no_chunk && range.end() <= chunks_[in].range.end();
+      if (good) { used[in] += range.bytes; }
     }
     std::size_t live{};
     std::size_t total{};
-    for (auto const& [begin, each] : chunks_) {
-      good = good && (released_ || used[begin] + each.live_bytes <= each.bytes);
+    for (std::size_t i = 0; i != chunks_.size(); ++i) {
+      auto const& each = chunks_[i];
+      good             = good && (released_ || used[i] + each.live_bytes <= each.range.bytes);
       live += each.live_bytes;
-      total += each.bytes;
+      total += each.range.bytes;
     }
     return good && live == live_bytes_ && total == chunk_bytes_;
   }
 
  private:
   struct chunk {
-    std::size_t bytes;
+    address_range range;
     std::size_t live_bytes;
   };
   struct freed_in_capture {
@@ -226,24 +239,28 @@ class captured_memory {
     address_range range;
     owned_event event;
   };
-  using chunk_map = std::map<std::uintptr_t, chunk>;
+  static constexpr std::size_t no_chunk = std::numeric_limits<std::size_t>::max();
 
-  [[nodiscard]] chunk_map::const_iterator find_chunk(std::uintptr_t address) const noexcept
+  /// How many chunks begin at an address or below.
+  [[nodiscard]] std::size_t chunks_up_to(std::uintptr_t address) const noexcept
   {
-    auto const above = chunks_.upper_bound(address);
-    if (above == chunks_.begin()) { return chunks_.end(); }
-    auto const below = std::prev(above);
-    return address - below->first < below->second.bytes ? below : chunks_.end();
+    auto const above =
+      std::upper_bound(chunks_.begin(), chunks_.end(), address, [](std::uintptr_t at, chunk const& each) {
+        return at < each.range.begin;
+      });
+    return static_cast<std::size_t>(above - chunks_.begin());
   }
-  [[nodiscard]] chunk_map::iterator find_chunk(std::uintptr_t address) noexcept
+
+  /// The index of the chunk that an address lies in.
+  [[nodiscard]] std::size_t find_chunk(std::uintptr_t address) const noexcept
   {
-    auto const found = std::as_const(*this).find_chunk(address);
-    return chunks_.erase(found, found);  // the same place, without const
+    auto const count = chunks_up_to(address);
+    return count != 0 && address < chunks_[count - 1].range.end() ? count - 1 : no_chunk;
   }
 
   void note_free(address_range block) noexcept
   {
-    auto& in = find_chunk(block.begin)->second;
+    auto& in = chunks_[find_chunk(block.begin)];
     RMM_ASSERT(in.live_bytes >= block.bytes);
     in.live_bytes -= block.bytes;
     live_bytes_ -= block.bytes;
@@ -307,13 +324,15 @@ class captured_memory {
   std::size_t chunk_bytes_{};
   std::size_t live_bytes_{};
   std::size_t kept_bytes_{};
-  chunk_map chunks_;
+  std::vector<chunk> chunks_;          // ascending; few
   std::vector<std::uintptr_t> seams_;  // where chunks begin
   range_set idle_;
   std::vector<std::unique_ptr<freed_in_capture>> freed_;
   std::vector<pending_range> pending_;
   std::vector<address_range> kept_;
 };
+
+using captured_memory = basic_captured_memory<void>;
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

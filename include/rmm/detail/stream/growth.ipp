@@ -4,7 +4,8 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-void stream_ordered_heap::extend(address_range added)
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::extend(address_range added)
 {
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!everyones_.try_make_room(1)) { throw std::bad_alloc{}; }
@@ -29,7 +30,8 @@ void stream_ordered_heap::extend(address_range added)
   set_limits();
 }
 
-std::vector<address_range> stream_ordered_heap::free_runs()
+template <class Unused>
+std::vector<address_range> basic_stream_ordered_heap<Unused>::free_runs()
 {
   std::lock_guard<std::mutex> const lock{mutex_};
   all_caches_closed const closed{*this};
@@ -47,7 +49,8 @@ std::vector<address_range> stream_ordered_heap::free_runs()
   return runs;
 }
 
-std::vector<address_range> stream_ordered_heap::blocks() const
+template <class Unused>
+std::vector<address_range> basic_stream_ordered_heap<Unused>::blocks() const
 {
   std::lock_guard<std::mutex> const lock{mutex_};
   std::vector<address_range> all;
@@ -56,9 +59,10 @@ std::vector<address_range> stream_ordered_heap::blocks() const
   return all;
 }
 
-std::vector<address_range> stream_ordered_heap::withdraw(std::vector<address_range> const& wanted,
-                                                         leaving when,
-                                                         cuda_stream_view waiting)
+template <class Unused>
+std::vector<address_range> basic_stream_ordered_heap<Unused>::withdraw(std::vector<address_range> const& wanted,
+                                                                       leaving when,
+                                                                       cuda_stream_view waiting)
 {
   std::vector<address_range> taken;
   taken.reserve(wanted.size());
@@ -89,11 +93,12 @@ std::vector<address_range> stream_ordered_heap::withdraw(std::vector<address_ran
 }
 
 /// Takes a range, all or nothing, out of the pieces that it lies in, and out of its block. Requires that all caches are closed.
-inline bool stream_ordered_heap::try_take_out(std::vector<piece>::iterator first,
-                                              std::vector<piece>::iterator last,
-                                              address_range range,
-                                              leaving when,
-                                              cudaStream_t waiting) noexcept
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::try_take_out(typename std::vector<piece>::iterator first,
+                                                            typename std::vector<piece>::iterator last,
+                                                            address_range range,
+                                                            leaving when,
+                                                            cudaStream_t waiting) noexcept
 {
   for (auto at = first; at != last; ++at) {
     auto* const store = at->store;
@@ -115,7 +120,8 @@ inline bool stream_ordered_heap::try_take_out(std::vector<piece>::iterator first
 }
 
 /// Makes a range no part of its block any more. False if that takes host memory, and there is none, or it is in no block.
-inline bool stream_ordered_heap::try_cut_block(address_range range) noexcept
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::try_cut_block(address_range range) noexcept
 {
   auto const above = blocks_.upper_bound(range.begin);
   if (above == blocks_.begin()) { return false; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
+#include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/failure.hpp>
@@ -17,6 +18,7 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/heap_contents.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 #include <rmm/detail/stream/capture_memory.hpp>
 #include <rmm/detail/stream/free_store.hpp>
@@ -73,18 +75,22 @@ namespace detail {
 /// While captures are announced, detour_ sends all calls out of line, where the runtime is asked what the stream does. While
 /// it is 0 only slow paths ask.
 ///
-/// Thread-safe. The order of locks: that of the known streams or that of the announced captures, a heap_link's, the heap's. Events are recorded and waited for
-/// under the heap's lock or inside a cache: what is free and what the event marks have to change together.
-class stream_ordered_heap {
+/// Thread-safe. The order of locks: that of the known streams or that of the announced captures, a heap_link's, the heap's.
+/// Events are recorded and waited for under the heap's lock or inside a cache: what is free and what the event marks have to
+/// change together.
+///
+/// A template without a use for its parameter: whoever includes it and makes no heap does not compile what it does.
+template <class Unused>
+class basic_stream_ordered_heap {
  public:
   /// Rounding up more would wrap.
   static constexpr std::size_t largest_request = std::numeric_limits<std::size_t>::max() - (heap_granule - 1);
 
   /// Throws std::bad_alloc.
-  stream_ordered_heap() : streams_{known_streams()}, link_{std::make_shared<heap_link>()}
+  basic_stream_ordered_heap() : streams_{known_streams()}, link_{std::make_shared<heap_link>()}
   {
-    link_->heap               = this;
-    link_->retire             = [](stream_ordered_heap& heap, stream_cache& cache) noexcept { heap.retire(cache); };
+    link_->heap   = this;
+    link_->retire = [](basic_stream_ordered_heap& heap, stream_cache& cache) noexcept { heap.retire(cache); };
     end_listener_.stream_ends = stream_ends;
     end_listener_.heap        = this;
     spare_events_.reserve(most_spare_events);
@@ -96,10 +102,10 @@ class stream_ordered_heap {
     captures_.add(capture_listener_);
     undo.dismiss();
   }
-  stream_ordered_heap(stream_ordered_heap const&)            = delete;
-  stream_ordered_heap& operator=(stream_ordered_heap const&) = delete;
+  basic_stream_ordered_heap(basic_stream_ordered_heap const&)            = delete;
+  basic_stream_ordered_heap& operator=(basic_stream_ordered_heap const&) = delete;
 
-  ~stream_ordered_heap()
+  ~basic_stream_ordered_heap()
   {
     release_blocks([](void*, std::size_t) {});
   }
@@ -259,7 +265,8 @@ class stream_ordered_heap {
   /// Bytes of all blocks.
   [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_.load(std::memory_order_relaxed); }
 
-  [[nodiscard]] RMM_COLD inline heap_figures figures() const;
+  /// The figures; writes what they count to `contents` as well, if that is given.
+  [[nodiscard]] RMM_COLD inline heap_figures figures(heap_contents* contents = nullptr) const;
 
   /// Whether H1, and the invariants of all parts, hold; O(free ranges). For tests.
   [[nodiscard]] RMM_COLD inline bool check_invariants() const;
@@ -285,10 +292,10 @@ class stream_ordered_heap {
   static constexpr std::uint64_t identity_of_graphs = std::numeric_limits<std::uint64_t>::max() - 1;
 
   struct listener : stream_end_listener {
-    stream_ordered_heap* heap{};
+    basic_stream_ordered_heap* heap{};
   };
   struct listener_for_captures : capture_listener {
-    stream_ordered_heap* heap{};
+    basic_stream_ordered_heap* heap{};
   };
 
   // Bits of detour_. Deallocations take the detour for each of them.
@@ -302,7 +309,7 @@ class stream_ordered_heap {
   /// Keeps the owners of all caches out as long as it lives, but for one, the caller's own. With the heap's lock.
   class all_caches_closed {
    public:
-    explicit all_caches_closed(stream_ordered_heap const& heap, stream_cache const* own = nullptr) noexcept
+    explicit all_caches_closed(basic_stream_ordered_heap const& heap, stream_cache const* own = nullptr) noexcept
       : heap_{heap}, own_{own}
     {
       bool any = false;
@@ -330,7 +337,7 @@ class stream_ordered_heap {
       }
     }
 
-    stream_ordered_heap const& heap_;
+    basic_stream_ordered_heap const& heap_;
     stream_cache const* own_;
   };
 
@@ -506,7 +513,7 @@ class stream_ordered_heap {
   {
     if (devices_.empty()) { return try_wait_for_device(); }
     return std::all_of(devices_.begin(), devices_.end(), [](int device) {
-      device_scope const scope{device};
+      cuda_set_device_raii const scope{cuda_device_id{device}};
       return try_wait_for_device();
     });
   }
@@ -628,8 +635,8 @@ class stream_ordered_heap {
 
   // --- blocks that grow and shrink (growth.ipp) ---
 
-  [[nodiscard]] inline bool try_take_out(std::vector<piece>::iterator first,
-                                         std::vector<piece>::iterator last,
+  [[nodiscard]] inline bool try_take_out(typename std::vector<piece>::iterator first,
+                                         typename std::vector<piece>::iterator last,
                                          address_range range,
                                          leaving when,
                                          cudaStream_t waiting) noexcept;
@@ -675,6 +682,8 @@ class stream_ordered_heap {
   listener_for_captures capture_listener_{};
   std::atomic<bool> unannounced_was_logged_{false};
 };
+
+using stream_ordered_heap = basic_stream_ordered_heap<void>;
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

@@ -6,7 +6,8 @@ namespace detail {
 
 // --- a thread's own cache --------------------------------------------------------------------------------------------
 
-inline void* stream_ordered_heap::allocate_out_of_line(std::size_t bytes, cudaStream_t stream)
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::allocate_out_of_line(std::size_t bytes, cudaStream_t stream)
 {
   bytes            = align_up(bytes, heap_granule);
   bool const asked = asks_for_captures();
@@ -32,7 +33,10 @@ inline void* stream_ordered_heap::allocate_out_of_line(std::size_t bytes, cudaSt
   return allocate_locked(bytes, who);
 }
 
-inline void stream_ordered_heap::deallocate_out_of_line(void* ptr, std::size_t bytes, cudaStream_t stream) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::deallocate_out_of_line(void* ptr,
+                                                                      std::size_t bytes,
+                                                                      cudaStream_t stream) noexcept
 {
   bytes = align_up(bytes, heap_granule);
   if (detour_.load(std::memory_order_relaxed) != 0 &&
@@ -66,7 +70,8 @@ inline void stream_ordered_heap::deallocate_out_of_line(void* ptr, std::size_t b
   if (due) { mark_out_of_line(*cache); }
 }
 
-void stream_ordered_heap::mark_out_of_line(stream_cache& cache) noexcept
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::mark_out_of_line(stream_cache& cache) noexcept
 {
   bool current = false;
   {
@@ -86,7 +91,8 @@ void stream_ordered_heap::mark_out_of_line(stream_cache& cache) noexcept
   overflow(cache);
 }
 
-inline stream_cache* stream_ordered_heap::find_or_make_cache(cudaStream_t stream, bool ask) noexcept
+template <class Unused>
+inline stream_cache* basic_stream_ordered_heap<Unused>::find_or_make_cache(cudaStream_t stream, bool ask) noexcept
 {
   auto* const mine = thread_caches::mine();
   if (mine == nullptr) { return nullptr; }
@@ -101,7 +107,8 @@ inline stream_cache* stream_ordered_heap::find_or_make_cache(cudaStream_t stream
   return cache;
 }
 
-stream_cache* stream_ordered_heap::make_cache(thread_caches& mine, cudaStream_t stream) noexcept
+template <class Unused>
+stream_cache* basic_stream_ordered_heap<Unused>::make_cache(thread_caches& mine, cudaStream_t stream) noexcept
 {
   // Those of streams that have ended, and, if there are very many, all.
   auto const count =
@@ -131,7 +138,8 @@ stream_cache* stream_ordered_heap::make_cache(thread_caches& mine, cudaStream_t 
   }
 }
 
-inline void stream_ordered_heap::retire_locked(stream_cache& cache) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::retire_locked(stream_cache& cache) noexcept
 {
   auto* const store = find_or_make_store(cache.identity());
   if (store == nullptr) { return; }  // it stays, with no owner: others can still take from it
@@ -160,7 +168,8 @@ inline void stream_ordered_heap::retire_locked(stream_cache& cache) noexcept
   set_limits();
 }
 
-inline void stream_ordered_heap::stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept
 {
   auto& heap = *static_cast<listener&>(self).heap;
   std::lock_guard<std::mutex> const lock{heap.mutex_};
@@ -182,7 +191,8 @@ inline void stream_ordered_heap::stream_ends(stream_end_listener& self, cudaStre
 
 // --- under the lock --------------------------------------------------------------------------------------------------
 
-void* stream_ordered_heap::allocate_locked(std::size_t bytes, asker const& who)
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, asker const& who)
 {
   wait_failed_    = false;
   auto* const own = find_store(who.identity);
@@ -213,7 +223,8 @@ void* stream_ordered_heap::allocate_locked(std::size_t bytes, asker const& who)
 }
 
 /// Marks what threads that ended left in their stream's store, in a call that the program makes with that stream.
-inline void stream_ordered_heap::mark_store(free_store& store, cudaStream_t stream) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::mark_store(free_store& store, cudaStream_t stream) noexcept
 {
   if (store.unmarked().empty() || !store.try_make_room(store.unmarked().size()) || !try_add_ticket(store, stream)) {
     return;
@@ -222,7 +233,8 @@ inline void stream_ordered_heap::mark_store(free_store& store, cudaStream_t stre
 }
 
 /// What was unmarked in one store may be used after the newest ticket of another, which has room. Blocks come back with that.
-inline void stream_ordered_heap::insert_unmarked(free_store& from, free_store& to) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::insert_unmarked(free_store& from, free_store& to) noexcept
 {
   for (auto const range : from.unmarked()) { to.ranges().insert(range, to.newest(), seams()); }
   everyones_.add_claims(-static_cast<std::int64_t>(from.unmarked().size()));
@@ -230,7 +242,10 @@ inline void stream_ordered_heap::insert_unmarked(free_store& from, free_store& t
 }
 
 /// From what the cache has, or gets from its stream's store or from that of all. Null if none has enough.
-inline void* stream_ordered_heap::allocate_through_cache(std::size_t bytes, stream_cache& cache, free_store* own)
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::allocate_through_cache(std::size_t bytes,
+                                                                       stream_cache& cache,
+                                                                       free_store* own)
 {
   if (void* const ptr = take(cache, bytes)) { return ptr; }  // it may have been kept out before
   if (!cache.try_make_room(1)) { throw std::bad_alloc{}; }
@@ -250,7 +265,8 @@ inline void* stream_ordered_heap::allocate_through_cache(std::size_t bytes, stre
 }
 
 /// From all that is free in the cache, joined as far as possible.
-inline void* stream_ordered_heap::take_joined(stream_cache& cache, std::size_t bytes)
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::take_joined(stream_cache& cache, std::size_t bytes)
 {
   if (!cache.has_unmarked() || mark(cache)) { cache.empty_stacks(); }
   return cache.take_best(bytes);
@@ -258,7 +274,8 @@ inline void* stream_ordered_heap::take_joined(stream_cache& cache, std::size_t b
 
 /// Moves a range with room for `bytes` to a cache, if possible with more; everything, if there is no other cache. Requires
 /// room for one range in the cache.
-inline bool stream_ordered_heap::lease(free_store& from, std::size_t bytes, stream_cache& to)
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::lease(free_store& from, std::size_t bytes, stream_cache& to)
 {
   if (from.ranges().total_bytes() < bytes) { return false; }
   if (caches_.size() == 1 && to.try_make_room(from.ranges().count())) {
@@ -280,7 +297,10 @@ inline bool stream_ordered_heap::lease(free_store& from, std::size_t bytes, stre
 }
 
 /// From the stream's own store or from that of all, whichever fits better; nothing has to be waited for.
-inline void* stream_ordered_heap::from_stores_at_once(std::size_t bytes, free_store* own, asker const& who)
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::from_stores_at_once(std::size_t bytes,
+                                                                    free_store* own,
+                                                                    asker const& who)
 {
   auto const everyones = everyones_.ranges().best_fit(bytes);
   auto const its_own   = own != nullptr ? own->ranges().best_fit(bytes) : 0;
@@ -291,14 +311,18 @@ inline void* stream_ordered_heap::from_stores_at_once(std::size_t bytes, free_st
 }
 
 /// A block that was cut and claimed; null if nothing was.
-inline void* stream_ordered_heap::hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::hand_out(taken_range taken,
+                                                         std::size_t bytes,
+                                                         asker const& who) noexcept
 {
   if (!taken) { return nullptr; }
   note_live(who, static_cast<std::int64_t>(bytes));
   return to_pointer(taken.begin);
 }
 
-inline void* stream_ordered_heap::from_other_store(std::size_t bytes, asker const& who)
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t bytes, asker const& who)
 {
   for (auto const& store : stores_) {
     if (store->identity() == who.identity) { continue; }
@@ -315,7 +339,8 @@ inline void* stream_ordered_heap::from_other_store(std::size_t bytes, asker cons
 }
 
 /// Requires that all other caches are closed.
-inline void* stream_ordered_heap::from_other_cache(std::size_t bytes, asker const& who)
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t bytes, asker const& who)
 {
   capture_exemption const exemption;
   for (auto const& cache : caches_) {
@@ -344,7 +369,8 @@ inline void* stream_ordered_heap::from_other_cache(std::size_t bytes, asker cons
 
 /// All that is free and marked, ascending, with where it lies; nothing if it is less than `least` bytes. Requires that all caches
 /// are closed, and empties their stacks.
-inline std::vector<stream_ordered_heap::piece> stream_ordered_heap::collect_pieces(std::size_t least)
+template <class Unused>
+inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least) -> std::vector<piece>
 {
   std::size_t count{};
   std::size_t total{};
@@ -374,7 +400,8 @@ inline std::vector<stream_ordered_heap::piece> stream_ordered_heap::collect_piec
 /// Finds neighbours that are free, marked, and large enough together, wherever they lie; takes the first `bytes` of the
 /// smallest such run. Nothing else of what the others have is touched, and no other stream is waited for. Requires that all
 /// caches are closed.
-inline void* stream_ordered_heap::put_together(std::size_t bytes, asker const& who)
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::put_together(std::size_t bytes, asker const& who)
 {
   auto const pieces = collect_pieces(bytes);
 
@@ -417,7 +444,10 @@ inline void* stream_ordered_heap::put_together(std::size_t bytes, asker const& w
   return hand_out({begin, 0}, bytes, who);
 }
 
-void* stream_ordered_heap::allocate_synchronized(std::size_t bytes, cuda_stream_view stream, std::size_t worth)
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::allocate_synchronized(std::size_t bytes,
+                                                               cuda_stream_view stream,
+                                                               std::size_t worth)
 {
   bytes              = align_up(bytes, heap_granule);
   auto const capture = query_capture(stream.value());
@@ -444,7 +474,8 @@ void* stream_ordered_heap::allocate_synchronized(std::size_t bytes, cuda_stream_
 }
 
 /// What put_together() must not take for anyone but the stream that freed it. Requires that all other caches are closed.
-inline std::size_t stream_ordered_heap::unmarked_bytes() const noexcept
+template <class Unused>
+inline std::size_t basic_stream_ordered_heap<Unused>::unmarked_bytes() const noexcept
 {
   std::size_t sum{};
   for (auto const& cache : caches_) { sum += cache->unmarked_bytes(); }
@@ -456,7 +487,8 @@ inline std::size_t stream_ordered_heap::unmarked_bytes() const noexcept
 
 /// Waits on the host for the device, after which all that is free is marked, and its events are reached. Returns whether it
 /// could. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
-inline bool stream_ordered_heap::everything_is_reached() noexcept
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::everything_is_reached() noexcept
 {
   if (!wait_for_devices()) { return false; }
   ++device_synchronizations_;
@@ -471,7 +503,8 @@ inline bool stream_ordered_heap::everything_is_reached() noexcept
 
 /// A free of what is too wide for caches, or of a thread that has none, because it ends or the host has no memory. Marked at
 /// once: who asks for so much next, on any stream, shall find it joined with its neighbours.
-inline void stream_ordered_heap::free_to_store(address_range range, asker const& who) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range, asker const& who) noexcept
 {
   auto* const store = find_or_make_store(who.identity);
   bool const noted  = store != nullptr && store->try_make_room(1) && try_add_ticket(*store, who.stream);
@@ -487,7 +520,8 @@ inline void stream_ordered_heap::free_to_store(address_range range, asker const&
 }
 
 /// The same if there is not even memory to note what has to be waited for: waits. By H4 there is room in some set.
-inline void stream_ordered_heap::free_without_memory(address_range range) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::free_without_memory(address_range range) noexcept
 {
   all_caches_closed const closed{*this};
   static_cast<void>(everything_is_reached());
@@ -511,7 +545,8 @@ inline void stream_ordered_heap::free_without_memory(address_range range) noexce
 
 /// Whether other threads and streams have more use for what a cache has. Less is enough if it takes back what others allocated:
 /// then it will hardly need it itself.
-inline bool stream_ordered_heap::is_beyond_share(stream_cache const& cache) const noexcept
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::is_beyond_share(stream_cache const& cache) const noexcept
 {
   auto const& share = cache.live_bytes() < 0 ? share_of_consumer_ : share_;
   return cache.ranges().total_bytes() > share.load(std::memory_order_relaxed);
@@ -519,7 +554,8 @@ inline bool stream_ordered_heap::is_beyond_share(stream_cache const& cache) cons
 
 /// A cache that grows beyond its share frees more than it takes: moves all that it has to the store, small pieces too, for
 /// those would keep their neighbours apart. Called by the owner, in a call that the program makes on the stream, after mark().
-inline void stream_ordered_heap::overflow(stream_cache& cache) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::overflow(stream_cache& cache) noexcept
 {
   auto& ranges      = cache.ranges();
   auto* const store = find_or_make_store(cache.identity());
@@ -538,7 +574,8 @@ inline void stream_ordered_heap::overflow(stream_cache& cache) noexcept
 }
 
 /// Asks up to `most` events whether they are reached, those of each store in turn.
-inline void stream_ordered_heap::poll(std::size_t most) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::poll(std::size_t most) noexcept
 {
   std::optional<capture_exemption> exemption;
   if (std::any_of(stores_.begin(), stores_.end(), [](auto const& store) { return store->has_tickets(); })) {
@@ -557,7 +594,8 @@ inline void stream_ordered_heap::poll(std::size_t most) noexcept
 }
 
 /// Makes free for all what is stamped with tickets that are reached.
-inline void stream_ordered_heap::move_reached(free_store& store) noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::move_reached(free_store& store) noexcept
 {
   auto const reached = store.reached();
   if (!store.has_tickets()) {
@@ -580,7 +618,8 @@ inline void stream_ordered_heap::move_reached(free_store& store) noexcept
   }
 }
 
-inline void stream_ordered_heap::wait_for_free_memory() noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::wait_for_free_memory() noexcept
 {
   capture_exemption const exemption;
   bool unmarked = false;
@@ -597,10 +636,11 @@ inline void stream_ordered_heap::wait_for_free_memory() noexcept
   if (unmarked) { static_cast<void>(wait_for_devices()); }
 }
 
-void* stream_ordered_heap::add_block_and_allocate(void* block,
-                                                  std::size_t block_bytes,
-                                                  std::size_t bytes,
-                                                  cuda_stream_view stream)
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
+                                                                std::size_t block_bytes,
+                                                                std::size_t bytes,
+                                                                cuda_stream_view stream)
 {
   bytes              = align_up(bytes, heap_granule);
   auto const begin   = reinterpret_cast<std::uintptr_t>(block);
@@ -630,7 +670,8 @@ void* stream_ordered_heap::add_block_and_allocate(void* block,
 }
 
 /// Notes a block of upstream, and a seam where it touches another.
-inline void stream_ordered_heap::adopt(std::uintptr_t begin, std::size_t bytes)
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::adopt(std::uintptr_t begin, std::size_t bytes)
 {
   auto const next     = blocks_.lower_bound(begin);
   bool const at_begin = next != blocks_.begin() && std::prev(next)->first + std::prev(next)->second == begin;
@@ -657,7 +698,8 @@ inline void stream_ordered_heap::adopt(std::uintptr_t begin, std::size_t bytes)
 }
 
 /// Shares of the blocks: what a cache may leave unmarked, takes at a time, and may keep beside other caches.
-inline void stream_ordered_heap::set_limits() noexcept
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::set_limits() noexcept
 {
   auto const bytes  = block_bytes();
   bool const shared = caches_.size() > 1;
@@ -671,30 +713,35 @@ inline void stream_ordered_heap::set_limits() noexcept
 
 // --- looking ---------------------------------------------------------------------------------------------------------
 
-heap_figures stream_ordered_heap::figures() const
+template <class Unused>
+heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents) const
 {
+  using place = free_piece::place;
   std::lock_guard<std::mutex> const lock{mutex_};
   all_caches_closed const closed{*this};
-  std::vector<address_range> all;
+  std::vector<free_piece> all;
   heap_figures now;
-  auto live        = live_without_cache_;
-  auto const visit = [&](address_range range) { all.push_back(range); };
-  everyones_.ranges().for_each([&](address_range range, std::uint64_t) { visit(range); });
+  auto live = live_without_cache_;
+  everyones_.ranges().for_each([&](address_range range, std::uint64_t) { all.push_back({range}); });
   for (auto const& store : stores_) {
-    store->ranges().for_each([&](address_range range, std::uint64_t) { visit(range); });
-    for (auto const range : store->unmarked()) { visit(range); }
+    auto const stream = store->identity();
+    store->ranges().for_each([&](address_range range, std::uint64_t) {
+      all.push_back({range, place::store, true, stream});
+    });
+    for (auto const range : store->unmarked()) { all.push_back({range, place::store, false, stream}); }
   }
   for (auto const& cache : caches_) {
     live += cache->live_bytes();
-    cache->for_each_free([&](address_range range, bool) {
+    cache->for_each_free([&](address_range range, bool marked) {
       now.cached_bytes += range.bytes;
-      visit(range);
+      all.push_back({range, place::cache, marked, cache->identity()});
     });
   }
-  std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
+  auto const in_order = [](free_piece const& a, free_piece const& b) { return a.range.begin < b.range.begin; };
+  std::sort(all.begin(), all.end(), in_order);
   std::size_t run{};
   std::uintptr_t end{};
-  for (auto const range : all) {
+  for (auto const& [range, where, is_marked, stream] : all) {
     bool const joins = range.begin == end && (seams() == nullptr || !seams()->contains(end));
     run              = joins ? run + range.bytes : range.bytes;
     end              = range.end();
@@ -710,10 +757,20 @@ heap_figures stream_ordered_heap::figures() const
   now.from_other_caches       = from_other_caches_;
   now.put_together            = put_together_;
   now.device_synchronizations = device_synchronizations_;
+  if (contents != nullptr) {
+    for (auto const& memory : captured_) {
+      memory->for_each_unused([&](address_range range) { all.push_back({range, place::graphs, true, 0}); });
+    }
+    std::sort(all.begin(), all.end(), in_order);
+    contents->pieces = std::move(all);
+    contents->blocks.clear();
+    for (auto const& [begin, bytes] : blocks_) { contents->blocks.push_back({begin, bytes}); }
+  }
   return now;
 }
 
-bool stream_ordered_heap::check_invariants() const
+template <class Unused>
+bool basic_stream_ordered_heap<Unused>::check_invariants() const
 {
   auto const now = figures();
   std::lock_guard<std::mutex> const lock{mutex_};
@@ -721,7 +778,10 @@ bool stream_ordered_heap::check_invariants() const
   std::vector<address_range> all;
   bool good = everyones_.ranges().validate(seams());
   everyones_.ranges().for_each([&](address_range range, std::uint64_t) { all.push_back(range); });
+  // Claims, less those of frees that are not joined yet: those of the blocks.
+  auto claims = everyones_.claims() - limits_.returned_claims.load(std::memory_order_relaxed);
   for (auto const& store : stores_) {
+    claims -= static_cast<std::int64_t>(store->unmarked().size());
     good = good && store->ranges().validate(seams());
     store->ranges().for_each([&](address_range range, std::uint64_t stamp) {
       good = good && stamp <= store->newest();
@@ -731,7 +791,13 @@ bool stream_ordered_heap::check_invariants() const
   }
   for (auto const& cache : caches_) {
     good = good && cache->check_invariants();
-    cache->for_each_free([&](address_range range, bool) { all.push_back(range); });
+    std::size_t unjoined{};
+    cache->for_each_free([&](address_range range, bool) {
+      ++unjoined;
+      all.push_back(range);
+    });
+    unjoined -= cache->ranges().count();
+    claims += cache->claims() - static_cast<std::int64_t>(unjoined);
   }
   for (auto const& memory : captured_) {
     good = good && memory->check_invariants();
@@ -743,6 +809,7 @@ bool stream_ordered_heap::check_invariants() const
     auto const above = blocks_.upper_bound(range.begin);
     good = good && above != blocks_.begin() && range.end() <= std::prev(above)->first + std::prev(above)->second;
   }
+  if (now.live_bytes == 0 && captured_.empty()) { good = good && claims == 0; }  // C3 of the caches
   return good && now.free_bytes + now.live_bytes + now.graph_bytes == usable_bytes_;
 }
 

@@ -19,7 +19,9 @@ namespace RMM_NAMESPACE {
 namespace detail {
 
 class stream_cache;
-class stream_ordered_heap;
+template <class Unused>
+class basic_stream_ordered_heap;
+using stream_ordered_heap = basic_stream_ordered_heap<void>;
 
 /// The way from a thread that ends to a heap that may have gone: `heap` is null then.
 struct heap_link {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/base/exit_action.hpp>
+#include <rmm/detail/base/interpreter_frames.hpp>
 #include <rmm/detail/base/log_time.hpp>
 #include <rmm/detail/base/owner_lock.hpp>
 #include <rmm/detail/base/per_thread.hpp>
@@ -223,24 +224,41 @@ class thread_trace {
     return id;
   }
 
+  /// Where an interpreter runs, the frames of its language stand for its own.
   void add_stack()
   {
     constexpr std::size_t own_frames = 3;  // capture_frames(), this function and its caller
     std::array<void*, own_frames + most_frames> frames;
     auto const captured = capture_frames(frames.data(), frames.size());
-    auto const count    = captured - std::min(captured, own_frames);
-    std::array<std::uint64_t, most_frames> addresses;
-    for (std::size_t i = 0; i < count; ++i) {
-      void* const frame     = frames[own_frames + i];
-      addresses[i]          = reinterpret_cast<std::uintptr_t>(frame);
-      auto const named      = std::lower_bound(frames_named_.begin(), frames_named_.end(), addresses[i]);
-      bool const is_unnamed = named == frames_named_.end() || *named != addresses[i];
-      if (is_unnamed) {
-        frames_named_.insert(named, addresses[i]);
-        encoder_->define_frame(addresses[i], std::string_view{name_of_frame(frame)}.substr(0, longest_frame_name));
+    std::array<std::uint64_t, most_frames + most_interpreted_frames> addresses;
+    std::size_t count{};
+    auto const* const language = interpreter().load(std::memory_order_acquire);
+    for (std::size_t i = own_frames; i < captured; ++i) {
+      if (language != nullptr && is_code_of(*language, frames[i])) { break; }
+      addresses[count++] = reinterpret_cast<std::uintptr_t>(frames[i]);
+      name_frame(addresses[count - 1], [&] { return std::string_view{name_of_frame(frames[i])}; });
+    }
+    if (language != nullptr) {
+      std::array<char, most_interpreted_frames*(longest_frame_name + 1)> names;
+      auto const more  = std::min(language->names(names.data(), names.size()), most_interpreted_frames);
+      char const* name = names.data();
+      for (std::size_t i = 0; i < more; ++i) {
+        std::string_view const text{name};
+        addresses[count++] = number_of_frame(text);
+        name_frame(addresses[count - 1], [&] { return text; });
+        name += text.size() + 1;
       }
     }
     encoder_->add_stack(addresses.data(), count);
+  }
+
+  template <class Name>
+  void name_frame(std::uint64_t address, Name name)
+  {
+    auto const named = std::lower_bound(frames_named_.begin(), frames_named_.end(), address);
+    if (named != frames_named_.end() && *named == address) { return; }
+    frames_named_.insert(named, address);
+    encoder_->define_frame(address, name().substr(0, longest_frame_name));
   }
 
   void lose(std::uint64_t events) noexcept
@@ -249,11 +267,14 @@ class thread_trace {
     context_->lost.fetch_add(events, std::memory_order_relaxed);
   }
 
-  static constexpr std::uint64_t never            = std::numeric_limits<std::uint64_t>::max();
-  static constexpr std::size_t most_frames        = 16;
-  static constexpr std::size_t longest_frame_name = 200;
+  static constexpr std::uint64_t never                 = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::size_t most_frames             = 16;
+  static constexpr std::size_t most_interpreted_frames = 16;
+  static constexpr std::size_t longest_frame_name      = 200;
   // Before an event: a tag's name, a place, and a stack with the names of its frames.
-  static constexpr std::size_t extra_bytes = 5120;
+  static constexpr std::size_t extra_bytes =
+    1100 + (most_frames + most_interpreted_frames) * (sizeof(std::uint64_t) + 12 + longest_frame_name);
+  static_assert(extra_bytes + 512 <= block_encoder::smallest_capacity);
 
   static inline std::uint32_t const no_tag = 0;
 

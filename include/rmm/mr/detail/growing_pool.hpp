@@ -12,6 +12,7 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
+#include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/error.hpp>
 #include <rmm/heap_figures.hpp>
@@ -38,6 +39,9 @@
 #include <vector>
 
 namespace RMM_NAMESPACE {
+
+struct memory_snapshot;
+
 namespace mr {
 
 class memory_reservation;
@@ -58,26 +62,27 @@ struct can_be_empty<Function, std::void_t<decltype(std::declval<Function const&>
 /// whatever else it can do; its destructor calls release_blocks() of the heap.
 ///
 /// Thread-safe. The order of locks: the growth mutex, the heap's.
-class growing_pool : public device_memory_resource, private reservable {
+///
+/// A template without a use for its parameter: whoever includes it and makes no pool does not compile what it does.
+template <class Unused>
+class basic_growing_pool : public device_memory_resource, private reservable {
  public:
-  growing_pool(growing_pool const&)            = delete;
-  growing_pool(growing_pool&&)                 = delete;
-  growing_pool& operator=(growing_pool const&) = delete;
-  growing_pool& operator=(growing_pool&&)      = delete;
+  basic_growing_pool(basic_growing_pool const&)            = delete;
+  basic_growing_pool(basic_growing_pool&&)                 = delete;
+  basic_growing_pool& operator=(basic_growing_pool const&) = delete;
+  basic_growing_pool& operator=(basic_growing_pool&&)      = delete;
 
   /// Bytes of all blocks that the pool has from upstream.
   [[nodiscard]] std::size_t pool_size() const noexcept { return heap_.block_bytes(); }
 
   /// What is allocated and free now, and how that came about.
-  [[nodiscard]] RMM_COLD heap_figures figures() const
+  [[nodiscard]] RMM_COLD heap_figures figures() const { return figures_with(nullptr); }
+
+  /// All memory of the pool at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
+  template <class Snapshot = memory_snapshot>
+  [[nodiscard]] RMM_COLD Snapshot snapshot() const
   {
-    auto now = heap_.figures();
-    for (std::size_t i = 0; i < recovery_rung_count; ++i) {
-      now.recovery.rungs[i] = {rungs_[i].tried.load(std::memory_order_relaxed),
-                               rungs_[i].served.load(std::memory_order_relaxed)};
-    }
-    now.recovery.failures = failures_.load(std::memory_order_relaxed);
-    return now;
+    return make_snapshot<Snapshot>([this](auto& made) { this->add_to(made, {}); });
   }
 
   /// Whether the pool notes the tag (tag_scope.hpp) of each allocation from now on. Off at first, and then of no cost.
@@ -85,7 +90,7 @@ class growing_pool : public device_memory_resource, private reservable {
   /// What was allocated before has no tag. Turning it off forgets all.
   void track_tags(bool on = true)
   {
-    std::lock_guard<std::mutex> const growing{*growth_mutex_};
+    std::lock_guard<std::mutex> const growing{ladder_->mutex};
     if (on) {
       if (!tags_made_) { tags_made_ = std::make_unique<live_by_tag>(); }
       tags_.store(tags_made_.get(), std::memory_order_release);
@@ -102,7 +107,7 @@ class growing_pool : public device_memory_resource, private reservable {
     return tags != nullptr ? tags->holders() : std::vector<memory_report::holder>{};
   }
 
-  /// Sets memory aside (mr/memory_reservation.hpp defines it). Throws logic_error if `bytes` is 0, and as
+  /// Sets memory aside (callers include mr/memory_reservation.hpp). Throws logic_error if `bytes` is 0, and as
   /// allocate() does.
   [[nodiscard]] memory_reservation reserve(std::size_t bytes, cuda_stream_view stream = cuda_stream_view{});
 
@@ -113,8 +118,8 @@ class growing_pool : public device_memory_resource, private reservable {
   /// What the pool tries, in order, when no free memory fits.
   [[nodiscard]] recovery_order get_recovery_order() const
   {
-    std::lock_guard<std::mutex> const growing{*growth_mutex_};
-    return order_;
+    std::lock_guard<std::mutex> const growing{ladder_->mutex};
+    return ladder_->order;
   }
 
   /// Changes that, for allocations that begin to climb later. Throws logic_error if a rung is there twice, or the pool does
@@ -125,8 +130,8 @@ class growing_pool : public device_memory_resource, private reservable {
     for (auto const rung : order) {
       RMM_EXPECTS(has_rung(rung), std::string{"This pool has no rung "} + name_of(rung));
     }
-    std::lock_guard<std::mutex> const growing{*growth_mutex_};
-    order_ = order;
+    std::lock_guard<std::mutex> const growing{ladder_->mutex};
+    ladder_->order = order;
   }
 
   /// What recovery_rung::callback calls: `callback(bytes, argument)`, with the bytes asked for; it returns whether to try again, from
@@ -141,30 +146,61 @@ class growing_pool : public device_memory_resource, private reservable {
     bool empty = false;
     if constexpr (can_be_empty<Callback>::value) { empty = !static_cast<bool>(callback); }
     if (!empty) { made = std::make_shared<failure_callback_of<Callback>>(std::move(callback), argument); }
-    std::lock_guard<std::mutex> const growing{*growth_mutex_};
-    callback_.swap(made);
+    std::lock_guard<std::mutex> const growing{ladder_->mutex};
+    ladder_->callback.swap(made);
   }
 
   void set_failure_callback(std::nullptr_t)
   {
     std::shared_ptr<failure_callback> old;  // what the program has in it may call the pool when it goes
-    std::lock_guard<std::mutex> const growing{*growth_mutex_};
-    callback_.swap(old);
+    std::lock_guard<std::mutex> const growing{ladder_->mutex};
+    ladder_->callback.swap(old);
   }
 
   /// Whether each call asks the runtime if its stream captures a CUDA graph, so that a capture that no capture_scope announces is
   /// found at once; about 50 ns a call. Without that only calls that find no memory in the thread's own cache ask. Initially
   /// on in files compiled without NDEBUG.
-  void set_check_capture(bool on) noexcept { heap_.set_checks_captures(on); }
+  void set_check_capture(bool on) noexcept
+  {
+    std::lock_guard<std::mutex> const growing{ladder_->mutex};
+    heap_.set_checks_captures(on);
+    set_check_capture_of_parts(on);
+  }
   [[nodiscard]] bool check_capture() const noexcept { return heap_.checks_captures(); }
 
  protected:
-  /// `order`: rungs that the pool has.
-  explicit growing_pool(recovery_order const& order) : order_{order}
+  using growing_pool = basic_growing_pool;  // its name, for classes over it
+
+  /// The snapshot that `add(maker)` makes by add_to() of the pool and its parts, with the tags that the pool tracks.
+  template <class Snapshot, class Add>
+  [[nodiscard]] Snapshot make_snapshot(Add add) const
   {
+    typename Snapshot::maker made;
+    if (auto const* const tags = tags_.load(std::memory_order_acquire)) {
+      auto const locks = tags->lock_all();  // before the heap's: what is noted now is live then
+      made.note_tags(*tags);
+      add(made);
+    } else {
+      add(made);
+    }
+    return made.finish();
+  }
+
+  template <class Maker>
+  void add_to(Maker& made, typename Maker::view how) const
+  {
+    rmm::detail::heap_contents contents;
+    auto const now = figures_with(&contents);
+    made.add(contents, now, how);
+  }
+
+  /// `order`: rungs that the pool has.
+  explicit basic_growing_pool(recovery_order const& order)
+  {
+    own_ladder_.order = order;
     heap_.set_checks_captures(rmm::detail::check_capture_by_default);
   }
-  ~growing_pool() override = default;
+  ~basic_growing_pool() override = default;
 
   [[nodiscard]] rmm::detail::stream_ordered_heap& heap() noexcept { return heap_; }
   [[nodiscard]] rmm::detail::stream_ordered_heap const& heap() const noexcept { return heap_; }
@@ -172,26 +208,23 @@ class growing_pool : public device_memory_resource, private reservable {
   /// Keeps allocations from growing the pool meanwhile. The heap's lock comes after it.
   [[nodiscard]] std::unique_lock<std::mutex> lock_growth() const
   {
-    return std::unique_lock<std::mutex>{*growth_mutex_};
+    return std::unique_lock<std::mutex>{ladder_->mutex};
   }
 
-  /// Climbs as `whole` does, of which this is a part, and one of both at a time. With the growth mutex of `whole`, before any
-  /// other call.
-  void become_part_of(growing_pool const& whole) noexcept
+  /// Climbs the ladder of `whole`, of which this is a part, from now on. With the growth mutex of `whole`, before any other call.
+  void become_part_of(basic_growing_pool& whole) noexcept
   {
-    growth_mutex_ = whole.growth_mutex_;
-    order_        = whole.order_;
-    callback_     = whole.callback_;
-    set_check_capture(whole.check_capture());
+    ladder_ = whole.ladder_;
+    heap_.set_checks_captures(whole.check_capture());
   }
 
   /// Whether a rung is tried. With the growth mutex.
-  [[nodiscard]] bool tries(recovery_rung rung) const noexcept { return order_.contains(rung); }
+  [[nodiscard]] bool tries(recovery_rung rung) const noexcept { return ladder_->order.contains(rung); }
 
-  /// Whether there are parts to be asked for: see part_for_current_tag().
-  void set_special(bool on) noexcept
+  /// From now on there are parts, and each call asks for them: see part_for_current_tag().
+  void set_has_parts() noexcept
   {
-    special_.store(on, std::memory_order_release);
+    has_parts_.store(true, std::memory_order_release);
     update_detour();
   }
 
@@ -283,16 +316,19 @@ class growing_pool : public device_memory_resource, private reservable {
   }
 
   /// The part of the pool that serves allocations under the current tag, and the one that a block lies in; null for the pool
-  /// itself. Asked while set_special(true), without locks.
-  [[nodiscard]] virtual growing_pool* part_for_current_tag() const noexcept { return nullptr; }
-  [[nodiscard]] virtual growing_pool* part_that_holds(void const* /*ptr*/) const noexcept { return nullptr; }
+  /// itself. Asked after set_has_parts(), without locks.
+  [[nodiscard]] virtual basic_growing_pool* part_for_current_tag() const noexcept { return nullptr; }
+  [[nodiscard]] virtual basic_growing_pool* part_that_holds(void const* /*ptr*/) const noexcept { return nullptr; }
+
+  /// set_check_capture() for the parts' heaps. With the growth mutex.
+  virtual void set_check_capture_of_parts(bool /*on*/) noexcept {}
 
   /// Adds what only the pool knows to the report of a failure. Called without locks.
   virtual void describe(memory_report& /*report*/) const {}
 
   [[nodiscard]] void* set_aside(std::size_t bytes, cuda_stream_view stream) final
   {
-    return allocate_elsewhere(bytes, stream);
+    return rmm::detail::mark_allocated(allocate_elsewhere(bytes, stream), bytes);
   }
 
   [[nodiscard]] void* try_set_aside(std::size_t bytes, cuda_stream_view stream) final
@@ -305,17 +341,18 @@ class growing_pool : public device_memory_resource, private reservable {
     if (auto* const tags = tags_.load(std::memory_order_acquire); tags != nullptr && ptr != nullptr) {
       tags->add(ptr, bytes);
     }
-    return ptr;
+    return rmm::detail::mark_allocated(ptr, bytes);
   }
 
   void take_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
   {
+    rmm::detail::mark_freed(ptr, bytes);
     deallocate_elsewhere(ptr, bytes, stream);
   }
 
   void expect_usable(void const* block) const final
   {
-    auto const* const part = special_.load(std::memory_order_acquire) ? part_that_holds(block) : nullptr;
+    auto const* const part = has_parts_.load(std::memory_order_acquire) ? part_that_holds(block) : nullptr;
     (part != nullptr ? part : this)->expect_not_suspended();
   }
 
@@ -326,15 +363,15 @@ class growing_pool : public device_memory_resource, private reservable {
     return part_with(ptr).heap_.try_divide();
   }
 
-  [[nodiscard]] growing_pool& part_to_ask() noexcept
+  [[nodiscard]] basic_growing_pool& part_to_ask() noexcept
   {
-    auto* const part = special_.load(std::memory_order_acquire) ? part_for_current_tag() : nullptr;
+    auto* const part = has_parts_.load(std::memory_order_acquire) ? part_for_current_tag() : nullptr;
     return part != nullptr ? *part : *this;
   }
 
-  [[nodiscard]] growing_pool& part_with(void const* ptr) noexcept
+  [[nodiscard]] basic_growing_pool& part_with(void const* ptr) noexcept
   {
-    auto* const part = special_.load(std::memory_order_acquire) ? part_that_holds(ptr) : nullptr;
+    auto* const part = has_parts_.load(std::memory_order_acquire) ? part_that_holds(ptr) : nullptr;
     return part != nullptr ? *part : *this;
   }
 
@@ -347,7 +384,7 @@ class growing_pool : public device_memory_resource, private reservable {
   /// Nobody hurries past what has to be done with each call.
   void update_detour() noexcept
   {
-    heap_.set_detour(special_.load(std::memory_order_acquire) || suspended_.load(std::memory_order_acquire) ||
+    heap_.set_detour(has_parts_.load(std::memory_order_acquire) || suspended_.load(std::memory_order_acquire) ||
                      tags_.load(std::memory_order_acquire) != nullptr);
   }
 
@@ -374,20 +411,28 @@ class growing_pool : public device_memory_resource, private reservable {
     void* argument_of_it;
   };
 
+  /// What a pool and its parts have in common: what they climb, one at a time.
+  struct ladder {
+    std::mutex mutex;  // the growth mutex; guards what follows
+    recovery_order order;
+    std::shared_ptr<failure_callback> callback;
+  };
+
   /// A callback that this thread is in, as a list: it may allocate from another pool, which has one too.
   struct callback_frame {
-    growing_pool const* pool;
+    basic_growing_pool const* pool;
     callback_frame const* outer;
   };
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) final
   {
     void* const ptr = heap_.try_allocate_at_once(bytes, stream);
-    return ptr != nullptr ? ptr : allocate_elsewhere(bytes, stream);
+    return rmm::detail::mark_allocated(ptr != nullptr ? ptr : allocate_elsewhere(bytes, stream), bytes);
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
   {
+    rmm::detail::mark_freed(ptr, bytes);
     if (ptr != nullptr && !heap_.try_deallocate_at_once(ptr, bytes, stream)) {
       deallocate_elsewhere(ptr, bytes, stream);
     }
@@ -426,13 +471,13 @@ class growing_pool : public device_memory_resource, private reservable {
   [[nodiscard]] RMM_COLD void* climb(attempt& climbing, bool ask)
   {
     auto const bytes = align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT);
-    std::unique_lock<std::mutex> growing{*growth_mutex_};
+    std::unique_lock<std::mutex> growing{ladder_->mutex};
     expect_not_suspended();
     if (void* const ptr = heap_.try_allocate(bytes, climbing.stream)) { return ptr; }
-    climbing.order = order_;
+    climbing.order = ladder_->order;
     for (std::size_t at = 0; at < climbing.order.size();) {
       auto const rung = climbing.order[at++];
-      if (rung == recovery_rung::callback && (!ask || !callback_ || is_in_callback())) { continue; }
+      if (rung == recovery_rung::callback && (!ask || !ladder_->callback || is_in_callback())) { continue; }
       auto const index = static_cast<std::size_t>(rung);
       rungs_[index].tried.fetch_add(1, std::memory_order_relaxed);
       ++climbing.tries[index];
@@ -477,7 +522,7 @@ class growing_pool : public device_memory_resource, private reservable {
 
   [[nodiscard]] bool call_back(std::unique_lock<std::mutex>& growing, std::size_t asked)
   {
-    auto const callback = callback_;  // another may be set meanwhile
+    auto const callback = ladder_->callback;  // another may be set meanwhile
     growing.unlock();
     callback_frame const frame{this, callbacks_};
     callbacks_ = &frame;
@@ -491,9 +536,20 @@ class growing_pool : public device_memory_resource, private reservable {
   [[nodiscard]] bool is_in_callback() const noexcept
   {
     for (auto const* frame = callbacks_; frame != nullptr; frame = frame->outer) {
-      if (frame->pool->growth_mutex_ == growth_mutex_) { return true; }  // or a part of the same pool
+      if (frame->pool->ladder_ == ladder_) { return true; }  // or a part of the same pool
     }
     return false;
+  }
+
+  [[nodiscard]] RMM_COLD heap_figures figures_with(rmm::detail::heap_contents* contents) const
+  {
+    auto now = heap_.figures(contents);
+    for (std::size_t i = 0; i < recovery_rung_count; ++i) {
+      now.recovery.rungs[i] = {rungs_[i].tried.load(std::memory_order_relaxed),
+                               rungs_[i].served.load(std::memory_order_relaxed)};
+    }
+    now.recovery.failures = failures_.load(std::memory_order_relaxed);
+    return now;
   }
 
   [[nodiscard]] memory_report make_report(attempt const& failed) const
@@ -522,14 +578,14 @@ class growing_pool : public device_memory_resource, private reservable {
   std::array<rung_counters, recovery_rung_count> rungs_{};
   std::atomic<std::uint64_t> failures_{0};
   std::atomic<live_by_tag*> tags_{nullptr};  // null while they are not tracked
-  std::atomic<bool> special_{false};
+  std::atomic<bool> has_parts_{false};
   std::atomic<bool> suspended_{false};
-  mutable std::mutex own_growth_mutex_;
-  std::mutex* growth_mutex_{&own_growth_mutex_};  // that of the whole, if this is a part; guards what follows
-  recovery_order order_;
-  std::shared_ptr<failure_callback> callback_;
+  ladder own_ladder_;
+  ladder* ladder_{&own_ladder_};            // that of the whole, if this is a part
   std::unique_ptr<live_by_tag> tags_made_;  // once made it stays, for another thread may be in it
 };
+
+using growing_pool = basic_growing_pool<void>;
 
 }  // namespace detail
 }  // namespace mr

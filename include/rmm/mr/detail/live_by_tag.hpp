@@ -20,8 +20,9 @@ namespace detail {
 
 /// Which tag each live allocation has. Sums are made when somebody asks.
 ///
-/// Thread-safe; addresses are spread over several tables with a lock each.
-class live_by_tag {
+/// Thread-safe; addresses are spread over several tables with a lock each. A template for the same reason as the pools.
+template <class Unused>
+class basic_live_by_tag {
  public:
   /// Notes an allocation under the calling thread's tag. Without memory for that it stays unknown.
   void add(void const* ptr, std::size_t bytes) noexcept
@@ -49,6 +50,23 @@ class live_by_tag {
     for (auto& each : tables_) {
       std::lock_guard<std::mutex> const lock{each.mutex};
       each.live.clear();
+    }
+  }
+
+  /// Keeps all as it is while what it returns lives.
+  [[nodiscard]] auto lock_all() const
+  {
+    std::array<std::unique_lock<std::mutex>, table_count> locks;
+    for (std::size_t i = 0; i != table_count; ++i) { locks[i] = std::unique_lock<std::mutex>{tables_[i].mutex}; }
+    return locks;
+  }
+
+  /// Calls visit(pointer, number of its tag, bytes) for each live allocation. With lock_all().
+  template <class Visit>
+  void for_each(Visit&& visit) const
+  {
+    for (auto const& part : tables_) {
+      for (auto const& [ptr, each] : part.live) { visit(ptr, each.tag, each.bytes); }
     }
   }
 
@@ -87,7 +105,8 @@ class live_by_tag {
     std::map<void const*, allocation> live;
   };
 
-  static constexpr unsigned table_bits = 5;
+  static constexpr unsigned table_bits     = 5;
+  static constexpr std::size_t table_count = std::size_t{1} << table_bits;
 
   [[nodiscard]] table& table_of(void const* ptr) noexcept
   {
@@ -95,8 +114,10 @@ class live_by_tag {
     return tables_[static_cast<std::size_t>(mixed >> (64U - table_bits))];
   }
 
-  std::array<table, std::size_t{1} << table_bits> tables_;
+  std::array<table, table_count> tables_;
 };
+
+using live_by_tag = basic_live_by_tag<void>;
 
 }  // namespace detail
 }  // namespace mr

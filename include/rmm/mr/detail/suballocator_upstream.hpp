@@ -8,6 +8,8 @@
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/nvtx/memory_marks.hpp>
+#include <rmm/detail/resource_facade.hpp>
 #include <rmm/mr/detail/upstream_alignment.hpp>
 #include <rmm/resource_ref.hpp>
 
@@ -22,12 +24,41 @@ namespace detail {
 template <class Upstream>
 inline constexpr bool is_device_accessible = ::cuda::has_property<Upstream, ::cuda::mr::device_accessible>;
 
+/// A reference to a resource that does not say who can use its memory: libcu++ has none for it.
+template <class Upstream>
+class unspecific_resource_ref {
+ public:
+  explicit unspecific_resource_ref(Upstream& upstream) noexcept : calls_{facade::of(&upstream)} {}
+
+  void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view stream) const
+  {
+    return calls_->allocate(stream, bytes, alignment);
+  }
+
+  void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view stream) const noexcept
+  {
+    calls_->deallocate(stream, ptr, bytes, alignment);
+  }
+
+  void deallocate(void* ptr, std::size_t bytes, std::size_t alignment) const noexcept
+  {
+    calls_->deallocate_sync(ptr, bytes, alignment);
+  }
+
+ private:
+  using facade = rmm::detail::resource_facade<Upstream>;
+  facade* calls_;
+};
+
 /// What a suballocator knows of the resource that it takes its blocks from. Does not own it.
 template <class Upstream>
 class suballocator_upstream {
  public:
-  using ref_type =
-    std::conditional_t<is_device_accessible<Upstream>, device_async_resource_ref, host_async_resource_ref>;
+  using ref_type = std::conditional_t<is_device_accessible<Upstream>,
+                                      device_async_resource_ref,
+                                      std::conditional_t<::cuda::has_property<Upstream, ::cuda::mr::host_accessible>,
+                                                         host_async_resource_ref,
+                                                         unspecific_resource_ref<Upstream>>>;
 
   /// Throws logic_error if `upstream` is null.
   explicit suballocator_upstream(Upstream* upstream) : ref_{checked(upstream)}, pointer_{upstream} {}
@@ -44,12 +75,17 @@ class suballocator_upstream {
   {
     rmm::detail::capture_exemption const exemption;
     auto const alignment = alignment_without_rounding(pointer_, bytes);
-    if (rmm::detail::query_capture(stream.value()).is_none()) { return ref_.allocate_async(bytes, alignment, stream); }
+    if (rmm::detail::query_capture(stream.value()).is_none()) {
+      void* const block = ref_.allocate_async(bytes, alignment, stream);
+      rmm::detail::mark_memory_begins(block, bytes);
+      return block;
+    }
     cuda_stream const other{cuda_stream::flags::non_blocking};
     void* const block = ref_.allocate_async(bytes, alignment, other);
     rmm::detail::scope_guard give_back{[&]() noexcept { ref_.deallocate_async(block, bytes, alignment, other); }};
     other.synchronize();
     give_back.dismiss();
+    rmm::detail::mark_memory_begins(block, bytes);
     return block;
   }
 
@@ -57,6 +93,7 @@ class suballocator_upstream {
   void deallocate(void* ptr, std::size_t bytes) noexcept
   {
     rmm::detail::capture_exemption const exemption;
+    rmm::detail::mark_memory_ends(ptr, bytes);
     ref_.deallocate(ptr, bytes, alignment_without_rounding(pointer_, bytes));
   }
 
@@ -64,6 +101,7 @@ class suballocator_upstream {
   void deallocate_async(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     rmm::detail::capture_exemption const exemption;
+    rmm::detail::mark_memory_ends(ptr, bytes);
     ref_.deallocate_async(ptr, bytes, alignment_without_rounding(pointer_, bytes), stream);
   }
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace rmm::benchmarks {
+
+/// A file that is no pickle, or not one of plain data. The message says at which byte.
+class bad_pickle : public std::runtime_error {
+ public:
+  bad_pickle(std::uint64_t offset, std::string const& problem)
+    : std::runtime_error{"at byte " + std::to_string(offset) + ": " + problem}, offset_{offset}
+  {}
+
+  [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
+
+ private:
+  std::uint64_t offset_;
+};
+
+/// What a pickle of Python's holds, if that is plain data: None, booleans, integers, floats, texts, lists, tuples, dicts.
+///
+/// Nothing that a pickle says is executed: the operations that would import or call something are refused, but for the mark
+/// that PyTorch puts on its lists and dicts and that does nothing. Values refer to the text that was read, which has to outlive
+/// them. The protocols are 2 to 5.
+class pickle {
+ public:
+  enum class type : unsigned char { none, boolean, integer, real, text, list, dict, mark_of_type };
+
+  /// A value. Lists, which tuples are too, and dicts are positions in the pickle: a value may be in several places, and even in
+  /// itself.
+  class value {
+   public:
+    value() = default;
+    value(type what, std::uint64_t bits) : bits_{bits}, what_{what} {}
+
+    [[nodiscard]] type what() const noexcept { return what_; }
+    [[nodiscard]] bool is(type wanted) const noexcept { return what_ == wanted; }
+    [[nodiscard]] std::uint64_t bits() const noexcept { return bits_; }
+
+   private:
+    std::uint64_t bits_{};
+    type what_{type::none};
+  };
+
+  using items = std::vector<value>;
+  using pairs = std::vector<std::pair<value, value>>;
+
+  /// Throws bad_pickle.
+  [[nodiscard]] static pickle read(std::string_view content);
+
+  /// Whether a file begins as such pickles do.
+  [[nodiscard]] static bool is_pickle(std::string_view content) noexcept;
+
+  [[nodiscard]] value root() const noexcept { return root_; }
+
+  /// These require that the value is of that type.
+  [[nodiscard]] items const& list(value of) const { return lists_[of.bits()]; }
+  [[nodiscard]] pairs const& dict(value of) const { return dicts_[of.bits()]; }
+  [[nodiscard]] std::string_view text(value of) const { return texts_[of.bits()]; }
+
+  /// The value of a key that is a text: None if the dict lacks it, or if it is no dict.
+  [[nodiscard]] value find(value in, std::string_view key) const;
+
+ private:
+  friend class pickle_machine;
+
+  value root_;
+  std::vector<items> lists_;
+  std::vector<pairs> dicts_;
+  std::vector<std::string_view> texts_;
+};
+
+}  // namespace rmm::benchmarks

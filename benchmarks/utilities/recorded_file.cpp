@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <benchmarks/utilities/pickle.hpp>
+#include <benchmarks/utilities/recorded_file.hpp>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+namespace rmm::benchmarks {
+
+using rmm::detail::action;
+using rmm::detail::trace::kind;
+using rmm::detail::trace::recorded_trace;
+using rmm::detail::trace::trace_reader;
+
+recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events)
+{
+  recorded_trace result{};
+  result.events.reserve(events.size());
+  std::unordered_map<std::size_t, std::uint32_t> threads;
+  std::map<std::tuple<int, std::uintptr_t, std::uint64_t>, std::uint32_t> places;
+  for (auto const& each : events) {
+    auto const thread = threads.try_emplace(each.thread_id, static_cast<std::uint32_t>(result.threads.size()));
+    if (thread.second) { result.threads.push_back(each.thread_id); }
+    auto const place =
+      places.try_emplace({each.device, each.stream, each.stream_id}, static_cast<std::uint32_t>(result.places.size()));
+    if (place.second) { result.places.push_back({each.device, 0, each.stream, each.stream_id}); }
+    auto const what = each.act == action::ALLOCATE ? kind::allocate
+                      : each.act == action::FREE   ? kind::free
+                                                   : kind::allocate_failure;
+    result.events.push_back({each.time_ns,
+                             each.pointer,
+                             each.size,
+                             thread.first->second,
+                             place.first->second,
+                             rmm::detail::trace::no_stack,
+                             what});
+  }
+  return result;
+}
+
+namespace {
+
+recorded_file read_any(std::string const& path)
+{
+  std::array<char, 8> begin{};
+  std::ifstream file{path, std::ios::binary};
+  file.read(begin.data(), begin.size());
+  std::string_view const start{begin.data(), static_cast<std::size_t>(file.gcount())};
+  if (pickle::is_pickle(start)) { return read_torch_snapshot(trace_reader::content_of(path), path); }
+  bool const is_log = !start.empty() && !trace_reader::is_trace(start);
+  if (!is_log) { return {trace_reader::read(path), "rmm trace 1", {}}; }
+  try {
+    return {trace_of_log(rmm::detail::parse_csv(path)), "csv", {}};
+  } catch (rmm::logic_error const& error) {
+    throw rmm::logic_error(path + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+recorded_file read_recorded_file(std::string const& path)
+{
+  auto result     = read_any(path);
+  std::uint64_t t = 0;
+  for (auto& each : result.trace.events) {
+    t            = std::max(t, each.time_ns);
+    each.time_ns = t;
+  }
+  return result;
+}
+
+}  // namespace rmm::benchmarks

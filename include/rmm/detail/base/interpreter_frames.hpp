@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/base/process_wide.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#if defined(__ELF__)
+#include <dlfcn.h>
+#endif
+
+/// @file
+/// Who knows the calls of an interpreted language, such as Python's, that a thread is in. One a process.
+
+RMM_PROCESS_WIDE_ANCHOR(rmm_interpreter_frames_v1, 5);
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// An interpreter that runs in this process. Its layout is shared by all objects of the process.
+struct interpreter_frames {
+  /// Writes what the calling thread's frames are called, innermost first, each name with a '\0' behind it, as many as fit.
+  /// Returns how many. Does not wait long for anything, whatever locks the caller holds.
+  std::size_t (*names)(char* text, std::size_t capacity) noexcept {};
+  void const* code{};  ///< any address in the object that the interpreter's own code is in
+};
+
+[[nodiscard]] inline std::atomic<interpreter_frames const*>& find_interpreter()
+{
+  using slot = std::atomic<interpreter_frames const*>;
+  return *static_cast<slot*>(find_or_publish(
+    rmm_interpreter_frames_v1,
+    5,
+    []() -> void* { return new slot{nullptr}; },
+    [](void* made) { delete static_cast<slot*>(made); }));
+}
+
+/// The interpreter; null if there is none. What is put there stays valid until the process ends.
+[[nodiscard]] inline std::atomic<interpreter_frames const*>& interpreter()
+{
+  void* const found = rmm_interpreter_frames_v1.load(std::memory_order_acquire);
+  return found != nullptr ? *static_cast<std::atomic<interpreter_frames const*>*>(found) : find_interpreter();
+}
+
+/// Whether a return address is one of the interpreter's own code.
+[[nodiscard]] RMM_COLD inline bool is_code_of(interpreter_frames const& language, void const* address) noexcept
+{
+#if defined(__ELF__)
+  Dl_info its{};
+  Dl_info mine{};
+  return ::dladdr(language.code, &its) != 0 && ::dladdr(address, &mine) != 0 && its.dli_fbase == mine.dli_fbase;
+#else
+  return language.code == address;
+#endif
+}
+
+/// A number that stands for a frame with this name where others have a return address: those do not have the highest bit.
+[[nodiscard]] constexpr std::uint64_t number_of_frame(std::string_view name) noexcept
+{
+  std::uint64_t hash = 0xCBF2'9CE4'8422'2325U;
+  for (char const each : name) { hash = (hash ^ static_cast<unsigned char>(each)) * 0x0000'0100'0000'01B3U; }
+  return hash | std::uint64_t{1} << 63U;
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+#include <rmm/tag_scope.hpp>
+
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// The parts of a pool: a pool of its own for what is allocated under each of some tags.
+///
+/// Every call of the pool looks them up, without a lock; one thread at a time adds to them. A part stays until all go, and so
+/// does each list that there was, for a thread may be reading it.
+///
+/// `Pool` has `contains(pointer)`: whether a block lies in it.
+template <class Pool>
+class parts_by_tag {
+ public:
+  /// The part for what is allocated under this tag; null if there is none.
+  [[nodiscard]] Pool* find(tag which) const noexcept
+  {
+    return find_if([&](part const& each) { return each.which == which; });
+  }
+
+  /// The part that a block lies in; null if it lies in none.
+  [[nodiscard]] Pool* find_with(void const* ptr) const noexcept
+  {
+    return find_if([&](part const& each) { return each.pool->contains(ptr); });
+  }
+
+  /// Calls visit(pool) for each part.
+  template <class Visit>
+  void for_each(Visit&& visit) const
+  {
+    if (auto const* const all = now_.load(std::memory_order_acquire)) {
+      for (auto const& each : *all) { visit(*each.pool); }
+    }
+  }
+
+  /// Adds a part for a tag that has none. Throws std::bad_alloc, and has added nothing then.
+  void add(tag which, std::unique_ptr<Pool> pool)
+  {
+    auto made = std::make_unique<list>();
+    if (auto const* const old = now_.load(std::memory_order_relaxed)) { *made = *old; }
+    made->push_back({which, pool.get()});
+    pools_.reserve(pools_.size() + 1);
+    lists_.reserve(lists_.size() + 1);
+    now_.store(made.get(), std::memory_order_release);
+    lists_.push_back(std::move(made));
+    pools_.push_back(std::move(pool));
+  }
+
+  /// Destroys all parts. No other call may run.
+  void clear() noexcept
+  {
+    now_.store(nullptr, std::memory_order_relaxed);
+    pools_.clear();
+  }
+
+ private:
+  struct part {
+    tag which;
+    Pool* pool;
+  };
+  using list = std::vector<part>;
+
+  template <class Predicate>
+  [[nodiscard]] Pool* find_if(Predicate&& is_it) const noexcept
+  {
+    if (auto const* const all = now_.load(std::memory_order_acquire)) {
+      for (auto const& each : *all) {
+        if (is_it(each)) { return each.pool; }
+      }
+    }
+    return nullptr;
+  }
+
+  std::atomic<list const*> now_{nullptr};  // null: there are none
+  std::vector<std::unique_ptr<list const>> lists_;
+  std::vector<std::unique_ptr<Pool>> pools_;
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace rmm::tools {
+
+/// Writes JSON that may stand in a page of HTML: no text of it ends a script or begins a comment.
+///
+/// The caller opens and closes objects and arrays; commas are put where they have to be.
+class json_writer {
+ public:
+  json_writer& begin_object() { return open('{'); }
+  json_writer& end_object() { return close('}'); }
+  json_writer& begin_array() { return open('['); }
+  json_writer& end_array() { return close(']'); }
+
+  json_writer& key(std::string_view name)
+  {
+    value(name);
+    text_ += ':';
+    needs_comma_ = false;
+    return *this;
+  }
+
+  json_writer& null() { return raw("null"); }
+  json_writer& value(bool is) { return raw(is ? "true" : "false"); }
+  json_writer& value(char const* text) { return value(std::string_view{text}); }
+  json_writer& value(std::string const& text) { return value(std::string_view{text}); }
+
+  template <class Number, std::enable_if_t<std::is_integral_v<Number> && !std::is_same_v<Number, bool>, int> = 0>
+  json_writer& value(Number number)
+  {
+    char digits[24];
+    auto const end = std::to_chars(digits, digits + sizeof digits, number).ptr;
+    return raw({digits, static_cast<std::size_t>(end - digits)});
+  }
+
+  /// Six digits; null if it is no finite number.
+  json_writer& value(double number)
+  {
+    if (!std::isfinite(number)) { return null(); }
+    char digits[32];
+    auto const length = std::snprintf(digits, sizeof digits, "%.6g", number);
+    return raw({digits, static_cast<std::size_t>(length)});
+  }
+
+  /// A number that is written already.
+  json_writer& number(std::string_view digits) { return raw(digits); }
+
+  /// Bytes that are not UTF-8 become U+FFFD.
+  json_writer& value(std::string_view text)
+  {
+    separate();
+    text_ += '"';
+    for (std::size_t i = 0; i < text.size();) {
+      auto const length = length_of_character(text.substr(i));
+      if (length == 0) {
+        text_ += "\xEF\xBF\xBD";
+        ++i;
+        continue;
+      }
+      add_character(text.substr(i, length));
+      i += length;
+    }
+    text_ += '"';
+    needs_comma_ = true;
+    return *this;
+  }
+
+  template <class Value>
+  json_writer& member(std::string_view name, Value const& what)
+  {
+    return key(name).value(what);
+  }
+  json_writer& null_member(std::string_view name) { return key(name).null(); }
+
+  /// An array of `each(item)` for all items.
+  template <class Range, class Each>
+  json_writer& array(std::string_view name, Range const& items, Each const& each)
+  {
+    key(name).begin_array();
+    for (auto const& item : items) { value(each(item)); }
+    return end_array();
+  }
+  template <class Range>
+  json_writer& array(std::string_view name, Range const& items)
+  {
+    return array(name, items, [](auto const& item) { return item; });
+  }
+
+  [[nodiscard]] std::string const& text() const noexcept { return text_; }
+
+ private:
+  json_writer& open(char bracket)
+  {
+    separate();
+    text_ += bracket;
+    needs_comma_ = false;
+    return *this;
+  }
+  json_writer& close(char bracket)
+  {
+    text_ += bracket;
+    needs_comma_ = true;
+    return *this;
+  }
+  json_writer& raw(std::string_view text)
+  {
+    separate();
+    text_ += text;
+    needs_comma_ = true;
+    return *this;
+  }
+  void separate()
+  {
+    if (needs_comma_) { text_ += ','; }
+    needs_comma_ = false;
+  }
+
+  /// Bytes of the character of UTF-8 that the text begins with; 0 if it begins with none.
+  [[nodiscard]] static std::size_t length_of_character(std::string_view text)
+  {
+    auto const byte          = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    auto const first         = byte(0);
+    std::size_t const length = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    if (first >= 0x80 && (first < 0xC2 || first > 0xF4 || text.size() < length)) { return 0; }
+    for (std::size_t i = 1; i < length; ++i) {
+      if ((byte(i) & 0xC0U) != 0x80) { return 0; }
+    }
+    bool const is_overlong  = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
+    bool const is_surrogate = first == 0xED && byte(1) >= 0xA0;
+    bool const is_too_large = first == 0xF4 && byte(1) >= 0x90;
+    return is_overlong || is_surrogate || is_too_large ? 0 : length;
+  }
+
+  void add_character(std::string_view character)
+  {
+    if (character == "\xE2\x80\xA8") {
+      text_ += "\\u2028";
+    } else if (character == "\xE2\x80\xA9") {
+      text_ += "\\u2029";
+    } else if (character == "\"" || character == "\\") {
+      text_ += '\\';
+      text_ += character;
+    } else if (character.size() == 1 && (static_cast<unsigned char>(character[0]) < 0x20 || character == "<" ||
+                                         character == ">" || character == "&" || character == "\x7F")) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", unsigned{static_cast<unsigned char>(character[0])});
+      text_ += escape;
+    } else {
+      text_ += character;
+    }
+  }
+
+  std::string text_;
+  bool needs_comma_{false};
+};
+
+}  // namespace rmm::tools

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <benchmarks/utilities/recorded_file.hpp>
+
+#include <rmm/detail/trace/trace_reader.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <unordered_map>
+#include <vector>
+
+namespace rmm::tools {
+
+inline constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+
+/// An allocation, from the event that made it to the one that ended it. Events are numbers.
+struct lifetime {
+  std::uint64_t address;
+  std::uint64_t bytes;
+  std::uint32_t begin;
+  std::uint32_t end;  ///< none: it lived when the trace ended
+};
+
+/// Which events of a trace belong together.
+///
+/// An allocation at an address that is in use ends the one that was there: its free is missing in the trace. A free of what is
+/// not in use belongs to nothing: the trace began after that allocation. Allocations of no bytes at address 0
+/// are left out.
+class lifetimes {
+ public:
+  /// Throws std::runtime_error if there are 2^32 events or more.
+  explicit lifetimes(rmm::detail::trace::recorded_trace const& trace);
+
+  [[nodiscard]] std::vector<lifetime> const& all() const noexcept { return all_; }
+
+  /// The one that an event begins or, if it is a free, ends; `none` if there is none.
+  [[nodiscard]] std::uint32_t of_event(std::size_t event) const { return of_event_[event]; }
+
+  /// The one that an allocation ended besides; `none` mostly.
+  [[nodiscard]] std::uint32_t replaced_by(std::size_t event) const
+  {
+    if (replaced_.empty()) { return none; }
+    auto const found = replaced_.find(static_cast<std::uint32_t>(event));
+    return found == replaced_.end() ? none : found->second;
+  }
+
+  [[nodiscard]] std::size_t unknown_frees() const noexcept { return unknown_frees_; }
+
+ private:
+  std::vector<lifetime> all_;
+  std::vector<std::uint32_t> of_event_;
+  std::unordered_map<std::uint32_t, std::uint32_t> replaced_;
+  std::size_t unknown_frees_{0};
+};
+
+/// Memory that an allocator had from a device. Events are numbers.
+struct region {
+  std::uint64_t begin;  ///< addresses
+  std::uint64_t end;
+  std::uint32_t begin_event;
+  std::uint32_t end_event;  ///< none: it was there when the trace ended
+};
+
+/// The regions of a device, by their addresses: those that the file has or, where it has none or more than `most`, what the
+/// addresses of allocations show. At most `most`.
+[[nodiscard]] std::vector<region> regions_of(rmm::benchmarks::recorded_file const& file,
+                                             lifetimes const& of_file,
+                                             int device,
+                                             std::size_t most);
+
+}  // namespace rmm::tools

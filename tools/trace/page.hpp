@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace rmm::tools {
+
+/// The page that report.html is, without its document.
+[[nodiscard]] std::string_view page_template();
+
+}  // namespace rmm::tools

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+
+namespace rmm::tools {
+
+/// Tells on a terminal how far long work is; says nothing where standard error is none.
+class progress {
+ public:
+  progress() : is_shown_{::isatty(STDERR_FILENO) == 1} {}
+  progress(progress const&)            = delete;
+  progress& operator=(progress const&) = delete;
+  ~progress() { clear(); }
+
+  /// Begins a piece of work of `steps` steps; 0: it is not known of how many.
+  void begin(std::string what, std::size_t steps = 0)
+  {
+    what_  = std::move(what);
+    steps_ = steps;
+    last_  = {};
+    show(0);
+  }
+
+  /// `done` steps are done. Cheap enough to be called every thousandth step.
+  void advance(std::size_t done)
+  {
+    if (is_shown_) { show(done); }
+  }
+
+  void clear()
+  {
+    if (is_shown_ && !what_.empty()) { std::fputs("\r\033[K", stderr); }
+    what_.clear();
+  }
+
+ private:
+  void show(std::size_t done)
+  {
+    auto const now = std::chrono::steady_clock::now();
+    if (!is_shown_ || now - last_ < std::chrono::milliseconds{100}) { return; }
+    last_ = now;
+    if (steps_ == 0) {
+      std::fprintf(stderr, "\r\033[K%s", what_.c_str());
+    } else {
+      std::fprintf(stderr, "\r\033[K%s: %zu %%", what_.c_str(), 100 * done / steps_);
+    }
+    std::fflush(stderr);
+  }
+
+  bool is_shown_;
+  std::string what_;
+  std::size_t steps_{0};
+  std::chrono::steady_clock::time_point last_{};
+};
+
+}  // namespace rmm::tools

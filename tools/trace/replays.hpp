@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/trace/trace_reader.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rmm::tools {
+
+/// How a trace went under a configuration: what the replay measured, on the simulated devices.
+struct replay_figures {
+  struct failure {
+    std::size_t event{};
+    std::uint64_t time_ns{};  ///< of the trace
+    std::uint64_t bytes{};
+    std::string text;
+  };
+
+  std::string configuration;
+  std::optional<failure> first_failure;        ///< the replay ends there
+  std::uint64_t peak_live{};                   ///< bytes, as they were asked for, on all devices together
+  std::optional<std::uint64_t> peak_reserved;  ///< bytes taken from the devices; nothing for memory that is not theirs
+  std::optional<std::uint64_t> reserved_at_end;      ///< with what the trace never freed
+  std::uint64_t upstream_calls{};                    ///< that took memory from a device or gave it back
+  double seconds{};                                  ///< of the host, for the whole replay
+  std::vector<std::vector<std::uint64_t>> reserved;  ///< of each device, at each moment that was asked for
+
+  /// The part of the peak of reserved memory that exceeds the peak of live memory.
+  [[nodiscard]] std::optional<double> fragmentation() const
+  {
+    if (!peak_reserved || *peak_reserved == 0) { return std::nullopt; }
+    auto const unused = *peak_reserved - std::min(*peak_reserved, peak_live);
+    return static_cast<double>(unused) / static_cast<double>(*peak_reserved);
+  }
+};
+
+/// A trace, to be replayed on a simulated machine under any number of configurations.
+class replays {
+ public:
+  /// Throws std::invalid_argument if the trace names a device that no machine has. `memory`: of each device.
+  replays(rmm::detail::trace::recorded_trace const& trace, std::size_t memory);
+  ~replays();
+  replays(replays const&)            = delete;
+  replays& operator=(replays const&) = delete;
+
+  /// Throws std::invalid_argument if the text is no configuration.
+  static void check_configuration(std::string_view configuration);
+
+  /// `moments` are numbers of events, in ascending order: after these the reserved bytes are noted, until it fails.
+  /// `on_progress` is told now and then how many events were played.
+  [[nodiscard]] replay_figures replay(std::string const& configuration,
+                                      std::vector<std::size_t> const& moments             = {},
+                                      std::function<void(std::size_t)> const& on_progress = {});
+
+  static constexpr int most_devices = 64;
+
+  [[nodiscard]] std::size_t events() const;
+
+  /// The devices of the trace, in the order of replay_figures::reserved.
+  [[nodiscard]] std::vector<int> const& devices() const;
+
+ private:
+  struct content;
+  std::unique_ptr<content> content_;
+};
+
+}  // namespace rmm::tools
