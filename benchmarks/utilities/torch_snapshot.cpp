@@ -85,7 +85,7 @@ class snapshot_reader {
   {
     auto const found = pickle_.find(in, key);
     if (found.is(type::integer)) { return found.bits(); }
-    if (!found.is(type::none) || !otherwise) { fail("'" + std::string{key} + "' is no number"); }
+    if (!found.is(type::none) || !otherwise) { fail(std::string{key}.append(" is no number")); }
     return *otherwise;
   }
 
@@ -155,9 +155,9 @@ class snapshot_reader {
     auto const line = pickle_.find(frame, "line");
     if (!file.empty() && file != "??") {
       name += (name.empty() ? "" : " at ") + std::string{file};
-      if (line.is(type::integer) && line.bits() != 0) { name += ":" + std::to_string(line.bits()); }
+      if (line.is(type::integer) && line.bits() != 0) { name.append(":").append(std::to_string(line.bits())); }
     }
-    if (name.empty()) { name = "?"; }
+    if (name.empty()) { name.assign(1, '?'); }
     auto const entered = frames_.try_emplace(name, frames_.size() + 1);
     if (entered.second) { result_.trace.frame_names.emplace(entered.first->second, name); }
     return entered.first->second;

@@ -15,8 +15,7 @@
 namespace cudasim {
 namespace {
 
-// ThreadSanitizer leaves mmap 1.5 TiB, and where the system places it in them at random takes up to 1 TiB.
-constexpr std::size_t most_claimed  = few_addresses ? std::size_t{448} << 30U : std::size_t{64} << 40U;
+constexpr std::size_t most_claimed  = few_addresses ? std::size_t{1280} << 30U : std::size_t{64} << 40U;
 constexpr std::size_t most_given_up = few_addresses ? std::size_t{4} << 30U : std::size_t{2} << 40U;
 constexpr std::size_t region_bytes  = few_addresses ? std::size_t{256} << 20U : std::size_t{16} << 30U;
 

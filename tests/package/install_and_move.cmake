@@ -16,8 +16,9 @@ foreach(file include/rmm/version_config.hpp include/cudasim lib[^/]*/libcudart_s
     message(SEND_ERROR "The installation lacks ${file}; it has ${found}")
   endif()
 endforeach()
-if(EXISTS "${prefix}/bin")
-  message(SEND_ERROR "The default installation contains programs")
+file(GLOB programs RELATIVE "${prefix}/bin" "${prefix}/bin/*")
+if(NOT programs STREQUAL "rmm-trace")
+  message(SEND_ERROR "The default installation contains, instead of rmm-trace alone, these programs: ${programs}")
 endif()
 
 # Every header of the source tree is there.

@@ -54,14 +54,15 @@
 ///
 /// Evaluates the call. Where assertions are on (detail/assert.hpp), ends the program with a message
 /// if it fails.
-#define RMM_ASSERT_CUDA_SUCCESS(call) RMM_DETAIL_ASSERT_CUDA(call, #call, cudaSuccess)
+#define RMM_ASSERT_CUDA_SUCCESS(call) RMM_DETAIL_ASSERT_CUDA(call, #call, false)
 
-/// The same, but a runtime that is unloading because the process ends counts as success.
-#define RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call) RMM_DETAIL_ASSERT_CUDA(call, #call, cudaErrorCudartUnloading)
+/// The same, but a runtime that is gone counts as success: it unloads because the process ends, or it stayed behind when the
+/// process was forked.
+#define RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call) RMM_DETAIL_ASSERT_CUDA(call, #call, true)
 
 #if RMM_ASSERTIONS_ENABLED
-#define RMM_DETAIL_ASSERT_CUDA(call, text, also_good) \
-  ::rmm::detail::assert_cuda(call, also_good, text, __FILE__, __LINE__)
+#define RMM_DETAIL_ASSERT_CUDA(call, text, may_be_gone) \
+  ::rmm::detail::assert_cuda(call, may_be_gone, text, __FILE__, __LINE__)
 #else
-#define RMM_DETAIL_ASSERT_CUDA(call, text, also_good) static_cast<void>(call)
+#define RMM_DETAIL_ASSERT_CUDA(call, text, may_be_gone) static_cast<void>(call)
 #endif

@@ -177,11 +177,10 @@ class cached_memory_resource final : public detail::growing_pool,
 
   /// Gives those of the blocks that are still free back to upstream, in the order of `stream`, which waits for the work that
   /// used them. Returns their bytes.
-  std::size_t give_back(std::vector<rmm::detail::address_range> const& blocks, cuda_stream_view stream)
+  std::size_t give_back(std::vector<rmm::detail::address_range> blocks, cuda_stream_view stream)
   {
-    using leaving = rmm::detail::stream_ordered_heap::leaving;
     std::size_t bytes{0};
-    for (auto const& block : heap().withdraw(blocks, leaving::after_a_wait, stream)) {
+    for (auto const& block : heap().withdraw_blocks(std::move(blocks), stream)) {
       upstream_.deallocate_async(
         reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
       bytes += block.bytes;

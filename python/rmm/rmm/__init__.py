@@ -32,6 +32,7 @@ from rmm.pylibrmm.logger import (
     set_logging_level,
     should_log,
 )
+from rmm.pylibrmm.scopes import GraphMemory, capture_scope, tag
 from rmm.rmm import (
     RMMError,
     is_initialized,
@@ -42,7 +43,9 @@ from rmm.rmm import (
 
 __all__ = [
     "DeviceBuffer",
+    "GraphMemory",
     "RMMError",
+    "capture_scope",
     "disable_logging",
     "enable_logging",
     "flush_logger",
@@ -59,12 +62,13 @@ __all__ = [
     "set_flush_level",
     "set_logging_level",
     "should_log",
+    "tag",
     "unregister_reinitialize_hook",
     "using",
 ]
 
 # What is imported when it is first asked for: modules, and names that had another place in older releases.
-_lazy_modules = ("allocators", "statistics")
+_lazy_modules = ("allocators", "memory_report", "statistics")
 _older_names = {
     "rmm_cupy_allocator": ("rmm.allocators.cupy", "rmm_cupy_allocator"),
     "RMMNumbaManager": ("rmm.allocators.numba", "RMMNumbaManager"),

@@ -4,26 +4,45 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
+
+from rmm._commands.trace_program import run_trace_program
 
 commands = {
     "info": "devices, their memory, and which resources they have",
     "demo": "time and memory that resources need for the same work",
 }
+commands_of_the_trace_program = {
+    "report": "what a trace shows, as a page for browsers",
+    "advise": "which resource would have served a trace best",
+    "export": "a trace for other programs",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command; returns the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in commands_of_the_trace_program:  # it has options, and help, of its own
+        return run_trace_program(arguments)
     parser = argparse.ArgumentParser(prog="python -m rmm", description="Memory resources for CUDA.")
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in commands.items():
         command_parser = parsers.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         import_module(f"rmm._commands.{name}").add_arguments(command_parser)
+    for name, text in commands_of_the_trace_program.items():
+        parsers.add_parser(name, help=text)
     options = parser.parse_args(arguments)
     status: int = import_module(f"rmm._commands.{options.command}").run(options)
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        status = 0
+    sys.exit(status)

@@ -190,6 +190,9 @@ default_profiler_records = ProfilerRecords()
 def _get_descriptive_name_of_object(obj: object) -> str:
     """`<file>:<first line>(<qualified name>)` of a function, without its decorators."""
     function: Any = inspect.unwrap(obj)  # type: ignore[arg-type]
+    code = getattr(function, "__code__", None)
+    if code is not None:  # which is there where no source is: in an interactive interpreter
+        return f"{code.co_filename}:{code.co_firstlineno}({function.__qualname__})"
     _, line = inspect.getsourcelines(function)
     return f"{inspect.getfile(function)}:{line}({function.__qualname__})"
 

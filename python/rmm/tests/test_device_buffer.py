@@ -7,6 +7,7 @@ import copy
 import gc
 import pickle
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -208,6 +209,9 @@ def test_from_device_takes_arrays_of_any_type() -> None:
     assert buffer.size == 24
     with pytest.raises(ValueError, match="contiguous"):
         rmm.DeviceBuffer.from_device(Array(rmm.DeviceBuffer(size=24), typestr="<f8", shape=(2,), strides=(16,)))
+    nowhere = SimpleNamespace(__cuda_array_interface__={"shape": (3,), "typestr": "|u1", "data": (0, False)})
+    with pytest.raises(ValueError, match="no address"):
+        rmm.DeviceBuffer.from_device(nowhere)
     with pytest.raises(TypeError, match="neither"):
         rmm.DeviceBuffer.from_device(b"abc")  # type: ignore[arg-type]
 

@@ -15,6 +15,7 @@ from rmm.pylibrmm.helper import parse_bytes
     ("text", "size"),
     [
         (17, 17),
+        (1e9, 10**9),
         ("0", 0),
         ("17", 17),
         ("17 b", 17),
@@ -41,6 +42,12 @@ def test_sizes_are_understood(text: Any, size: int) -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="Could not parse"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize("number", [1.5, float("nan"), float("inf")])
+def test_parts_of_bytes_are_refused(number: Any) -> None:
+    with pytest.raises(ValueError, match="no whole number"):
+        parse_bytes(number)
 
 
 def test_resources_take_them() -> None:

@@ -383,6 +383,15 @@ def test_exceptions_of_deallocate_are_reported_and_go_no_further(monkeypatch: py
     assert [str(error) for error in seen] == ["late"]
 
 
+def test_callbacks_have_to_be_callable(cuda: rmm.mr.CudaMemoryResource) -> None:
+    with pytest.raises(TypeError, match="None cannot be called"):
+        rmm.mr.CallbackMemoryResource(cuda.allocate, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="3 cannot be called"):
+        rmm.mr.CallbackMemoryResource(3, cuda.deallocate)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="None cannot be called"):
+        rmm.mr.FailureCallbackResourceAdaptor(cuda, None)  # type: ignore[arg-type]
+
+
 def test_callbacks_stay_as_long_as_the_resource() -> None:
     def make() -> rmm.mr.DeviceMemoryResource:
         below = cuda()

@@ -109,9 +109,16 @@ def test_out_of_memory_is_a_memory_error_with_the_report(manager: Any, small_poo
         manager.memalloc(1 << 30)
 
 
-def test_free_memory_is_not_for_the_manager_to_say(manager: Any) -> None:
-    with pytest.raises(NotImplementedError, match=r"rmm\.mr\.available_device_memory"):
-        manager.get_memory_info()
+def test_memory_that_a_pool_has_free_is_free(manager: Any) -> None:
+    info = manager.get_memory_info()
+    assert tuple(info) == rmm.mr.available_device_memory()
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "8MiB")
+    rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(pool))
+    memory = manager.memalloc(2 << 20)
+    free, total = rmm.mr.available_device_memory()
+    assert manager.get_memory_info() == (free + (6 << 20), total)
+    assert (manager.get_memory_info().free, manager.get_memory_info().total) == manager.get_memory_info()
+    del memory
 
 
 def test_numba_accepts_the_manager(manager: Any) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,57 @@ assert level_enum is rmm.level_enum
 )
 def test_processes_end_well(body: str) -> None:
     run(f"import rmm\nc = rmm.mr.CudaMemoryResource()\n{body}")
+
+
+def test_processes_end_well_whatever_is_imported_first() -> None:
+    names = ["rmm", "rmm.mr", "rmm.statistics", "rmm.allocators.torch", "rmm.allocators.cupy", "rmm._lib", "librmm"]
+    names += ["rmm.pylibrmm.scopes", "rmm.memory_report", "rmm._cuda.stream"]
+    if not is_simulated:
+        names += [name for name in ("numpy", "cupy", "numba.cuda", "torch") if find_spec(name.partition(".")[0])]
+    program = f"""
+import importlib, os, random, sys
+
+names = {names!r}
+choice = random.Random(1)
+children = []
+for order in [choice.sample(names, len(names)) for _ in range(50)]:
+    children.append(os.fork())
+    if children[-1] == 0:
+        for name in order:
+            importlib.import_module(name)
+        import rmm
+        rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(rmm.mr.ElasticPoolMemoryResource()))
+        kept = [rmm.DeviceBuffer(size=1000, stream=rmm.pylibrmm.stream.Stream()) for _ in range(3)]
+        kept.append(kept)
+        break
+    if len(children) % 5 == 0:
+        assert not any(os.waitpid(child, 0)[1] for child in children[-5:]), order
+"""
+    run(program)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_is_told_that_it_has_no_cuda_and_ends_well() -> None:
+    program = """
+import os, rmm
+rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+stream = rmm.pylibrmm.stream.Stream()
+buffers = [rmm.DeviceBuffer.to_device(b"abc"), rmm.DeviceBuffer(size=10, stream=stream)]
+child = os.fork()
+if child == 0:
+    buffers.clear()
+    del stream
+    try:
+        rmm.DeviceBuffer(size=1 << 20)  # CUDA cannot be used by a forked process
+    except (MemoryError, RuntimeError) as error:
+        assert "nitialization" in str(error), error
+    else:
+        raise AssertionError("the parent's memory is used")
+else:
+    assert os.waitpid(child, 0)[1] == 0
+    print(buffers[0].tobytes())
+"""
+    assert run(program, CUDASIM_QUIET="1") == "b'abc'\n"
 
 
 def test_a_log_is_complete_at_the_end_of_the_process(tmp_path: Path) -> None:

@@ -43,9 +43,12 @@ def test_other_things_cannot_be_set(resource: Any) -> None:
         rmm.mr.set_per_device_resource(0, resource)
 
 
-def test_there_is_no_negative_device(cuda: rmm.mr.CudaMemoryResource) -> None:
-    with pytest.raises(ValueError, match="no device -1"):
-        rmm.mr.set_per_device_resource(-1, cuda)
+@pytest.mark.parametrize("device", [-1, 99])
+def test_there_are_no_other_devices(device: int, cuda: rmm.mr.CudaMemoryResource) -> None:
+    with pytest.raises(ValueError, match=f"no device {device}"):
+        rmm.mr.set_per_device_resource(device, cuda)
+    with pytest.raises(ValueError, match=f"no device {device}"):
+        rmm.mr.get_per_device_resource(device)
 
 
 def test_memory_of_the_device() -> None:

@@ -252,3 +252,9 @@ def test_names_tell_file_line_and_function() -> None:
     assert name == f"{__file__}:{f.__code__.co_firstlineno}(test_names_tell_file_line_and_function.<locals>.f)"
     decorated: Any = profiler(name="x")(f)
     assert _get_descriptive_name_of_object(decorated) == name
+
+
+def test_names_need_no_source() -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def f():\n    pass", "<typed in>", "exec"), names)
+    assert _get_descriptive_name_of_object(names["f"]) == "<typed in>:1(f)"

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -454,3 +457,37 @@ def test_a_graph_computes_the_same_each_time_beside_other_work(run_torch: Run) -
             noise = [torch.full((1000, 1000), 7.0, device="cuda") for _ in range(3)]
             assert torch.allclose(y, torch.full_like(y, 1000 * (i / 100) ** 2 + 1), rtol=1e-3), i
     """)
+
+
+# --- the error that PyTorch expects, by a stand-in for the library that has it
+
+
+@pytest.mark.parametrize("options", [[], ["-DOWN_CONSTRUCTOR"], None], ids=["of the base", "of its own", "not there"])
+def test_out_of_memory_is_the_error_of_pytorch(options: list[str] | None, tmp_path: Path) -> None:
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    name = "libc10.so" if options is not None else "libother.so"
+    source = Path(__file__).parent / "c10_stand_in" / "c10_stand_in.cpp"
+    command = [compiler, "-std=c++17", "-shared", "-fPIC", f"-Wl,-soname,{name}"]
+    subprocess.run([*command, *(options or []), source, "-o", tmp_path / name], check=True)
+    program = f"""
+        import ctypes, rmm, rmm.mr
+        from rmm.allocators.torch import _library_path
+        stand_in = ctypes.CDLL({str(tmp_path / name)!r})
+        allocate = ctypes.cast(ctypes.CDLL(_library_path).allocate, ctypes.c_void_p)
+        rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB", "1MiB"))
+        text = ctypes.create_string_buffer(4000)
+        for _ in range(2):
+            print(stand_in.exception_of(allocate, ctypes.c_size_t(2 << 20), text, ctypes.c_size_t(4000)))
+        print(stand_in.ended())
+        print(text.value.decode())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    kinds, text = done.stdout.split("\n", 3)[:3], done.stdout.split("\n", 3)[3]
+    assert kinds == (["1", "1", "2"] if options is not None else ["3", "3", "0"])
+    assert "CUDA out of memory. Tried to allocate 2.000000 MiB on GPU 0." in text
+    assert "of at most 1.000000 MiB" in text

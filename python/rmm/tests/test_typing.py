@@ -18,6 +18,7 @@ extension_modules = [
     "rmm.pylibrmm.helper",
     "rmm.pylibrmm.logger",
     "rmm.pylibrmm.memory_resource._memory_resource",
+    "rmm.pylibrmm.scopes",
     "rmm.pylibrmm.stream",
 ]
 

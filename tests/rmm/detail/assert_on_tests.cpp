@@ -60,6 +60,16 @@ TEST(AssertionsOnDeathTest, AnUnloadingRuntimeIsAFailure)
   EXPECT_DEATH(RMM_ASSERT_CUDA_SUCCESS(cudaErrorCudartUnloading), "cudaErrorCudartUnloading(.|\n)*Assertion");
 }
 
+TEST(AssertionsOnDeathTest, ARuntimeThatStayedBehindIsAFailure)
+{
+  EXPECT_DEATH(RMM_ASSERT_CUDA_SUCCESS(cudaErrorInitializationError), "cudaErrorInitializationError(.|\n)*Assertion");
+}
+
+TEST(AssertionsOn, ARuntimeThatStayedBehindIsNoFailureWhereShutdownIsSafe)
+{
+  RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorInitializationError);
+}
+
 TEST(AssertionsOn, AnUnloadingRuntimeIsNoFailureWhereShutdownIsSafe)
 {
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorCudartUnloading);

@@ -9,6 +9,8 @@
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
+#include "../../support/sanitizers.hpp"
+
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -63,6 +65,7 @@ TEST_F(PinnedHostMemoryResource, AlignsAsDeviceResourcesDo)
 // Programs write pool_memory_resource<pinned_host_memory_resource>(std::make_shared<…>().get(), …).
 TEST_F(PinnedHostMemoryResource, MayEndBeforeAPoolOverIt)
 {
+  if (RMM_TEST_UNDER_SANITIZER) { GTEST_SKIP() << "such programs are wrong, and sanitizers say so"; }
   alignas(pinned_host_memory_resource) std::byte storage[sizeof(pinned_host_memory_resource)];
   auto* const upstream = new (storage) pinned_host_memory_resource;
   rmm::mr::pool_memory_resource<pinned_host_memory_resource> pool{upstream, 4096};

@@ -46,7 +46,7 @@ class simulated_work {
   void verify(rmm::cuda_stream_view stream, void* ptr, std::size_t bytes, std::uint32_t pattern)
   {
     auto const* const words = static_cast<std::uint32_t const*>(ptr);
-    auto const look         = [=](std::uint32_t const* first) {
+    auto const look         = [this, pattern](std::uint32_t const* first) {
       foreign_ += looks - static_cast<std::uint64_t>(std::count(first, first + looks, pattern));
     };
     EXPECT_EQ(cudasim::launch(stream.value(),

@@ -30,10 +30,10 @@ TEST_F(CudaDeviceDeathTest, AFailureToAskIsAsserted)
 {
   EXPECT_DEATH(
     {
-      fail_next("cudaGetDevice", cudaErrorInitializationError);
+      fail_next("cudaGetDevice", cudaErrorDevicesUnavailable);
       static_cast<void>(rmm::get_current_cuda_device());
     },
-    "cudaErrorInitializationError(.|\n)*Assertion");
+    "cudaErrorDevicesUnavailable(.|\n)*Assertion");
   EXPECT_DEATH(
     {
       fail_next("cudaGetDeviceCount", cudaErrorNoDevice);

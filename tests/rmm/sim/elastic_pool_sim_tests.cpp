@@ -610,12 +610,25 @@ TEST_F(ElasticPool, ImportedMemoryStaysWhenItsPoolHasGone)
   EXPECT_TRUE(holds(imported->data(), 9, MiB));
 }
 
+TEST(SharedBlock, CountsTheChunksItTouches)
+{
+  using rmm::mr::shared_block;
+  static_assert(shared_block{0, 0, MiB}.chunks() == 0);
+  static_assert(shared_block{0, 1, MiB}.chunks() == 1);
+  static_assert(shared_block{0, MiB, MiB}.chunks() == 1);
+  static_assert(shared_block{1, MiB, MiB}.chunks() == 2);
+  static_assert(shared_block{MiB - 1, 1, MiB}.chunks() == 1);
+  static_assert(shared_block{MiB - 1, 2 + MiB, MiB}.chunks() == 3);
+  static_assert(shared_block{MiB, 1, MiB}.chunks() == 0);  // no block begins behind its first chunk
+  static_assert(shared_block{1, SIZE_MAX, MiB}.chunks() == SIZE_MAX / MiB + 1);
+}
+
 TEST_F(ElasticPool, RefusesToShareWhatItCannot)
 {
   elastic_pool_memory_resource pool;
   void* const ptr = pool.allocate(MiB, stream);
   EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, MiB)), rmm::logic_error);  // not made for it
-  EXPECT_THROW(static_cast<void>(pool.export_fabric(ptr, MiB)), rmm::logic_error);
+  EXPECT_THROW(rmm::mr::exported_fabric const made = pool.export_fabric(ptr, MiB), rmm::logic_error);
   elastic_pool_options options;
   options.share_descriptors = true;
   elastic_pool_memory_resource sharing{options};

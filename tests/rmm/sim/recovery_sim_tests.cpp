@@ -57,8 +57,8 @@ std::string rungs_of(rmm::heap_figures const& figures)
 {
   std::string text;
   for (std::size_t i = 0; i < rmm::recovery_rung_count; ++i) {
-    auto const rung  = static_cast<recovery_rung>(i);
-    auto const& each = figures.recovery[rung];
+    auto const rung               = static_cast<recovery_rung>(i);
+    rmm::rung_figures const& each = figures.recovery[rung];
     if (each.tried == 0) { continue; }
     text += (text.empty() ? "" : ", ") + std::string{rmm::name_of(rung)} + " " + std::to_string(each.tried);
     if (each.served != 0) { text += " (served " + std::to_string(each.served) + ")"; }

@@ -562,6 +562,27 @@ TEST_F(StreamOrderedHeapSim, WhatComesBackWhereABlockLeftJoinsWithWhatItTouches)
   EXPECT_EQ(cudaFree(both), cudaSuccess);
 }
 
+TEST_F(StreamOrderedHeapSim, OnlyWhatIsABlockStillGoesBackAsOne)
+{
+  using ranges = std::vector<rmm::detail::address_range>;
+  void* both{};
+  ASSERT_EQ(cudaMalloc(&both, 2 * MiB), cudaSuccess);
+  {
+    rmm::detail::stream_ordered_heap heap;
+    auto const begin  = reinterpret_cast<std::uintptr_t>(both);
+    void* const whole = heap.add_block_and_allocate(both, 2 * MiB, 2 * MiB, stream);
+    heap.deallocate(whole, 2 * MiB, stream);
+    stream.synchronize();
+    EXPECT_TRUE(heap.withdraw_blocks(ranges{{begin, MiB}}, stream).empty());  // blocks that were here before this one
+    EXPECT_TRUE(heap.withdraw_blocks(ranges{{begin + MiB, MiB}}, stream).empty());
+    EXPECT_EQ(heap.block_bytes(), 2 * MiB);
+    ASSERT_EQ(heap.withdraw_blocks(ranges{{begin, 2 * MiB}}, stream).size(), 1U);
+    EXPECT_EQ(heap.block_bytes(), 0U);
+    EXPECT_TRUE(heap.check_invariants());
+  }
+  EXPECT_EQ(cudaFree(both), cudaSuccess);
+}
+
 // --- what ends
 
 TEST_F(StreamOrderedHeapSim, JoinedMemoryWaitsForAllThatFreedIt)

@@ -64,9 +64,30 @@ std::vector<address_range> basic_stream_ordered_heap<Unused>::withdraw(std::vect
                                                                        leaving when,
                                                                        cuda_stream_view waiting)
 {
+  std::lock_guard<std::mutex> const lock{mutex_};
+  return withdraw_locked(wanted, when, waiting);
+}
+
+template <class Unused>
+std::vector<address_range> basic_stream_ordered_heap<Unused>::withdraw_blocks(std::vector<address_range> wanted,
+                                                                              cuda_stream_view waiting)
+{
+  std::lock_guard<std::mutex> const lock{mutex_};
+  auto const is_no_block = [&](address_range range) {
+    auto const found = blocks_.find(range.begin);
+    return found == blocks_.end() || found->second != range.bytes;
+  };
+  wanted.erase(std::remove_if(wanted.begin(), wanted.end(), is_no_block), wanted.end());
+  return withdraw_locked(wanted, leaving::after_a_wait, waiting);
+}
+
+template <class Unused>
+std::vector<address_range> basic_stream_ordered_heap<Unused>::withdraw_locked(std::vector<address_range> const& wanted,
+                                                                              leaving when,
+                                                                              cuda_stream_view waiting)
+{
   std::vector<address_range> taken;
   taken.reserve(wanted.size());
-  std::lock_guard<std::mutex> const lock{mutex_};
   all_caches_closed const closed{*this};
   capture_exemption const exemption;
   poll(std::numeric_limits<std::size_t>::max());

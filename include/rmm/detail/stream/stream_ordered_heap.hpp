@@ -218,6 +218,12 @@ class basic_stream_ordered_heap {
                                                                     leaving when,
                                                                     cuda_stream_view waiting);
 
+  /// The same, after a wait, for blocks that are to go back to where they came from: those of `wanted` that are still blocks,
+  /// and whole ones. Since the caller looked, another thread may have given one back, and got its addresses as a part of a new
+  /// one.
+  [[nodiscard]] RMM_COLD inline std::vector<address_range> withdraw_blocks(std::vector<address_range> wanted,
+                                                                           cuda_stream_view waiting);
+
   /// Waits on the host for the device, after which all that is free is free for all. False if the runtime cannot wait.
   RMM_COLD bool wait_for_all()
   {
@@ -442,7 +448,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_COLD inline stream_cache* make_cache(thread_caches& mine, cudaStream_t stream) noexcept;
   RMM_COLD void drop(thread_caches& mine, stream_cache& cache) noexcept
   {
-    mine.forget(&cache);
+    mine.forget(number_, &cache);
     retire(cache);
   }
   void retire_locked(stream_cache& cache) noexcept;
@@ -635,6 +641,9 @@ class basic_stream_ordered_heap {
 
   // --- blocks that grow and shrink (growth.ipp) ---
 
+  [[nodiscard]] inline std::vector<address_range> withdraw_locked(std::vector<address_range> const& wanted,
+                                                                  leaving when,
+                                                                  cuda_stream_view waiting);
   [[nodiscard]] inline bool try_take_out(typename std::vector<piece>::iterator first,
                                          typename std::vector<piece>::iterator last,
                                          address_range range,

@@ -127,7 +127,7 @@ stream_cache* basic_stream_ordered_heap<Unused>::make_cache(thread_caches& mine,
     auto made         = std::make_unique<stream_cache>(stream, identity, ends, limits_);
     auto* const cache = made.get();
     mine.add({number_, stream, cache, link_});
-    scope_guard undo{[&]() noexcept { mine.forget(cache); }};
+    scope_guard undo{[&]() noexcept { mine.forget(number_, cache); }};
     std::lock_guard<std::mutex> const lock{mutex_};
     caches_.push_back(std::move(made));
     set_limits();

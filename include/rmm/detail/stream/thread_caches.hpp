@@ -96,13 +96,15 @@ class thread_caches {
     entries_.push_back(std::move(added));
   }
 
-  void forget(stream_cache const* cache) noexcept
+  /// Removes the one entry. Entries of heaps that are gone may have the same address.
+  void forget(std::uint64_t heap, stream_cache const* cache) noexcept
   {
     for (auto& slot : cache_slots) {
       if (slot.cache == cache) { slot = {}; }
     }
-    entries_.erase(std::remove_if(entries_.begin(), entries_.end(), [&](entry const& e) { return e.cache == cache; }),
-                   entries_.end());
+    auto const found = std::find_if(
+      entries_.begin(), entries_.end(), [&](entry const& e) { return e.heap == heap && e.cache == cache; });
+    if (found != entries_.end()) { entries_.erase(found); }
   }
 
   [[nodiscard]] std::vector<entry> const& entries() const noexcept { return entries_; }

@@ -73,7 +73,7 @@ class plain_blocks {
       unused.push_back(block);
       found += block.bytes;
     }
-    auto const taken = heap.withdraw(unused, rmm::detail::stream_ordered_heap::leaving::after_a_wait, waiting);
+    auto const taken = heap.withdraw_blocks(std::move(unused), waiting);
     if (taken.empty()) { return 0; }
     waiting.synchronize_no_throw();
     std::size_t released{};

@@ -42,4 +42,5 @@ def rmm_cupy_allocator(nbytes: int) -> Any:
 def _out_of_memory(nbytes: int, error: MemoryError) -> MemoryError:
     made: MemoryError = _cupy_cuda().memory.OutOfMemoryError(nbytes, 0)
     made.args = error.args
+    made.__dict__.update(error.__dict__)  # its report
     return made

@@ -8,12 +8,18 @@ import ctypes
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from numba import cuda
-from numba.cuda import GetIpcHandleMixin, HostOnlyCUDAMemoryManager, MemoryPointer
+from numba.cuda import GetIpcHandleMixin, HostOnlyCUDAMemoryManager, MemoryInfo, MemoryPointer
 
 from rmm.pylibrmm.device_buffer import DeviceBuffer
+from rmm.pylibrmm.memory_resource import (
+    DeviceMemoryResource,
+    UpstreamResourceAdaptor,
+    available_device_memory,
+    get_current_device_resource,
+)
 
 __all__ = ["RMMNumbaManager"]
 
@@ -76,16 +82,28 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
         super().reset()
         self._deferred.clear()
 
-    def get_memory_info(self) -> NoReturn:
-        """Not implemented: what is free depends on the resource. See `rmm.mr.available_device_memory()`."""
-        raise NotImplementedError(
-            "how much memory is free depends on the resource: see rmm.mr.available_device_memory() for the device's"
-        )
+    def get_memory_info(self) -> Any:
+        """`(free, total)` bytes: what the device has free and what the pool of its resource does, and what the device has.
+
+        As little of that may be had as a maximum of the pool, or a limit, allows.
+        """
+        free, total = available_device_memory()
+        return MemoryInfo(free=free + _free_bytes_in(get_current_device_resource()), total=total)
 
     @property
     def interface_version(self) -> int:
         """Version of Numba's interface that this implements."""
         return 1
+
+
+def _free_bytes_in(resource: DeviceMemoryResource) -> int:
+    """What a resource, or the one behind its adaptors, holds and nobody uses."""
+    while not hasattr(resource, "figures"):
+        if not isinstance(resource, UpstreamResourceAdaptor):
+            return 0
+        resource = resource.upstream_mr
+    free: int = resource.figures()["free_bytes"]
+    return free
 
 
 _numba_memory_manager = RMMNumbaManager  # the name that Numba looks for

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/mr/aligned_resource_adaptor.hpp>
+#include "librmm/_innermost_resource.hpp"
+
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
-#include <rmm/mr/failure_callback_resource_adaptor.hpp>
-#include <rmm/mr/limiting_resource_adaptor.hpp>
-#include <rmm/mr/logging_resource_adaptor.hpp>
-#include <rmm/mr/prefetch_resource_adaptor.hpp>
-#include <rmm/mr/statistics_resource_adaptor.hpp>
-#include <rmm/mr/thread_safe_resource_adaptor.hpp>
-#include <rmm/mr/trace_resource_adaptor.hpp>
-#include <rmm/mr/tracking_resource_adaptor.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
 
 #include <cuda_runtime_api.h>
@@ -24,37 +17,6 @@
 /// What a resource holds besides what is allocated from it, looked for behind the adaptors around it.
 
 namespace rmm_python {
-
-/// The resource that `resource` takes memory from, if it is one of `Adaptors`; else null.
-template <template <class...> class... Adaptors>
-[[nodiscard]] rmm::mr::device_memory_resource* upstream_if_one_of(rmm::mr::device_memory_resource& resource)
-{
-  rmm::mr::device_memory_resource* found = nullptr;
-  auto const look                        = [&](auto const* adaptor) {
-    if (adaptor != nullptr) { found = adaptor->get_upstream(); }
-  };
-  (look(dynamic_cast<Adaptors<rmm::mr::device_memory_resource>*>(&resource)), ...);
-  return found;
-}
-
-/// The resource behind all adaptors.
-[[nodiscard]] inline rmm::mr::device_memory_resource& innermost(rmm::mr::device_memory_resource& resource)
-{
-  auto* current = &resource;
-  for (auto* next = current; next != nullptr;) {
-    current = next;
-    next    = upstream_if_one_of<rmm::mr::aligned_resource_adaptor,
-                              rmm::mr::failure_callback_resource_adaptor,
-                              rmm::mr::limiting_resource_adaptor,
-                              rmm::mr::logging_resource_adaptor,
-                              rmm::mr::prefetch_resource_adaptor,
-                              rmm::mr::statistics_resource_adaptor,
-                              rmm::mr::thread_safe_resource_adaptor,
-                              rmm::mr::trace_resource_adaptor,
-                              rmm::mr::tracking_resource_adaptor>(*current);
-  }
-  return *current;
-}
 
 /// Bytes that the resource holds, in use or not: those of pools, else what is in use.
 [[nodiscard]] inline std::int64_t reserved_bytes(rmm::mr::device_memory_resource& resource, std::int64_t used)

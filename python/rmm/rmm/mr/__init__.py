@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from rmm.mr import experimental
+from rmm.mr import _environment, experimental
 from rmm.mr._registry import (
     _flush_logs,
     _initialize,
@@ -28,13 +28,16 @@ from rmm.pylibrmm.memory_resource import (
     ElasticPoolMemoryResource,
     FailureCallbackResourceAdaptor,
     FixedSizeMemoryResource,
+    GuardResourceAdaptor,
     LimitingResourceAdaptor,
     LoggingResourceAdaptor,
     ManagedMemoryResource,
+    MemoryReservation,
     PinnedHostMemoryResource,
     PinnedPoolMemoryResource,
     PoolMemoryResource,
     PrefetchResourceAdaptor,
+    RegisteredHostMemoryResource,
     SamHeadroomMemoryResource,
     StatisticsResourceAdaptor,
     SystemMemoryResource,
@@ -63,13 +66,16 @@ __all__ = [
     "ElasticPoolMemoryResource",
     "FailureCallbackResourceAdaptor",
     "FixedSizeMemoryResource",
+    "GuardResourceAdaptor",
     "LimitingResourceAdaptor",
     "LoggingResourceAdaptor",
     "ManagedMemoryResource",
+    "MemoryReservation",
     "PinnedHostMemoryResource",
     "PinnedPoolMemoryResource",
     "PoolMemoryResource",
     "PrefetchResourceAdaptor",
+    "RegisteredHostMemoryResource",
     "SamHeadroomMemoryResource",
     "StatisticsResourceAdaptor",
     "SystemMemoryResource",
@@ -92,3 +98,5 @@ __all__ = [
     "set_current_device_resource",
     "set_per_device_resource",
 ]
+
+_environment.obey()

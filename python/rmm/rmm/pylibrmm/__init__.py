@@ -3,7 +3,16 @@
 
 from __future__ import annotations
 
-from rmm.pylibrmm import cuda_stream, cuda_stream_pool, device_buffer, helper, logger, memory_resource, stream
+from rmm.pylibrmm import (
+    cuda_stream,
+    cuda_stream_pool,
+    device_buffer,
+    helper,
+    logger,
+    memory_resource,
+    scopes,
+    stream,
+)
 from rmm.pylibrmm._stream_flags import CudaStreamFlags
 from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
 
@@ -16,5 +25,6 @@ __all__ = [
     "helper",
     "logger",
     "memory_resource",
+    "scopes",
     "stream",
 ]

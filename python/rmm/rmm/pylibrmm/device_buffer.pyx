@@ -12,12 +12,14 @@ from libcpp cimport bool
 from libcpp.memory cimport unique_ptr
 from libcpp.utility cimport move
 
+from rmm.librmm._device_memory_resource cimport device_memory_resource
 from rmm.librmm.cuda_stream_view cimport cuda_stream_view
 from rmm.librmm.device_buffer cimport device_buffer, prefetch as cpp_prefetch
 from rmm.librmm.per_device_resource cimport cuda_device_id
 from rmm.pylibrmm.memory_resource._memory_resource cimport (
     DeviceMemoryResource,
     get_current_device_resource,
+    raise_error,
 )
 from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
@@ -38,6 +40,18 @@ cdef extern from "rmm/detail/cuda/memory.hpp" namespace "rmm::detail" nogil:
 cdef extern from "pylibrmm/_buffer_location.hpp" namespace "rmm_python" nogil:
     int device_of(const void* ptr) except +
     void make_wait(cudaStream_t waiting, cudaStream_t awaited) except +
+
+
+cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
+    # device_buffer, whose declaration others use knows no reports
+    cdef cppclass reporting_buffer "rmm::device_buffer":
+        reporting_buffer(size_t size, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
+        reporting_buffer(
+            const void* source, size_t size, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
+        reporting_buffer(
+            const device_buffer& source, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
+        void reserve(size_t new_capacity, cuda_stream_view stream) except +raise_error
+        void resize(size_t new_size, cuda_stream_view stream) except +raise_error
 
 
 cdef extern from "pylibrmm/_dlpack.hpp" namespace "rmm_python":
@@ -86,6 +100,8 @@ cdef object contiguous_size(object interface):
         size *= shape[i]
     if size != 0 and not is_contiguous:
         raise ValueError("the array has to be contiguous")
+    if size != 0 and not interface["data"][0]:
+        raise ValueError(f"the array has {size} bytes and no address")
     return size
 
 
@@ -129,9 +145,9 @@ cdef class DeviceBuffer:
         cdef cuda_stream_view c_stream = stream.view()
         with nogil:
             if source == NULL or size == 0:
-                self.c_obj.reset(new device_buffer(size, c_stream, self.mr.get_mr()))
+                self.c_obj.reset(<device_buffer*>new reporting_buffer(size, c_stream, self.mr.get_mr()))
             else:
-                self.c_obj.reset(new device_buffer(source, size, c_stream, self.mr.get_mr()))
+                self.c_obj.reset(<device_buffer*>new reporting_buffer(source, size, c_stream, self.mr.get_mr()))
                 if c_stream.is_default():
                     c_stream.synchronize()
 
@@ -214,7 +230,7 @@ cdef class DeviceBuffer:
         cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer, stream=self.stream, mr=self.mr)
         cdef cuda_stream_view c_stream = self.stream.view()
         with nogil:
-            made.c_obj.reset(new device_buffer(dereference(self.c_obj), c_stream, self.mr.get_mr()))
+            made.c_obj.reset(<device_buffer*>new reporting_buffer(dereference(self.c_obj), c_stream, self.mr.get_mr()))
             if c_stream.is_default():
                 c_stream.synchronize()
         return made
@@ -352,14 +368,14 @@ cdef class DeviceBuffer:
         """Makes the capacity at least `new_capacity` bytes. The content may move."""
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         with nogil:
-            self.c_obj.get()[0].reserve(new_capacity, c_stream)
+            (<reporting_buffer*>self.c_obj.get())[0].reserve(new_capacity, c_stream)
         self.stream = stream
 
     cpdef void resize(self, size_t new_size, Stream stream=_default_stream) except *:
         """Makes the size `new_size` bytes; what is added is uninitialised. The content moves if the capacity is too small."""
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         with nogil:
-            self.c_obj.get()[0].resize(new_size, c_stream)
+            (<reporting_buffer*>self.c_obj.get())[0].resize(new_size, c_stream)
         self.stream = stream
 
     cpdef size_t capacity(self) except *:

@@ -11,11 +11,15 @@ for _exponent, _letter in enumerate("kmgtp", start=1):
 
 
 cpdef object parse_bytes(object s):
-    """The bytes that `s` stands for: an int as it is, a string such as "512 MiB", "1.5gb" or "4096".
+    """The bytes that `s` stands for: an int as it is, a float such as 1e9, a string such as "512 MiB", "1.5gb" or "4096".
 
     Units are those of powers of 1000 (kB to PB) and of 1024 (KiB to PiB), in either case; without one a number is in bytes.
     """
     global _pattern
+    if isinstance(s, float):
+        if not s.is_integer():
+            raise ValueError(f"{s!r} is no whole number of bytes")
+        return int(s)
     if not isinstance(s, str):
         return s
     if _pattern is None:

@@ -65,10 +65,26 @@ TEST_F(ThreadCaches, AreForgottenInTheTableToo)
     add(1, 1, gone);
     auto& slot = cache_slot_of(1, fake_stream(1));
     slot       = {1, fake_stream(1), fake_cache(1)};
-    thread_caches::mine()->forget(fake_cache(1));
+    thread_caches::mine()->forget(1, fake_cache(1));
     EXPECT_EQ(thread_caches::mine()->find(1, fake_stream(1)), nullptr);
     EXPECT_EQ(slot.cache, nullptr);
     EXPECT_EQ(slot.heap, 0U);
+  });
+}
+
+TEST_F(ThreadCaches, AreNotForgottenWithOneOfAnotherHeapAtTheSameAddress)
+{
+  rmm::test::run_on_a_thread_that_ends([&] {
+    stream_ordered_heap heap;
+    auto const link = std::make_shared<heap_link>();
+    link->heap      = &heap;
+    add(1, 1, link);
+    add(2, 1, link);
+    thread_caches::mine()->forget(2, fake_cache(1));
+    EXPECT_EQ(thread_caches::mine()->find(2, fake_stream(1)), nullptr);
+    EXPECT_EQ(thread_caches::mine()->find(1, fake_stream(1)), fake_cache(1));
+    EXPECT_EQ(thread_caches::mine()->entries().size(), 1U);
+    link->heap = nullptr;
   });
 }
 

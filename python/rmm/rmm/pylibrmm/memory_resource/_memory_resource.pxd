@@ -4,6 +4,7 @@ from libc.stddef cimport size_t
 from libcpp.memory cimport shared_ptr
 
 from rmm.librmm._device_memory_resource cimport device_memory_resource
+from rmm.pylibrmm.stream cimport Stream
 
 
 cdef class DeviceMemoryResource:
@@ -30,6 +31,10 @@ cdef class SystemMemoryResource(DeviceMemoryResource):
 
 
 cdef class PinnedHostMemoryResource(DeviceMemoryResource):
+    pass
+
+
+cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
     pass
 
 
@@ -88,6 +93,15 @@ cdef class ConfiguredMemoryResource(DeviceMemoryResource):
     cdef readonly str explanation
 
 
+cdef class MemoryReservation(DeviceMemoryResource):
+    cdef readonly DeviceMemoryResource source
+    cdef Stream _stream
+
+
+cdef class GuardResourceAdaptor(UpstreamResourceAdaptor):
+    cdef object _handler
+
+
 cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
     pass
 
@@ -130,3 +144,6 @@ cpdef DeviceMemoryResource get_per_device_resource(int device)
 cpdef set_per_device_resource(int device, DeviceMemoryResource mr)
 cpdef DeviceMemoryResource get_current_device_resource()
 cpdef set_current_device_resource(DeviceMemoryResource mr)
+
+# Raises the C++ exception that is being handled: a MemoryError with the report of the pool, if it has one.
+cdef void raise_error() noexcept

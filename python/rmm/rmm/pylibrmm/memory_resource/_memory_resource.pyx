@@ -4,13 +4,14 @@
 cimport cython
 from cpython.object cimport PyObject
 from cuda.bindings.cyruntime cimport cudaMemPool_t, cudaStream_t
-from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int64_t, uint64_t, uintptr_t
+from libc.stddef cimport ptrdiff_t, size_t
+from libc.stdint cimport int8_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libcpp cimport bool
 from libcpp.memory cimport shared_ptr
 from libcpp.optional cimport make_optional, optional
 from libcpp.pair cimport pair
 from libcpp.string cimport string
+from libcpp.vector cimport vector
 
 from rmm.librmm cimport memory_resource as librmm
 from rmm.librmm._device_memory_resource cimport device_memory_resource
@@ -24,20 +25,42 @@ from rmm.librmm.memory_resource cimport (
     limiting_resource_adaptor,
     logging_resource_adaptor,
     percent_of_free_device_memory,
-    pool_memory_resource,
     statistics_resource_adaptor,
     tracking_resource_adaptor,
     translate_python_except_to_cpp,
 )
+from rmm.librmm.tag_scope cimport tag as cpp_tag
 from rmm.pylibrmm.helper cimport parse_bytes
 from rmm.pylibrmm.logger cimport connect_log
+from rmm.pylibrmm.scopes cimport tag
 from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
 
+import atexit
 import os
 import threading
 
+from rmm._cuda._runtime import device_count
 from rmm.pylibrmm.stream import DEFAULT_STREAM
+
+
+cdef extern from "rmm/recovery.hpp" namespace "rmm" nogil:
+    cdef enum class recovery_rung:
+        pass
+
+    cdef struct rung_figures:
+        uint64_t tried
+        uint64_t served
+
+    cdef struct recovery_figures:
+        uint64_t failures
+
+    cdef cppclass recovery_order:
+        size_t size()
+        recovery_rung operator[](size_t)
+
+    const size_t recovery_rung_count
+    const char* name_of(recovery_rung rung)
 
 
 cdef extern from "rmm/heap_figures.hpp" namespace "rmm" nogil:
@@ -54,6 +77,43 @@ cdef extern from "rmm/heap_figures.hpp" namespace "rmm" nogil:
         uint64_t from_other_caches
         uint64_t put_together
         uint64_t device_synchronizations
+        recovery_figures recovery
+
+
+cdef extern from "rmm/memory_report.hpp" namespace "rmm" nogil:
+    cdef cppclass holder "rmm::memory_report::holder":
+        string tag
+        size_t bytes
+        size_t allocations
+
+    cdef cppclass device_memory "rmm::memory_report::device_memory":
+        size_t free_bytes
+        size_t total_bytes
+
+    cdef cppclass memory_report:
+        size_t asked_bytes
+        size_t alignment_bytes
+        cuda_stream_view stream
+        int device
+        string reason
+        heap_figures pool
+        optional[size_t] maximum_bytes
+        optional[device_memory] device_figures
+        recovery_order order
+        bool tags_tracked
+        vector[holder] holders
+        uint32_t tries_of(recovery_rung)
+        optional[size_t] held_by_others()
+
+
+cdef extern from "rmm/mr/pool_memory_resource.hpp" namespace "rmm::mr" nogil:
+    cdef cppclass growing_pool "rmm::mr::detail::growing_pool"(device_memory_resource):
+        size_t pool_size()
+        void track_tags(bool on) except +
+        vector[holder] live_by_tag_name() except +
+        recovery_order get_recovery_order() except +
+        void set_check_capture(bool on)
+        bool check_capture()
 
 
 cdef extern from "rmm/mr/elastic_pool_memory_resource.hpp" namespace "rmm::mr" nogil:
@@ -63,21 +123,30 @@ cdef extern from "rmm/mr/elastic_pool_memory_resource.hpp" namespace "rmm::mr" n
         kept_pinned
 
     cdef cppclass elastic_pool_memory_resource(device_memory_resource):
-        size_t pool_size()
         size_t tick()
-        void pause(paused_contents contents) except +
-        void resume() except +
+        void pause(paused_contents contents) except +raise_error
+        void resume() except +raise_error
         bool is_paused()
+        void set_pausable(cpp_tag which) except +raise_error
+        void pause(cpp_tag which, paused_contents contents) except +raise_error
+        void resume(cpp_tag which) except +raise_error
+        bool is_paused(cpp_tag which) except +
+        size_t mapped_bytes()
+        size_t chunk_bytes()
+        bool has_virtual_memory()
 
 
-cdef extern from "rmm/mr/cached_memory_resource.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass cached_memory_resource[Upstream](device_memory_resource):
-        size_t pool_size()
+cdef extern from "rmm/mr/registered_host_memory_resource.hpp" namespace "rmm::mr" nogil:
+    cdef cppclass registered_host_memory_resource(device_memory_resource):
+        optional[int] numa_node()
 
 
-cdef extern from "rmm/mr/pinned_pool_memory_resource.hpp" namespace "rmm::mr" nogil:
-    cdef cppclass pinned_pool_memory_resource(device_memory_resource):
-        size_t pool_size()
+cdef extern from "rmm/mr/guard_resource_adaptor.hpp" namespace "rmm::mr" nogil:
+    cdef cppclass guard_violation:
+        const void* ptr
+        size_t bytes
+        ptrdiff_t offset
+        string report
 
 
 cdef extern from "rmm/mr/trace_resource_adaptor.hpp" namespace "rmm::mr" nogil:
@@ -87,12 +156,29 @@ cdef extern from "rmm/mr/trace_resource_adaptor.hpp" namespace "rmm::mr" nogil:
         uint64_t get_lost_events()
 
 
+cdef extern from "pylibrmm/memory_resource/_snapshots.hpp" namespace "rmm_python" nogil:
+    string c_snapshot_of "rmm_python::snapshot_of"(device_memory_resource*) except +
+
+
+cdef extern from "pylibrmm/memory_resource/_python_frames.hpp" namespace "rmm_python":
+    void offer_python_frames() noexcept
+    void c_end_python_frames "rmm_python::end_python_frames"() noexcept
+
+
 ctypedef device_memory_resource base
 ctypedef shared_ptr[device_memory_resource] resource_ptr
+
+
+cdef extern from "pylibrmm/memory_resource/_environment_trace.hpp" namespace "rmm_python" nogil:
+    resource_ptr make_environment_trace(resource_ptr, int) except +
+    void c_flush_environment_trace "rmm_python::flush_environment_trace"(device_memory_resource*)
+    string c_file_of_environment_trace "rmm_python::file_of_environment_trace"(device_memory_resource*) except +
+
 
 ctypedef void* (*python_allocate)(void*, size_t, cudaStream_t, CppExcept&) noexcept
 ctypedef void (*python_deallocate)(void*, void*, size_t, cudaStream_t) noexcept
 ctypedef bool (*python_failure_callback)(void*, size_t, CppExcept&) noexcept
+ctypedef void (*python_guard_handler)(void*, const guard_violation&) noexcept
 
 
 cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_python" nogil:
@@ -108,11 +194,11 @@ cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_
         cudaMemPool_t) except +
     resource_ptr make_cuda_async_managed "rmm_python::make_resource<rmm::mr::cuda_async_managed_memory_resource>"() except +
     resource_ptr make_pool "rmm_python::make_resource_over<rmm::mr::pool_memory_resource>"(
-        resource_ptr, size_t, optional[size_t]) except +
+        resource_ptr, size_t, optional[size_t]) except +raise_error
     resource_ptr make_arena "rmm_python::make_resource_over<rmm::mr::arena_memory_resource>"(
-        resource_ptr, optional[size_t], bool) except +
+        resource_ptr, optional[size_t], bool) except +raise_error
     resource_ptr make_fixed_size "rmm_python::make_resource_over<rmm::mr::fixed_size_memory_resource>"(
-        resource_ptr, size_t, size_t) except +
+        resource_ptr, size_t, size_t) except +raise_error
     resource_ptr make_limiting "rmm_python::make_resource_over<rmm::mr::limiting_resource_adaptor>"(
         resource_ptr, size_t) except +
     resource_ptr make_logging "rmm_python::make_resource_over<rmm::mr::logging_resource_adaptor>"(
@@ -127,19 +213,46 @@ cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_
     resource_ptr make_thread_safe "rmm_python::make_resource_over<rmm::mr::thread_safe_resource_adaptor>"(
         resource_ptr) except +
     resource_ptr make_cached "rmm_python::make_resource_over<rmm::mr::cached_memory_resource>"(
-        resource_ptr, size_t, optional[size_t], size_t) except +
-    resource_ptr make_elastic_pool(size_t, optional[size_t], size_t, int64_t, bool, bool, bool, bool) except +
-    resource_ptr make_pinned_pool(size_t, optional[size_t], bool, int, unsigned) except +
+        resource_ptr, size_t, optional[size_t], size_t) except +raise_error
+    resource_ptr make_elastic_pool(size_t, optional[size_t], size_t, int64_t, bool, bool, bool, bool) except +raise_error
+    resource_ptr make_pinned_pool(size_t, optional[size_t], bool, int, unsigned) except +raise_error
+    resource_ptr make_registered_host(bool, int, unsigned) except +
+    resource_ptr make_guard(resource_ptr, size_t, size_t, bool, python_guard_handler, PyObject*) except +
     resource_ptr make_trace(resource_ptr, string) except +
-    resource_ptr make_configured(string, string&) except +
+    resource_ptr make_configured(string, string&) except +raise_error
     size_t c_trim_to "rmm_python::trim_to"(device_memory_resource*, size_t) except +
     heap_figures c_figures_of "rmm_python::figures_of"(device_memory_resource*) except +
-    resource_ptr make_binning(resource_ptr, int, int) except +
-    void add_bin_to(resource_ptr, size_t, resource_ptr) except +
+    growing_pool* c_pool_behind "rmm_python::pool_behind"(device_memory_resource*)
+    vector[rung_figures] c_rung_figures "rmm_python::rung_figures_of"(const heap_figures&) except +
+    void c_set_recovery_order "rmm_python::set_recovery_order"(growing_pool*, const vector[string]&) except +
+    void c_set_failure_callback "rmm_python::set_failure_callback"(
+        growing_pool*, python_failure_callback, PyObject*) except +
+    resource_ptr c_reserve "rmm_python::reserve"(resource_ptr, size_t, cuda_stream_view, bool) except +raise_error
+    const char* c_name_of_violation "rmm_python::name_of"(const guard_violation&)
+    resource_ptr make_binning(resource_ptr, int, int) except +raise_error
+    void add_bin_to(resource_ptr, size_t, resource_ptr) except +raise_error
     void register_resource(int device, device_memory_resource*, PyObject*) except +
     void unregister_resource(int device) except +
     resource_ptr make_callback_resource(python_allocate, python_deallocate, PyObject*, PyObject*) except +
     resource_ptr make_failure_callback_resource(resource_ptr, python_failure_callback, PyObject*) except +
+
+
+cdef extern from "pylibrmm/memory_resource/_reserved_resource.hpp" namespace "rmm_python" nogil:
+    cdef cppclass reserved_resource(device_memory_resource):
+        size_t bytes() except +
+        size_t used_bytes() except +
+        size_t shrink_to(size_t bytes) except +
+        void release()
+
+
+cdef extern from "pylibrmm/memory_resource/_raise.hpp" namespace "rmm_python":
+    void raise_current(object (*make_report)(const memory_report&))
+
+
+cdef extern from "rmm/mr/device_memory_resource.hpp" namespace "rmm::mr" nogil:
+    # allocate() of device_memory_resource, whose declaration others use knows no reports
+    cdef cppclass reporting_resource "rmm::mr::device_memory_resource":
+        void* allocate(size_t bytes, cuda_stream_view stream) except +raise_error
 
 
 connect_log()
@@ -152,18 +265,83 @@ cdef optional[size_t] optional_size(object size) except *:
     return make_optional[size_t](<size_t>parse_bytes(size))
 
 
-cdef trim(DeviceMemoryResource resource, size_t nbytes):
-    cdef size_t given_back
-    with nogil:
-        given_back = c_trim_to(resource.get_mr(), nbytes)
-    return given_back
+cdef dict dict_of(const heap_figures& figures):
+    return {
+        "live_bytes": figures.live_bytes,
+        "free_bytes": figures.free_bytes,
+        "graph_bytes": figures.graph_bytes,
+        "cached_bytes": figures.cached_bytes,
+        "reserved_bytes": figures.reserved_bytes,
+        "largest_free_bytes": figures.largest_free_bytes,
+        "upstream_blocks": figures.upstream_blocks,
+        "caches": figures.caches,
+        "from_other_streams": figures.from_other_streams,
+        "from_other_caches": figures.from_other_caches,
+        "put_together": figures.put_together,
+        "device_synchronizations": figures.device_synchronizations,
+        "failures": figures.recovery.failures,
+    }
 
 
-cdef figures_of(DeviceMemoryResource resource):
+cdef heap_figures figures_of(resource) except *:
+    cdef device_memory_resource* mr = (<DeviceMemoryResource?>resource).usable()
     cdef heap_figures figures
     with nogil:
-        figures = c_figures_of(resource.get_mr())
-    return dict(figures)
+        figures = c_figures_of(mr)
+    return figures
+
+
+cdef growing_pool* pool_of(resource) except NULL:
+    """The pool that a resource is, or is made of behind adaptors. TypeError for one that has none."""
+    cdef growing_pool* pool = c_pool_behind((<DeviceMemoryResource?>resource).usable())
+    if pool == NULL:
+        raise TypeError(f"{resource!r} has no pool in it")
+    return pool
+
+
+cdef expect_callable(function):
+    if not callable(function):
+        raise TypeError(f"{function!r} cannot be called")
+
+
+cdef str name_of_rung(recovery_rung rung):
+    return (<bytes>name_of(rung)).decode()
+
+
+cdef list list_of(const vector[holder]& holders):
+    from rmm.memory_report import Holder
+
+    return [
+        Holder(holders[i].tag.decode("utf-8", "surrogateescape"), holders[i].bytes, holders[i].allocations)
+        for i in range(holders.size())
+    ]
+
+
+cdef object report_of(const memory_report& report):
+    """The report of an allocation that failed, as Python has it."""
+    from rmm.memory_report import MemoryReport
+
+    cdef optional[size_t] others = report.held_by_others()
+    return MemoryReport(
+        asked_bytes=report.asked_bytes,
+        alignment_bytes=report.alignment_bytes,
+        stream=<uintptr_t>report.stream.value(),
+        device=report.device,
+        reason=report.reason.decode("utf-8", "replace"),
+        pool=dict_of(report.pool),
+        maximum_bytes=report.maximum_bytes.value() if report.maximum_bytes.has_value() else None,
+        device_free_bytes=report.device_figures.value().free_bytes if report.device_figures.has_value() else None,
+        device_total_bytes=report.device_figures.value().total_bytes if report.device_figures.has_value() else None,
+        held_by_others=others.value() if others.has_value() else None,
+        tries={name_of_rung(report.order[i]): report.tries_of(report.order[i]) for i in range(report.order.size())},
+        tags_tracked=report.tags_tracked,
+        holders=list_of(report.holders),
+    )
+
+
+cdef void raise_error() noexcept:
+    """Raises the C++ exception that is being handled, with the report that it has."""
+    raise_current(report_of)
 
 
 cdef class DeviceMemoryResource:
@@ -182,12 +360,13 @@ cdef class DeviceMemoryResource:
     def allocate(self, size_t nbytes, Stream stream=DEFAULT_STREAM):
         """Allocates `nbytes` bytes, for use on `stream` at once. Returns the address.
 
-        MemoryError where there is not enough memory.
+        MemoryError where there is not enough memory; with the attribute `report`, a `rmm.memory_report.MemoryReport`, where
+        a pool lacks it.
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef void* ptr
         with nogil:
-            ptr = self.usable()[0].allocate(nbytes, c_stream)
+            ptr = (<reporting_resource*>self.usable())[0].allocate(nbytes, c_stream)
         return <uintptr_t>ptr
 
     def deallocate(self, uintptr_t ptr, size_t nbytes, Stream stream=DEFAULT_STREAM):
@@ -235,6 +414,158 @@ cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
         return f"{type(self).__name__}({self.upstream_mr!r})"
 
 
+# --- what several resources can do -----------------------------------------------------------------------------------
+
+
+class _Suballocator:
+    """A resource that divides what it takes."""
+
+    __slots__ = ()
+
+    def figures(self):
+        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return dict_of(figures_of(self))
+
+    def snapshot(self):
+        """All memory of the resource now, range by range: a `rmm.memory_snapshot.MemorySnapshot`.
+
+        That is a dictionary, and a picture in notebooks. Other threads may allocate meanwhile.
+
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> pool.snapshot()
+        <MemorySnapshot: 1 KiB live, 1023 KiB free, 1 MiB reserved in 1 blocks, fragmentation 0%>
+        """
+        from rmm.memory_snapshot import MemorySnapshot
+
+        cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
+        cdef string text
+        with nogil:
+            text = c_snapshot_of(mr)
+        return MemorySnapshot.from_json(text.decode(errors="replace"))
+
+
+class _Trimmable:
+    """A resource that holds memory and can give it back."""
+
+    __slots__ = ()
+
+    def trim_to(self, size_t nbytes):
+        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
+
+        Waits for the work that used it. Other threads may allocate meanwhile.
+        """
+        cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
+        cdef size_t given_back
+        with nogil:
+            given_back = c_trim_to(mr, nbytes)
+        return given_back
+
+    def release_unused(self):
+        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
+        return self.trim_to(0)
+
+
+class _Pool(_Suballocator):
+    """A resource that keeps what is freed, grows, and has things to try before it fails; docs/out-of-memory.md has more."""
+
+    __slots__ = ()
+
+    def pool_size(self):
+        """Bytes that the pool holds, allocated or not."""
+        cdef growing_pool* pool = pool_of(self)
+        cdef size_t size
+        with nogil:
+            size = pool[0].pool_size()
+        return size
+
+    def reserve(self, nbytes, Stream stream=DEFAULT_STREAM):
+        """Sets `nbytes` bytes, an int or a string, aside: a `MemoryReservation`, which may serve as context manager.
+
+        MemoryError where there is not so much. `stream` is that in whose order the memory goes back at the end.
+
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB")
+        >>> with pool.reserve("1MiB") as task:
+        ...     buffer = rmm.DeviceBuffer(size=1000, mr=task)
+        ...     task.used_bytes
+        1024
+        """
+        return reservation_of(<DeviceMemoryResource?>self, nbytes, stream, False)
+
+    def try_reserve(self, nbytes, Stream stream=DEFAULT_STREAM):
+        """The same, or None where there is not so much; the failure callback is not asked."""
+        return reservation_of(<DeviceMemoryResource?>self, nbytes, stream, True)
+
+    def track_tags(self, bool on=True):
+        """Whether the pool notes under which `rmm.tag` each allocation is made, from now on. Off at first, and then of no cost."""
+        cdef growing_pool* pool = pool_of(self)
+        with nogil:
+            pool[0].track_tags(on)
+
+    def live_by_tag(self):
+        """What is live under each tag, those with most bytes first: a list of `rmm.memory_report.Holder`.
+
+        Empty unless tags are tracked.
+        """
+        cdef growing_pool* pool = pool_of(self)
+        cdef vector[holder] holders
+        with nogil:
+            holders = pool[0].live_by_tag_name()
+        return list_of(holders)
+
+    def recovery_figures(self):
+        """What the pool tried when no free memory fitted, by name: `rmm.memory_report.RungFigures`."""
+        from rmm.memory_report import RungFigures
+
+        cdef vector[rung_figures] rungs = c_rung_figures(figures_of(self))
+        return {name_of_rung(<recovery_rung>i): RungFigures(rungs[i].tried, rungs[i].served) for i in range(rungs.size())}
+
+    @property
+    def recovery_order(self):
+        """What the pool tries, in order, when no free memory fits; may be set, for allocations that begin to try later.
+
+        A list out of "reclaim", "grow", "remap", "trim", "synchronize", "callback". ValueError for one that is no such thing
+        or is there twice, RuntimeError for one that the pool does not have.
+        """
+        cdef recovery_order order = pool_of(self)[0].get_recovery_order()
+        return [name_of_rung(order[i]) for i in range(order.size())]
+
+    @recovery_order.setter
+    def recovery_order(self, rungs):
+        if isinstance(rungs, str):
+            raise TypeError(f"the order is a list of names, not {rungs!r}")
+        cdef growing_pool* pool = pool_of(self)
+        cdef vector[string] names = [rung.encode() for rung in rungs]
+        with nogil:
+            c_set_recovery_order(pool, names)
+
+    def set_failure_callback(self, callback):
+        """Has `callback(nbytes: int)` called when the pool is out of memory: True to try again, once it has freed something.
+
+        The last thing that it tries. None for no callback. Exceptions in it reach the caller, as MemoryError or RuntimeError.
+        What the callback itself allocates from the pool does not call it again.
+        """
+        cdef growing_pool* pool = pool_of(self)
+        if callback is not None:
+            expect_callable(callback)
+        c_set_failure_callback(pool, call_failure_callback, <PyObject*>callback)
+
+    @property
+    def check_capture(self):
+        """Whether each call asks the runtime if its stream captures a CUDA graph that no `rmm.capture_scope` announces.
+
+        On at first: then such a capture is an exception. It costs some 50 ns a call; may be turned off where nothing is
+        captured, or all is announced.
+        """
+        return pool_of(self)[0].check_capture()
+
+    @check_capture.setter
+    def check_capture(self, bool on):
+        pool_of(self)[0].set_check_capture(on)
+
+
 # --- resources that take memory from the runtime ---------------------------------------------------------------------
 
 
@@ -266,6 +597,37 @@ cdef class PinnedHostMemoryResource(DeviceMemoryResource):
         self.c_obj = make_pinned_host()
 
 
+cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
+    """Page-locked memory of the host in large blocks, ready soon: several threads make its pages. Meant for a pool over it.
+
+    Parameters
+    ----------
+    near_device:
+        Whether to take memory of the NUMA node that is nearest to the current device.
+    numa_node:
+        The node to take memory of instead.
+    threads:
+        How many threads make the pages at most; 0 is as many as is worth it.
+    """
+
+    def __cinit__(self, *, bool near_device=False, numa_node=None, unsigned threads=0):
+        self.c_obj = make_registered_host(near_device, checked_numa_node(numa_node), threads)
+
+    @property
+    def numa_node(self):
+        """The node that memory is taken from; None if that is left to the system."""
+        cdef optional[int] node = (<registered_host_memory_resource*>self.c_obj.get())[0].numa_node()
+        return node.value() if node.has_value() else None
+
+
+cdef int checked_numa_node(node) except -2:
+    """-1 for None."""
+    cdef int number = -1 if node is None else node
+    if node is not None and number < 0:
+        raise ValueError(f"there is no NUMA node {node}")
+    return number
+
+
 cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
     """Memory of the host's own allocator, placed on the device as long as `headroom` bytes of its memory stay free."""
 
@@ -273,7 +635,7 @@ cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
         self.c_obj = make_sam_headroom(headroom)
 
 
-cdef class CudaAsyncMemoryResource(DeviceMemoryResource):
+cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Trimmable):
     """A pool of the driver's (`cudaMallocAsync`), made for this resource.
 
     Parameters
@@ -306,17 +668,6 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource):
     def pool_handle(self):
         """Handle of the driver's pool."""
         return <uintptr_t>(<cuda_async_memory_resource*>self.c_obj.get())[0].pool_handle()
-
-    def trim_to(self, size_t nbytes):
-        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
-
-        Waits for the work that used it. Other threads may allocate meanwhile.
-        """
-        return trim(self, nbytes)
-
-    def release_unused(self):
-        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
-        return trim(self, 0)
 
 
 cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource):
@@ -367,6 +718,8 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
     """
 
     def __cinit__(self, allocate_func, deallocate_func):
+        expect_callable(allocate_func)
+        expect_callable(deallocate_func)
         self._allocate_func = allocate_func
         self._deallocate_func = deallocate_func
         self.c_obj = make_callback_resource(
@@ -389,7 +742,7 @@ cdef void call_deallocate(void* function, void* ptr, size_t nbytes, cudaStream_t
 # --- resources that divide what they take ----------------------------------------------------------------------------
 
 
-cdef class PoolMemoryResource(UpstreamResourceAdaptor):
+cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
     """A pool: large blocks of `upstream_mr`, cut to size, reused in the order of streams.
 
     Parameters
@@ -413,19 +766,8 @@ cdef class PoolMemoryResource(UpstreamResourceAdaptor):
         with nogil:
             self.c_obj = make_pool(upstream, c_initial, c_maximum)
 
-    def pool_size(self):
-        """Bytes that the pool holds, allocated or not."""
-        cdef size_t size
-        with nogil:
-            size = (<pool_memory_resource[base]*>self.c_obj.get())[0].pool_size()
-        return size
 
-    def figures(self):
-        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
-        return figures_of(self)
-
-
-cdef class ArenaMemoryResource(UpstreamResourceAdaptor):
+cdef class ArenaMemoryResource(UpstreamResourceAdaptor, _Suballocator):
     """One block of `upstream_mr`, taken at once and never grown.
 
     Parameters
@@ -444,12 +786,8 @@ cdef class ArenaMemoryResource(UpstreamResourceAdaptor):
         with nogil:
             self.c_obj = make_arena(upstream, c_size, dump_log_on_failure)
 
-    def figures(self):
-        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
-        return figures_of(self)
 
-
-cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor):
+cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor, _Suballocator):
     """Blocks of one size.
 
     Parameters
@@ -467,14 +805,12 @@ cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor):
         with nogil:
             self.c_obj = make_fixed_size(upstream, block_size, blocks_to_preallocate)
 
-    def figures(self):
-        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
-        return figures_of(self)
-
 
 @cython.no_gc_clear
-cdef class BinningMemoryResource(UpstreamResourceAdaptor):
+cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Suballocator):
     """Blocks of several sizes, each from a resource of its own; larger ones from `upstream_mr`.
+
+    Its figures are those of the bins without a resource of their own.
 
     Parameters
     ----------
@@ -509,16 +845,12 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor):
         """The resources that were given to `add_bin`."""
         return self._bin_mrs
 
-    def figures(self):
-        """What the bins without a resource of their own hold and how they served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
-        return figures_of(self)
-
 
 cdef inline elastic_pool_memory_resource* elastic_pool(DeviceMemoryResource resource) noexcept nogil:
     return <elastic_pool_memory_resource*>resource.c_obj.get()
 
 
-cdef class ElasticPoolMemoryResource(DeviceMemoryResource):
+cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     """A pool over CUDA's virtual memory: it grows in place, has no fragmentation above its chunks, and gives memory back.
 
     Parameters
@@ -563,28 +895,6 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource):
             self.c_obj = make_elastic_pool(
                 c_initial, c_maximum, c_chunk, c_decay, peer_access, share_descriptors, share_fabric, gpu_direct_rdma)
 
-    def pool_size(self):
-        """Bytes that the pool holds, allocated or not."""
-        cdef size_t size
-        with nogil:
-            size = elastic_pool(self)[0].pool_size()
-        return size
-
-    def figures(self):
-        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
-        return figures_of(self)
-
-    def trim_to(self, size_t nbytes):
-        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
-
-        Waits for the work that used it. Other threads may allocate meanwhile.
-        """
-        return trim(self, nbytes)
-
-    def release_unused(self):
-        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
-        return trim(self, 0)
-
     def tick(self):
         """Gives back what was not in use for `decay_seconds`. Returns how many bytes went."""
         cdef size_t given_back
@@ -592,17 +902,26 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource):
             given_back = elastic_pool(self)[0].tick()
         return given_back
 
-    def pause(self, contents="pageable"):
+    def set_pausable(self, tag tag not None):
+        """Lets what is allocated under a tag from now on lie in memory of its own, so that it can be paused alone."""
+        cdef cpp_tag c_tag = tag._tag
+        with nogil:
+            elastic_pool(self)[0].set_pausable(c_tag)
+
+    def pause(self, contents="pageable", *, tag tag=None):
         """Gives all memory back, and keeps the addresses of what is allocated, which may not be used until `resume`.
 
         Parameters
         ----------
         contents:
             What becomes of the contents: "dropped", or kept in "pageable" or "pinned" memory of the host.
+        tag:
+            Only what was allocated under that tag, since `set_pausable`.
 
         No other thread may allocate meanwhile. RuntimeError for a pool that is paused, or that has no virtual memory.
         """
         cdef paused_contents kept
+        cdef cpp_tag c_tag
         if contents == "dropped":
             kept = paused_contents.dropped
         elif contents == "pageable":
@@ -611,21 +930,47 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource):
             kept = paused_contents.kept_pinned
         else:
             raise ValueError(f'contents is {contents!r}; it takes "dropped", "pageable" or "pinned"')
-        with nogil:
-            elastic_pool(self)[0].pause(kept)
+        if tag is None:
+            with nogil:
+                elastic_pool(self)[0].pause(kept)
+        else:
+            c_tag = tag._tag
+            with nogil:
+                elastic_pool(self)[0].pause(c_tag, kept)
 
-    def resume(self):
+    def resume(self, *, tag tag=None):
         """Puts memory behind the addresses again. MemoryError if there is not enough; then the pool is still paused."""
-        with nogil:
-            elastic_pool(self)[0].resume()
+        cdef cpp_tag c_tag
+        if tag is None:
+            with nogil:
+                elastic_pool(self)[0].resume()
+        else:
+            c_tag = tag._tag
+            with nogil:
+                elastic_pool(self)[0].resume(c_tag)
 
     @property
     def is_paused(self):
         """Whether the pool is between `pause` and `resume`."""
         return elastic_pool(self)[0].is_paused()
 
+    @property
+    def mapped_bytes(self):
+        """Bytes of the device that the pool holds now; `pool_size()` goes on to count what is paused."""
+        return elastic_pool(self)[0].mapped_bytes()
 
-cdef class CachedMemoryResource(UpstreamResourceAdaptor):
+    @property
+    def chunk_bytes(self):
+        """Bytes that are taken and given back at a time; 0 where the device has no virtual memory."""
+        return elastic_pool(self)[0].chunk_bytes()
+
+    @property
+    def has_virtual_memory(self):
+        """Whether the device has virtual memory; else this is a plain pool."""
+        return elastic_pool(self)[0].has_virtual_memory()
+
+
+cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
     """A front cache: as fast as a pool, over a resource that shares its memory, such as `CudaAsyncMemoryResource`.
 
     Parameters
@@ -648,30 +993,8 @@ cdef class CachedMemoryResource(UpstreamResourceAdaptor):
         with nogil:
             self.c_obj = make_cached(upstream, c_initial, c_maximum, c_block)
 
-    def pool_size(self):
-        """Bytes that the cache holds, allocated or not."""
-        cdef size_t size
-        with nogil:
-            size = (<cached_memory_resource[base]*>self.c_obj.get())[0].pool_size()
-        return size
 
-    def figures(self):
-        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
-        return figures_of(self)
-
-    def trim_to(self, size_t nbytes):
-        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
-
-        Waits for the work that used it. Other threads may allocate meanwhile.
-        """
-        return trim(self, nbytes)
-
-    def release_unused(self):
-        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
-        return trim(self, 0)
-
-
-cdef class PinnedPoolMemoryResource(DeviceMemoryResource):
+cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool):
     """A pool of page-locked memory of the host that is ready soon: several threads make its pages.
 
     Parameters
@@ -693,24 +1016,11 @@ cdef class PinnedPoolMemoryResource(DeviceMemoryResource):
     ):
         cdef size_t c_initial = parse_bytes(initial_pool_size)
         cdef optional[size_t] c_maximum = optional_size(maximum_pool_size)
-        cdef int c_node = -1 if numa_node is None else numa_node
-        if numa_node is not None and c_node < 0:
-            raise ValueError(f"there is no NUMA node {numa_node}")
+        cdef int c_node = checked_numa_node(numa_node)
         with nogil:
             self.c_obj = make_pinned_pool(c_initial, c_maximum, near_device, c_node, threads)
 
-    def pool_size(self):
-        """Bytes that the pool holds, allocated or not."""
-        cdef size_t size
-        with nogil:
-            size = (<pinned_pool_memory_resource*>self.c_obj.get())[0].pool_size()
-        return size
-
-    def figures(self):
-        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
-        return figures_of(self)
-
-cdef class ConfiguredMemoryResource(DeviceMemoryResource):
+cdef class ConfiguredMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     """The resource that a configuration describes, with all that it is made over.
 
     Parameters
@@ -731,20 +1041,83 @@ cdef class ConfiguredMemoryResource(DeviceMemoryResource):
     def __repr__(self):
         return f"ConfiguredMemoryResource({self.configuration!r})"
 
-    def figures(self):
-        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
-        return figures_of(self)
 
-    def trim_to(self, size_t nbytes):
-        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
+@cython.no_gc_clear
+cdef class MemoryReservation(DeviceMemoryResource, _Suballocator):
+    """Memory of a pool that is kept for who reserved it: `pool.reserve("1GiB")`. A resource that gives that and no more.
 
-        Waits for the work that used it. Other threads may allocate meanwhile.
-        """
-        return trim(self, nbytes)
+    None of its allocations fails as long as the live ones together are not more than was reserved, and one piece that is free
+    is large enough. Ends with `release`, or the block of code that it is the context manager of: what is free goes back to the pool
+    then. What is live stays valid, and goes back when it is freed.
+    """
 
-    def release_unused(self):
-        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
-        return trim(self, 0)
+    def __init__(self, *args, **kwargs):
+        raise TypeError("reservations are made by reserve() of a pool")
+
+    def __dealloc__(self):
+        with nogil:
+            self.c_obj.reset()  # before the stream, in whose order its memory goes back
+
+    @property
+    def size(self):
+        """Bytes that are reserved; 0 if the reservation has ended."""
+        return (<reserved_resource*>self.usable())[0].bytes()
+
+    @property
+    def used_bytes(self):
+        """The part of that which is in use: live blocks, rounded up, and reservations of this one."""
+        return (<reserved_resource*>self.usable())[0].used_bytes()
+
+    def reserve(self, nbytes, Stream stream=DEFAULT_STREAM):
+        """Sets a part of this reservation aside. MemoryError if there is not so much left."""
+        return reservation_of(self, nbytes, stream, False)
+
+    def try_reserve(self, nbytes, Stream stream=DEFAULT_STREAM):
+        """The same, or None if there is not so much left."""
+        return reservation_of(self, nbytes, stream, True)
+
+    def shrink_to(self, nbytes):
+        """Gives back what is not in use, until at most `nbytes` bytes are reserved, or what is in use. Returns how many went."""
+        cdef size_t c_size = parse_bytes(nbytes)
+        cdef reserved_resource* mr = <reserved_resource*>self.usable()
+        cdef size_t given_back
+        with nogil:
+            given_back = mr[0].shrink_to(c_size)
+        return given_back
+
+    def release(self):
+        """Ends the reservation."""
+        cdef reserved_resource* mr = <reserved_resource*>self.usable()
+        with nogil:
+            mr[0].release()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.release()
+
+    def __repr__(self):
+        return f"MemoryReservation({self.size} bytes of {self.source!r})"
+
+
+cdef reservation_of(DeviceMemoryResource source, nbytes, Stream stream, bool only_try):
+    cdef size_t c_size = parse_bytes(nbytes)
+    cdef cuda_stream_view c_stream = as_stream(stream).view()
+    source.usable()
+    if not isinstance(source, MemoryReservation):
+        pool_of(source)
+    cdef resource_ptr c_source = source.c_obj
+    cdef resource_ptr made
+    with nogil:
+        made = c_reserve(c_source, c_size, c_stream, only_try)
+    if made.get() == NULL:
+        return None
+    cdef MemoryReservation reservation = MemoryReservation.__new__(MemoryReservation)
+    reservation.c_obj = made
+    reservation.source = source
+    reservation._stream = stream
+    return reservation
 
 
 # --- adaptors --------------------------------------------------------------------------------------------------------
@@ -881,6 +1254,7 @@ cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, callback):
+        expect_callable(callback)
         self._callback = callback
         self.c_obj = make_failure_callback_resource(upstream_mr.c_obj, call_failure_callback, <PyObject*>callback)
 
@@ -915,6 +1289,58 @@ cdef class AlignedResourceAdaptor(UpstreamResourceAdaptor):
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, size_t alignment=256, size_t alignment_threshold=0):
         self.c_obj = make_aligned(upstream_mr.c_obj, alignment, alignment_threshold)
+
+
+@cython.no_gc_clear
+cdef class GuardResourceAdaptor(UpstreamResourceAdaptor):
+    """Finds misuse of memory: writes beside an allocation or after it was freed, second frees, frees of wrong pointers and sizes.
+
+    For debugging: each allocation has red zones on both sides, which are checked when it is freed; new and freed memory is
+    overwritten; and what was freed last is not allocated again for a while. Each free waits for its stream.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    red_zone_bytes:
+        Bytes before and after each allocation.
+    quarantine_bytes:
+        Bytes of freed memory that are kept from being allocated again, as int or string.
+    capture_stacks:
+        Whether reports have the stacks of C++ functions of the allocation and the first free.
+    handler:
+        Called with a `rmm.memory_report.GuardViolation`, by the thread that noticed it. Exceptions in it are reported
+        (`sys.unraisablehook`) and go no further. If None the report is written to standard error and the process aborts.
+    """
+
+    def __cinit__(
+        self,
+        DeviceMemoryResource upstream_mr,
+        *,
+        size_t red_zone_bytes=256,
+        quarantine_bytes="16MiB",
+        bool capture_stacks=True,
+        handler=None,
+    ):
+        cdef size_t c_quarantine = parse_bytes(quarantine_bytes)
+        if handler is not None:
+            expect_callable(handler)
+        self._handler = handler
+        self.c_obj = make_guard(
+            upstream_mr.c_obj, red_zone_bytes, c_quarantine, capture_stacks, call_guard_handler, <PyObject*>handler)
+
+
+cdef void call_guard_handler(void* function, const guard_violation& found) noexcept with gil:
+    from rmm.memory_report import GuardViolation
+
+    (<object><PyObject*>function)(
+        GuardViolation(
+            (<bytes>c_name_of_violation(found)).decode(),
+            <uintptr_t>found.ptr,
+            found.bytes,
+            found.offset,
+            found.report.decode("utf-8", "replace"),
+        ))
 
 
 cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
@@ -953,6 +1379,29 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
         return (<trace_resource_adaptor[base]*>self.c_obj.get())[0].get_lost_events()
 
 
+cdef class EnvironmentTrace(UpstreamResourceAdaptor):
+    """Writes what goes through it to the trace of its device, which RMM_TRACE_FILE names; in everything else it is its upstream.
+
+    With RMM_TRACE_FILE set, `set_per_device_resource` puts it around each resource.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, int device):
+        self.c_obj = make_environment_trace(upstream_mr.c_obj, device)
+
+    def __getattr__(self, name):
+        return getattr(self.upstream_mr, name)
+
+    def flush(self):
+        """Writes what is buffered."""
+        with nogil:
+            c_flush_environment_trace(self.c_obj.get())
+
+    def get_file_name(self):
+        """Absolute name of the first file of the trace; None if it cannot be written, which is logged."""
+        cdef string name = c_file_of_environment_trace(self.c_obj.get())
+        return None if name.empty() else os.path.abspath(os.fsdecode(name))
+
+
 cdef class ThreadSafeResourceAdaptor(UpstreamResourceAdaptor):
     """Lets one thread at a time use `upstream_mr`."""
 
@@ -964,23 +1413,55 @@ cdef class ThreadSafeResourceAdaptor(UpstreamResourceAdaptor):
 
 # The resource of each device, which it keeps alive. Never cleared, not even when the interpreter ends: the registry of the C++
 # library names the same resources, and others may use it until the process ends.
+def _end_python_frames():
+    """Traces have no stacks of Python from here on: the interpreter ends."""
+    c_end_python_frames()
+
+
+offer_python_frames()
+atexit.register(_end_python_frames)
+
 cdef dict _per_device_mrs = {}
+_is_traced = os.environ.get("RMM_TRACE_FILE", "") != ""  # from the beginning, so that each free has its allocation
 _changes = threading.Lock()  # held while the two registries are made to agree; resources end after it is free
 
 
 cpdef DeviceMemoryResource get_per_device_resource(int device):
     """The resource of `device`; a `CudaMemoryResource` if none was set."""
     mr = _per_device_mrs.get(device)
-    return _per_device_mrs.setdefault(device, CudaMemoryResource()) if mr is None else mr
+    if mr is None:
+        expect_device(device)
+        if _is_traced:
+            set_per_device_resource(device, CudaMemoryResource())
+        mr = _per_device_mrs.setdefault(device, CudaMemoryResource())
+    return mr
+
+
+cdef object _device_count = device_count  # as a C variable it is there until the end of the process
+
+
+cdef expect_device(int device):
+    """ValueError for a number that no device has, if the runtime says how many there are."""
+    status, count = _device_count()
+    if device < 0 or (status == 0 and device >= count):
+        raise ValueError(f"there is no device {device}")
+
+
+def _has_trace(mr):
+    """Whether one of the resources that `mr` is made over is an `EnvironmentTrace`, or it is one."""
+    while isinstance(mr, UpstreamResourceAdaptor) and not isinstance(mr, EnvironmentTrace):
+        mr = mr.get_upstream()
+    return isinstance(mr, EnvironmentTrace)
 
 
 cpdef set_per_device_resource(int device, DeviceMemoryResource mr):
     """Makes `mr` the resource of `device`, from which whatever is given no other resource allocates, in Python and in C++."""
     if mr is None:
         raise TypeError("mr cannot be None: give a resource")
-    if device < 0:
-        raise ValueError(f"there is no device {device}")
+    expect_device(device)
     mr.usable()
+    if _is_traced and not _has_trace(mr):
+        mr = EnvironmentTrace(mr, device)
     with _changes:
         before = _per_device_mrs.get(device)
         register_resource(device, mr.get_mr(), <PyObject*>mr)

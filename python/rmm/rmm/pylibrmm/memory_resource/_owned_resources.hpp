@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "librmm/_innermost_resource.hpp"
 #include "librmm/_registered_owners.hpp"
+#include "pylibrmm/memory_resource/_reserved_resource.hpp"
 
 #include <Python.h>
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/error.hpp>
@@ -18,14 +21,18 @@
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/guard_resource_adaptor.hpp>
 #include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/registered_host_memory_resource.hpp>
 #include <rmm/mr/trace_resource_adaptor.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
+#include <rmm/recovery.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -48,6 +55,20 @@ using binning = rmm::mr::binning_memory_resource<rmm::mr::device_memory_resource
   return device;
 }
 
+/// The pool that a resource is, or has in it; null if there is none.
+[[nodiscard]] inline rmm::mr::detail::growing_pool* pool_in(rmm::mr::device_memory_resource& resource) noexcept
+{
+  auto* const pinned = dynamic_cast<rmm::mr::pinned_pool_memory_resource*>(&resource);
+  return pinned != nullptr ? &pinned->pool() : dynamic_cast<rmm::mr::detail::growing_pool*>(&resource);
+}
+
+/// Lets a pool that Python has made find captures of CUDA graphs that nobody announces: programs in Python cannot see which
+/// calls allocate.
+inline void check_captures(rmm::mr::device_memory_resource& resource) noexcept
+{
+  if (auto* const pool = pool_in(resource)) { pool->set_check_capture(true); }
+}
+
 /// A resource that takes memory from the runtime.
 template <class Resource, class... Args>
 [[nodiscard]] resource_ptr make_resource(Args const&... args)
@@ -65,10 +86,11 @@ template <template <class...> class Resource, class... Args>
     Resource<rmm::mr::device_memory_resource> resource;
   };
   auto const made = std::make_shared<layer>(upstream, args...);
+  check_captures(made->resource);
   return {made, &made->resource};
 }
 
-/// `decay_ms` and `numa_node` below 0 stand for none.
+/// `decay_ms` below 0 stands for none.
 [[nodiscard]] inline resource_ptr make_elastic_pool(std::size_t initial_bytes,
                                                     std::optional<std::size_t> maximum_bytes,
                                                     std::size_t chunk_bytes,
@@ -87,17 +109,33 @@ template <template <class...> class Resource, class... Args>
   options.share_fabric      = share_fabric;
   options.gpu_direct_rdma   = gpu_direct_rdma;
   if (decay_ms >= 0) { options.decay = std::chrono::milliseconds{decay_ms}; }
-  return std::make_shared<rmm::mr::elastic_pool_memory_resource>(options);
+  auto const made = std::make_shared<rmm::mr::elastic_pool_memory_resource>(options);
+  check_captures(*made);
+  return made;
 }
 
-[[nodiscard]] inline resource_ptr make_pinned_pool(
-  std::size_t initial_size, std::optional<std::size_t> maximum_size, bool near_device, int numa_node, unsigned threads)
+/// `numa_node` below 0 stands for none.
+[[nodiscard]] inline rmm::mr::pinned_memory_options pinned_options(bool near_device, int numa_node, unsigned threads)
 {
   rmm::mr::pinned_memory_options options;
   options.near_device = near_device;
   options.threads     = threads;
   if (numa_node >= 0) { options.numa_node = numa_node; }
-  return std::make_shared<rmm::mr::pinned_pool_memory_resource>(initial_size, maximum_size, options);
+  return options;
+}
+
+[[nodiscard]] inline resource_ptr make_pinned_pool(
+  std::size_t initial_size, std::optional<std::size_t> maximum_size, bool near_device, int numa_node, unsigned threads)
+{
+  auto const made = std::make_shared<rmm::mr::pinned_pool_memory_resource>(
+    initial_size, maximum_size, pinned_options(near_device, numa_node, threads));
+  check_captures(*made);
+  return made;
+}
+
+[[nodiscard]] inline resource_ptr make_registered_host(bool near_device, int numa_node, unsigned threads)
+{
+  return std::make_shared<rmm::mr::registered_host_memory_resource>(pinned_options(near_device, numa_node, threads));
 }
 
 /// What the environment says holds for all but the file, if that is given.
@@ -108,25 +146,40 @@ template <template <class...> class Resource, class... Args>
   return make_resource_over<rmm::mr::trace_resource_adaptor>(upstream, options);
 }
 
+/// The resource behind all adaptors, those of a configuration too.
+[[nodiscard]] inline rmm::mr::device_memory_resource& behind_adaptors(rmm::mr::device_memory_resource& resource)
+{
+  return innermost<rmm::mr::detail::csv_log_adaptor>(resource);
+}
+
+/// The pool of a resource, or of the one behind its adaptors; null if there is none.
+[[nodiscard]] inline rmm::mr::detail::growing_pool* pool_behind(rmm::mr::device_memory_resource* resource)
+{
+  return pool_in(behind_adaptors(*resource));
+}
+
 /// The resource that a configuration describes, and its explanation.
 [[nodiscard]] inline resource_ptr make_configured(std::string const& configuration, std::string& explanation)
 {
   rmm::mr::configured_resource const made{configuration};
   explanation = made.explanation();
+  check_captures(behind_adaptors(*made));
   return made.share();
 }
 
-/// trim_to() of a resource that has it; 0 for another.
+/// trim_to() of a resource that has it, or of the one behind its adaptors; 0 for another.
 [[nodiscard]] inline std::size_t trim_to(rmm::mr::device_memory_resource* resource, std::size_t bytes)
 {
-  auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(resource);
+  auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(&behind_adaptors(*resource));
   return trimmable != nullptr ? trimmable->trim_to(bytes) : 0;
 }
 
-/// figures() of a resource that has them; zeros for another.
-[[nodiscard]] inline rmm::heap_figures figures_of(rmm::mr::device_memory_resource* resource)
+/// figures() of a resource that has them, or of the one behind its adaptors; zeros for another.
+[[nodiscard]] inline rmm::heap_figures figures_of(rmm::mr::device_memory_resource* outermost)
 {
   using rmm::mr::device_memory_resource;
+  auto* const resource = &behind_adaptors(*outermost);
+  if (auto* const found = dynamic_cast<reserved_resource*>(resource)) { return found->reservation()->figures(); }
   if (auto* const found = dynamic_cast<rmm::mr::elastic_pool_memory_resource*>(resource)) { return found->figures(); }
   if (auto* const found = dynamic_cast<rmm::mr::pinned_pool_memory_resource*>(resource)) { return found->figures(); }
   if (auto* const found = dynamic_cast<rmm::mr::detail::growing_pool*>(resource)) { return found->figures(); }
@@ -138,6 +191,44 @@ template <template <class...> class Resource, class... Args>
   }
   if (auto* const found = dynamic_cast<binning*>(resource)) { return found->figures(); }
   return {};
+}
+
+/// The figures of each rung, in the order of the enumerators.
+[[nodiscard]] inline std::vector<rmm::rung_figures> rung_figures_of(rmm::heap_figures const& figures)
+{
+  return {std::begin(figures.recovery.rungs), std::end(figures.recovery.rungs)};
+}
+
+/// Throws std::invalid_argument for a name that is none, or is there twice, and what the pool throws.
+inline void set_recovery_order(rmm::mr::detail::growing_pool* pool, std::vector<std::string> const& names)
+{
+  rmm::recovery_order order;
+  for (auto const& name : names) {
+    std::size_t index = 0;
+    while (index != rmm::recovery_rung_count && name != rmm::name_of(static_cast<rmm::recovery_rung>(index))) {
+      ++index;
+    }
+    if (index == rmm::recovery_rung_count) { throw std::invalid_argument{"a pool tries no such thing: " + name}; }
+    if (!order.try_add(static_cast<rmm::recovery_rung>(index))) {
+      throw std::invalid_argument{"twice in the order of recovery: " + name};
+    }
+  }
+  pool->set_recovery_order(order);
+}
+
+/// Memory set aside in a pool, or in what is set aside; null if `only_try` and there is not so much. The source is one of them.
+[[nodiscard]] inline resource_ptr reserve(resource_ptr const& source,
+                                          std::size_t bytes,
+                                          rmm::cuda_stream_view stream,
+                                          bool only_try)
+{
+  auto const reserve_in = [&](auto& memory) -> resource_ptr {
+    if (!only_try) { return std::make_shared<reserved_resource>(source, memory.reserve(bytes, stream)); }
+    auto made = memory.try_reserve(bytes, stream);
+    return made ? std::make_shared<reserved_resource>(source, std::move(*made)) : nullptr;
+  };
+  auto* const outer = dynamic_cast<reserved_resource*>(source.get());
+  return outer != nullptr ? reserve_in(*outer->reservation()) : reserve_in(*pool_behind(source.get()));
 }
 
 /// Ends a binning_memory_resource, and after it the resources that it takes memory from.
@@ -176,6 +267,7 @@ using python_error = std::pair<int, std::string>;
 using python_allocate         = void* (*)(void* callable, std::size_t bytes, cudaStream_t stream, python_error& error);
 using python_deallocate       = void (*)(void* callable, void* ptr, std::size_t bytes, cudaStream_t stream);
 using python_failure_callback = bool (*)(void* callable, std::size_t bytes, python_error& error);
+using python_guard_handler    = void (*)(void* callable, rmm::mr::guard_violation const& found);
 
 inline void throw_python_error(python_error const& error)
 {
@@ -214,19 +306,79 @@ inline void throw_python_error(python_error const& error)
     });
 }
 
-/// A resource that asks Python what to do where `upstream` is out of memory. The caller holds the GIL.
-[[nodiscard]] inline resource_ptr make_failure_callback_resource(resource_ptr const& upstream,
-                                                                 python_failure_callback callback,
-                                                                 PyObject* callable)
+/// A function that asks Python what to do where memory is missing. The caller holds the GIL.
+[[nodiscard]] inline rmm::mr::failure_callback_t make_failure_callback(python_failure_callback callback,
+                                                                       PyObject* callable)
 {
-  rmm::mr::failure_callback_t const call = [callback, owned = share_python_object(callable)](std::size_t bytes, void*) {
+  return [callback, owned = share_python_object(callable)](std::size_t bytes, void*) {
     python_error error{};
     bool const retry = callback(owned.get(), bytes, error);
     throw_python_error(error);
     return retry;
   };
+}
+
+/// A resource that asks Python what to do where `upstream` is out of memory. The caller holds the GIL.
+[[nodiscard]] inline resource_ptr make_failure_callback_resource(resource_ptr const& upstream,
+                                                                 python_failure_callback callback,
+                                                                 PyObject* callable)
+{
   void* const no_argument = nullptr;
-  return make_resource_over<rmm::mr::failure_callback_resource_adaptor>(upstream, call, no_argument);
+  return make_resource_over<rmm::mr::failure_callback_resource_adaptor>(
+    upstream, make_failure_callback(callback, callable), no_argument);
+}
+
+/// Has the pool ask Python; nobody if `callable` is None. The caller holds the GIL, which is free while others are waited for.
+inline void set_failure_callback(rmm::mr::detail::growing_pool* pool,
+                                 python_failure_callback callback,
+                                 PyObject* callable)
+{
+  rmm::mr::failure_callback_t function;
+  if (callable != Py_None) { function = make_failure_callback(callback, callable); }
+  auto* const state = PyEval_SaveThread();
+  rmm::detail::scope_guard const restore{[&]() noexcept { PyEval_RestoreThread(state); }};
+  pool->set_failure_callback(std::move(function));
+}
+
+/// A resource that tells Python what it finds; that aborts if `callable` is None. The caller holds the GIL.
+[[nodiscard]] inline resource_ptr make_guard(resource_ptr const& upstream,
+                                             std::size_t red_zone_bytes,
+                                             std::size_t quarantine_bytes,
+                                             bool capture_stacks,
+                                             python_guard_handler handler,
+                                             PyObject* callable)
+{
+  rmm::mr::guard_options options;
+  options.red_zone_bytes   = red_zone_bytes;
+  options.quarantine_bytes = quarantine_bytes;
+  options.capture_stacks   = capture_stacks;
+  if (callable != Py_None) {
+    options.handler = [handler, owned = share_python_object(callable)](rmm::mr::guard_violation const& found) {
+      handler(owned.get(), found);
+    };
+  }
+  return make_resource_over<rmm::mr::guard_resource_adaptor>(upstream, options);
+}
+
+/// As it is written in Python: the name of the enumerator.
+[[nodiscard]] inline char const* name_of(rmm::mr::guard_violation const& found) noexcept
+{
+  using kind = rmm::mr::guard_violation::kind;
+  switch (found.what) {
+    case kind::double_free:
+      return "double_free";
+    case kind::unknown_pointer:
+      return "unknown_pointer";
+    case kind::wrong_size:
+      return "wrong_size";
+    case kind::overrun:
+      return "overrun";
+    case kind::underrun:
+      return "underrun";
+    case kind::write_after_free:
+      return "write_after_free";
+  }
+  return "unknown";
 }
 
 /// Registers the resource of a Python object, which lives as long as anybody has memory from it. The caller holds the GIL.

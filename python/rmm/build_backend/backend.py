@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scikit-build-core, whose source distributions have the C++ library with them, which lies outside of this folder."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from scikit_build_core import build as _build
+from scikit_build_core.build import *  # noqa: F403
+
+_library_parts = (
+    "CMakeLists.txt",
+    "LICENSE",
+    "VERSION",
+    "benchmarks/replay",
+    "benchmarks/utilities",
+    "cmake",
+    "include",
+    "simulator",
+    "tools/trace",
+)
+
+
+def build_sdist(  # type: ignore[no-redef]
+    sdist_directory: str, config_settings: dict[str, Any] | None = None
+) -> str:
+    """What scikit-build-core packs, with the files in place of links to them, and the C++ library in the folder `cpp`."""
+    name = _build.build_sdist(sdist_directory, config_settings)
+    path = Path(sdist_directory, name)
+    packed = io.BytesIO(path.read_bytes())
+    repository = Path("..", "..").resolve()
+    with tarfile.open(fileobj=packed) as old, tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as new:
+        top = old.getnames()[0].partition("/")[0]
+        for member in old.getmembers():
+            if member.issym():
+                new.add(Path(member.name.partition("/")[2]).resolve(), member.name, filter=_without_owner)
+            else:
+                new.addfile(member, old.extractfile(member) if member.isfile() else None)
+        if Path("..", "..", "include", "rmm", "version_config.hpp").exists():
+            for part in _library_parts:
+                if (repository / part).exists():
+                    new.add(repository / part, f"{top}/cpp/{part}", filter=_without_owner)
+    return name
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if Path(member.name).name in ("__pycache__", "build"):
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = int(os.environ.get("SOURCE_DATE_EPOCH", member.mtime))
+    return member

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All memory of a pool at one moment: what `snapshot()` of a resource returns.
+
+>>> import rmm
+>>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+>>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+>>> now = pool.snapshot()
+>>> now["live_bytes"], now["reserved_bytes"]
+(1024, 1048576)
+>>> now["blocks"][0]["ranges"][-1]["state"]
+'cached'
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from html import escape
+from typing import Any
+
+__all__ = ["MemorySnapshot"]
+
+
+class MemorySnapshot(dict[str, Any]):
+    """A snapshot as a dictionary, with a picture for notebooks.
+
+    `time_ns` is in nanoseconds since 1970. `live_bytes`, `free_bytes`, `cached_bytes` (the part of the free ones that lies
+    in caches of threads), `graph_bytes` (kept for CUDA graphs), `reserved_bytes`, `largest_free_bytes`, `upstream_blocks`,
+    `caches` and `fragmentation` (0 if all that is free lies in one piece) are sums. `blocks` is a list of what upstream
+    gave, ascending: each has `address`, `bytes`, `paused` if its memory is with the device meanwhile, and `ranges`. A range
+    has `offset` in its block, `bytes`, a `state` (`live`, `free`, `cached`, `graph`, or `unmapped`: addresses without
+    memory), and where they are known `stream` (whose it is while it is free: the number that `cudaStreamGetId` gives plus 1,
+    or `"legacy"`), `pending` (other streams cannot have it yet) and `tag`.
+    """
+
+    @classmethod
+    def from_json(cls, text: str) -> MemorySnapshot:
+        """The snapshot that `to_json()` wrote, in Python or C++."""
+        made = cls(json.loads(text))
+        for block in made["blocks"]:
+            block["address"] = int(block["address"], 16)
+        return made
+
+    def to_json(self) -> str:
+        """The snapshot as JSON, as C++ writes it: addresses are hexadecimal texts."""
+        blocks = [{**block, "address": hex(block["address"])} for block in self["blocks"]]
+        return json.dumps({**self, "blocks": blocks})
+
+    def bytes_by_tag(self) -> dict[str, int]:
+        """What is allocated under each tag, the largest first; empty unless the pool tracks tags."""
+        sums: Counter[str] = Counter()
+        for block in self["blocks"]:
+            for part in block["ranges"]:
+                if "tag" in part:
+                    sums[part["tag"]] += part["bytes"]
+        return dict(sums.most_common())
+
+    def __repr__(self) -> str:
+        return (
+            f"<MemorySnapshot: {_sized(self['live_bytes'])} live, {_sized(self['free_bytes'])} free, "
+            f"{_sized(self['reserved_bytes'])} reserved in {self['upstream_blocks']} blocks, "
+            f"fragmentation {self['fragmentation']:.0%}>"
+        )
+
+    def _repr_html_(self) -> str:
+        figures = {
+            "live": self["live_bytes"],
+            "free": self["free_bytes"],
+            "largest free piece": self["largest_free_bytes"],
+            "reserved": self["reserved_bytes"],
+        }
+        cells = [f"{name} <b>{_sized(nbytes)}</b>" for name, nbytes in figures.items()]
+        cells.append(f"fragmentation <b>{self['fragmentation']:.0%}</b>")
+        lines = [" · ".join(cells), _picture(self["blocks"])]
+        tags = list(self.bytes_by_tag().items())
+        if tags:
+            named = [f"{escape(tag)} <b>{_sized(nbytes)}</b>" for tag, nbytes in tags[:_most_tags]]
+            more = [f"{len(tags) - _most_tags} more"] if len(tags) > _most_tags else []
+            lines.append("tags: " + " · ".join(named + more))
+        return '<div style="font-family: sans-serif; font-size: 90%">' + "<br>".join(lines) + "</div>"
+
+
+_most_tags = 6
+_most_blocks = 12
+_width = 640  # of the largest block, in pixels; a cell is one
+_height = 18
+_gap = 4
+_colours = {  # distinct in the dark, in print, and for eyes that see no red or no green
+    "live": "#0072b2",
+    "cached": "#e69f00",
+    "free": "#56b4e9",
+    "graph": "#cc79a7",
+    "unmapped": "none",
+}
+_explanations = {
+    "live": "allocated",
+    "cached": "free, in the cache of a thread",
+    "free": "free",
+    "graph": "kept for CUDA graphs",
+    "unmapped": "addresses without memory",
+}
+
+
+def _sized(nbytes: int) -> str:
+    size = float(nbytes)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.{0 if size >= 100 else 3}{'f' if size >= 100 else 'g'}} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _picture(blocks: list[dict[str, Any]]) -> str:
+    """A bar for each of the largest blocks, in the order of their addresses."""
+    shown = sorted(sorted(blocks, key=lambda block: -block["bytes"])[:_most_blocks], key=lambda block: block["address"])
+    longest = max((block["bytes"] for block in shown), default=1)
+    parts = []
+    states: set[str] = set()
+    y = 0
+    for block in shown:
+        cells = _cells(block, max(1, block["bytes"] * _width // longest))
+        states.update(cells)
+        first = 0
+        for x in range(1, len(cells) + 1):
+            if x == len(cells) or cells[x] != cells[first]:
+                parts.append(_bar(first, y, x - first, _height, cells[first]))
+                first = x
+        text = f"{_sized(block['bytes'])} at {block['address']:#x}" + (", paused" if block.get("paused") else "")
+        faint = ' stroke-dasharray="3"' if block.get("paused") else ""
+        parts.append(
+            f'<rect x="0" y="{y}" width="{len(cells)}" height="{_height}" fill="none" stroke="currentColor" '
+            f'stroke-opacity="0.4"{faint} pointer-events="all"><title>{text}</title></rect>'
+        )
+        y += _height + _gap
+    if len(blocks) > len(shown):
+        parts.append(
+            f'<text x="0" y="{y + 12}" fill="currentColor">and {len(blocks) - len(shown)} smaller blocks</text>'
+        )
+        y += _height
+    x = 0
+    for state in (each for each in _colours if each in states):
+        parts.append(_bar(x, y + 4, 12, 12, state))
+        parts.append(f'<text x="{x + 16}" y="{y + 14}" fill="currentColor">{_explanations[state]}</text>')
+        x += 32 + 7 * len(_explanations[state])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_width + 2}" height="{y + 20}" '
+        f'viewBox="-1 -1 {_width + 2} {y + 20}" style="max-width: 100%; height: auto" font-size="12" role="img" '
+        f'aria-label="Where the memory of {len(blocks)} blocks is allocated and free">{"".join(parts)}</svg>'
+    )
+
+
+def _bar(x: int, y: int, width: int, height: int, state: str) -> str:
+    outline = ' stroke="currentColor" stroke-opacity="0.4"' if state == "unmapped" else ""
+    return (
+        f'<rect class="{state}" x="{x}" y="{y}" width="{width}" height="{height}" fill="{_colours[state]}"{outline}/>'
+    )
+
+
+def _cells(block: dict[str, Any], count: int) -> list[str]:
+    """The state that has most of each of `count` equal parts of a block; what is in no range counts as allocated."""
+    bytes_of: list[Counter[str]] = [Counter() for _ in range(count)]
+    for part in block["ranges"]:
+        at, end = part["offset"], part["offset"] + part["bytes"]
+        while at < end:
+            cell = min(at * count // block["bytes"], count - 1)
+            border = end if cell == count - 1 else min(end, -(-(cell + 1) * block["bytes"] // count))
+            bytes_of[cell][part["state"]] += border - at
+            at = border
+    return [max(cell, key=lambda state: cell[state]) if cell else "live" for cell in bytes_of]

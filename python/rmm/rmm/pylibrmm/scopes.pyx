@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for a block of code: names for what it allocates, captures of CUDA graphs."""
+
+cimport cython
+from cython.operator cimport dereference
+from libcpp cimport bool
+from libcpp.memory cimport unique_ptr
+from libcpp.string cimport string
+
+from rmm.librmm.capture_scope cimport capture_scope as cpp_capture_scope, graph_memory
+from rmm.librmm.tag_scope cimport tag as cpp_tag
+from rmm.pylibrmm.stream cimport Stream
+from rmm.pylibrmm.utils cimport as_stream
+
+__all__ = ["GraphMemory", "capture_scope", "tag"]
+
+
+cdef extern from "pylibrmm/_scopes.hpp" namespace "rmm_python" nogil:
+    void begin_tag_scope(cpp_tag label) except +
+    bool end_tag_scope() except +
+
+
+cdef class tag:
+    """Names what the calling thread allocates in a block of code, or in a function that it decorates.
+
+    Pools that track tags tell what each has (`live_by_tag`, and the report of an allocation that failed), and traces record
+    them. Blocks nest, and the innermost counts. Names are kept until the process ends: name parts of a program, not requests.
+    One object may be used again, and by several threads.
+
+    Parameters
+    ----------
+    name:
+        The name; the same one is the same tag in all libraries of the process.
+
+    >>> import rmm
+    >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+    >>> pool.track_tags()
+    >>> with rmm.tag("loader"):
+    ...     buffer = rmm.DeviceBuffer(size=1024, mr=pool)
+    >>> pool.live_by_tag()
+    [Holder(tag='loader', bytes=1024, allocations=1)]
+    """
+
+    def __cinit__(self, str name not None):
+        cdef string c_name = name.encode("utf-8", "surrogateescape")
+        self._tag = cpp_tag(c_name)
+
+    @property
+    def name(self):
+        """The name."""
+        return self._tag.name().decode("utf-8", "surrogateescape")
+
+    @staticmethod
+    def current():
+        """Name of the tag that the calling thread allocates under; empty for none."""
+        return cpp_tag.current().name().decode("utf-8", "surrogateescape")
+
+    def __enter__(self):
+        begin_tag_scope(self._tag)
+        return self
+
+    def __exit__(self, *exception):
+        if not end_tag_scope():
+            raise RuntimeError("a block under a tag has to end on the thread on which it began")
+
+    def __call__(self, function):
+        """Has the calls of `function` run under the tag."""
+        import functools
+        import inspect
+
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise TypeError(f"{function!r} runs in pieces, between which others run: use the tag in a with statement inside it")
+
+        @functools.wraps(function)
+        def tagged(*args, **kwargs):
+            with self:
+                return function(*args, **kwargs)
+
+        return tagged
+
+    def __eq__(self, other):
+        if not isinstance(other, tag):
+            return NotImplemented
+        return self._tag.id() == (<tag>other)._tag.id()
+
+    def __hash__(self):
+        return hash(self._tag.id())
+
+    def __reduce__(self):
+        return tag, (self.name,)
+
+    def __repr__(self):
+        return f"tag({self.name!r})"
+
+
+cdef class GraphMemory:
+    """Memory that CUDA graphs have for themselves, as long as this object lives.
+
+    A graph uses the addresses that were allocated while it was captured whenever it runs. Pools give that memory to later
+    captures with the same `GraphMemory`, and to nobody else. Graphs that share it must not run at the same time.
+    """
+
+    def release(self, Stream stream not None):
+        """Gives the memory up, for use in the order of `stream`, after the last launch of each graph.
+
+        Without that, when the object is gone, it is used again after the pool next waited for the device.
+        """
+        with nogil:
+            self._memory.release(stream.view())
+
+    def __eq__(self, other):
+        if not isinstance(other, GraphMemory):
+            return NotImplemented
+        return self._memory.id() == (<GraphMemory>other)._memory.id()
+
+    def __hash__(self):
+        return hash(self._memory.id())
+
+
+@cython.no_gc_clear
+cdef class capture_scope:
+    """Announces, for a block of code, that a stream captures a CUDA graph.
+
+    What the capture allocates from pools comes from a `GraphMemory`, and what it frees stays there. Begin and end the capture
+    inside the block, or around it. PyTorch's captures are announced by `rmm.allocators.torch`.
+
+    Parameters
+    ----------
+    stream:
+        The stream that captures: a `Stream`, or whatever one can be made from.
+    memory:
+        What the graph needs as long as it may run; new if None.
+
+    >>> import rmm
+    >>> stream = rmm.pylibrmm.stream.Stream()
+    >>> with rmm.capture_scope(stream) as memory:
+    ...     pass  # begin the capture, work on the stream, end the capture
+    >>> memory.release(stream)  # when the graph is gone
+    """
+
+    def __cinit__(self, stream, GraphMemory memory=None):
+        if stream is None:
+            raise TypeError("stream argument cannot be None")
+        self._stream = stream if isinstance(stream, Stream) else Stream(stream)
+        self.memory = GraphMemory() if memory is None else memory
+
+    def __enter__(self):
+        if self._scope.get() != NULL:
+            raise RuntimeError("this capture is announced already")
+        self._scope.reset(new cpp_capture_scope(self._stream.view(), self.memory._memory))
+        return self.memory
+
+    def __exit__(self, *exception):
+        self._scope.reset()

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces: by environment alone, with the stacks of Python, and what `python -m rmm` does with them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import rmm
+import rmm.librmm
+from rmm._commands import trace_program
+from rmm.pylibrmm.memory_resource._memory_resource import EnvironmentTrace
+
+
+@dataclass
+class Trace:
+    """What a file holds: see docs/trace-format.md."""
+
+    events: list[tuple[int, int, list[int]]] = field(default_factory=list)  # kind, size, stack
+    names: dict[int, str] = field(default_factory=dict)  # of frames
+
+    @classmethod
+    def read(cls, path: Path | str) -> Trace:
+        trace = cls()
+        data = Path(path).read_bytes()
+        assert data[:8] == b"RMMTRACE"
+        at = struct.unpack_from("<I", data, 12)[0]
+        while at < len(data):
+            assert data[at : at + 4] == b"TBLK"
+            length = struct.unpack_from("<I", data, at + 4)[0]
+            trace._read_block(data[at + 48 : at + 48 + length])
+            at += 48 + (length + 7) // 8 * 8
+        return trace
+
+    def _read_block(self, payload: bytes) -> None:
+        at, stack = 0, []
+        while at < len(payload):
+            control, what = payload[at], payload[at + 1]
+            at += 2
+            if control & 3 == 3:
+                (length,) = struct.unpack_from("<H", payload, at)
+                content = payload[at + 2 : at + 2 + length]
+                at += 2 + length
+                if what == 3:
+                    stack = list(struct.unpack(f"<{length // 8}Q", content))
+                if what == 4:
+                    self.names[struct.unpack_from("<Q", content)[0]] = content[8:].decode()
+                continue
+            at += 1 << (control >> 2 & 3)
+            width = 1 << (control >> 4 & 3)
+            size = int.from_bytes(payload[at : at + width], "little")
+            at += width + 2 + 2 * (control >> 6)
+            self.events.append((control & 3, size, stack))
+            stack = []
+
+    def stack_of(self, event: int) -> list[str]:
+        return [self.names[frame] for frame in self.events[event][2]]
+
+
+def frames_here(stack: list[str]) -> list[str]:
+    """The functions of this file in a stack, innermost first."""
+    return [name.split(" at ")[0] for name in stack if f" at {__file__}:" in name]
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch, cuda: rmm.mr.CudaMemoryResource) -> rmm.mr.TraceResourceAdaptor:
+    """Traces each allocation with its stack, to the file `trace`."""
+    monkeypatch.setenv("RMM_TRACE_STACKS", "1")
+    return rmm.mr.TraceResourceAdaptor(cuda, "trace")
+
+
+def inner(mr: rmm.mr.DeviceMemoryResource) -> rmm.DeviceBuffer:
+    return rmm.DeviceBuffer(size=1000, mr=mr)
+
+
+def outer(mr: rmm.mr.DeviceMemoryResource) -> rmm.DeviceBuffer:
+    return inner(mr)
+
+
+def test_stacks_have_the_functions_of_python(traced: rmm.mr.TraceResourceAdaptor) -> None:
+    buffer = outer(traced)
+    traced.flush()
+    trace = Trace.read("trace")
+    kind, size, stack = trace.events[0]
+    assert (kind, size) == (0, 1008)  # a multiple of 16
+    assert frames_here(trace.stack_of(0)) == ["inner", "outer", "test_stacks_have_the_functions_of_python"]
+    native = [frame for frame in stack if frame < 1 << 63]
+    assert native, "the functions of C++ come first"
+    assert stack[: len(native)] == native
+    assert not any("PyEval" in trace.names[frame] for frame in native)
+    del buffer
+
+
+def test_stacks_of_other_threads_are_theirs(traced: rmm.mr.TraceResourceAdaptor) -> None:
+    buffers: list[rmm.DeviceBuffer] = []
+
+    def work() -> None:
+        buffers.append(outer(traced))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    traced.flush()
+    trace = Trace.read("trace")
+    assert len(trace.events) == 4
+    for event in range(4):
+        assert frames_here(trace.stack_of(event)) == [
+            "inner", "outer", "test_stacks_of_other_threads_are_theirs.<locals>.work",
+        ]  # fmt: skip
+
+
+def test_a_thread_that_has_the_lock_of_the_interpreter_reads_its_own_frames(
+    traced: rmm.mr.TraceResourceAdaptor,
+) -> None:
+    """As it has in functions that PyTorch calls. Nobody else could read them: it would take the time that others get."""
+    library = ctypes.PyDLL(str(Path(rmm.librmm.__file__).with_name("_torch_allocator.so")))
+    library.allocate.restype = ctypes.c_void_p
+    library.allocate.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+    library.deallocate.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+    rmm.mr.set_current_device_resource(traced)
+    begin = time.monotonic()
+    pointers = [library.allocate(1 << 20, 0, None) for _ in range(10)]
+    assert time.monotonic() - begin < 10 * 0.02
+    for pointer in pointers:
+        library.deallocate(pointer, 1 << 20, 0, None)
+    traced.flush()
+    stack = Trace.read("trace").stack_of(0)
+    assert "test_a_thread_that_has_the_lock" in frames_here(stack)[-1]
+
+
+def test_long_names_lose_their_beginning(traced: rmm.mr.TraceResourceAdaptor) -> None:
+    name = "f" + "é" * 100
+    scope: dict[str, object] = {"rmm": rmm, "mr": traced}
+    exec(f"def {name}(): return rmm.DeviceBuffer(size=10, mr=mr)\nbuffer = {name}()", scope)
+    traced.flush()
+    trace = Trace.read("trace")
+    assert any(text.startswith("é" * 40) and text.endswith(" at <string>:1") for text in trace.stack_of(0))
+
+
+def run(program: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A program that knows nothing of traces."""
+    path = tmp_path / "program.py"
+    path.write_text("import rmm\n" + program)
+    return subprocess.run(
+        [sys.executable, str(path)],
+        env={**os.environ, "CUDASIM_DEVICES": "2", **environment},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+        timeout=60,
+    )
+
+
+def test_the_environment_is_enough(tmp_path: Path) -> None:
+    run("rmm.DeviceBuffer(size=4096)", tmp_path, RMM_TRACE_FILE="run.rmmtrace")
+    assert [event[:2] for event in Trace.read(tmp_path / "run.rmmtrace").events] == [(0, 4096), (1, 4096)]
+
+
+def test_the_environment_traces_what_is_set_later(tmp_path: Path) -> None:
+    program = """
+pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+rmm.mr.set_current_device_resource(pool)
+a = rmm.DeviceBuffer(size=4096)
+mr = rmm.mr.get_current_device_resource()
+assert mr.upstream_mr is pool and mr.figures()["live_bytes"] == 4096 and mr.pool_size() == 1 << 20
+rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(mr))
+b = rmm.DeviceBuffer(size=8192)
+rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+c = rmm.DeviceBuffer(size=256)
+print(mr.get_file_name())
+"""
+    done = run(program, tmp_path, RMM_TRACE_FILE="run.rmmtrace")
+    assert done.stdout.strip() == str(tmp_path / "run.rmmtrace")
+    events = [event[:2] for event in Trace.read(tmp_path / "run.rmmtrace").events]
+    assert [event for event in events if event[0] == 0] == [(0, 4096), (0, 8192), (0, 256)], "each once"
+
+
+def test_each_device_has_its_trace(tmp_path: Path) -> None:
+    program = """
+rmm.DeviceBuffer(size=4096)
+rmm._cuda.gpu.setDevice(1)
+rmm.DeviceBuffer(size=512)
+"""
+    run(program, tmp_path, RMM_TRACE_FILE="run.rmmtrace")
+    assert Trace.read(tmp_path / "run.rmmtrace").events[0][1] == 4096
+    assert Trace.read(tmp_path / "run.dev1.rmmtrace").events[0][1] == 512
+
+
+def test_the_environment_chooses_the_resource(tmp_path: Path) -> None:
+    program = """
+rmm.DeviceBuffer(size=4096)
+print(rmm.mr.get_current_device_resource().figures()["reserved_bytes"])
+"""
+    done = run(program, tmp_path, RMM_RESOURCE="pool,initial=2MiB", RMM_TRACE_FILE="run.rmmtrace")
+    assert int(done.stdout) == 2 << 20
+    assert len(Trace.read(tmp_path / "run.rmmtrace").events) == 2
+
+
+def test_a_trace_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    program = """
+rmm.DeviceBuffer(size=4096)
+print(rmm.mr.get_current_device_resource().get_file_name())
+"""
+    done = run(program, tmp_path, RMM_TRACE_FILE=str(tmp_path))  # a folder
+    assert done.stdout.strip() == "None"
+
+
+def test_nothing_is_traced_unless_the_environment_says_so() -> None:
+    assert not isinstance(rmm.mr.get_current_device_resource(), EnvironmentTrace)
+
+
+def test_commands_of_the_trace_program_get_their_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "rmm-trace"
+    program.write_text('#!/bin/sh\necho "$@"\nexit 3\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(trace_program, "find_trace_program", lambda: str(program))
+    from rmm.__main__ import main
+
+    assert main(["report", "a trace", "-o", "page.html", "--help"]) == 3
+    assert capfd.readouterr().out == "report a trace -o page.html --help\n"
+
+
+def test_commands_say_that_the_trace_program_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trace_program, "find_trace_program", lambda: None)
+    from rmm.__main__ import main
+
+    assert main(["advise", "trace"]) == 2
+    assert "RMM_BUILD_TRACE_TOOL" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(trace_program.find_trace_program() is None, reason="the package has no rmm-trace")
+def test_report_and_advise(tmp_path: Path) -> None:
+    run("a = rmm.DeviceBuffer(size=4096)", tmp_path, RMM_TRACE_FILE="run.rmmtrace", RMM_TRACE_STACKS="1")
+    command = [sys.executable, "-m", "rmm"]
+    subprocess.run([*command, "report", "run.rmmtrace", "-o", "page.html"], cwd=tmp_path, check=True, timeout=60)
+    page = (tmp_path / "page.html").read_text()
+    assert "<html" in page
+    assert "program.py:2" in page, "the stack of the allocation"
+    advice = subprocess.run(
+        [*command, "advise", "run.rmmtrace"], cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True
+    )
+    assert advice.stdout
