@@ -47,17 +47,24 @@ void close(std::shared_ptr<capture> const& under_way)
   return reached.size() == c.nodes.size();
 }
 
-/// The default stream is unusable while a blocking stream of its device captures. Asking does not invalidate the capture.
-[[nodiscard]] bool blocked_by_capture(stream const& s)
+/// The default stream is unusable while a blocking stream of its device captures: the captures that it would break.
+[[nodiscard]] std::vector<std::shared_ptr<capture>> captures_that_block(stream const& legacy)
 {
-  if (s.type != stream::kind::legacy) { return false; }
   auto const& captures = the_world().captures;
-  return std::any_of(captures.begin(), captures.end(), [&](auto const& c) {
+  std::vector<std::shared_ptr<capture>> blocking;
+  std::copy_if(captures.begin(), captures.end(), std::back_inserter(blocking), [&](auto const& c) {
     return std::any_of(c->members.begin(), c->members.end(), [&](auto const& member) {
       auto const other = member.lock();
-      return other != nullptr && other->device == s.device && other->blocking();
+      return other != nullptr && other->device == legacy.device && other->blocking();
     });
   });
+  return blocking;
+}
+
+/// Asking whether it is so does not break them.
+[[nodiscard]] bool blocked_by_capture(stream const& s)
+{
+  return s.type == stream::kind::legacy && !captures_that_block(s).empty();
 }
 
 [[nodiscard]] cudaStreamCaptureStatus status_of(stream const& s)
@@ -99,8 +106,7 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph, void const* site)
   CUDASIM_CALL_AT(cudaStreamEndCapture, site, {
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (graph == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the graph"); }
-    *graph          = nullptr;
+    if (graph != nullptr) { *graph = nullptr; }
     auto const made = s->capturing;
     if (made == nullptr) {
       return c.misuse(cudaErrorIllegalState, "stream %llu does not capture", static_cast<unsigned long long>(s->id));
@@ -117,6 +123,7 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph, void const* site)
     close(made);
     if (made->invalidated) { return cudaErrorStreamCaptureInvalidated; }
     if (!joined) { return cudaErrorStreamCaptureUnjoined; }
+    if (graph == nullptr) { return cudaSuccess; }  // who asks for no graph gets none
     *graph = reinterpret_cast<cudaGraph_t>(made.get());
     the_world().graphs.emplace(*graph, made);
     return cudaSuccess;
@@ -174,7 +181,12 @@ cudaError_t get_info(cudaStream_t handle, capture_info const& out, void const* s
 
 cudaError_t refuse_while_capturing(stream const& s)
 {
-  if (s.capturing == nullptr) { return blocked_by_capture(s) ? cudaErrorStreamCaptureImplicit : cudaSuccess; }
+  if (s.capturing == nullptr) {
+    if (s.type != stream::kind::legacy) { return cudaSuccess; }
+    auto const blocking = captures_that_block(s);
+    for (auto const& under_way : blocking) { under_way->invalidated = true; }
+    return blocking.empty() ? cudaSuccess : cudaErrorStreamCaptureImplicit;
+  }
   s.capturing->invalidated = true;
   return cudaErrorStreamCaptureUnsupported;
 }
@@ -190,6 +202,11 @@ cudaError_t capture_record(stream const& s, event& e)
 
 cudaError_t capture_wait(stream& s, std::shared_ptr<stream> const& shared, event const& e)
 {
+  auto const& under_way = the_world().captures;
+  if (e.captured_in != nullptr && std::find(under_way.begin(), under_way.end(), e.captured_in) == under_way.end()) {
+    if (s.capturing != nullptr) { s.capturing->invalidated = true; }
+    return cudaErrorInvalidValue;  // the capture is over: the event stands for nothing
+  }
   if (e.captured_in == nullptr) {  // work outside of the graph cannot come before a node of it
     if (!e.recorded) { return cudaSuccess; }
     s.capturing->invalidated = true;
@@ -199,10 +216,6 @@ cudaError_t capture_wait(stream& s, std::shared_ptr<stream> const& shared, event
     s.capturing->invalidated   = true;
     e.captured_in->invalidated = true;
     return cudaErrorStreamCaptureMerge;
-  }
-  auto const& under_way = the_world().captures;
-  if (std::find(under_way.begin(), under_way.end(), e.captured_in) == under_way.end()) {
-    return cudaErrorCapturedEvent;  // the capture is over: the event stands for nothing
   }
   if (e.captured_in->invalidated) { return cudaErrorStreamCaptureInvalidated; }
   if (s.type == stream::kind::legacy) {

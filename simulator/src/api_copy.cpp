@@ -169,7 +169,7 @@ void fill_box(side const& to, box const& size, int value)
 cudaError_t wait_for_last(call& c, std::shared_ptr<stream> const& s)
 {
   auto const clock = s->clock;
-  return wait_for(c, point{s, s->submitted, nullptr}, clock);
+  return wait_for(c, end_of(s), clock);
 }
 
 enum class host { waits, goes_on };
@@ -228,7 +228,7 @@ cudaError_t order_after_device(call& c, int number, operation& work)
 {
   auto const& legacy = the_world().devices[static_cast<std::size_t>(number)].legacy;
   if (auto const error = submit(c, legacy, operation{}); error != cudaSuccess) { return error; }
-  work.after.push_back(point{legacy, legacy->submitted, nullptr});
+  work.after.push_back(end_of(legacy));
   work.clock.join(legacy->clock);
   return cudaSuccess;
 }
@@ -253,7 +253,7 @@ cudaError_t copy_between_devices(call& c, side to, int to_device, side from, int
   if (auto const error = submit(c, legacy, std::move(work)); error != cudaSuccess) { return error; }
   for (int const number : others) {
     operation barrier;
-    barrier.after.push_back(point{legacy, legacy->submitted, nullptr});
+    barrier.after.push_back(end_of(legacy));
     barrier.clock     = legacy->clock;
     auto const& other = the_world().devices[static_cast<std::size_t>(number)].legacy;
     if (auto const error = submit(c, other, std::move(barrier)); error != cudaSuccess) { return error; }

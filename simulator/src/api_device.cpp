@@ -199,7 +199,7 @@ constexpr property<int[3]> triple_properties[]{
 {
   return (wanted.name[0] == '\0' || std::strncmp(has.name, wanted.name, sizeof has.name) == 0 ? 1 : 0) +
          (has.totalGlobalMem >= wanted.totalGlobalMem ? 1 : 0) +
-         (std::pair{has.major, has.minor} >= std::pair{wanted.major, wanted.minor} ? 1 : 0) +
+         (std::make_pair(has.major, has.minor) >= std::make_pair(wanted.major, wanted.minor) ? 1 : 0) +
          (has.multiProcessorCount >= wanted.multiProcessorCount ? 1 : 0);
 }
 

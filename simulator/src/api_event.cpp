@@ -50,17 +50,11 @@ cudaError_t record(call& c, cudaEvent_t event_handle, cudaStream_t handle, unsig
                     s->device);
   }
   if (s->capturing != nullptr) { return capture_record(*s, *e); }
-  operation work;
-  auto end_ns = std::shared_ptr<std::uint64_t>{};
-  if ((e->flags & cudaEventDisableTiming) == 0) {
-    end_ns    = std::make_shared<std::uint64_t>(0);
-    work.done = [end_ns](std::uint64_t now) { *end_ns = now; };
-  }
-  if (auto const error = submit(c, s, std::move(work)); error != cudaSuccess) { return error; }
+  if (auto const error = submit(c, s, operation{}); error != cudaSuccess) { return error; }
   e->captured_in = nullptr;
   e->captured_nodes.clear();
   e->recorded = true;
-  e->at       = point{s, s->submitted, std::move(end_ns)};
+  e->at       = end_of(s);
   e->clock    = s->clock;
   return cudaSuccess;
 }
@@ -75,10 +69,12 @@ cudaError_t record_with_flags(cudaEvent_t e, cudaStream_t s, unsigned flags, voi
   CUDASIM_CALL_AT(cudaEventRecordWithFlags, site, { return record(c, e, s, flags); });
 }
 
-/// A captured event stands for nodes of a graph: there is nothing to ask or to wait for.
+/// A captured event stands for nodes of a graph, and for nothing once the capture is over: there is nothing to ask or to wait for.
 cudaError_t refuse_captured(event const& e)
 {
   if (e.captured_in == nullptr) { return cudaSuccess; }
+  auto const& under_way = the_world().captures;
+  if (std::find(under_way.begin(), under_way.end(), e.captured_in) == under_way.end()) { return cudaErrorInvalidValue; }
   e.captured_in->invalidated = true;
   return cudaErrorCapturedEvent;
 }

@@ -150,7 +150,7 @@ cudaError_t launch(cudaGraphExec_t handle, cudaStream_t stream_handle, void cons
     for (auto& work : works) {
       if (auto const error = submit(c, s, std::move(work)); error != cudaSuccess) { return error; }
     }
-    exec->last       = point{s, s->submitted, nullptr};
+    exec->last       = end_of(s);
     exec->last_clock = s->clock;
     return cudaSuccess;
   });

@@ -50,16 +50,13 @@ cudaError_t query(cudaStream_t handle, void const* site)
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
     if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
-    if (!s->idle()) { return cudaErrorNotReady; }
-    auto clock = s->clock;
-    if (s->type == stream::kind::legacy) {  // it is done when the blocking streams are that it comes after
-      for (auto const& other : the_world().devices[static_cast<std::size_t>(s->device)].streams) {
-        if (!other->blocking()) { continue; }
-        if (!other->idle()) { return cudaErrorNotReady; }
-        clock.join(other->clock);
-      }
+    if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
+    if (s->type == stream::kind::legacy) {
+      auto const& d = the_world().devices[static_cast<std::size_t>(s->device)];
+      return default_stream_is_done(d) ? d.broken : cudaErrorNotReady;
     }
-    return wait_for(c, point{s, s->submitted, nullptr}, clock);  // at once: the host knows now what was done
+    if (!s->idle()) { return cudaErrorNotReady; }
+    return wait_for(c, end_of(s), s->clock);  // at once: the host knows now what was done
   });
 }
 
@@ -69,10 +66,12 @@ cudaError_t synchronize(cudaStream_t handle, void const* site)
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
     if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
+    if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
     if (s->type != stream::kind::legacy) { return wait_for(c, s); }
     // The default stream is done when the blocking streams are that it comes after.
-    if (auto const error = submit(c, s, operation{}); error != cudaSuccess) { return error; }
-    return wait_for(c, s);
+    bool const done  = default_stream_is_done(the_world().devices[static_cast<std::size_t>(s->device)]);
+    auto const error = done ? cudaSuccess : submit(c, s, operation{});
+    return error == cudaSuccess ? wait_for(c, s) : error;
   });
 }
 
@@ -82,6 +81,7 @@ cudaError_t get_flags(cudaStream_t handle, unsigned* flags, void const* site)
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
     if (flags == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the flags"); }
+    if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     *flags = s->flags;
     return cudaSuccess;
   });
@@ -93,6 +93,9 @@ cudaError_t get_priority(cudaStream_t handle, int* priority, void const* site)
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
     if (priority == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the priority"); }
+    if (s->capturing == nullptr) {  // a capturing stream may be asked, and the legacy one not while it is blocked
+      if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
+    }
     *priority = s->priority;
     return cudaSuccess;
   });
@@ -104,6 +107,7 @@ cudaError_t get_id(cudaStream_t handle, unsigned long long* id, void const* site
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
     if (id == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the id"); }
+    if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     *id = s->id;
     return cudaSuccess;
   });
@@ -115,6 +119,7 @@ cudaError_t get_device(cudaStream_t handle, int* number, void const* site)
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
     if (number == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     *number = s->device;
     return cudaSuccess;
   });

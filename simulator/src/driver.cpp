@@ -5,6 +5,7 @@
 #include "driver.hpp"
 
 #include "attributes.hpp"
+#include "capture.hpp"
 #include "pool.hpp"
 #include "virtual_memory.hpp"
 
@@ -301,6 +302,7 @@ CUresult stream_id(CUstream handle, unsigned long long* out)
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
     if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the id"); }
+    if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     *out = s->id;
     return cudaSuccess;
   });

@@ -80,6 +80,20 @@ constexpr std::array<std::string_view, 3> need_no_device{
 /// What is about the thread alone, so that no context becomes current.
 constexpr std::array<std::string_view, 1> about_the_thread{"cudaThreadExchangeStreamCaptureMode"};
 
+/// What host functions may call (observed on driver 580).
+constexpr std::array<std::string_view, 12> may_be_called_inside_work{"cudaDriverGetVersion",
+                                                                     "cudaEventElapsedTime",
+                                                                     "cudaEventQuery",
+                                                                     "cudaEventSynchronize",
+                                                                     "cudaGetDeviceCount",
+                                                                     "cudaGetDeviceProperties",
+                                                                     "cudaRuntimeGetVersion",
+                                                                     "cuDriverGetVersion",
+                                                                     "cuGetErrorName",
+                                                                     "cuGetErrorString",
+                                                                     "cuInit",
+                                                                     "cuStreamGetId"};
+
 /// These report errors, and so have none of their own.
 constexpr std::array<std::string_view, 4> never_fail{
   "cudaGetErrorName", "cudaGetErrorString", "cudaGetLastError", "cudaPeekAtLastError"};
@@ -106,7 +120,8 @@ constexpr std::array<std::string_view, 4> never_fail{
   if (faults().unloading) { return cudaErrorCudartUnloading; }
   if (contains(need_no_device, function)) { return cudaSuccess; }
   if (w.devices.empty()) { return cudaErrorNoDevice; }
-  return contains(need_no_context, function) ? cudaSuccess : current_device().broken;
+  bool const asks_device = !contains(need_no_context, function) && !contains(about_the_thread, function);
+  return asks_device ? current_device().broken : cudaSuccess;
 }
 
 /// Counts the call for every fault that it concerns. Returns the error of the first that makes it fail, or cudaSuccess.
@@ -149,6 +164,19 @@ cudaError_t attend(entry_point& entry)
   if (error == cudaSuccess) { error = injected_error(entry.name); }
   update_attention();
   return error;
+}
+
+__thread bool runs_work = false;
+
+cudaError_t refuse_inside_work(entry_point const& entry, void const* site) noexcept
+{
+  if (contains(may_be_called_inside_work, entry.name)) { return cudaSuccess; }
+  try {
+    std::unique_lock<std::mutex> lock{the_world().mutex};
+    call{entry, lock, site}.misuse(cudaErrorNotPermitted, "host functions and kernels must not call CUDA");
+  } catch (std::exception const&) {  // no memory for the report
+  }
+  return cudaErrorNotPermitted;
 }
 
 void update_attention()

@@ -58,7 +58,7 @@ constexpr std::size_t most_freed = 4096;
 /// Whether an operation of the stream that is not complete touches the bytes.
 [[nodiscard]] bool uses(stream const& s, std::uintptr_t begin, std::size_t bytes)
 {
-  if (s.running_accesses != nullptr && touches(*s.running_accesses, begin, bytes)) { return true; }
+  if (s.running_work != nullptr && touches(s.running_work->accesses, begin, bytes)) { return true; }
   return std::any_of(
     s.queue.begin(), s.queue.end(), [&](operation const& work) { return touches(work.accesses, begin, bytes); });
 }
@@ -192,9 +192,9 @@ bool accessible(allocation const& what, int device)
   switch (what.type) {
     case allocation::kind::pooled:
     case allocation::kind::imported: {
-      auto const& access = what.block->from->access;
-      auto const found   = access.find(device);
-      return found != access.end() && found->second != cudaMemAccessFlagsProtNone;
+      auto const& from = *what.block->from;
+      auto const found = from.access.find(device);
+      return found == from.access.end() ? from.managed() : found->second != cudaMemAccessFlagsProtNone;
     }
     case allocation::kind::mapped:
       return what.view->allowed(device) != CU_MEM_ACCESS_FLAGS_PROT_NONE;

@@ -152,8 +152,12 @@ void warn_of_unknown_variables()
   return "violation";
 }
 
-void write_report(std::FILE* out, std::string const& leaks, std::vector<violation> const& violations)
+/// Returns false, with the reason in errno, if the report could not be written.
+[[nodiscard]] bool write_report(char const* path, std::string const& leaks, std::vector<violation> const& violations)
 {
+  bool const to_file   = std::strcmp(path, "-") != 0;
+  std::FILE* const out = to_file ? std::fopen(path, "w") : stderr;
+  if (out == nullptr) { return false; }
   std::fprintf(out, "cudasim: calls\n");
   for (auto const& [name, count] : calls_by_function()) {
     std::fprintf(out, "  %-40s %llu\n", name.c_str(), static_cast<unsigned long long>(count));
@@ -164,6 +168,7 @@ void write_report(std::FILE* out, std::string const& leaks, std::vector<violatio
   }
   std::fprintf(out, "cudasim: violations%s\n", violations.empty() ? ": none" : "");
   for (auto const& v : violations) { std::fprintf(out, "  %s: %s\n", kind_name(v.what), v.text.c_str()); }
+  return to_file ? std::fclose(out) == 0 : std::fflush(out) == 0;
 }
 
 /// Runs after the destructors of the program and of its libraries.
@@ -173,14 +178,9 @@ void report_at_exit(int status, void* path_argument)
   auto const* const path = static_cast<char const*>(path_argument);
   auto const leaks       = leak_report();
   auto const all         = violations();
-  std::FILE* const out   = std::strcmp(path, "-") == 0 ? stderr : std::fopen(path, "w");
-  if (out == nullptr) {
-    std::fprintf(stderr, "cudasim: CUDASIM_REPORT=%s: %s\n", path, std::strerror(errno));
-  } else {
-    write_report(out, leaks, all);
-    if (out != stderr) { std::fclose(out); }
-  }
-  if (status == 0 && !(leaks.empty() && all.empty())) {
+  bool const written     = write_report(path, leaks, all);
+  if (!written) { std::fprintf(stderr, "cudasim: CUDASIM_REPORT=%s: %s\n", path, std::strerror(errno)); }
+  if (status == 0 && !(written && leaks.empty() && all.empty())) {
     std::fflush(nullptr);
     _exit(exit_unclean);
   }
@@ -201,8 +201,9 @@ options environment_options()
     static_cast<int>(number_from("CUDASIM_DEVICES", static_cast<std::uint64_t>(chosen.devices), 0, most_devices));
   if (auto const* const memory = environment("CUDASIM_MEMORY")) {
     std::uint64_t bytes = 0;
-    if (!parse_bytes(memory, bytes) || bytes == 0) {
-      reject("CUDASIM_MEMORY", "expected a size such as 141GB or 512MiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)");
+    if (!parse_bytes(memory, bytes) || bytes == 0 || bytes > most_memory) {
+      reject("CUDASIM_MEMORY",
+             "expected a size such as 141GB or 512MiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB), at most 64TiB");
     }
     chosen.memory_bytes = bytes;
   }

@@ -35,9 +35,17 @@ constexpr unsigned most_workers = 64;  // so many host functions may block at th
 
 [[nodiscard]] std::uint64_t start_time(stream const& s, operation const& work)
 {
-  auto start = std::max(s.time_ns, work.submitted_ns);
+  auto start = std::max(s.time_ns, work.not_before_ns);
   for (auto const& p : work.after) { start = std::max(start, p.time_ns()); }
   return start;
+}
+
+/// Keeps when a destroyed stream was done: it goes off the list of its device.
+void retire_time(stream const& s)
+{
+  auto& d      = device_of(s);
+  d.retired_ns = std::max(d.retired_ns, s.time_ns);
+  if (s.blocking()) { d.retired_blocking_ns = std::max(d.retired_blocking_ns, s.time_ns); }
 }
 
 /// Everything that follows the completion of an operation.
@@ -46,9 +54,11 @@ void complete(stream& s, operation& work, std::uint64_t end_ns)
   auto& w     = the_world();
   s.completed = work.sequence;
   s.time_ns   = end_ns;
+  if (work.end_ns != nullptr) { *work.end_ns = end_ns; }
   if (work.done) { work.done(end_ns); }
   if (work.host_function) { w.host_clock.join(work.clock); }
   if (s.destroyed && s.idle()) {
+    retire_time(s);
     auto& streams = w.devices[static_cast<std::size_t>(s.device)].streams;
     streams.erase(std::remove_if(streams.begin(), streams.end(), [&](auto const& other) { return other.get() == &s; }),
                   streams.end());
@@ -64,19 +74,21 @@ void run_head(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> const&
   bool threw        = false;
   s->queue.pop_front();
   if (s->queue.empty()) { w.active.erase(std::find(w.active.begin(), w.active.end(), s)); }
-  s->running          = true;
-  s->running_accesses = &work.accesses;
+  s->running      = true;
+  s->running_work = &work;
   ++w.running;
   if (work.host_function) { device_of(*s).runs_host_function = true; }
   lock.unlock();
+  bool const inside = std::exchange(runs_work, true);
   try {
     if (work.run) { work.run(); }
   } catch (...) {
     threw = true;
   }
+  runs_work = inside;
   lock.lock();
-  s->running          = false;
-  s->running_accesses = nullptr;
+  s->running      = false;
+  s->running_work = nullptr;
   --w.running;
   if (work.host_function) { device_of(*s).runs_host_function = false; }
   complete(*s, work, end_ns);
@@ -169,7 +181,11 @@ bool block_until(std::unique_lock<std::mutex>& lock, point const& where)
 /// Orders `work` after all that `other` has now.
 void order_after(operation& work, std::shared_ptr<stream> const& other)
 {
-  if (!other->idle()) { work.after.push_back(point{other, other->submitted, nullptr}); }
+  if (other->idle()) {
+    work.not_before_ns = std::max(work.not_before_ns, other->time_ns);
+  } else {
+    work.after.push_back(end_of(other));
+  }
   if (the_world().checking) { work.clock.join(other->clock); }
 }
 
@@ -181,6 +197,7 @@ void apply_default_stream_rules(stream const& s, operation& work)
     for (auto const& other : d.streams) {
       if (other->blocking()) { order_after(work, other); }
     }
+    work.not_before_ns = std::max(work.not_before_ns, d.retired_blocking_ns);
     if (the_world().checking) { work.clock.join(d.retired_blocking); }
   } else if (s.blocking()) {
     order_after(work, d.legacy);
@@ -321,9 +338,9 @@ cudaError_t submit(call& c, std::shared_ptr<stream> const& s, operation&& work)
   if (auto const error = check_implicit_capture(*s); error != cudaSuccess) { return error; }
 
   apply_default_stream_rules(*s, work);
-  work.sequence     = ++s->submitted;
-  work.order        = w.next_order++;
-  work.submitted_ns = w.host_ns;
+  work.sequence      = ++s->submitted;
+  work.order         = w.next_order++;
+  work.not_before_ns = std::max(work.not_before_ns, w.host_ns);
   if (w.checking) {
     work.clock.join(s->clock);
     work.clock.join(w.host_clock);
@@ -346,6 +363,32 @@ cudaError_t submit(call& c, std::shared_ptr<stream> const& s, operation&& work)
   return cudaSuccess;
 }
 
+point end_of(std::shared_ptr<stream> const& s)
+{
+  if (s->idle()) { return {s, s->submitted, nullptr, s->time_ns}; }
+  auto& last = s->queue.empty() ? *s->running_work : s->queue.back();
+  if (last.end_ns == nullptr) { last.end_ns = std::make_shared<std::uint64_t>(0); }
+  return {s, s->submitted, last.end_ns};
+}
+
+bool default_stream_is_done(device const& d)
+{
+  auto const is_done = [](auto const& s) { return !s->blocking() || s->idle(); };
+  if (!d.legacy->idle() || !std::all_of(d.streams.begin(), d.streams.end(), is_done)) { return false; }
+  auto& w         = the_world();
+  auto const know = [&](stream const& s) {
+    w.host_ns = std::max(w.host_ns, s.time_ns);
+    w.host_clock.join(s.clock);
+  };
+  know(*d.legacy);
+  for (auto const& s : d.streams) {
+    if (s->blocking()) { know(*s); }
+  }
+  w.host_ns = std::max(w.host_ns, d.retired_blocking_ns);
+  w.host_clock.join(d.retired_blocking);
+  return true;
+}
+
 cudaError_t wait_for(call& c, point const& where, vector_clock const& clock)
 {
   auto& w = the_world();
@@ -365,25 +408,34 @@ cudaError_t wait_for(call& c, point const& where, vector_clock const& clock)
 cudaError_t wait_for(call& c, std::shared_ptr<stream> const& s)
 {
   auto const clock = s->clock;  // of what it has now; more may be added while we wait
-  auto const error = wait_for(c, point{s, s->submitted, nullptr}, clock);
+  auto const error = wait_for(c, end_of(s), clock);
   if (error == cudaSuccess) { pools_synchronized(s->device); }
   return error;
 }
 
 cudaError_t wait_for_device(call& c, int device)
 {
-  auto& w      = the_world();
-  auto& d      = w.devices[static_cast<std::size_t>(device)];
-  auto all     = d.streams;
-  auto retired = d.retired;
-  all.push_back(d.legacy);
+  auto& w               = the_world();
+  auto& d               = w.devices[static_cast<std::size_t>(device)];
+  auto const retired    = d.retired;
+  auto const retired_ns = d.retired_ns;
   std::vector<std::pair<point, vector_clock>> points;
-  points.reserve(all.size());
-  for (auto const& s : all) { points.emplace_back(point{s, s->submitted, nullptr}, s->clock); }
+  auto const add = [&](std::shared_ptr<stream> const& s) {
+    if (s->idle()) {
+      w.host_ns = std::max(w.host_ns, s->time_ns);
+      w.host_clock.join(s->clock);
+    } else {
+      points.emplace_back(end_of(s), s->clock);
+    }
+  };
+  for (auto const& s : d.streams) { add(s); }
+  add(d.legacy);
   for (auto const& [where, clock] : points) {
     auto const error = wait_for(c, where, clock);
     if (error != cudaSuccess) { return error; }
   }
+  if (d.broken != cudaSuccess) { return d.broken; }
+  w.host_ns = std::max(w.host_ns, retired_ns);
   w.host_clock.join(retired);
   d.retired.forget(w.host_clock);
   d.retired_blocking.forget(w.host_clock);
@@ -427,7 +479,10 @@ void retire_stream(std::shared_ptr<stream> const& s)
   s->destroyed = true;
   d.retired.join(s->clock);
   if (s->blocking()) { d.retired_blocking.join(s->clock); }
-  if (s->idle()) { d.streams.erase(std::find(d.streams.begin(), d.streams.end(), s)); }
+  if (s->idle()) {
+    retire_time(*s);
+    d.streams.erase(std::find(d.streams.begin(), d.streams.end(), s));
+  }
 }
 
 void retire_thread(std::uint64_t number)
@@ -511,8 +566,10 @@ void drop_device_work(std::unique_lock<std::mutex>& lock, int device)
       ++at;
     }
   }
-  d.retired          = {};
-  d.retired_blocking = {};
+  d.retired             = {};
+  d.retired_blocking    = {};
+  d.retired_ns          = 0;
+  d.retired_blocking_ns = 0;
   w.progress.notify_all();
   lock.unlock();
   dropped.clear();
@@ -542,6 +599,7 @@ namespace {
 
 [[nodiscard]] std::shared_ptr<stream> stream_of_test(char const* what, cudaStream_t handle)
 {
+  static_cast<void>(device_of_test(what, this_thread().device));  // whose default stream it may be
   auto found = try_find_stream(handle);
   if (found == nullptr) { report(violation::kind::misuse, std::string{what} + ": the handle names no stream"); }
   return found;

@@ -112,6 +112,10 @@ void reset(options const& machine)
     throw std::invalid_argument{"cudasim::reset: " + std::to_string(machine.devices) + " devices; it can be 0 to " +
                                 std::to_string(most_devices)};
   }
+  if (machine.memory_bytes > most_memory) {
+    throw std::invalid_argument{"cudasim::reset: " + std::to_string(machine.memory_bytes) +
+                                " bytes of memory; it can be up to " + std::to_string(most_memory)};
+  }
   auto& w = the_world();
   std::unique_lock<std::mutex> lock{w.mutex};
   drop_all_work(lock);

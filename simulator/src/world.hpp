@@ -37,13 +37,16 @@ struct stream;
 struct capture;
 struct memory_state;  // memory.cpp
 
-constexpr int most_devices = 256;
+constexpr int most_devices        = 256;
+constexpr std::size_t most_memory = std::size_t{64} << 40U;  ///< of a device: half of what there are addresses for
 
 /// A point in the work of a stream: everything up to operation `sequence`.
 struct point {
   std::shared_ptr<stream> of;
   std::uint64_t sequence{0};
-  std::shared_ptr<std::uint64_t> end_ns;  ///< where the time of arrival is written, if somebody may ask for it
+  std::shared_ptr<std::uint64_t const> end_ns;  ///< where the time of arrival is written
+  std::uint64_t known_ns{unknown_ns};           ///< the time, of a point that was reached when it was made
+  static constexpr std::uint64_t unknown_ns = ~std::uint64_t{0};
   [[nodiscard]] bool reached() const noexcept;
   [[nodiscard]] std::uint64_t time_ns() const noexcept;  ///< requires reached()
 };
@@ -63,11 +66,12 @@ struct operation {
   std::function<void(std::uint64_t end_ns)> done;  ///< with the lock, when the work is complete; may be empty
   std::vector<access> accesses;
   std::uint64_t duration_ns{0};
-  bool host_function{false};  ///< runs one at a time on a device, and what it knows, the host knows
-  std::vector<point> after;   ///< submit() adds what the default stream's rules ask for
-  vector_clock clock;         ///< what `after` knows; submit() adds the rest
+  bool host_function{false};              ///< runs one at a time on a device, and what it knows, the host knows
+  std::vector<point> after;               ///< submit() adds what the default stream's rules ask for
+  vector_clock clock;                     ///< what `after` knows; submit() adds the rest
+  std::shared_ptr<std::uint64_t> end_ns;  ///< where the time of its end is written, once somebody may ask for it
   // set by submit()
-  std::uint64_t submitted_ns{0};
+  std::uint64_t not_before_ns{0};
   std::uint64_t sequence{0};  ///< on its stream
   std::uint64_t order{0};     ///< among all operations
 };
@@ -91,7 +95,7 @@ struct stream : std::enable_shared_from_this<stream> {
   bool destroyed{false};
   bool held{false};
   bool running{false};
-  std::vector<access> const* running_accesses{nullptr};  ///< of the operation that runs
+  operation* running_work{nullptr};  ///< what runs
   std::uint64_t submitted{0};
   std::uint64_t completed{0};
   std::uint64_t time_ns{0};  ///< end of the last operation that completed
@@ -108,6 +112,7 @@ inline bool point::reached() const noexcept { return of == nullptr || of->comple
 inline std::uint64_t point::time_ns() const noexcept
 {
   if (end_ns != nullptr) { return *end_ns; }
+  if (known_ns != unknown_ns) { return known_ns; }
   return of == nullptr ? 0 : of->time_ns;
 }
 
@@ -150,6 +155,8 @@ struct device {
   std::vector<std::shared_ptr<stream>> streams;  ///< all but the legacy one; destroyed ones while they have work
   vector_clock retired;                          ///< what destroyed streams did, and nobody waited for yet
   vector_clock retired_blocking;                 ///< those among them that the legacy stream waits for
+  std::uint64_t retired_ns{0};                   ///< when the last of them was done
+  std::uint64_t retired_blocking_ns{0};
   bool runs_host_function{false};
   cudaError_t broken{cudaSuccess};  ///< an error that stays until cudaDeviceReset
   std::map<int, int> attribute_overrides;
@@ -281,6 +288,13 @@ class call {
   void const* site_;
 };
 
+/// Set on a thread that runs work of a stream, a host function or what stands for a kernel: CUDA must not be called there.
+/// Not thread_local, because that of another file is asked for through a function.
+extern __thread bool runs_work __attribute__((tls_model("initial-exec")));
+
+/// The answer to a call from there: cudaErrorNotPermitted after a report, or cudaSuccess for the few functions that may be called.
+[[nodiscard]] cudaError_t refuse_inside_work(entry_point const& entry, void const* site) noexcept;
+
 /// The slow way in: the error that this call has to answer with before it does anything, or cudaSuccess.
 [[nodiscard]] cudaError_t attend(entry_point& entry);
 
@@ -294,6 +308,10 @@ cudaError_t enter(entry_point& entry, void const* site, Body&& body) noexcept
   entry.calls.fetch_add(1, std::memory_order_relaxed);
   if (attention.load(std::memory_order_relaxed)) {
     auto const error = attend(entry);
+    if (error != cudaSuccess) { return remember(error); }
+  }
+  if (runs_work) {
+    auto const error = refuse_inside_work(entry, site);
     if (error != cudaSuccess) { return remember(error); }
   }
   if (entry.makes_context) { this_thread().has_context = true; }
@@ -315,6 +333,10 @@ cudaError_t enter_unlocked(entry_point& entry, Body&& body) noexcept
   entry.calls.fetch_add(1, std::memory_order_relaxed);
   if (attention.load(std::memory_order_relaxed)) {
     auto const error = attend(entry);
+    if (error != cudaSuccess) { return remember(error); }
+  }
+  if (runs_work) {
+    auto const error = refuse_inside_work(entry, nullptr);
     if (error != cudaSuccess) { return remember(error); }
   }
   auto const error = body();
@@ -355,6 +377,12 @@ inline cudaStream_t per_thread(cudaStream_t s) noexcept { return s == nullptr ? 
 /// shows its accesses to the checker. While the stream captures, adds a node to the graph instead.
 /// Fails with cudaErrorStreamCapture... if the capture forbids it.
 cudaError_t submit(call& c, std::shared_ptr<stream> const& s, operation&& work);
+
+/// The end of all that the stream has now.
+[[nodiscard]] point end_of(std::shared_ptr<stream> const& s);
+
+/// Whether all is done that the default stream of the device comes after; if so, the host knows it.
+[[nodiscard]] bool default_stream_is_done(device const& d);
 
 /// Blocks until the point is reached; then the host knows what came before it.
 cudaError_t wait_for(call& c, point const& where, vector_clock const& clock);

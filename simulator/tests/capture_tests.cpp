@@ -275,11 +275,19 @@ TEST_F(CaptureTest, NullOutputsAndUnknownModesAreInvalid)
 {
   scoped_stream const s;
   EXPECT_EQ(cudaStreamBeginCapture(s, static_cast<cudaStreamCaptureMode>(3)), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaStreamEndCapture(s, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(cudaStreamIsCapturing(s, nullptr), cudaErrorInvalidValue);
   EXPECT_EQ(cudaStreamGetCaptureInfo(s, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr), cudaErrorInvalidValue);
-  EXPECT_EQ(take_count(cudasim::violation::kind::misuse), 4U);
+  EXPECT_EQ(take_count(cudasim::violation::kind::misuse), 3U);
   cudaGetLastError();
+}
+
+TEST_F(CaptureTest, WhoAsksForNoGraphGetsNone)
+{
+  scoped_stream const s;
+  ASSERT_EQ(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), cudaSuccess);
+  ASSERT_EQ(cudasim::launch(s, {}, {}), cudaSuccess);
+  EXPECT_EQ(cudaStreamEndCapture(s, nullptr), cudaSuccess);
+  EXPECT_EQ(status(s), cudaStreamCaptureStatusNone);
 }
 
 TEST_F(CaptureTest, DestroyingTheStreamEndsTheCapture)

@@ -263,6 +263,9 @@ TEST_F(DeviceTest, CallsThatNeedNoContextWorkOnABrokenDevice)
   EXPECT_EQ(cudaGetDeviceProperties(&p, 0), cudaSuccess);
   EXPECT_EQ(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 0), cudaSuccess);
   EXPECT_EQ(cudaDriverGetVersion(&value), cudaSuccess);
+  auto mode = cudaStreamCaptureModeRelaxed;
+  EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
 }
 
 TEST_F(DeviceTest, OtherDevicesGoOnWorkingBesideABrokenOne)
@@ -289,13 +292,16 @@ TEST_F(DeviceTest, OnesThatThereAreNotAreRefusedByName)
   }
 }
 
-TEST_F(DeviceTest, TheirNumberHasLimits)
+TEST_F(DeviceTest, TheirNumberAndMemoryHaveLimits)
 {
   cudasim::options wanted;
   for (int const devices : {-1, 257}) {
     wanted.devices = devices;
     EXPECT_THROW(cudasim::reset(wanted), std::invalid_argument) << devices;
   }
+  wanted              = cudasim::options{};
+  wanted.memory_bytes = (std::size_t{64} << 40U) + 1;
+  EXPECT_THROW(cudasim::reset(wanted), std::invalid_argument);
   int count = 0;
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
   EXPECT_EQ(count, 3) << "the machine is the one that it was";
@@ -315,6 +321,7 @@ TEST_F(DeviceTest, AMachineWithoutDevicesSaysSo)
   EXPECT_EQ(cudaSetDevice(0), cudaErrorNoDevice);
   EXPECT_EQ(cudaMalloc(&memory, 1), cudaErrorNoDevice);
   EXPECT_EQ(cudaDriverGetVersion(&value), cudaSuccess);
+  EXPECT_THROW(cudasim::hold(nullptr), std::invalid_argument) << "there is no default stream either";
   cudasim::reset(machine());
 }
 

@@ -141,6 +141,114 @@ TEST_F(EventTest, ElapsedTimeNeedsTwoTimedRecordsOfOneDevice)
   cudaGetLastError();
 }
 
+/// Work of 10 us on one stream, then on another that comes after it: the time of both does not tell whether the first was done
+/// when the second was submitted, nor what else the first stream has done since.
+class EventTimeTest : public Simulated, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override
+  {
+    Simulated::SetUp();
+    ASSERT_EQ(cudaEventCreate(&begin_), cudaSuccess);
+    ASSERT_EQ(cudaEventCreate(&end_), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreate(&first_), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(begin_, first_), cudaSuccess);
+    if (!first_is_done()) { cudasim::hold(first_); }
+    work(first_);
+  }
+
+  void TearDown() override
+  {
+    if (first_ != nullptr) { EXPECT_EQ(cudaStreamDestroy(first_), cudaSuccess); }
+    EXPECT_EQ(cudaEventDestroy(begin_), cudaSuccess);
+    EXPECT_EQ(cudaEventDestroy(end_), cudaSuccess);
+    Simulated::TearDown();
+  }
+
+  [[nodiscard]] static bool first_is_done() { return GetParam(); }
+
+  static void work(cudaStream_t s)
+  {
+    ASSERT_EQ(cudasim::launch(s, {}, {}, [] {}, {"work", 10'000}), cudaSuccess);
+  }
+
+  /// Lets the first stream get to where the parameter wants it, does the work of the second, and returns the time of all.
+  [[nodiscard]] float microseconds_with(cudaStream_t second)
+  {
+    work(second);
+    EXPECT_EQ(cudaEventRecord(end_, second), cudaSuccess);
+    if (!first_is_done()) { cudasim::let_go(first_); }
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    float milliseconds = 0;
+    EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin_, end_), cudaSuccess);
+    return milliseconds * 1'000;
+  }
+
+  void finish_first()
+  {
+    if (first_is_done()) { cudasim::run_until_idle(); }
+  }
+
+  cudaStream_t first_{};
+  cudaEvent_t begin_{};
+  cudaEvent_t end_{};
+};
+
+INSTANTIATE_TEST_SUITE_P(, EventTimeTest, ::testing::Bool(), [](auto const& p) {
+  return p.param ? "Done" : "UnderWay";
+});
+
+TEST_P(EventTimeTest, TheDefaultStreamBeginsWhenTheBlockingStreamsEnd)
+{
+  finish_first();
+  EXPECT_FLOAT_EQ(microseconds_with(nullptr), 20);
+}
+
+TEST_P(EventTimeTest, AStreamBeginsWhenTheEventWasReachedAndNotWhenItsStreamIsDone)
+{
+  scoped_stream const second;
+  scoped_event const reached{cudaEventDisableTiming};
+  ASSERT_EQ(cudaEventRecord(reached, first_), cudaSuccess);
+  work(first_);
+  finish_first();
+  ASSERT_EQ(cudaStreamWaitEvent(second, reached, 0), cudaSuccess);
+  EXPECT_FLOAT_EQ(microseconds_with(second), 20);
+}
+
+TEST_P(EventTimeTest, ABlockingStreamBeginsWhenTheDefaultStreamEnds)
+{
+  scoped_stream const second{cudaStreamDefault};
+  work(nullptr);
+  finish_first();
+  EXPECT_FLOAT_EQ(microseconds_with(second), 30);
+}
+
+TEST_P(EventTimeTest, ADestroyedStreamTakesItsTimeToo)
+{
+  if (first_is_done()) { cudasim::run_until_idle(); }
+  ASSERT_EQ(cudaStreamDestroy(first_), cudaSuccess);
+  first_ = cudaStream_t{};
+  work(nullptr);
+  ASSERT_EQ(cudaEventRecord(end_, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  float milliseconds = 0;
+  ASSERT_EQ(cudaEventElapsedTime(&milliseconds, begin_, end_), cudaSuccess);
+  EXPECT_FLOAT_EQ(milliseconds, 0.02F);
+}
+
+TEST_P(EventTimeTest, AWaitOfTheHostEndsWhenTheEventWasReached)
+{
+  scoped_event const reached{cudaEventDisableTiming};
+  ASSERT_EQ(cudaEventRecord(reached, first_), cudaSuccess);
+  work(first_);
+  if (!first_is_done()) { cudasim::let_go(first_); }
+  finish_first();
+  auto const before = cudasim::now_ns();
+  ASSERT_EQ(cudaEventSynchronize(reached), cudaSuccess);
+  EXPECT_EQ(cudasim::now_ns() - before, 10'000U);
+  ASSERT_EQ(cudaStreamSynchronize(first_), cudaSuccess);
+  EXPECT_EQ(cudasim::now_ns() - before, 20'000U);
+}
+
 using EventTimeoutTest = Simulated;
 
 TEST_F(EventTimeoutTest, AnEventOfAHeldStreamIsNotReadyUntilItIsLetGo)

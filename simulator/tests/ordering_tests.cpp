@@ -187,6 +187,20 @@ TEST_F(OrderingTest, AnAnswerThatWorkIsDoneOrders)
   expect_races(0);
 }
 
+TEST_F(OrderingTest, TheAnswerOfTheDefaultStreamSpeaksForBlockingStreamsAlsoDestroyedOnes)
+{
+  scoped_stream const other;
+  cudaStream_t blocking{};
+  ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
+  write(blocking, bytes());
+  ASSERT_EQ(cudaStreamDestroy(blocking), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+  cudasim::run_until_idle();
+  ASSERT_EQ(cudaStreamQuery(nullptr), cudaSuccess);
+  write(other, bytes());
+  expect_races(0);
+}
+
 TEST_F(OrderingTest, ThatWorkIsDoneDoesNotIfNobodyAsked)
 {
   scoped_stream const a;

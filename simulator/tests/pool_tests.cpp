@@ -214,6 +214,7 @@ TEST_F(Pool, CanHoldManagedMemory)
   EXPECT_EQ(found.type, cudaMemoryTypeManaged);
   EXPECT_EQ(found.devicePointer, ptr);
   EXPECT_EQ(cudasim::usage(0).reserved_by_pools, 0U);
+  EXPECT_EQ(cudasim::launch(s, {}, {{ptr, 100}}), cudaSuccess) << "every device may use it";
   free_async(ptr, s);
 }
 

@@ -136,6 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
     malformed{"CUDASIM_MEMORY", "0", "expected a size such as 141GB"},
     malformed{"CUDASIM_MEMORY", "99999999999999999999", "expected a size such as 141GB"},
     malformed{"CUDASIM_MEMORY", "99999999TiB", "expected a size such as 141GB"},
+    malformed{"CUDASIM_MEMORY", "65TiB", "expected a size such as 141GB"},
     malformed{"CUDASIM_MODE", "fast", "expected 'threads' or 'stepped'"},
     malformed{"CUDASIM_SEED", "7up", "expected a number from 0"},
     malformed{"CUDASIM_CHECK", "yes", "expected a number from 0 to 1"},
@@ -300,10 +301,12 @@ TEST_F(EnvironmentProcess, TheReportGoesToAFile)
   std::remove(path.c_str());
 }
 
-TEST_F(EnvironmentProcess, AReportThatCannotBeWrittenIsSaid)
+TEST_F(EnvironmentProcess, AReportThatCannotBeWrittenIsSaidAndIsNoSuccess)
 {
-  scoped_variable const to{"CUDASIM_REPORT", "/no/such/folder/report"};
-  EXPECT_EXIT(std::exit(0), ExitedWithCode(0), HasSubstr("cudasim: CUDASIM_REPORT=/no/such/folder/report: "));
+  for (std::string const path : {"/no/such/folder/report", "/dev/full"}) {
+    scoped_variable const to{"CUDASIM_REPORT", path.c_str()};
+    EXPECT_EXIT(std::exit(0), ExitedWithCode(66), HasSubstr("cudasim: CUDASIM_REPORT=" + path + ": "));
+  }
 }
 
 /// Something that is given back by a destructor that runs late.

@@ -304,6 +304,20 @@ TEST_F(StreamTest, HostFunctionsAndCallbacksRunInOrderWithTheRest)
   EXPECT_EQ(log, "ahcb");
 }
 
+TEST_F(StreamTest, HostFunctionsAndKernelsMustNotCallCuda)
+{
+  scoped_stream const s;
+  auto const synchronize = [](void*) { EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorNotPermitted); };
+  ASSERT_EQ(cudaLaunchHostFunc(s, synchronize, nullptr), cudaSuccess);
+  ASSERT_EQ(cudasim::launch(s, {}, {}, [&] { EXPECT_EQ(cudaFree(nullptr), cudaErrorNotPermitted); }), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  auto const found = take_violations();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].text.find("cudaDeviceSynchronize: host functions and kernels must not call CUDA"), 0U);
+  EXPECT_EQ(cudaFree(nullptr), cudaSuccess) << "it is over when they are";
+  cudaGetLastError();
+}
+
 TEST_F(StreamTest, AttachAndCopyAttributesCheckTheirArguments)
 {
   scoped_stream const a;

@@ -9,10 +9,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -296,6 +298,58 @@ TEST_F(StreamBehaviour, CallbacksRunInOrderWithTheRest)
   EXPECT_EQ(j.text, "acb");
 }
 
+/// What calls of CUDA answer inside a host function.
+struct answers_inside {
+  cudaStream_t stream;
+  cudaEvent_t reached;
+  cudaError_t allocate, query, record, attribute, current, event_query, event_wait, count, last;
+  void ask()
+  {
+    void* memory = nullptr;
+    int value    = 0;
+    allocate     = cudaMalloc(&memory, 64);
+    last         = cudaGetLastError();
+    query        = cudaStreamQuery(stream);
+    record       = cudaEventRecord(reached, stream);
+    attribute    = cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 0);
+    current      = cudaGetDevice(&value);
+    cudaGetLastError();
+    event_query = cudaEventQuery(reached);
+    event_wait  = cudaEventSynchronize(reached);
+    count       = cudaGetDeviceCount(&value);
+  }
+  void check() const
+  {
+    EXPECT_EQ(allocate, cudaErrorNotPermitted);
+    EXPECT_EQ(last, cudaErrorNotPermitted);
+    EXPECT_EQ(query, cudaErrorNotPermitted);
+    EXPECT_EQ(record, cudaErrorNotPermitted);
+    EXPECT_EQ(attribute, cudaErrorNotPermitted);
+    EXPECT_EQ(current, cudaErrorNotPermitted);
+    EXPECT_EQ(event_query, cudaSuccess);
+    EXPECT_EQ(event_wait, cudaSuccess);
+    EXPECT_EQ(count, cudaSuccess);
+  }
+};
+
+TEST_F(StreamBehaviour, HostFunctionsMustNotCallCuda)
+{
+  ASSERT_EQ(cudaEventRecord(e_, b_), cudaSuccess);
+  ASSERT_EQ(cudaEventSynchronize(e_), cudaSuccess);
+  answers_inside function{b_, e_, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+  auto callback = function;
+  ASSERT_EQ(cudaLaunchHostFunc(
+              a_, [](void* p) { static_cast<answers_inside*>(p)->ask(); }, &function),
+            cudaSuccess);
+  ASSERT_EQ(cudaStreamAddCallback(
+              a_, [](cudaStream_t, cudaError_t, void* p) { static_cast<answers_inside*>(p)->ask(); }, &callback, 0),
+            cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(a_), cudaSuccess);
+  function.check();
+  callback.check();
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
 // ---------------------------------------------------------------------------------------------------------------
 
 class CaptureBehaviour : public StreamBehaviour {
@@ -460,6 +514,125 @@ TEST_F(CaptureBehaviour, ACapturedEventCannotBeQueried)
   ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
   EXPECT_EQ(cudaEventQuery(e_), cudaErrorCapturedEvent);
   end(a_, cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(CaptureBehaviour, AnEventOfACaptureThatIsOverStandsForNothing)
+{
+  for (bool const fails : {false, true}) {
+    ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+    if (fails) { ASSERT_EQ(cudaStreamSynchronize(a_), cudaErrorStreamCaptureUnsupported); }
+    end(a_, fails ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+    EXPECT_EQ(cudaEventQuery(e_), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaEventSynchronize(e_), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaStreamWaitEvent(b_, e_, 0), cudaErrorInvalidValue);
+    ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+    EXPECT_EQ(cudaStreamWaitEvent(a_, e_, 0), cudaErrorInvalidValue);
+    end(a_, cudaErrorStreamCaptureInvalidated);
+    ASSERT_EQ(cudaEventRecord(e_, b_), cudaSuccess);
+    EXPECT_EQ(cudaEventSynchronize(e_), cudaSuccess);
+  }
+  cudaGetLastError();
+}
+
+TEST_F(CaptureBehaviour, WhoAsksForNoGraphGetsNone)
+{
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(cudaStreamEndCapture(a_, nullptr), cudaSuccess);
+  EXPECT_EQ(status(a_), cudaStreamCaptureStatusNone);
+}
+
+TEST_F(CaptureBehaviour, AGlobalOneForbidsWaitsForOtherStreamsInAllThreads)
+{
+  ASSERT_EQ(cudaEventRecord(e_, b_), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  std::function<cudaError_t()> const waits[]{[&] { return cudaStreamSynchronize(b_); },
+                                             [&] { return cudaStreamSynchronize(blocking_); },
+                                             [&] { return cudaStreamSynchronize(cudaStreamLegacy); },
+                                             [&] { return cudaStreamQuery(b_); },
+                                             [&] { return cudaEventQuery(e_); },
+                                             [&] { return cudaEventSynchronize(e_); }};
+  for (auto const mine :
+       {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
+    bool const forbidden = mine == cudaStreamCaptureModeGlobal;
+    for (auto const& wait : waits) {
+      ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+      std::thread{[&] {
+        auto mode = mine;
+        EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+        EXPECT_EQ(wait(), forbidden ? cudaErrorStreamCaptureUnsupported : cudaSuccess) << mine << " " << &wait - waits;
+      }}.join();
+      end(a_, forbidden ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+    }
+  }
+}
+
+TEST_F(CaptureBehaviour, AWaitForTheLegacyStreamBreaksThatOfABlockingStream)
+{
+  for (auto const mode :
+       {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
+    for (auto* const wait : {&cudaStreamSynchronize, &cudaStreamQuery}) {
+      ASSERT_EQ(cudaStreamBeginCapture(blocking_, mode), cudaSuccess);
+      EXPECT_EQ(wait(cudaStreamLegacy), cudaErrorStreamCaptureImplicit);
+      end(blocking_, cudaErrorStreamCaptureInvalidated);
+    }
+  }
+}
+
+/// What is asked of a stream, but for its priority and whether it captures.
+std::vector<std::function<cudaError_t(cudaStream_t)>> questions()
+{
+  return {[](cudaStream_t stream) {
+            unsigned long long id{};
+            return cudaStreamGetId(stream, &id);
+          },
+          [](cudaStream_t stream) {
+            unsigned flags{};
+            return cudaStreamGetFlags(stream, &flags);
+          }};
+}
+
+TEST_F(CaptureBehaviour, AskingForTheIdOrTheFlagsOfItsStreamBreaksIt)
+{
+  for (auto const mode :
+       {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
+    for (auto const& ask : questions()) {
+      int priority{};
+      ASSERT_EQ(cudaStreamBeginCapture(a_, mode), cudaSuccess);
+      EXPECT_EQ(ask(b_), cudaSuccess);
+      EXPECT_EQ(cudaStreamGetPriority(a_, &priority), cudaSuccess);
+      EXPECT_EQ(status(a_), cudaStreamCaptureStatusActive);
+      EXPECT_EQ(ask(a_), cudaErrorStreamCaptureUnsupported);
+      end(a_, cudaErrorStreamCaptureInvalidated);
+    }
+  }
+}
+
+TEST_F(CaptureBehaviour, AskingTheLegacyStreamBreaksThatOfABlockingStream)
+{
+  for (auto const& ask : questions()) {
+    ASSERT_EQ(cudaStreamBeginCapture(blocking_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+    EXPECT_EQ(ask(cudaStreamLegacy), cudaErrorStreamCaptureImplicit);
+    end(blocking_, cudaErrorStreamCaptureInvalidated);
+  }
+}
+
+TEST_F(CaptureBehaviour, AGlobalOneForbidsNoWorkOnOtherStreams)
+{
+  ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::thread{[this] {
+    EXPECT_EQ(cudaEventRecord(e_, b_), cudaSuccess);
+    EXPECT_EQ(cudaStreamWaitEvent(blocking_, e_, 0), cudaSuccess);
+    EXPECT_EQ(cudaLaunchHostFunc(
+                cudaStreamLegacy, [](void*) {}, nullptr),
+              cudaSuccess);
+    std::size_t free{};
+    EXPECT_EQ(cudaMemGetInfo(&free, nullptr), cudaSuccess);
+    cudaStream_t made{};
+    EXPECT_EQ(cudaStreamCreate(&made), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(made), cudaSuccess);
+  }}.join();
+  end(a_, cudaSuccess);
 }
 
 TEST_F(CaptureBehaviour, TheLegacyStreamIsBlockedWhileABlockingStreamCaptures)

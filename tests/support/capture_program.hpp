@@ -93,10 +93,10 @@ void use_beside_captures(mr::device_memory_resource& mr, Work& work, std::uint32
     } else if (!live.empty()) {
       free_one(random() % live.size());
     }
-    if (step % 256 == 0) { streams[step / 256 % 2].synchronize(); }
+    if (step % 256 == 0) { synchronize_beside_captures(streams[step / 256 % 2]); }
   }
   while (!live.empty()) { free_one(live.size() - 1); }
-  for (auto const& each : streams) { each.synchronize(); }
+  for (auto const& each : streams) { synchronize_beside_captures(each); }
 }
 
 /// Two graphs with memory of their own and one that shares, each replayed `times` times on whatever stream comes next, captured

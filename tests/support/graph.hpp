@@ -69,6 +69,16 @@ template <class Work>
   return capture(stream, cudaStreamCaptureModeGlobal, std::forward<Work>(work));
 }
 
+/// Waits for `stream`, while other streams may capture: without an exemption of its own, a thread that waits breaks captures that
+/// have the global mode.
+inline void synchronize_beside_captures(cuda_stream_view stream)
+{
+  auto mode = cudaStreamCaptureModeRelaxed;
+  EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  stream.synchronize();
+  EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+}
+
 /// Makes the later work of `second` follow that of `first`; in a capture, `second` joins it.
 inline void order(cuda_stream_view first, cuda_stream_view second)
 {

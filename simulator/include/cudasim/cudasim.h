@@ -10,14 +10,15 @@
 /// API does not need it; the environment configures such a program:
 ///
 ///   CUDASIM_DEVICES=4          number of devices (default 1)
-///   CUDASIM_MEMORY=141GB       memory of each device; B, KB, MB, GB, TB and KiB, MiB, GiB, TiB (default 141GB)
+///   CUDASIM_MEMORY=141GB       memory of each device; B, KB, MB, GB, TB and KiB, MiB, GiB, TiB (default 141GB, at most 64TiB)
 ///   CUDASIM_MODE=threads       `threads` or `stepped`, see execution below (default threads)
 ///   CUDASIM_SEED=7             seed of the stepping order
 ///   CUDASIM_CHECK=1            turns the ordering checker on
 ///   CUDASIM_FAULT=cudaMalloc:3:cudaErrorMemoryAllocation[:COUNT][,...]
 ///                              the 3rd call of cudaMalloc fails with that error; `*` is any function
 ///   CUDASIM_REPORT=FILE        at exit writes calls, leaks and violations to FILE (`-` is standard error); a program
-///                              that ends with status 0 then ends with 66 if there was a leak or a violation
+///                              that ends with status 0 then ends with 66 if there was a leak or a violation, or if the
+///                              report could not be written
 ///   CUDASIM_SHARED=FILE        processes that name the same file share the memory of the devices: what one takes is not
 ///                              free for the others
 ///   CUDASIM_TIMEOUT=SECONDS    a wait that lasts longer ends with cudaErrorLaunchTimeout and a message (default 60)
@@ -145,7 +146,8 @@ CUDASIM_EXPORT cudaError_t launch(cudaStream_t stream,
 
 /// Stands for a kernel launch: queues `body`, which reads and writes the given bytes when `stream` gets there.
 ///
-/// `body` may be empty, and must not call CUDA. The checker compares the declared bytes with those of all other work.
+/// `body` may be empty, and must not call CUDA: there, as in host functions, calls answer cudaErrorNotPermitted. The checker
+/// compares the declared bytes with those of all other work.
 inline cudaError_t launch(cudaStream_t stream,
                           std::vector<range> reads,
                           std::vector<range> writes,
