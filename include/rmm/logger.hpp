@@ -9,6 +9,7 @@
 #else
 
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/detail/logger_frontend.hpp>
@@ -47,13 +48,20 @@ namespace detail {
 
 namespace detail {
 
+/// A sink for a file that the user alone may read; see open_log_file(). Throws as spdlog does.
+[[nodiscard]] inline spdlog::sink_ptr make_debug_log_sink(std::string const& name)
+{
+  auto const made = open_log_file(name, true);  // spdlog opens it by its name once more: it is the user's own then
+  if (made.problem != nullptr) { throw spdlog::spdlog_ex("cannot open '" + name + "' for writing: " + made.problem); }
+  return std::make_shared<spdlog::sinks::basic_file_sink_mt>(name, true);
+}
+
 /// Holder of the debug log.
 struct logger_wrapper {
   spdlog::sink_ptr file_;
   spdlog::logger logger_;
 
-  logger_wrapper()
-    : file_{std::make_shared<spdlog::sinks::basic_file_sink_mt>(default_log_filename(), true)}, logger_{"RMM", file_}
+  logger_wrapper() : file_{make_debug_log_sink(default_log_filename())}, logger_{"RMM", file_}
   {
     logger_.set_pattern(default_pattern());
     logger_.flush_on(spdlog::level::warn);

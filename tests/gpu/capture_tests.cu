@@ -10,8 +10,10 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/cached_memory_resource.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
@@ -121,6 +123,29 @@ TEST_F(CaptureOnDevice, GraphsKeepTheirMemoryOnATightPool)
 TEST_F(CaptureOnDevice, GraphsKeepTheirMemoryOnAnArena)
 {
   rmm::mr::arena_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 64 * MiB};
+  rmm::test::replay_while_others_allocate(mr, work, replays(), 4);
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+}
+
+TEST_F(CaptureOnDevice, GraphsKeepTheirMemoryOnAnElasticPool)
+{
+  rmm::mr::elastic_pool_memory_resource mr;
+  rmm::test::replay_while_others_allocate(mr, work, replays(), 4);
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+  EXPECT_EQ(mr.figures().graph_bytes, 0U);
+}
+
+TEST_F(CaptureOnDevice, GraphsKeepTheirMemoryOnATightElasticPool)
+{
+  rmm::mr::elastic_pool_memory_resource mr{0, 24 * MiB};
+  rmm::test::replay_while_others_allocate(mr, work, replays(), 4);
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+}
+
+TEST_F(CaptureOnDevice, GraphsKeepTheirMemoryOnACacheOfTheDriversPool)
+{
+  rmm::mr::cuda_async_memory_resource async;
+  rmm::mr::cached_memory_resource<rmm::mr::cuda_async_memory_resource> mr{&async};
   rmm::test::replay_while_others_allocate(mr, work, replays(), 4);
   EXPECT_EQ(mr.figures().live_bytes, 0U);
 }

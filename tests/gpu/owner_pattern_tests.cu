@@ -7,8 +7,11 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/cached_memory_resource.hpp>
+#include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
@@ -21,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <new>
 #include <random>
 #include <string>
@@ -157,7 +161,8 @@ struct OwnerPattern : ::testing::Test {
     ASSERT_EQ(cudaStreamDestroy(raw), cudaSuccess);
   }
 
-  void run(rmm::mr::device_memory_resource& mr, std::size_t largest)
+  /// The calling thread calls `beside` over and over meanwhile.
+  void run(rmm::mr::device_memory_resource& mr, std::size_t largest, std::function<void()> const& beside = {})
   {
     constexpr std::uint64_t thread_count = 4;
     auto const begin                     = std::chrono::steady_clock::now();
@@ -173,6 +178,7 @@ struct OwnerPattern : ::testing::Test {
         }
       });
     }
+    while (beside && std::chrono::steady_clock::now() < end) { beside(); }
     for (auto& thread : threads) { thread.join(); }
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     unsigned long long foreign{};
@@ -214,6 +220,32 @@ TEST_F(OwnerPattern, HoldsOnAnArena)
 {
   rmm::mr::arena_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda_, 32 * MiB};
   run(mr, 2 * MiB);
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+}
+
+TEST_F(OwnerPattern, HoldsOnATightElasticPool)
+{
+  rmm::mr::elastic_pool_memory_resource mr{0, 32 * MiB};
+  run(mr, 2 * MiB);
+  auto const now = mr.figures();
+  EXPECT_EQ(now.live_bytes, 0U);
+  EXPECT_GT(now.from_other_streams + now.from_other_caches + now.put_together, 0U);
+}
+
+TEST_F(OwnerPattern, HoldsOnAnElasticPoolThatIsTrimmedMeanwhile)
+{
+  rmm::mr::elastic_pool_memory_resource mr;
+  std::size_t released{};
+  run(mr, 8 * MiB, [&] { released += mr.trim_to(mr.pool_size() / 2); });
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+  EXPECT_GT(released, 0U);
+}
+
+TEST_F(OwnerPattern, HoldsOnACacheOfTheDriversPoolThatIsTrimmedMeanwhile)
+{
+  rmm::mr::cuda_async_memory_resource async;
+  rmm::mr::cached_memory_resource<rmm::mr::cuda_async_memory_resource> mr{&async};
+  run(mr, 4 * MiB, [&] { mr.trim_to(mr.pool_size() / 2); });
   EXPECT_EQ(mr.figures().live_bytes, 0U);
 }
 

@@ -7,6 +7,7 @@
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/error.hpp>
@@ -15,13 +16,15 @@
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/exhausted.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/recovery.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -85,7 +88,7 @@ class arena_memory_resource final : public device_memory_resource {
       arena_size_{align_down(arena_size ? *arena_size : available_device_memory().first / 2, CUDA_ALLOCATION_ALIGNMENT)}
   {
     RMM_EXPECTS(arena_size_ >= minimum_size, "Arena size below the minimum of 1 MiB");
-    if (dump_log_on_failure) { dump_file_.emplace(dump_file_name); }
+    if (dump_log_on_failure) { dump_file_.emplace(dump_file_name, rmm::detail::file_sink::mode::truncate); }
     arena_ = upstream_.allocate(arena_size_, cuda_stream_legacy);
     rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.deallocate(arena_, arena_size_); }};
     static_cast<void>(heap_.add_block_and_allocate(arena_, arena_size_, 0, cuda_stream_legacy));
@@ -101,7 +104,7 @@ class arena_memory_resource final : public device_memory_resource {
     if (void* const ptr = heap_.allocate_synchronized(rounded, stream)) {
       return rmm::detail::mark_allocated(ptr, bytes);
     }
-    throw_exhausted(bytes);
+    throw_exhausted(bytes, stream);
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
@@ -117,13 +120,20 @@ class arena_memory_resource final : public device_memory_resource {
     heap_.deallocate(ptr, align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream);
   }
 
-  [[noreturn]] RMM_COLD void throw_exhausted(std::size_t bytes)
+  [[noreturn]] RMM_COLD void throw_exhausted(std::size_t bytes, cuda_stream_view stream)
   {
     auto const text =
       "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) + "): No room in arena.";
     rmm::detail::log(rmm::detail::log_level::error, text.c_str());
     if (dump_file_) { dump(bytes); }
-    RMM_FAIL(text, rmm::out_of_memory);
+    detail::throw_exhausted("RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text, [&] {
+      auto report          = detail::report_of(bytes, stream, "No room in arena.", heap_.figures());
+      report.maximum_bytes = arena_size_;
+      report.order         = {recovery_rung::synchronize};
+      report.tries[static_cast<std::size_t>(recovery_rung::synchronize)] = 1;
+      if (!detail::is_device_accessible<Upstream>) { report.device_figures.reset(); }
+      return report;
+    });
   }
 
   void dump(std::size_t bytes)
@@ -131,20 +141,20 @@ class arena_memory_resource final : public device_memory_resource {
     std::lock_guard<std::mutex> const lock{dump_mutex_};
     auto const now      = heap_.figures();
     auto const per_cent = [](std::size_t part, std::size_t whole) { return whole == 0 ? 0 : 100 - part * 100 / whole; };
-    *dump_file_ << "requested: " << rmm::detail::format_bytes(bytes)
-                << "\narena size: " << rmm::detail::format_bytes(arena_size_)
-                << "\nin use: " << rmm::detail::format_bytes(now.live_bytes)
-                << "\nfree: " << rmm::detail::format_bytes(now.free_bytes)
-                << "\nlargest free block: " << rmm::detail::format_bytes(now.largest_free_bytes)
-                << "\nfragmentation: " << per_cent(now.largest_free_bytes, now.free_bytes) << " %\n"
-                << std::flush;
+    dump_file_->write("requested: " + rmm::detail::format_bytes(bytes) +
+                      "\narena size: " + rmm::detail::format_bytes(arena_size_) +
+                      "\nin use: " + rmm::detail::format_bytes(now.live_bytes) +
+                      "\nfree: " + rmm::detail::format_bytes(now.free_bytes) +
+                      "\nlargest free block: " + rmm::detail::format_bytes(now.largest_free_bytes) +
+                      "\nfragmentation: " + std::to_string(per_cent(now.largest_free_bytes, now.free_bytes)) + " %\n");
+    dump_file_->flush();
   }
 
   detail::suballocator_upstream<Upstream> upstream_;
   std::size_t arena_size_;
   void* arena_{};
   std::mutex dump_mutex_;
-  std::optional<std::ofstream> dump_file_;
+  std::optional<rmm::detail::file_sink> dump_file_;
   rmm::detail::stream_ordered_heap heap_;
 };
 

@@ -34,6 +34,7 @@
 #include <rmm/mr/registered_host_memory_resource.hpp>
 #include <rmm/mr/resource_configuration.hpp>
 #include <rmm/mr/sam_headroom_memory_resource.hpp>
+#include <rmm/mr/scrub_resource_adaptor.hpp>
 #include <rmm/mr/statistics_resource_adaptor.hpp>
 #include <rmm/mr/system_memory_resource.hpp>
 #include <rmm/mr/thread_safe_resource_adaptor.hpp>
@@ -187,6 +188,7 @@ class resource_maker {
   {
     using memory = device_memory_resource;
     amounts const sizes{configuration};
+    if (configuration.has("scrub")) { put_on<scrub_resource_adaptor<memory>>(); }
     if (configuration.has("guard")) { put_on<guard_resource_adaptor<memory>>(); }
     if (auto const alignment = sizes.maybe("alignment")) {
       put_on<aligned_resource_adaptor<memory>>(
@@ -376,13 +378,13 @@ class configured_resource {
 namespace detail {
 
 /// Keeps resources for as long as the process lives: memory from them may be in use until then.
-[[nodiscard]] RMM_COLD inline std::vector<configured_resource> const& kept_until_the_end(
-  std::vector<configured_resource> resources)
+[[nodiscard]] RMM_COLD inline std::vector<configured_resource> const* keep_until_the_end(
+  std::vector<configured_resource>&& resources)
 {
   static std::mutex mutex;
   static auto* const kept = new std::forward_list<std::vector<configured_resource>>{};
   std::lock_guard<std::mutex> const lock{mutex};
-  return kept->emplace_front(std::move(resources));
+  return &kept->emplace_front(std::move(resources));
 }
 
 }  // namespace detail
@@ -399,7 +401,7 @@ RMM_COLD inline void use_configured_resource(resource_configuration const& confi
     cuda_set_device_raii const with_device{device};
     made.emplace_back(configuration);
   }
-  for (auto const& resource : detail::kept_until_the_end(std::move(made))) {
+  for (auto const& resource : *detail::keep_until_the_end(std::move(made))) {
     set_per_device_resource(resource.device(), resource.get());
   }
 }

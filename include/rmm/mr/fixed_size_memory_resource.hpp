@@ -11,6 +11,8 @@
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/exhausted.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
@@ -18,6 +20,7 @@
 #include <cstddef>
 #include <mutex>
 #include <new>
+#include <string>
 
 namespace RMM_NAMESPACE {
 
@@ -96,17 +99,22 @@ class fixed_size_memory_resource : public device_memory_resource {
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     if (bytes == 0) { return nullptr; }
-    if (bytes > block_size_) { throw_too_large(bytes); }
-    return rmm::detail::mark_allocated(allocate_block(stream), bytes);
+    if (bytes > block_size_) { throw_too_large(bytes, stream); }
+    return rmm::detail::mark_allocated(allocate_block(bytes, stream), bytes);
   }
 
-  [[nodiscard]] void* allocate_block(cuda_stream_view stream)
+  [[nodiscard]] void* allocate_block(std::size_t asked, cuda_stream_view stream)
   {
     if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
     std::lock_guard<std::mutex> const growing{growth_mutex_};
     if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
     try {
-      return add_chunk_and_allocate(block_size_, stream);
+      if (void* const block = add_chunk_and_allocate(block_size_, stream)) { return block; }
+      throw std::bad_alloc{};  // in a capture, where the host has no memory to note the block
+    } catch (rmm::out_of_memory const& e) {
+      if (void* const block = heap_.allocate_synchronized(block_size_, stream)) { return block; }
+      if (e.report() != nullptr) { throw; }  // upstream's own says more
+      throw_exhausted(e.what(), e.what(), asked, stream);
     } catch (std::bad_alloc const&) {
       if (void* const block = heap_.allocate_synchronized(block_size_, stream)) { return block; }
       throw;
@@ -122,17 +130,30 @@ class fixed_size_memory_resource : public device_memory_resource {
   [[nodiscard]] void* add_chunk_and_allocate(std::size_t bytes, cuda_stream_view stream)
   {
     void* const chunk = upstream_.allocate(chunk_size_, stream);
-    rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.deallocate(chunk, chunk_size_); }};
+    rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.undo_allocate(chunk, chunk_size_, stream); }};
     void* const block = heap_.add_block_and_allocate(chunk, chunk_size_, bytes, stream);
     give_back.dismiss();
     return block;
   }
 
-  [[noreturn]] RMM_COLD void throw_too_large(std::size_t bytes) const
+  [[noreturn]] RMM_COLD void throw_too_large(std::size_t bytes, cuda_stream_view stream) const
   {
-    RMM_FAIL("Maximum allocation size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) +
-               "): blocks have " + rmm::detail::format_bytes(block_size_),
-             rmm::out_of_memory);
+    auto const text = "Maximum allocation size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) +
+                      "): blocks have " + rmm::detail::format_bytes(block_size_);
+    throw_exhausted(
+      "RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text, text, bytes, stream);
+  }
+
+  [[noreturn]] RMM_COLD void throw_exhausted(std::string const& message,
+                                             std::string const& reason,
+                                             std::size_t asked,
+                                             cuda_stream_view stream) const
+  {
+    detail::throw_exhausted(message, [&] {
+      auto report = detail::report_of(asked, stream, reason, heap_.figures());
+      if (!detail::is_device_accessible<Upstream>) { report.device_figures.reset(); }
+      return report;
+    });
   }
 
   detail::suballocator_upstream<Upstream> upstream_;

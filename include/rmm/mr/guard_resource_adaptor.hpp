@@ -65,7 +65,7 @@ class guard_resource_adaptor final : public detail::resource_adaptor<guard_resou
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
     if (bytes == 0 && !guard_->has(ptr)) { return this->upstream().deallocate(ptr, 0, stream); }
-    give_back(guard_->end(ptr, bytes, stream.value()), stream);
+    guard_->end(ptr, bytes, stream.value(), give_back_on(stream));
   }
 
   /// Upstream's memory, with that in quarantine if there is no other.
@@ -81,14 +81,12 @@ class guard_resource_adaptor final : public detail::resource_adaptor<guard_resou
 
   bool empty_quarantine(cuda_stream_view stream) noexcept
   {
-    auto const blocks = guard_->give_up_quarantine(stream.value());
-    give_back(blocks, stream);
-    return !blocks.empty();
+    return guard_->give_up_quarantine(stream.value(), give_back_on(stream));
   }
 
-  void give_back(std::vector<detail::allocation_guard::block> const& blocks, cuda_stream_view stream) noexcept
+  [[nodiscard]] auto give_back_on(cuda_stream_view stream) noexcept
   {
-    for (auto const& each : blocks) { this->upstream().deallocate(each.base, each.bytes, stream); }
+    return [this, stream](void* base, std::size_t bytes) { this->upstream().deallocate(base, bytes, stream); };
   }
 
   std::unique_ptr<detail::allocation_guard> guard_;

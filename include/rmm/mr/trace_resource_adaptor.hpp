@@ -2,7 +2,6 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/trace/format.hpp>
 #include <rmm/detail/trace/trace_options.hpp>
@@ -13,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,8 +22,8 @@ namespace mr {
 
 /// Writes each allocation, failed allocation and deallocation to a binary trace, for replay and reports. Thread-safe.
 ///
-/// An event has its time, thread, device, stream (by handle and by the runtime's number), size, address and tag. Threads
-/// gather events on their own, and write them a block at a time: what a crash of the program leaves in the file can be read.
+/// An event has its time, thread, device, stream (by handle and by the runtime's number), size, address and tag; a failure the
+/// text of its exception. Threads gather events on their own, and write them a block at a time: what a crash of the program leaves in the file can be read.
 /// docs/traces.md tells more.
 template <class Upstream>
 class trace_resource_adaptor final : public detail::resource_adaptor<trace_resource_adaptor<Upstream>, Upstream> {
@@ -55,12 +55,17 @@ class trace_resource_adaptor final : public detail::resource_adaptor<trace_resou
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
-    rmm::detail::scope_guard trace_failure{
-      [&]() noexcept { writer_->add(kind::allocate_failure, nullptr, bytes, stream.value()); }};
-    void* const ptr = this->upstream().allocate(bytes, stream);
-    trace_failure.dismiss();
-    writer_->add(kind::allocate, ptr, bytes, stream.value());
-    return ptr;
+    try {
+      void* const ptr = this->upstream().allocate(bytes, stream);
+      writer_->add(kind::allocate, ptr, bytes, stream.value());
+      return ptr;
+    } catch (std::exception const& error) {
+      writer_->add_failure(bytes, stream.value(), error.what());
+      throw;
+    } catch (...) {
+      writer_->add_failure(bytes, stream.value(), {});
+      throw;
+    }
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override

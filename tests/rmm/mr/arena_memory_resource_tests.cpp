@@ -100,6 +100,7 @@ TEST_F(ArenaMemoryResource, LeavesAReportWhenAskedTo)
     text << std::ifstream{"rmm_arena_memory_dump.log"}.rdbuf();
     EXPECT_NE(text.str().find("requested: 8.000000 MiB"), std::string::npos) << text.str();
     EXPECT_NE(text.str().find("arena size: 1.000000 MiB"), std::string::npos) << text.str();
+    EXPECT_NE(text.str().find("fragmentation: 0 %\n"), std::string::npos) << text.str();
   }
   std::remove("rmm_arena_memory_dump.log");
 }

@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "pool,upstream=(registered_host,node=0)",
                     "recommended",
                     "recommended,initial=1MiB,max=1GiB",
-                    "cuda,guard,alignment=4KiB,alignment_threshold=2,limit=1MiB,statistics,thread_safe",
+                    "cuda,scrub,guard,alignment=4KiB,alignment_threshold=2,limit=1MiB,statistics,thread_safe",
                     "managed,prefetch"));
 
 TEST(ConfiguredResource, HasTheSizesOfItsConfiguration)
@@ -135,6 +135,14 @@ TEST(ConfiguredResource, GuardsWhatTheProgramAsksFor)
   void* const ptr = resource->allocate(100);
   EXPECT_EQ(resource.find<rmm::mr::statistics_resource_adaptor<memory>>()->get_bytes_counter().value, 100);
   resource->deallocate(ptr, 100);
+}
+
+TEST(ConfiguredResource, ZeroesWhatIsFreedRightAboveTheResource)
+{
+  configured_resource const resource{"cuda,guard,scrub"};
+  auto* const scrub = resource.find<rmm::mr::scrub_resource_adaptor<memory>>();
+  ASSERT_NE(scrub, nullptr);
+  EXPECT_NE(dynamic_cast<rmm::mr::cuda_memory_resource*>(scrub->get_upstream()), nullptr);
 }
 
 TEST(ConfiguredResource, WritesALogForItsDevice)

@@ -107,6 +107,26 @@ TEST_F(Trace, RecordsFailuresAndPassesThemOn)
   EXPECT_EQ(trace.events[0].what, kind::allocate_failure);
   EXPECT_EQ(trace.events[0].bytes, 1000);
   EXPECT_EQ(trace.events[0].address, 0);
+  ASSERT_THAT(trace.reports, SizeIs(1));
+  EXPECT_EQ(trace.reports.begin()->first, std::make_pair(trace.events[0].thread, trace.events[0].time_ns));
+  EXPECT_THAT(trace.reports.begin()->second, HasSubstr("no more"));
+}
+
+TEST_F(Trace, CutsReportsOffThatAreLong)
+{
+  ::testing::StrictMock<mock_resource> mock;
+  EXPECT_CALL(mock, do_allocate)
+    .WillOnce(Throw(rmm::out_of_memory{std::string(10'000, 'x')}))
+    .WillOnce(Return(address(0x1000)));
+  {
+    trace_resource_adaptor mr{&mock, options()};
+    EXPECT_THROW(mr.allocate(1000), rmm::out_of_memory);
+    static_cast<void>(mr.allocate(2000));
+  }
+  auto const trace = read();
+  EXPECT_THAT(trace.events, SizeIs(2));
+  ASSERT_THAT(trace.reports, SizeIs(1));  // the other one is no failure
+  EXPECT_THAT(trace.reports.begin()->second, SizeIs(4096));
 }
 
 TEST_F(Trace, RecordsAFreeBeforeUpstreamHasTheMemoryBack)
@@ -523,6 +543,15 @@ TEST_F(TraceEnvironment, IsToMakeSense)
               ThrowsMessage<std::invalid_argument>("RMM_TRACE_MAX_FILES: a number is needed, not '-1'"));
   files.set("99999999999999999999");
   EXPECT_THROW(static_cast<void>(trace_options::from_environment()), std::invalid_argument);
+}
+
+TEST_F(TraceEnvironment, IsQuotedInMessagesAsPrintableTextOnly)
+{
+  files.set(("1\x1B\n" + std::string(10'000, 'x')).c_str());
+  EXPECT_THAT(
+    [] { static_cast<void>(trace_options::from_environment()); },
+    ThrowsMessage<std::invalid_argument>(::testing::AllOf(
+      HasSubstr("'1??xxx"), ::testing::ResultOf([](auto const& what) { return what.size(); }, ::testing::Lt(200)))));
 }
 
 TEST_F(TraceEnvironment, NamesTheFileWhereTheProgramDoesNot)

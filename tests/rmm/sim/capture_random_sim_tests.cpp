@@ -30,6 +30,7 @@
 namespace {
 
 using rmm::test::order;
+using rmm::test::synchronize_beside_captures;
 
 constexpr std::size_t KiB = 1024;
 
@@ -179,7 +180,7 @@ class random_captures {
   void begin_capture()
   {
     auto const stream = pick(streams_.size());
-    streams_[stream].synchronize();  // what the graph uses of the time before is done wherever it runs
+    synchronize_beside_captures(streams_[stream]);  // what the graph uses of the time before is done wherever it runs
     auto& into = memories_[pick(memories_.size())];
     if (!into.handle) { into.handle.emplace(); }
     ASSERT_EQ(cudaStreamBeginCapture(streams_[stream].value(), cudaStreamCaptureModeGlobal), cudaSuccess);
@@ -192,7 +193,7 @@ class random_captures {
     if (!capture_) { return; }
     auto const stream = pick(streams_.size());
     if (captures(stream)) { return; }
-    streams_[stream].synchronize();  // as above
+    synchronize_beside_captures(streams_[stream]);  // as above
     order(streams_[capture_->origin], streams_[stream]);
     capture_->streams.push_back(stream);
   }
@@ -227,7 +228,7 @@ class random_captures {
 
   void synchronize(std::size_t stream)
   {
-    if (!captures(stream)) { streams_[stream].synchronize(); }
+    if (!captures(stream)) { synchronize_beside_captures(streams_[stream]); }
   }
 
   void release(memory& which)

@@ -913,6 +913,20 @@ TEST_F(CaptureScopeSim, UseOfTheLegacyStreamDoesNotBreakACaptureOfABlockingStrea
   mr.deallocate(again, 4 * MiB, other);
 }
 
+TEST_F(CaptureScopeSim, TheLegacyStreamIsNotAskedWhetherItCaptures)
+{
+  pool mr{&cuda, MiB};
+  mr.set_check_capture(true);
+  auto const use = [&](rmm::cuda_stream_view on) { mr.deallocate(mr.allocate(KiB, on), KiB, on); };
+  use(rmm::cuda_stream_legacy);
+  use(other);
+  auto const asked = cudasim::calls("cudaStreamGetCaptureInfo");
+  use(rmm::cuda_stream_legacy);
+  EXPECT_EQ(cudasim::calls("cudaStreamGetCaptureInfo"), asked);
+  use(other);
+  EXPECT_EQ(cudasim::calls("cudaStreamGetCaptureInfo"), asked + 2);
+}
+
 TEST_F(CaptureScopeSim, WhatTheLegacyStreamFreesWhileABlockingStreamCapturesStaysItsOwn)
 {
   rmm::cuda_stream const blocking;

@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
+#include <vector>
 
 namespace {
 
@@ -165,6 +167,24 @@ TEST_F(UseConfiguredResourceSim, EveryDeviceHasItsOwn)
               nullptr);
   }
   EXPECT_EQ(rmm::get_current_cuda_device(), cuda_device_id{0});
+}
+
+TEST_F(ConfiguredResourceSim, ZeroesWhatIsFreedOnAStreamThatHasGone)
+{
+  configured_resource const resource{"pool,initial=4KiB,max=4KiB,scrub"};
+  auto gone          = std::make_optional<rmm::cuda_stream>();
+  auto const handle  = gone->view();
+  void* const secret = resource->allocate(4096, handle);
+  ASSERT_EQ(cudaMemsetAsync(secret, 0x5A, 4096, handle.value()), cudaSuccess);
+  gone.reset();
+  rmm::cuda_stream const other;
+  resource->deallocate(secret, 4096, handle);
+  std::vector<char> next(4096, 1);
+  void* const reused = resource->allocate(4096, other);
+  ASSERT_EQ(reused, secret);
+  ASSERT_EQ(cudaMemcpy(next.data(), reused, 4096, cudaMemcpyDeviceToHost), cudaSuccess);
+  EXPECT_EQ(next, std::vector<char>(4096, 0));
+  resource->deallocate(reused, 4096, other);
 }
 
 TEST_F(UseConfiguredResourceSim, ChangesNothingIfADeviceCannotHaveIt)

@@ -4,10 +4,13 @@
 
 #include "simulated.hpp"
 
+#include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/recovery.hpp>
 #include <rmm/tag_scope.hpp>
@@ -161,6 +164,47 @@ TEST_F(MemoryReport, SaysWhatThePoolWasRefusedAtItsConstruction)
     EXPECT_NE(e.report()->reason.find("cudaErrorMemoryAllocation"), std::string::npos) << e.report()->reason;
     expect_text(e, "tried: nothing; 1 failure of");
   }
+}
+
+TEST_F(MemoryReport, ComesFromAnArenaToo)
+{
+  rmm::mr::arena_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 4 * MiB};
+  void* const live         = mr.allocate(3 * MiB, stream);
+  auto const failure       = failure_of(mr, 2 * MiB, stream);
+  auto const* const report = failure.report();
+  ASSERT_NE(report, nullptr);
+  EXPECT_EQ(report->asked_bytes, 2 * MiB);
+  EXPECT_EQ(report->stream.value(), stream.value());
+  EXPECT_EQ(report->reason, "No room in arena.");
+  EXPECT_EQ(report->maximum_bytes, 4 * MiB);
+  EXPECT_EQ(report->pool.live_bytes, 3 * MiB);
+  EXPECT_EQ(report->tries_of(recovery_rung::synchronize), 1U);
+  EXPECT_TRUE(report->device_figures.has_value());
+  mr.deallocate(live, 3 * MiB, stream);
+}
+
+TEST_F(MemoryReport, ComesFromAResourceOfFixedSizeThatIsAskedForMoreThanABlock)
+{
+  rmm::mr::fixed_size_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, MiB, 4};
+  auto const failure       = failure_of(mr, 2 * MiB, stream);
+  auto const* const report = failure.report();
+  ASSERT_NE(report, nullptr);
+  EXPECT_EQ(report->asked_bytes, 2 * MiB);
+  EXPECT_EQ(report->pool.free_bytes, 4 * MiB);
+  EXPECT_NE(report->reason.find("blocks have 1.000000 MiB"), std::string::npos) << report->reason;
+}
+
+TEST_F(MemoryReport, ComesFromAResourceOfFixedSizeWhoseUpstreamHasNoMore)
+{
+  auto const most = rmm::available_device_memory().first / MiB * MiB;
+  rmm::mr::fixed_size_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, most / 4 * 3, 1};
+  void* const live         = mr.allocate(10, stream);
+  auto const failure       = failure_of(mr, 20, stream);
+  auto const* const report = failure.report();
+  ASSERT_NE(report, nullptr);
+  EXPECT_EQ(report->asked_bytes, 20U);
+  EXPECT_EQ(report->pool.live_bytes, most / 4 * 3);
+  mr.deallocate(live, 10, stream);
 }
 
 TEST_F(MemoryReport, IsSharedByCopiesAndOutlivesTheFirst)

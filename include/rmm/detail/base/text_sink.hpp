@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
-#include <sys/stat.h>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -37,15 +37,18 @@ class file_sink final : public text_sink {
  public:
   enum class mode { append, truncate };
 
-  /// Creates the file where it does not exist, and the folders on the way to it. Throws std::runtime_error if it cannot be
-  /// opened.
+  /// Creates the file where it does not exist, and the folders on the way to it, all for the user's own eyes; see
+  /// open_log_file(). Throws std::runtime_error if it cannot be opened.
   RMM_COLD file_sink(std::string const& path, mode how)
   {
-    make_parent_folders(path);
-    file_.reset(std::fopen(path.c_str(), how == mode::truncate ? "w" : "a"));
+    auto opened = open_log_file(path, how == mode::truncate);
+    if (opened.problem == nullptr) {
+      file_.reset(::fdopen(opened.file.get(), "a"));
+      if (file_ != nullptr) { static_cast<void>(opened.file.release()); }
+    }
     if (file_ == nullptr) {
-      int const error = errno;
-      throw std::runtime_error("cannot open '" + path + "' for writing: " + std::strerror(error));
+      auto const* const why = opened.problem != nullptr ? opened.problem : std::strerror(errno);
+      throw std::runtime_error("cannot open '" + path + "' for writing: " + why);
     }
   }
 
@@ -57,13 +60,6 @@ class file_sink final : public text_sink {
   struct close_file {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
-
-  static void make_parent_folders(std::string const& path)
-  {
-    for (auto end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
-      ::mkdir(path.substr(0, end).c_str(), 0777);  // what fails here shows when the file is opened
-    }
-  }
 
   std::unique_ptr<std::FILE, close_file> file_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/cuda/error.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -15,6 +16,17 @@ namespace detail {
 inline void fill_async(void* ptr, unsigned char value, std::size_t bytes, cudaStream_t stream)
 {
   RMM_CUDA_TRY(cudaMemsetAsync(ptr, value, bytes, stream));
+}
+
+/// The same; false if it fails.
+[[nodiscard]] inline bool try_fill_async(void* ptr,
+                                         unsigned char value,
+                                         std::size_t bytes,
+                                         cudaStream_t stream) noexcept
+{
+  if (cudaMemsetAsync(ptr, value, bytes, stream) == cudaSuccess) { return true; }
+  clear_last_cuda_error();
+  return false;
 }
 
 }  // namespace detail

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -25,7 +26,9 @@ struct placement {
   [[nodiscard]] explicit constexpr operator bool() const noexcept { return where.bytes != 0; }
 };
 
-/// The place for `bytes` that lacks the fewest chunks; among such, in the smallest run.
+/// The place for `bytes` that lacks the fewest chunks; among such, one that leaves the least free at its two ends, in the free
+/// pieces and the chunks in which it begins and ends: such remainders are of use to small blocks only. Remainders that differ by
+/// less than 1/32 of a chunk are alike; then the place in the smallest run is taken.
 ///
 /// `free` and `empty` are ascending and do not overlap; neighbours in one list do not touch. O(their number); throws
 /// std::bad_alloc.
@@ -34,7 +37,7 @@ struct placement {
                                               std::size_t bytes,
                                               std::size_t chunk_bytes)
 {
-  RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0 && chunk_bytes % heap_granule == 0);
+  RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0 && chunk_bytes != 0 && chunk_bytes % heap_granule == 0);
   struct part {
     address_range range;
     bool is_empty;
@@ -42,28 +45,40 @@ struct placement {
   };
   std::vector<part> run;
   placement best{};
-  std::size_t best_run = std::numeric_limits<std::size_t>::max();
+  std::size_t best_rest = std::numeric_limits<std::size_t>::max();
+  std::size_t best_run  = std::numeric_limits<std::size_t>::max();
 
-  // Empty bytes of the run below an address in it, rounded up to chunks where the address lies in an empty part.
-  auto const empty_below = [&](std::uintptr_t address) {
+  auto const part_with = [&](std::uintptr_t address) -> part const& {
     auto const after = std::upper_bound(
       run.begin(), run.end(), address, [](std::uintptr_t at, part const& each) { return at < each.range.begin; });
-    auto const& in = *std::prev(after);
+    return *std::prev(after);
+  };
+  // Empty bytes of the run below an address in it, rounded up to chunks where the address lies in an empty part.
+  auto const empty_below = [&](std::uintptr_t address) {
+    auto const& in = part_with(address);
     if (!in.is_empty) { return in.empty_before; }
     return in.empty_before + std::min(address - in.range.begin, in.range.bytes);
   };
+  // Empty parts begin and end at multiples of the chunk.
+  auto const rest_of  = [&](part const& in, std::size_t beside) { return in.is_empty ? beside % chunk_bytes : beside; };
+  auto const alike    = chunk_bytes / 32;
   auto const consider = [&](std::uintptr_t begin) {
     auto const end   = begin + bytes;
     auto const first = empty_below(begin);
     auto const last  = empty_below(end);
-    // An empty chunk that is touched is filled whole. Empty parts begin and end at multiples of the chunk.
+    // An empty chunk that is touched is filled whole.
     auto const low     = first / chunk_bytes * chunk_bytes;
     auto const high    = (last + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
     auto const missing = high - low;
-    auto const size    = run.back().range.end() - run.front().range.begin;
-    if (best && (missing > best.missing_bytes || (missing == best.missing_bytes && size >= best_run))) { return; }
-    best     = {{begin, bytes}, missing};
-    best_run = size;
+    if (best && missing > best.missing_bytes) { return; }
+    auto const& head = part_with(begin);
+    auto const& tail = part_with(end - 1);
+    auto const rest  = (rest_of(head, begin - head.range.begin) + rest_of(tail, tail.range.end() - end)) / alike;
+    auto const size  = run.back().range.end() - run.front().range.begin;
+    if (best && std::tie(missing, rest, size) >= std::tie(best.missing_bytes, best_rest, best_run)) { return; }
+    best      = {{begin, bytes}, missing};
+    best_rest = rest;
+    best_run  = size;
   };
   auto const close_run = [&] {
     if (run.empty()) { return; }

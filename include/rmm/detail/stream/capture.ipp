@@ -19,6 +19,16 @@ inline announced_memory basic_stream_ordered_heap<Unused>::find_announced(cudaSt
   return found;
 }
 
+template <class Unused>
+inline captured_stream basic_stream_ordered_heap<Unused>::name_captured(std::uint64_t capture,
+                                                                        cudaStream_t stream) const noexcept
+{
+  return {capture,
+          reinterpret_cast<std::uintptr_t>(stream),
+          is_default_stream(stream) ? static_cast<std::uint64_t>(thread_number()) : 0,
+          streams_.ends().load(std::memory_order_acquire)};
+}
+
 /// A stream captures: from the memory that the capture was announced with. Null if there is no room for `bytes` that no work
 /// uses: a graph may be launched on any stream, so that it cannot wait for anything now.
 template <class Unused>
@@ -27,7 +37,7 @@ void* basic_stream_ordered_heap<Unused>::allocate_for_capture(std::size_t bytes,
                                                               capture_state const& state)
 {
   auto const from = find_announced(stream, state);
-  captured_stream const who{from.capture, stream_identity(stream)};
+  auto const who  = name_captured(from.capture, stream);
   capture_exemption const exemption;
   std::lock_guard<std::mutex> const lock{mutex_};
   return allocate_captured(bytes, who, from);
@@ -41,7 +51,7 @@ void* basic_stream_ordered_heap<Unused>::add_block_for_capture(address_range blo
                                                                capture_state const& state)
 {
   auto const from = find_announced(stream, state);
-  captured_stream const who{from.capture, stream_identity(stream)};
+  auto const who  = name_captured(from.capture, stream);
   capture_exemption const exemption;
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!everyones_.try_make_room(1)) { throw std::bad_alloc{}; }
@@ -127,11 +137,11 @@ bool basic_stream_ordered_heap<Unused>::try_deallocate_captured(address_range ra
 {
   bool const is_near = range.begin >= captured_begin_.load(std::memory_order_relaxed) &&
                        range.begin < captured_end_.load(std::memory_order_relaxed);
-  if (!is_near && !asks_for_captures()) { return false; }
+  if (!is_near && (!asks_for_captures() || is_legacy_stream(stream))) { return false; }
   auto const state = query_capture(stream);
   announced_memory from;
   if (state.is_capturing()) { from = captures_.find(stream, state); }
-  captured_stream const who{from.capture, from.memory != 0 ? stream_identity(stream) : 0};
+  auto const who = name_captured(from.capture, stream);
 
   std::lock_guard<std::mutex> const lock{mutex_};
   auto* const owner = is_near ? find_owner(range.begin) : nullptr;

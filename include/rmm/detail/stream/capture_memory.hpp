@@ -19,14 +19,18 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A stream in a capture.
+/// A stream in a capture. The runtime tells no number of such a stream, but its handle names it as long as it lives; that of a
+/// per-thread default stream does in its thread alone. What is not told apart: a stream that rmm::cuda_stream did not make, destroyed
+/// in the middle of the capture, and one that gets its handle and joins the same capture from a point before the first one's end.
 struct captured_stream {
   std::uint64_t capture{};
-  std::uint64_t identity{};  // of the stream; 0: unknown to the runtime
+  std::uint64_t handle{};
+  std::uint64_t thread{};  // 0 if the handle means the same in all
+  std::uint64_t ends{};    // how many streams had ended: with one of them the handle may have been another's
 
   friend bool operator==(captured_stream a, captured_stream b) noexcept
   {
-    return a.capture == b.capture && a.identity == b.identity;
+    return a.capture == b.capture && a.handle == b.handle && a.thread == b.thread && a.ends == b.ends;
   }
 };
 
@@ -100,7 +104,7 @@ class basic_captured_memory {
   void free_in_capture(address_range block, captured_stream who) noexcept
   {
     note_free(block);
-    if (released_ || who.identity == 0) { return; }
+    if (released_) { return; }
     auto* const own = find_or_make_freed(who);
     if (own == nullptr || !own->ranges.try_reserve(own->ranges.count() + 1)) { return; }
     auto const seams = seam_addresses();

@@ -73,10 +73,11 @@ struct heap_limits {
 /// Blocks up to small_block_limit lie in stacks, one for each size; larger ones first among the `recent` ones, then, with
 /// their neighbours joined, in `ranges`. A free is marked when the cache's event was recorded after it: then other streams
 /// may have the memory too, after they waited for the event. The event is recorded only within calls that the program
-/// makes on the stream, for many frees at a time. The handle of a stream is used in such calls only.
+/// makes on the stream, for many frees at a time. The handle of a stream is used in such calls only. What was recent then is
+/// joined a few at a time, in the frees that follow, so that no call is much slower than others.
 ///
 /// Invariants:
-///  C1  all of `ranges`, and in each stack the entries below `marked`, may be used after the cache's event
+///  C1  all of `ranges`, what is `joining`, and in each stack the entries below `marked`, may be used after the cache's event
 ///  C2  unmarked frees are the other entries of the stacks and the recent ones: unmarked_frees_ of unmarked_bytes_ bytes
 ///  C3  there is room in `ranges` for claims_ more, if that is positive. Over all caches and stores of a heap, claims less
 ///      returned ones are as many as there are blocks that were cut and not joined again: each free finds room somewhere
@@ -210,6 +211,7 @@ class stream_cache {
   /// Takes a larger block back. Returns false if there is no place; then mark() makes some.
   [[nodiscard]] bool try_add_recent(void* ptr, std::size_t bytes) noexcept
   {
+    if (is_joining()) { join(joins_at_once); }
     if (recent_count_ == recent_.size()) { return false; }
     recent_[recent_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
     note_unmarked(bytes);
@@ -217,28 +219,31 @@ class stream_cache {
     return true;
   }
 
-  /// Records the event: all that was freed is marked, and recent frees are joined with the ranges. Only in a call that the
-  /// program makes with `stream`, a handle of the cache's stream. Returns whether it worked; if not, nothing has changed.
+  /// Records the event: all that was freed is marked. Only in a call that the program makes with `stream`, a handle of the
+  /// cache's stream. Returns whether it worked; if not, nothing has changed.
   [[nodiscard]] bool mark(cudaStream_t stream) noexcept
   {
     if (!event_.try_record(stream)) { return false; }
-    all_marked();
+    note_marked();
+    return_claims();
     return true;
   }
 
-  /// The same without the event: who calls has made sure that nothing uses what was freed.
+  /// The same without the event, and joins all: who calls has made sure that nothing uses what was freed.
   void all_marked() noexcept
   {
-    marked_           = filled_;
-    unmarked_frees_   = 0;
-    unmarked_bytes_   = 0;
-    auto const recent = std::exchange(recent_count_, 0);
-    for (std::size_t at = 0; at != recent; ++at) {
-      if (try_put_back(recent_[at])) { continue; }
-      recent_[recent_count_++] = recent_[at];  // no host memory: it stays recent
-      note_unmarked(recent_[at].bytes);
-    }
-    if (claims_ < 0) { limits_.returned_claims.fetch_add(-std::exchange(claims_, 0), std::memory_order_relaxed); }
+    note_marked();
+    static_cast<void>(join_marked());
+    return_claims();
+  }
+
+  /// Joins all that was marked while it was recent with the ranges, as far as there is host memory. Returns whether there was
+  /// any: then the ranges may have what they lacked.
+  bool join_marked() noexcept
+  {
+    if (!is_joining()) { return false; }
+    join(joining_count_);
+    return true;
   }
 
   /// Moves the `most` oldest marked entries of a stack to the ranges. Returns whether there are any places free now.
@@ -256,9 +261,10 @@ class stream_cache {
     return true;
   }
 
-  /// Moves all marked entries of all stacks to the ranges.
+  /// Moves all that is marked to the ranges, as far as there is host memory.
   void empty_stacks() noexcept
   {
+    static_cast<void>(join_marked());
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
       if (marked_[granules] != 0) { static_cast<void>(shorten_stack(granules, marked_[granules])); }
     }
@@ -318,9 +324,10 @@ class stream_cache {
   }
 
   [[nodiscard]] bool has_marked(std::size_t granules) const noexcept { return marked_[granules] != 0; }
+  /// Whether anything marked is not in the ranges.
   [[nodiscard]] bool has_marked_blocks() const noexcept
   {
-    return std::any_of(marked_.begin(), marked_.end(), [](std::uint8_t marked) { return marked != 0; });
+    return is_joining() || std::any_of(marked_.begin(), marked_.end(), [](std::uint8_t marked) { return marked != 0; });
   }
   [[nodiscard]] bool has_unmarked() const noexcept { return unmarked_frees_ != 0; }
   [[nodiscard]] std::size_t unmarked_count() const noexcept { return unmarked_frees_; }
@@ -345,6 +352,7 @@ class stream_cache {
         visit(address_range{entries[i], granules * heap_granule}, i < marked_[granules]);
       }
     }
+    for (std::size_t i = 0; i < joining_count_; ++i) { visit(joining_[i], true); }
     for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
   }
 
@@ -366,13 +374,14 @@ class stream_cache {
   }
 
  private:
-  static constexpr std::size_t recent_looks = 4;
-  static constexpr std::size_t longest_run  = 16;
+  static constexpr std::size_t recent_looks  = 4;
+  static constexpr std::size_t joins_at_once = 4;  // so that all are joined long before the next mark
+  static constexpr std::size_t longest_run   = 16;
 
   [[nodiscard]] RMM_COLD bool ask_identity() noexcept
   {
     auto const ends = ends_ != nullptr ? ends_->load(std::memory_order_acquire) : 0;
-    if (stream_identity(stream_) != identity_) { return false; }
+    if (identity_of_running_stream(stream_) != identity_) { return false; }
     trusted_ends_ = ends;
     return true;
   }
@@ -383,6 +392,25 @@ class stream_cache {
   {
     ++unmarked_frees_;
     unmarked_bytes_ += bytes;
+  }
+
+  void note_marked() noexcept
+  {
+    static_cast<void>(join_marked());  // hardly ever any are left
+    marked_         = filled_;
+    unmarked_frees_ = 0;
+    unmarked_bytes_ = 0;
+    if (!is_joining()) {
+      std::copy(recent_.data(), recent_.data() + recent_count_, joining_.data());
+      joining_count_ = std::exchange(recent_count_, 0);
+    } else {  // no host memory: what is recent stays that
+      for (std::size_t at = 0; at != recent_count_; ++at) { note_unmarked(recent_[at].bytes); }
+    }
+  }
+
+  void return_claims() noexcept
+  {
+    if (claims_ < 0) { limits_.returned_claims.fetch_add(-std::exchange(claims_, 0), std::memory_order_relaxed); }
   }
 
   [[nodiscard]] void* take_recent(std::size_t at) noexcept
@@ -421,6 +449,15 @@ class stream_cache {
     return has_room() || ranges_.try_reserve(ranges_.count() + static_cast<std::size_t>(claims_));
   }
 
+  [[nodiscard]] bool is_joining() const noexcept { return joining_count_ != 0; }
+
+  /// Joins `most` of what is to be joined, beginning with the latest.
+  void join(std::size_t most) noexcept
+  {
+    auto const end = joining_count_ - std::min(most, joining_count_);
+    while (joining_count_ != end && try_put_back(joining_[joining_count_ - 1])) { --joining_count_; }
+  }
+
   [[nodiscard]] bool try_put_back(address_range block) noexcept
   {
     if (ranges_.count() == ranges_.capacity() && !ranges_.try_reserve(ranges_.count() + 1)) { return false; }
@@ -447,6 +484,8 @@ class stream_cache {
 
   std::size_t recent_count_{};
   std::array<address_range, most_unmarked_frees> recent_;
+  std::size_t joining_count_{};
+  std::array<address_range, most_unmarked_frees> joining_;
   range_set ranges_;
   std::int64_t claims_{};
   owned_event event_;

@@ -7,6 +7,7 @@
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/failure.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/log_time.hpp>
 #include <rmm/detail/base/owner_lock.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
@@ -405,7 +406,11 @@ class basic_stream_ordered_heap {
   {
     if (void* const ptr = take_at_once(cache, bytes)) { return ptr; }
     // What was freed lately may do, once it is joined.
+    if (cache.join_marked()) {
+      if (void* const ptr = take_at_once(cache, bytes)) { return ptr; }
+    }
     if (cache.unmarked_bytes() < bytes || !mark(cache)) { return nullptr; }
+    static_cast<void>(cache.join_marked());
     return take_at_once(cache, bytes);
   }
 
@@ -621,6 +626,7 @@ class basic_stream_ordered_heap {
                                                             std::size_t bytes,
                                                             cudaStream_t stream,
                                                             capture_state const& state);
+  [[nodiscard]] inline captured_stream name_captured(std::uint64_t capture, cudaStream_t stream) const noexcept;
   [[nodiscard]] inline void* allocate_captured(std::size_t bytes, captured_stream who, announced_memory const& from);
   [[nodiscard]] RMM_COLD inline bool try_deallocate_captured(address_range range, cudaStream_t stream) noexcept;
   inline void free_captured(captured_memory& memory,

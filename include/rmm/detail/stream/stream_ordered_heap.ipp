@@ -10,7 +10,7 @@ template <class Unused>
 inline void* basic_stream_ordered_heap<Unused>::allocate_out_of_line(std::size_t bytes, cudaStream_t stream)
 {
   bytes            = align_up(bytes, heap_granule);
-  bool const asked = asks_for_captures();
+  bool const asked = asks_for_captures() && !is_legacy_stream(stream);
   capture_state capture;
   if (asked) {
     capture = query_capture(stream);
@@ -347,6 +347,7 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t byt
     if (cache.get() == who.cache) { continue; }
     bool const same_stream = who.identity != 0 && cache->identity() == who.identity;
     if (same_stream && cache->has_unmarked()) { static_cast<void>(cache->mark(who.stream)); }
+    static_cast<void>(cache->join_marked());
     auto& ranges = cache->ranges();
     if (ranges.total_bytes() < bytes) { continue; }
     auto const taken = ranges.take_best(bytes);

@@ -62,7 +62,7 @@ static_assert(sizeof(block_header) == 48);
 inline constexpr std::size_t largest_payload = std::size_t{1} << 24U;
 
 /// Kinds of records that are no events; they carry their length, so that readers skip what they do not know.
-enum class extra : unsigned char { place = 1, tag_name = 2, stack = 3, frame_name = 4 };
+enum class extra : unsigned char { place = 1, tag_name = 2, stack = 3, frame_name = 4, report = 5 };
 
 /// Where events happen: a device, a stream, and the tag of the thread.
 struct place {
@@ -78,7 +78,8 @@ struct place {
 };
 static_assert(sizeof(place) == 24);
 
-inline constexpr std::size_t most_places = 256;  // of a block
+inline constexpr std::size_t most_places   = 256;   // of a block
+inline constexpr std::int32_t most_devices = 1024;  // of a machine: what counts or lists devices may rely on it
 
 /// Two sums over 64-bit words: of the words, and of the sums so far.
 class checksum {
@@ -134,6 +135,7 @@ class block_encoder {
 
   static constexpr std::size_t largest_event     = 2 + 3 * sizeof(std::uint64_t);
   static constexpr std::size_t longest_text      = 1024;  // what is longer is cut off
+  static constexpr std::size_t longest_report    = 4096;  // likewise
   static constexpr std::size_t smallest_capacity = std::size_t{16} << 10U;
 
   void begin(std::uint64_t thread, std::uint64_t time_ns, std::uint32_t lost) noexcept
@@ -201,6 +203,12 @@ class block_encoder {
   void add_stack(std::uint64_t const* frames, std::size_t count) noexcept
   {
     add_extra(extra::stack, frames, count * sizeof *frames);
+  }
+
+  /// Why the next event, a failure, failed.
+  void add_report(std::string_view text) noexcept
+  {
+    add_extra(extra::report, text.data(), text.size() < longest_report ? text.size() : longest_report);
   }
 
   /// Ends the block. Returns what is to be written, which is valid until the next begin().

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/trace/format.hpp>
@@ -35,8 +36,8 @@ namespace trace {
 
 /// The files of a run: blocks are appended to the newest, and what begins a block is in the same file to its end.
 ///
-/// Files can be read and written by their owner only. Nothing is written through a symbolic link, or to a file that is not
-/// the caller's own, has other names, or is being written. Used by one thread at a time.
+/// Files can be read and written by their owner only. Nothing is written through a symbolic link (to folders: in folders of all
+/// users), or to a file that is not the caller's own, has other names, or is being written. Used by one thread at a time.
 class trace_file {
  public:
   /// Throws std::runtime_error if the file cannot be opened. `max_bytes`, `max_files`: see trace_options.
@@ -50,7 +51,6 @@ class trace_file {
     header_.clock_ns = trace::clock_ns();
     header_.process  = static_cast<std::uint32_t>(::getpid());
     header_.run      = header_.wall_time_ns ^ std::uint64_t{header_.process} << 48U;
-    make_parent_folders();
     open_part(0);
     if (file_ < 0) { throw std::runtime_error("cannot write the trace '" + path_ + "': " + problem_); }
   }
@@ -76,15 +76,6 @@ class trace_file {
   }
 
  private:
-  void make_parent_folders() noexcept
-  {
-    for (auto end = path_.find('/', 1); end != std::string::npos; end = path_.find('/', end + 1)) {
-      path_[end] = '\0';
-      ::mkdir(path_.c_str(), 0700);  // what fails here shows when the file is opened
-      path_[end] = '/';
-    }
-  }
-
   [[nodiscard]] std::string path_of(std::uint64_t part) const
   {
     return part == 0 ? path_ : path_ + '.' + std::to_string(part);
@@ -109,9 +100,10 @@ class trace_file {
     auto const path = path_of(part);
     header_.part    = part;
     size_           = 0;
-    file_           = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    auto opened     = make_private_file(path, O_WRONLY | O_NONBLOCK, links::refused);
+    file_           = opened.file.release();
     if (file_ < 0) {
-      problem_ = errno == ELOOP ? "it is a symbolic link" : std::strerror(errno);
+      problem_ = opened.problem;
       return;
     }
     struct stat is {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/text_failure.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -47,8 +48,8 @@ struct trace_options {
     if (auto const* const text = value_of("RMM_TRACE_MAX_FILE_SIZE")) {
       auto const amount = memory_amount::parse(text);
       if (!amount.is_absolute()) {
-        throw std::invalid_argument("RMM_TRACE_MAX_FILE_SIZE: a number of bytes is needed, not '" + std::string{text} +
-                                    "'");
+        throw std::invalid_argument("RMM_TRACE_MAX_FILE_SIZE: a number of bytes is needed, not " +
+                                    rmm::detail::quoted(text));
       }
       options.max_file_bytes = amount.bytes(0, 0);
     }
@@ -74,7 +75,7 @@ struct trace_options {
     constexpr std::size_t max = std::numeric_limits<int>::max();
     for (auto const* digit = text; *digit != '\0'; ++digit) {
       if (*digit < '0' || *digit > '9' || number > max / 10) {
-        throw std::invalid_argument(std::string{name} + ": a number is needed, not '" + text + "'");
+        throw std::invalid_argument(std::string{name} + ": a number is needed, not " + rmm::detail::quoted(text));
       }
       number = 10 * number + static_cast<std::size_t>(*digit - '0');
     }

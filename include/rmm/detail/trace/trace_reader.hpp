@@ -66,7 +66,8 @@ struct recorded_trace {
   std::vector<std::string> tags{""};
   std::vector<std::vector<std::uint64_t>> stacks;  ///< addresses, innermost first
   std::unordered_map<std::uint64_t, std::string> frame_names;
-  std::uint64_t lost{};                     ///< events that could not be written
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> reports;  ///< of failures, by thread and time
+  std::uint64_t lost{};                                                    ///< events that could not be written
   std::optional<std::uint64_t> cut_off_at;  ///< offset of a last block that is not whole: the program crashed meanwhile
 };
 
@@ -128,6 +129,7 @@ class trace_reader {
     std::array<std::uint32_t, most_places> places;
     std::map<std::uint32_t, std::uint32_t> tags{{0, 0}};  // of the writer, to positions
     std::uint32_t stack{no_stack};                        // of the next event
+    std::string report;                                   // likewise
   };
 
   /// Some bytes of a file, from which values are taken.
@@ -266,6 +268,7 @@ class trace_reader {
       auto const where = state.places[second];
       if (where == no_place) { from.fail("an event is at a place that the block does not define"); }
       auto const address = what == kind::allocate_failure ? 0 : moving;
+      if (!state.report.empty()) { trace_.reports.try_emplace({thread, time}, std::exchange(state.report, {})); }
       events.push_back({time, address, bytes, thread, where, std::exchange(state.stack, no_stack), what});
     }
     if (events.size() - before != header.events) { from.fail("the block does not have as many events as it says"); }
@@ -285,6 +288,7 @@ class trace_reader {
         place where;
         if (content.size() < 1 + sizeof where) { from.fail("a record is too short"); }
         std::memcpy(&where, content.data() + 1, sizeof where);
+        if (where.device < 0 || where.device >= most_devices) { from.fail("a place is of a device that cannot be"); }
         auto const tag = state.tags.find(where.tag);
         if (tag == state.tags.end()) { from.fail("a place has a tag that the block does not name"); }
         where.tag                                                 = tag->second;
@@ -300,13 +304,17 @@ class trace_reader {
       case extra::stack: {
         if (content.size() % sizeof(std::uint64_t) != 0) { from.fail("a stack has a wrong length"); }
         std::vector<std::uint64_t> frames(content.size() / sizeof(std::uint64_t));
-        std::memcpy(frames.data(), content.data(), content.size());
+        if (!frames.empty()) { std::memcpy(frames.data(), content.data(), content.size()); }
         state.stack = stack_of(std::move(frames));
         return;
       }
       case extra::frame_name: {
         auto const address = key(std::uint64_t{});
         trace_.frame_names.try_emplace(address, content.substr(sizeof address));
+        return;
+      }
+      case extra::report: {
+        state.report = content;
         return;
       }
     }  // others are of a later minor version, and may be left out

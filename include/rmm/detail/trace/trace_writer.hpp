@@ -108,6 +108,16 @@ class thread_trace {
     }
   }
 
+  /// Notes that an allocation failed, and why. The caller is the thread, inside the lock.
+  RMM_COLD void add_failure(trace_context& context,
+                            std::size_t bytes,
+                            cudaStream_t stream,
+                            std::string_view report) noexcept
+  {
+    auto const time = clock_ns() - context.begin_ns;
+    add_slowly(context, kind::allocate_failure, nullptr, bytes, stream, time, report);
+  }
+
   /// Writes what there is. The caller is the thread, or keeps it out.
   RMM_COLD void write() noexcept
   {
@@ -148,7 +158,8 @@ class thread_trace {
                            void const* ptr,
                            std::size_t bytes,
                            cudaStream_t stream,
-                           std::uint64_t time) noexcept
+                           std::uint64_t time,
+                           std::string_view report = {}) noexcept
   {
     try {
       prepare(context);
@@ -165,6 +176,7 @@ class thread_trace {
       if (!there.is_used || there.stream != stream || there.tag != *tag_ || (!there.has_id && what == kind::allocate)) {
         define(context, there, stream, what == kind::allocate);
       }
+      if (!report.empty()) { encoder_->add_report(report); }
       encoder_->add(what, there.place, time, bytes, reinterpret_cast<std::uintptr_t>(ptr));
       if (context.flush_ns == 0) { write(); }
     } catch (std::exception const&) {
@@ -212,13 +224,14 @@ class thread_trace {
     there = {stream, where.tag, static_cast<std::uint16_t>(places_++), true, where.stream_id != 0 || may_ask};
   }
 
-  /// Asked from the runtime once; 0 where it may not be asked, since the stream may have ended.
+  /// Asked from the runtime once; 0 where it may not be asked, since the stream may have ended, or captures.
   [[nodiscard]] std::uint64_t id_of(cudaStream_t stream, bool may_ask)
   {
     auto const known = std::find_if(ids_.begin(), ids_.end(), [&](auto const& each) { return each.first == stream; });
     if (known != ids_.end()) { return known->second; }
     if (!may_ask && !is_default_stream(stream)) { return 0; }
     auto const id = stream_identity(stream);
+    if (id == 0) { return 0; }
     if (ids_.size() >= 1024) { ids_.clear(); }
     ids_.emplace_back(stream, id);
     return id;
@@ -271,9 +284,10 @@ class thread_trace {
   static constexpr std::size_t most_frames             = 16;
   static constexpr std::size_t most_interpreted_frames = 16;
   static constexpr std::size_t longest_frame_name      = 200;
-  // Before an event: a tag's name, a place, and a stack with the names of its frames.
+  // Before an event: a tag's name, a place, a report, and a stack with the names of its frames.
   static constexpr std::size_t extra_bytes =
-    1100 + (most_frames + most_interpreted_frames) * (sizeof(std::uint64_t) + 12 + longest_frame_name);
+    1100 + block_encoder::longest_report +
+    (most_frames + most_interpreted_frames) * (sizeof(std::uint64_t) + 12 + longest_frame_name);
   static_assert(extra_bytes + 512 <= block_encoder::smallest_capacity);
 
   static inline std::uint32_t const no_tag = 0;
@@ -316,7 +330,19 @@ class trace_writer {
       mine->add(context_, what, ptr, bytes, stream);
       mine->lock.leave();
     } else {
-      add_without_buffer(what, ptr, bytes, stream);
+      without_buffer([&](thread_trace& buffer) { buffer.add(context_, what, ptr, bytes, stream); });
+    }
+  }
+
+  /// An allocation failed; `report` says why, as its exception does.
+  RMM_COLD void add_failure(std::size_t bytes, cudaStream_t stream, std::string_view report) noexcept
+  {
+    auto* const mine = threads_.mine();
+    if (mine != nullptr && mine->lock.try_enter()) {
+      mine->add_failure(context_, bytes, stream, report);
+      mine->lock.leave();
+    } else {
+      without_buffer([&](thread_trace& buffer) { buffer.add_failure(context_, bytes, stream, report); });
     }
   }
 
@@ -364,16 +390,17 @@ class trace_writer {
   }
 
   /// For a thread that is kept out, or has no buffer because it ends.
-  RMM_COLD void add_without_buffer(kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
+  template <class Add>
+  RMM_COLD void without_buffer(Add add) noexcept
   {
     auto* const mine = threads_.mine();
     std::lock_guard<std::mutex> const guard{mutex_};
     if (mine != nullptr) {  // nobody keeps it out while the mutex is held
-      mine->add(context_, what, ptr, bytes, stream);
+      add(*mine);
       return;
     }
     ending_.adopt();
-    ending_.add(context_, what, ptr, bytes, stream);
+    add(ending_);
     ending_.write();
   }
 

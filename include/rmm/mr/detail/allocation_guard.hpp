@@ -20,10 +20,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -78,12 +80,6 @@ class allocation_guard {
   static constexpr unsigned char fresh_byte = 0xCD;
   static constexpr unsigned char freed_byte = 0xDD;
 
-  /// Memory from upstream.
-  struct block {
-    void* base;
-    std::size_t bytes;
-  };
-
   explicit allocation_guard(guard_options options) : options_{std::move(options)}
   {
     options_.red_zone_bytes =
@@ -121,27 +117,31 @@ class allocation_guard {
     return live_.count(ptr) != 0;
   }
 
-  /// Ends an allocation: checks it, and overwrites it. Returns what is to be given back to upstream now, which is idle: that
-  /// block or older ones. `stream` is where the memory is freed. Waits for the stream, unless it captures.
-  [[nodiscard]] RMM_COLD std::vector<block> end(void* ptr, std::size_t bytes, cudaStream_t stream) noexcept
+  /// Ends an allocation: checks it, and overwrites it. Calls `give_back(base, bytes)` for each block that is to go back to upstream
+  /// now, which is idle: that block or older ones. `stream` is where the memory is freed. Waits for the stream, unless it
+  /// captures. What takes host memory is left out where there is none.
+  template <class GiveBack>
+  RMM_COLD void end(void* ptr, std::size_t bytes, cudaStream_t stream, GiveBack&& give_back) noexcept
   {
     auto taken = take(ptr);
-    if (!taken) {
-      report_unknown(ptr, bytes);
-      return {};
-    }
+    if (!taken) { return report_unknown(ptr, bytes); }
     auto& of = *taken;
-    if (of.bytes != bytes) { report_wrong_size(ptr, bytes, of); }
+    if (of.bytes != bytes) { report(guard_violation::kind::wrong_size, ptr, of, 0, bytes); }
     bool const is_checked = of.is_filled && rmm::detail::query_capture(stream).is_none();
     bool const is_idle    = is_checked && check_and_overwrite(ptr, of, stream);
-    of.freed              = here();
-    return retire(ptr, std::move(of), is_idle, stream);
+    of.freed              = here_if_possible();
+    auto* const base      = of.base;
+    auto const total      = of.bytes + 2 * options_.red_zone_bytes;
+    bool const is_kept    = retire(ptr, std::move(of), is_idle);
+    if (is_idle) { shrink_quarantine(options_.quarantine_bytes, stream, give_back); }
+    if (!is_kept) { give_back(base, total); }
   }
 
-  /// All that is kept from upstream.
-  [[nodiscard]] RMM_COLD std::vector<block> give_up_quarantine(cudaStream_t stream) noexcept
+  /// The same for all that is kept from upstream. Returns whether there was anything.
+  template <class GiveBack>
+  RMM_COLD bool give_up_quarantine(cudaStream_t stream, GiveBack&& give_back) noexcept
   {
-    return shrink_quarantine(0, stream);
+    return shrink_quarantine(0, stream, give_back);
   }
 
  private:
@@ -170,6 +170,15 @@ class allocation_guard {
             options_.capture_stacks ? std::make_shared<rmm::detail::stack_trace>() : nullptr};
   }
 
+  [[nodiscard]] place here_if_possible() const noexcept
+  {
+    try {
+      return here();
+    } catch (std::bad_alloc const&) {
+      return {rmm::detail::thread_number(), nullptr};
+    }
+  }
+
   [[nodiscard]] std::optional<record> take(void* ptr)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -180,19 +189,21 @@ class allocation_guard {
     return taken;
   }
 
-  /// Returns whether it could: not if the runtime fails, for instance because the program ends.
-  bool check_and_overwrite(void* ptr, record const& of, cudaStream_t stream)
+  /// Returns whether it could: not if the host has no memory, or the runtime fails, for instance because the program ends.
+  bool check_and_overwrite(void* ptr, record const& of, cudaStream_t stream) noexcept
   {
     auto* const begin = static_cast<unsigned char*>(ptr);
     auto const zone   = options_.red_zone_bytes;
-    std::vector<unsigned char> before(zone);
-    std::vector<unsigned char> after(zone);
+    std::vector<unsigned char> before;
+    std::vector<unsigned char> after;
     try {
+      before.resize(zone);
+      after.resize(zone);
       rmm::detail::copy_async(before.data(), begin - zone, zone, stream);
       rmm::detail::copy_async(after.data(), begin + of.bytes, zone, stream);
       rmm::detail::fill_async(of.base, freed_byte, of.bytes + 2 * zone, stream);
       rmm::detail::synchronize_stream(stream);
-    } catch (cuda_error const& e) {
+    } catch (std::exception const& e) {
       rmm::detail::log(rmm::detail::log_level::warn, e.what());
       return false;
     }
@@ -209,61 +220,65 @@ class allocation_guard {
     return true;
   }
 
-  /// Puts a freed allocation into the history, and into quarantine if it fits and is idle.
-  [[nodiscard]] std::vector<block> retire(void* ptr, record of, bool is_idle, cudaStream_t stream)
+  /// Puts a freed allocation into the history, and into quarantine if it fits and is idle. Returns whether it is there.
+  bool retire(void* ptr, record of, bool is_idle) noexcept
   {
     auto const total = of.bytes + 2 * options_.red_zone_bytes;
     bool const kept  = is_idle && total <= options_.quarantine_bytes;
-    block const freed{of.base, total};
-    {
+    try {
       std::lock_guard<std::mutex> const lock{mutex_};
       history_.push_back({ptr, std::move(of), kept});
       quarantined_bytes_ += kept ? total : 0;
+      return kept;
+    } catch (std::bad_alloc const&) {
+      return false;
     }
-    auto result = is_idle ? shrink_quarantine(options_.quarantine_bytes, stream) : std::vector<block>{};
-    if (!kept) { result.push_back(freed); }
-    return result;
   }
 
-  /// Ends the quarantine of the oldest until at most `bytes` are left there. Returns those.
-  [[nodiscard]] std::vector<block> shrink_quarantine(std::size_t bytes, cudaStream_t stream)
+  /// Ends the quarantine of the oldest until at most `bytes` are left there. Returns whether there were any.
+  template <class GiveBack>
+  bool shrink_quarantine(std::size_t bytes, cudaStream_t stream, GiveBack& give_back) noexcept
   {
-    std::vector<std::pair<void*, record>> ended;
-    {
-      std::lock_guard<std::mutex> const lock{mutex_};
-      for (auto each = history_.begin(); each != history_.end() && quarantined_bytes_ > bytes; ++each) {
-        if (!std::exchange(each->is_kept, false)) { continue; }
-        quarantined_bytes_ -= each->of.bytes + 2 * options_.red_zone_bytes;
-        ended.emplace_back(each->ptr, each->of);
-      }
-      while (history_.size() > longest_history && !history_.front().is_kept) { history_.pop_front(); }
+    bool any = false;
+    for (auto ended = end_oldest(bytes); ended; ended = end_oldest(bytes)) {
+      auto const& [ptr, of] = *ended;
+      any                   = true;
+      if (rmm::detail::query_capture(stream).is_none()) { check_freed(ptr, of, stream); }
+      give_back(of.base, of.bytes + 2 * options_.red_zone_bytes);
     }
-    bool const may_wait = ended.empty() || rmm::detail::query_capture(stream).is_none();
-    std::vector<block> result;
-    for (auto const& [ptr, of] : ended) {
-      if (may_wait) { check_freed(ptr, of, stream); }
-      result.push_back({of.base, of.bytes + 2 * options_.red_zone_bytes});
-    }
-    return result;
+    return any;
   }
 
-  void check_freed(void* ptr, record const& of, cudaStream_t stream)
+  /// The oldest in quarantine, if there are more than `bytes` there.
+  [[nodiscard]] std::optional<std::pair<void*, record>> end_oldest(std::size_t bytes) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    while (history_.size() > longest_history && !history_.front().is_kept) { history_.pop_front(); }
+    if (quarantined_bytes_ <= bytes) { return {}; }
+    auto const oldest =
+      std::find_if(history_.begin(), history_.end(), [](freed_record const& each) { return each.is_kept; });
+    oldest->is_kept = false;
+    quarantined_bytes_ -= oldest->of.bytes + 2 * options_.red_zone_bytes;
+    return std::pair{oldest->ptr, oldest->of};
+  }
+
+  void check_freed(void* ptr, record const& of, cudaStream_t stream) noexcept
   {
     constexpr std::size_t at_once = std::size_t{1} << 20U;
     auto const total              = of.bytes + 2 * options_.red_zone_bytes;
-    std::vector<unsigned char> seen(std::min(total, at_once));
+    std::vector<unsigned char> seen;
     for (std::size_t begin = 0; begin < total; begin += seen.size()) {
-      auto const count = std::min(seen.size(), total - begin);
+      auto const count = std::min(total - begin, at_once);
       try {
+        seen.resize(count);
         rmm::detail::copy_async(seen.data(), static_cast<unsigned char*>(of.base) + begin, count, stream);
         rmm::detail::synchronize_stream(stream);
-      } catch (cuda_error const& e) {
+      } catch (std::exception const& e) {
         rmm::detail::log(rmm::detail::log_level::warn, e.what());
         return;
       }
-      auto const end   = seen.begin() + static_cast<std::ptrdiff_t>(count);
-      auto const wrong = std::find_if(seen.begin(), end, [](unsigned char byte) { return byte != freed_byte; });
-      if (wrong != end) {
+      auto const wrong = std::find_if(seen.begin(), seen.end(), [](unsigned char byte) { return byte != freed_byte; });
+      if (wrong != seen.end()) {
         auto const offset = static_cast<std::ptrdiff_t>(begin) + (wrong - seen.begin());
         report(guard_violation::kind::write_after_free,
                ptr,
@@ -274,7 +289,7 @@ class allocation_guard {
     }
   }
 
-  void report_unknown(void* ptr, std::size_t bytes)
+  void report_unknown(void* ptr, std::size_t bytes) const noexcept
   {
     std::optional<record> first;
     {
@@ -287,30 +302,38 @@ class allocation_guard {
     report(guard_violation::kind::unknown_pointer, ptr, {nullptr, bytes, false, {}, {}}, 0);
   }
 
-  void report_wrong_size(void* ptr, std::size_t bytes, record const& of)
-  {
-    report(guard_violation::kind::wrong_size, ptr, of, 0, "freed as " + std::to_string(bytes) + " bytes");
-  }
-
+  /// Where the host has no memory for the text, it stays empty.
   void report(guard_violation::kind what,
               void const* ptr,
               record const& of,
               std::ptrdiff_t offset,
-              std::string const& detail = {}) const
+              std::optional<std::size_t> freed_as = {}) const noexcept
   {
-    std::ostringstream text;
-    text << "RMM guard: " << describe(what) << ": " << ptr << ", " << of.bytes << " bytes";
-    if (!detail.empty()) { text << ", " << detail; }
-    if (offset != 0 || is_write(what)) { text << ", first at offset " << offset; }
-    text << '\n';
-    print_place(text, "noticed", here());
-    if (of.freed.thread != 0) { print_place(text, "freed", of.freed); }
-    if (of.allocated.thread != 0) { print_place(text, "allocated", of.allocated); }
-    guard_violation const violation{what, ptr, of.bytes, offset, text.str()};
+    guard_violation violation{what, ptr, of.bytes, offset, {}};
+    try {
+      violation.report = text_of(violation, of, freed_as);
+    } catch (std::bad_alloc const&) {
+      std::fprintf(stderr, "RMM guard: %s, and no host memory to tell more\n", describe(what));
+    }
     rmm::detail::log(rmm::detail::log_level::critical, violation.report.c_str());
     if (options_.handler) { return options_.handler(violation); }
     std::fputs(violation.report.c_str(), stderr);
     std::abort();
+  }
+
+  [[nodiscard]] std::string text_of(guard_violation const& violation,
+                                    record const& of,
+                                    std::optional<std::size_t> freed_as) const
+  {
+    std::ostringstream text;
+    text << "RMM guard: " << describe(violation.what) << ": " << violation.ptr << ", " << of.bytes << " bytes";
+    if (freed_as) { text << ", freed as " << *freed_as << " bytes"; }
+    if (violation.offset != 0 || is_write(violation.what)) { text << ", first at offset " << violation.offset; }
+    text << '\n';
+    print_place(text, "noticed", here());
+    if (of.freed.thread != 0) { print_place(text, "freed", of.freed); }
+    if (of.allocated.thread != 0) { print_place(text, "allocated", of.allocated); }
+    return text.str();
   }
 
   static void print_place(std::ostream& out, char const* what, place const& where)
@@ -348,7 +371,7 @@ class allocation_guard {
   static constexpr std::size_t longest_history = 4096;  // without what is in quarantine
 
   guard_options options_;
-  std::mutex mutex_;  // guards what follows; not held while the device is waited for, or the handler runs
+  mutable std::mutex mutex_;  // guards what follows; not held while the device is waited for, or the handler runs
   std::unordered_map<void*, record> live_;
   std::deque<freed_record> history_;  // oldest first
   std::size_t quarantined_bytes_{0};

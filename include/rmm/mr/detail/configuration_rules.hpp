@@ -141,6 +141,7 @@ inline constexpr option_rule sam_headroom_options[]    = {
 
 /// Options of all resources: adaptors, in the order in which they are put on, the innermost first.
 inline constexpr option_rule adaptor_options[] = {
+  {"scrub", value_form::flag, "what is freed is zeroed before anyone else gets it"},
   {"guard", value_form::flag, "writes beyond allocations and after they are freed are found"},
   {"alignment", value_form::power_of_two, "alignment of allocations", 1},
   {"alignment_threshold",

@@ -17,6 +17,7 @@
 #include <rmm/error.hpp>
 #include <rmm/heap_figures.hpp>
 #include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/exhausted.hpp>
 #include <rmm/mr/detail/live_by_tag.hpp>
 #include <rmm/mr/detail/reservable.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
@@ -252,7 +253,7 @@ class basic_growing_pool : public device_memory_resource, private reservable {
       reason = e.what();
       return std::nullopt;
     }
-    rmm::detail::scope_guard give_back{[&]() noexcept { upstream.deallocate(block, block_bytes); }};
+    rmm::detail::scope_guard give_back{[&]() noexcept { upstream.undo_allocate(block, block_bytes, stream); }};
     try {
       void* const ptr = heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
       give_back.dismiss();
@@ -279,14 +280,8 @@ class basic_growing_pool : public device_memory_resource, private reservable {
     auto const text = "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
                       "): " + failed.reason;
     rmm::detail::log(rmm::detail::log_level::error, text.c_str());
-    auto const message = "RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text;
-    std::optional<memory_report> report;
-    try {
-      report.emplace(make_report(failed));
-    } catch (std::exception const&) {
-      throw out_of_memory{message};
-    }
-    rmm::detail::throw_out_of_memory(message, *report);
+    detail::throw_exhausted("RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text,
+                            [&] { return make_report(failed); });
   }
 
  private:
@@ -554,18 +549,9 @@ class basic_growing_pool : public device_memory_resource, private reservable {
 
   [[nodiscard]] memory_report make_report(attempt const& failed) const
   {
-    memory_report report;
-    report.asked_bytes     = failed.asked;
-    report.alignment_bytes = CUDA_ALLOCATION_ALIGNMENT;
-    report.stream          = failed.stream;
-    report.device          = rmm::detail::current_device_if_known();
-    report.reason          = failed.reason;
-    report.order           = failed.order;
-    report.tries           = failed.tries;
-    report.pool            = figures();
-    if (auto const [free, total] = rmm::detail::device_memory_info_or_zero(); total != 0) {
-      report.device_figures = {free, total};
-    }
+    auto report         = report_of(failed.asked, failed.stream, failed.reason, figures());
+    report.order        = failed.order;
+    report.tries        = failed.tries;
     report.tags_tracked = tags_.load(std::memory_order_acquire) != nullptr;
     report.holders      = live_by_tag_name();
     describe(report);

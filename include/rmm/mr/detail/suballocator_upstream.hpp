@@ -97,6 +97,13 @@ class suballocator_upstream {
     ref_.deallocate(ptr, bytes, alignment_without_rounding(pointer_, bytes));
   }
 
+  /// Gives a block back that allocate(bytes, stream) returned and nobody used.
+  void undo_allocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    if (rmm::detail::query_capture(stream.value()).is_none()) { return deallocate_async(ptr, bytes, stream); }
+    deallocate(ptr, bytes);
+  }
+
   /// Gives a block back in the order of `stream`, which does not capture.
   void deallocate_async(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {

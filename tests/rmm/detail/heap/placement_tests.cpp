@@ -83,6 +83,21 @@ TEST(Placement, BeginsInTheFreeEndOfWhatIsMapped)
   EXPECT_EQ(place.missing_bytes, chunk);
 }
 
+TEST(Placement, LeavesTheLeastAtItsEndsAmongPlacesThatLackAsMuch)
+{
+  map_of_granules const map = "xfffeeeeeeeexxffeeeeeeeeeeee";  // both free ends save a chunk
+  auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 6 * heap_granule, chunk);
+  EXPECT_EQ(place.where, (address_range{origin + 14 * heap_granule, 6 * heap_granule}));
+  EXPECT_EQ(place.missing_bytes, chunk);
+}
+
+TEST(Placement, TakesTheSmallestRunAmongPlacesThatLeaveAsMuch)
+{
+  map_of_granules const map = "xxffeeeeeeeexxffeeeexxffeeeeeeeeeeee";
+  auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 6 * heap_granule, chunk);
+  EXPECT_EQ(place.where, (address_range{origin + 14 * heap_granule, 6 * heap_granule}));
+}
+
 TEST(Placement, FindsNoPlaceWhereNoneIsLargeEnough)
 {
   map_of_granules const map = "ffxfeeeexfff";

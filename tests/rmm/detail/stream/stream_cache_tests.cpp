@@ -166,6 +166,57 @@ TEST_F(StreamCache, AMarkJoinsRecentBlocksWithTheRanges)
   EXPECT_EQ(cache.ranges().largest(), 256 * KiB);
 }
 
+TEST_F(StreamCache, WhatWasRecentAtAMarkIsJoinedAFewBlocksAtATimeByTheFreesAfterIt)
+{
+  for (std::size_t i = 0; i < 32; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
+  ASSERT_TRUE(cache.mark(stream.value()));
+  EXPECT_TRUE(cache.has_marked_blocks());
+  EXPECT_TRUE(cache.ranges().empty());
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < 31; ++i) {
+    ASSERT_TRUE(cache.try_add_recent(pointer(16 * base + 2 * i * 128 * KiB), 128 * KiB));
+    EXPECT_LE(cache.ranges().total_bytes(), before + 8 * 128 * KiB);
+    before = cache.ranges().total_bytes();
+  }
+  EXPECT_FALSE(cache.has_marked_blocks());
+  EXPECT_EQ(cache.ranges().count(), 1U);
+  EXPECT_EQ(cache.ranges().largest(), 32 * 128 * KiB);
+  EXPECT_EQ(cache.unmarked_count(), 31U);
+  EXPECT_TRUE(cache.check_invariants());
+}
+
+TEST_F(StreamCache, JoinsAtOnceWhatWasRecentAtAMarkIfAsked)
+{
+  EXPECT_FALSE(cache.join_marked());
+  ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
+  EXPECT_FALSE(cache.join_marked());  // not marked
+  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.try_add_recent(pointer(base + 128 * KiB), 128 * KiB));
+  ASSERT_TRUE(cache.mark(stream.value()));
+  EXPECT_TRUE(cache.join_marked());
+  EXPECT_EQ(cache.ranges().largest(), 256 * KiB);
+  EXPECT_FALSE(cache.has_marked_blocks());
+}
+
+TEST_F(StreamCache, MovesWhatWasRecentAtAMarkWithTheStacks)
+{
+  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
+  ASSERT_TRUE(cache.mark(stream.value()));
+  cache.empty_stacks();
+  EXPECT_FALSE(cache.has_marked_blocks());
+  EXPECT_EQ(cache.ranges().total_bytes(), 256 + 128 * KiB);
+}
+
+TEST_F(StreamCache, ShowsWhatIsToBeJoinedAsMarked)
+{
+  ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
+  ASSERT_TRUE(cache.mark(stream.value()));
+  std::size_t seen = 0;
+  cache.for_each_free([&](address_range range, bool marked) { seen += marked ? range.bytes : 0; });
+  EXPECT_EQ(seen, 128 * KiB);
+}
+
 TEST_F(StreamCache, RangesAreNotJoinedAtSeams)
 {
   limits.seam_addresses = {seams.data(), seams.size()};

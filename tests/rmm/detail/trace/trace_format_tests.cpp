@@ -323,6 +323,11 @@ TEST(TraceReader, TellsWhereABlockIsWrong)
   auto place = std::string("\x03\x01\x19\x00", 4) + std::string(25, '\0');
   place[9]   = 7;
   refuses(header + block_of(place, 0), "a place has a tag that the block does not name");
+  place    = std::string("\x03\x01\x19\x00", 4) + std::string(25, '\0');
+  place[6] = 4;
+  refuses(header + block_of(place, 0), "a place is of a device that cannot be");
+  place[8] = '\xff';
+  refuses(header + block_of(place, 0), "a place is of a device that cannot be");
 }
 
 TEST(TraceReader, SurvivesAnyPayload)

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../../support/mock_resource.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/scrub_resource_adaptor.hpp>
+
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+using rmm::mr::cuda_memory_resource;
+using rmm::mr::pool_memory_resource;
+using rmm::mr::scrub_resource_adaptor;
+
+struct Scrub : ::testing::Test {
+  cuda_memory_resource cuda;
+  pool_memory_resource<cuda_memory_resource> pool{&cuda, 1 << 20, 1 << 20};
+  scrub_resource_adaptor<pool_memory_resource<cuda_memory_resource>> scrub{&pool};
+  rmm::cuda_stream stream;
+
+  [[nodiscard]] void* allocate_secret(rmm::mr::device_memory_resource& mr, std::size_t bytes)
+  {
+    void* const ptr = mr.allocate(bytes, stream);
+    EXPECT_EQ(cudaMemsetAsync(ptr, 0x5A, bytes, stream.value()), cudaSuccess);
+    return ptr;
+  }
+
+  /// Bytes that are not zero.
+  [[nodiscard]] std::size_t left(void const* ptr, std::size_t bytes)
+  {
+    std::vector<char> host(bytes, 1);
+    EXPECT_EQ(cudaMemcpyAsync(host.data(), ptr, bytes, cudaMemcpyDeviceToHost, stream.value()), cudaSuccess);
+    stream.synchronize();
+    return bytes - static_cast<std::size_t>(std::count(host.begin(), host.end(), '\0'));
+  }
+};
+
+TEST_F(Scrub, LeavesNothingToWhoeverGetsTheMemoryNext)
+{
+  for (std::size_t const bytes : {1, 100, 4096, 1 << 20}) {
+    void* const secret = allocate_secret(scrub, bytes);
+    scrub.deallocate(secret, bytes, stream);
+    void* const next = pool.allocate(bytes, stream);
+    ASSERT_EQ(next, secret);
+    EXPECT_EQ(left(next, bytes), 0) << bytes;
+    pool.deallocate(next, bytes, stream);
+  }
+}
+
+TEST_F(Scrub, IsWhatMakesTheDifference)
+{
+  void* const secret = allocate_secret(pool, 4096);
+  pool.deallocate(secret, 4096, stream);
+  void* const next = pool.allocate(4096, stream);
+  ASSERT_EQ(next, secret);
+  EXPECT_EQ(left(next, 4096), 4096);
+  pool.deallocate(next, 4096, stream);
+}
+
+TEST_F(Scrub, LeavesTheNeighboursAlone)
+{
+  void* const freed = allocate_secret(scrub, 256);
+  void* const kept  = allocate_secret(scrub, 256);
+  scrub.deallocate(freed, 256, stream);
+  EXPECT_EQ(left(kept, 256), 256);
+  scrub.deallocate(kept, 256, stream);
+}
+
+int messages = 0;
+
+TEST(ScrubFailure, GivesNothingBackThatHasSomethingInIt)
+{
+  using ::testing::_;
+  ::testing::StrictMock<rmm::test::mock_resource> upstream;
+  scrub_resource_adaptor<rmm::mr::device_memory_resource> scrub{&upstream};
+  EXPECT_CALL(upstream, do_deallocate(_, _, _)).Times(0);
+  auto const before = rmm::detail::log_hook.exchange([](rmm::detail::log_level, char const* message) noexcept {
+    messages += std::strstr(message, "could not be zeroed") != nullptr ? 1 : 0;
+  });
+  scrub.deallocate(rmm::test::address(0x1000), 100);  // where there is no memory
+  rmm::detail::log_hook.store(before);
+  EXPECT_EQ(messages, 1);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST(ScrubFailure, DoesNotTouchAllocationsOfNoBytes)
+{
+  ::testing::StrictMock<rmm::test::mock_resource> upstream;
+  scrub_resource_adaptor<rmm::mr::device_memory_resource> scrub{&upstream};
+  EXPECT_CALL(upstream, do_deallocate(nullptr, 0, ::testing::_));
+  scrub.deallocate(nullptr, 0);
+}
+
+}  // namespace
