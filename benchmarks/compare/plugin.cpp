@@ -45,7 +45,9 @@ candidate::candidate(std::shared_ptr<plugin_functions const> functions, int inde
     name_{functions_->allocator(index)},
     description_{functions_->description(index)},
     features_{functions_->features(index)}
-{}
+{
+  if ((features_ & plugin_feature_times) != 0) { features_ |= plugin_feature_small_times; }
+}
 
 namespace {
 

@@ -181,8 +181,15 @@ std::vector<target> parse_targets(std::istream& in)
         if (limit.empty()) { limit = "0"; }
       }
     }
+    if (auto const times = limit.find('*'); times != std::string::npos && times + 1 != limit.size()) {
+      next.relative_to = target::base::other;
+      next.other       = limit.substr(times + 1);
+      limit.erase(times);
+    }
     std::istringstream number{limit};
-    if (!(number >> next.limit) || !(number >> std::ws).eof()) { fail("the limit is not a number, peers or perfect"); }
+    if (!(number >> next.limit) || !(number >> std::ws).eof()) {
+      fail("the limit is not a number, peers, perfect or NUMBER*ALLOCATOR");
+    }
     targets.push_back(next);
   }
   return targets;
@@ -194,6 +201,11 @@ std::size_t judge(std::ostream& out, std::vector<result> const& results, std::ve
 
   auto const limit_of = [&](target const& t, std::string const& row) -> std::optional<double> {
     if (t.relative_to == target::base::number) { return t.limit; }
+    if (t.relative_to == target::base::other) {
+      auto const* const found = find_result(results, row, t.other);
+      auto const value        = found != nullptr ? find_figure(found->values, t.figure) : std::nullopt;
+      return value ? std::optional<double>{*value * t.limit} : std::nullopt;
+    }
     std::optional<double> best;
     for (auto const& r : results) {
       bool const counts = t.relative_to == target::base::perfect
@@ -226,7 +238,8 @@ std::size_t judge(std::ostream& out, std::vector<result> const& results, std::ve
         ++missed;
         out << "missed: " << what << ": " << format(*value) << " instead of at "
             << (t.how == target::relation::at_most ? "most " : "least ") << format(*limit)
-            << (t.relative_to == target::base::peers ? " (the best peer)" : "") << '\n';
+            << (t.relative_to == target::base::peers ? " (the best peer)" : "")
+            << (t.relative_to == target::base::other ? " (" + t.other + ")" : std::string{}) << '\n';
       }
     }
   }
@@ -254,6 +267,15 @@ rmm.pool,*,ns,<=,peers
 rmm.pool,*,syncs,<=,0
 rmm.pool,trace-gpt2-train-varlen,smallest_over_peak,<=,1.08
 rmm.pool,trace-six-streams-sort,smallest_over_peak,<=,1.35
+rmm.elastic,pair-256,ns,<=,1.1*rmm.pool
+rmm.elastic,steady-small-1k,ns,<=,1.1*rmm.pool
+rmm.elastic,steady-small-100k,ns,<=,1.1*rmm.pool
+rmm.elastic,steady-mid-1k,ns,<=,1.1*rmm.pool
+rmm.elastic,trace-gpt2-train-varlen,reserved_over_live,<=,1.03
+rmm.cached,pair-256,ns,<=,1.3*rmm.pool
+rmm.cached,steady-small-1k,ns,<=,1.3*rmm.pool
+rmm.cached,steady-small-100k,ns,<=,1.3*rmm.pool
+rmm.cached,steady-mid-1k,ns,<=,1.3*rmm.pool
 rmm.elastic,frag-small,mean_share,>=,0.98
 rmm.elastic,frag-small,worst_share,>=,0.94
 rmm.elastic,frag-large,mean_share,>=,perfect-0.015

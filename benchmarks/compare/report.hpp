@@ -37,6 +37,7 @@ struct target {
     number,
     peers,    ///< the best of the other allocators that stand for something
     perfect,  ///< what `perfect packing` has in the same row
+    other     ///< what the allocator `other` has in the same row
   };
 
   std::string allocator;
@@ -44,11 +45,12 @@ struct target {
   std::string figure;
   relation how;
   base relative_to;
-  double limit;  ///< or what is added to the base
+  double limit;  ///< or what is added to the base; what that of another allocator is multiplied by
+  std::string other{};
 };
 
 /// Reads rows `allocator,row,figure,relation,limit` below a header; relation is <= or >=, limit a number, `peers` or
-/// `perfect`, the latter two perhaps with a number added or subtracted. Lines that begin with # are comments. Throws
+/// `perfect`, these two perhaps with a number added or subtracted, or `NUMBER*ALLOCATOR`. Lines that begin with # are comments. Throws
 /// std::runtime_error.
 std::vector<target> parse_targets(std::istream& in);
 

@@ -13,6 +13,9 @@ namespace {
 
 constexpr unsigned timed = plugin_feature_times;
 
+/// What a row needs whose blocks have at most so many bytes.
+unsigned timed_up_to(std::size_t bytes) { return bytes <= mib ? unsigned{plugin_feature_small_times} : timed; }
+
 /// `bytes` are allocated and freed in a loop.
 row make_pair_row(char const* suffix, std::size_t bytes)
 {
@@ -29,11 +32,11 @@ row make_pair_row(char const* suffix, std::size_t bytes)
     measure(s.seconds / 10, pairs);
     return measure(s.seconds, pairs).as_figures();
   };
-  return {std::string{"pair-"} + suffix, std::string{"allocate and free "} + suffix, timed, false, run};
+  return {std::string{"pair-"} + suffix, std::string{"allocate and free "} + suffix, timed_up_to(bytes), false, run};
 }
 
 /// `count` live blocks, a random one is replaced.
-row make_steady_row(char const* name, std::size_t count, lognormal sizes)
+row make_steady_row(char const* name, std::size_t count, lognormal sizes, unsigned needs = timed)
 {
   auto const run = [=](candidate const& c, settings const& s) {
     auto const memory = c.make(s.pool_bytes, s.pool_bytes);
@@ -56,7 +59,7 @@ row make_steady_row(char const* name, std::size_t count, lognormal sizes)
     result.push_back({"p999_ns", percentile(latencies, 0.999)});
     return result;
   };
-  return {name, std::to_string(count) + " live blocks, replace one", timed, false, run};
+  return {name, std::to_string(count) + " live blocks, replace one", needs, false, run};
 }
 
 /// Time over all steps of a mixture; what it leaves is freed beside the clock.
@@ -114,7 +117,7 @@ std::vector<row> make_one_thread_rows()
     make_pair_row("256", 256),
     make_pair_row("1M", mib),
     make_pair_row("64M", 64 * mib),
-    make_steady_row("steady-small-1k", 1'000, {4 * kib, 1.5, mib}),
+    make_steady_row("steady-small-1k", 1'000, {4 * kib, 1.5, mib}, timed_up_to(mib)),
     make_steady_row("steady-small-100k", 100'000, {4 * kib, 1.5, mib}),
     make_steady_row("steady-mid-1k", 1'000, {256 * kib, 2, 64 * mib}),
     make_random_row("1k-4M", 1'000, 4 * mib),

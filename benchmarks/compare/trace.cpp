@@ -202,6 +202,14 @@ row make_trace_row(std::string const& path)
       auto const pass    = [&] { return replay(*events, memory, streams); };
       if (pass() == events->events.size()) { result = measure(s.seconds, pass).as_figures(); }
     }
+    if (c.has(plugin_feature_memory)) {
+      auto const memory  = c.make(0, 0);
+      auto const streams = make_streams(memory, events->streams);
+      if (replay(*events, memory, streams) == events->events.size() && memory.reserved() != 0) {
+        result.push_back(
+          {"reserved_over_live", static_cast<double>(memory.reserved()) / static_cast<double>(events->peak_bytes)});
+      }
+    }
     if (c.has(plugin_feature_bounded)) {
       auto const smallest = smallest_pool(*events, c);
       if (smallest != 0) {

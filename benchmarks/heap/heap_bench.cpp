@@ -191,6 +191,9 @@ void for_each_heap(options const& chosen, Visit&& visit)
   };
   visit_if(tag<range_set_heap>{});
   visit_if(tag<best_fit_heap>{});
+#ifdef HEAP_BENCH_HAS_BOOST
+  visit_if(tag<boost_heap>{});
+#endif
   visit_if(tag<host_heap<malloc_functions>>{});
   if (mimalloc_functions::load()) { visit_if(tag<host_heap<mimalloc_functions>>{}); }
 }
@@ -261,9 +264,12 @@ template <class Heap>
 {
   constexpr std::size_t blocks = 100'000;
   constexpr std::size_t bytes  = 4 * kib;
-  Heap heap{blocks * bytes, blocks / 2};
+  Heap heap{blocks * bytes / 16 * 17, blocks / 2};  // room for records, too, if they lie in the pool
   std::vector<std::uintptr_t> live;
-  for (std::size_t i = 0; i != blocks; ++i) { live.push_back(heap.allocate(bytes)); }
+  for (std::size_t i = 0; i != blocks; ++i) {
+    live.push_back(heap.allocate(bytes));
+    if (live.back() == 0) { throw_full(); }
+  }
   for (std::size_t i = 0; i < blocks; i += 2) { heap.deallocate(live[i], bytes); }
   return 100.0 * static_cast<double>(heap.record_bytes()) / static_cast<double>(blocks * bytes);
 }

@@ -4,6 +4,13 @@
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 
+#ifdef HEAP_BENCH_HAS_BOOST
+#include <boost/interprocess/mem_algo/rbtree_best_fit.hpp>
+#include <boost/interprocess/sync/mutex_family.hpp>
+
+#include <sys/mman.h>
+#endif
+
 #include <dlfcn.h>
 
 #include <cstddef>
@@ -161,6 +168,50 @@ class best_fit_heap {
   address_map by_address_{address_map::allocator_type{record_bytes_}};
   size_set by_size_{size_set::allocator_type{record_bytes_}};
 };
+
+#ifdef HEAP_BENCH_HAS_BOOST
+/// Boost.Interprocess' tree of free ranges, best fit, without its mutex. It keeps its records in the pool itself, before each
+/// block, so it could not manage memory of a device; its blocks are aligned to 16 bytes, not to 256.
+class boost_heap {
+ public:
+  static constexpr char const* name = "boost best fit";
+  static constexpr bool is_bounded  = true;
+
+  boost_heap(std::size_t pool_bytes, std::size_t /*blocks*/)
+    : bytes_{pool_bytes},
+      pool_{mmap(nullptr, pool_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)}
+  {
+    if (pool_ == MAP_FAILED) { throw std::bad_alloc{}; }
+    free_ = new (pool_) best_fit{pool_bytes, 0};
+  }
+  boost_heap(boost_heap const&)            = delete;
+  boost_heap& operator=(boost_heap const&) = delete;
+  ~boost_heap() { munmap(pool_, bytes_); }
+
+  [[nodiscard]] std::uintptr_t allocate(std::size_t bytes)
+  {
+    void* const ptr = free_->allocate(bytes);
+    live_ += ptr != nullptr ? bytes : 0;
+    return reinterpret_cast<std::uintptr_t>(ptr);
+  }
+
+  void deallocate(std::uintptr_t begin, std::size_t bytes)
+  {
+    free_->deallocate(reinterpret_cast<void*>(begin));  // NOLINT: heaps work on addresses
+    live_ -= bytes;
+  }
+
+  [[nodiscard]] std::size_t record_bytes() const { return bytes_ - free_->get_free_memory() - live_; }
+
+ private:
+  using best_fit = boost::interprocess::rbtree_best_fit<boost::interprocess::null_mutex_family>;
+
+  std::size_t bytes_;
+  void* pool_;
+  best_fit* free_;
+  std::size_t live_{};
+};
+#endif
 
 /// An allocator of host memory. It may write into the memory, and has no bound: for orientation.
 template <class Functions>

@@ -163,8 +163,10 @@ class log_clock {
   std::uint64_t elapsed_{0};
 };
 
+/// Throws logic_error if it is no log; the message has the line.
 inline std::vector<event> parse_csv(std::istream& in)
 {
+  constexpr int most_devices                                  = 1024;
   constexpr std::size_t column_count                          = 6;
   constexpr std::array<std::string_view, column_count> wanted = {
     "Thread", "Time", "Action", "Pointer", "Size", "Stream"};
@@ -195,7 +197,12 @@ inline std::vector<event> parse_csv(std::istream& in)
                           parse_log_number<std::uintptr_t>(fields[column[5]], 16),
                           number);
       events.back().time_ns = clock.elapsed_ns(fields[column[1]]);
-      if (device_column < fields.size()) { events.back().device = parse_log_number<int>(fields[device_column], 10); }
+      if (device_column < fields.size()) {
+        events.back().device = parse_log_number<int>(fields[device_column], 10);
+        if (events.back().device < 0 || events.back().device >= most_devices) {
+          throw logic_error("there is no device " + std::string{fields[device_column]} + ".");
+        }
+      }
     } catch (logic_error const& e) {
       throw logic_error("line " + std::to_string(line) + ": " + e.what());
     }

@@ -45,6 +45,17 @@ recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events)
 
 namespace {
 
+/// What reduces a trace to timelines relies on times that do not go back.
+recorded_file with_times_in_order(recorded_file file)
+{
+  std::uint64_t t = 0;
+  for (auto& each : file.trace.events) {
+    t            = std::max(t, each.time_ns);
+    each.time_ns = t;
+  }
+  return file;
+}
+
 recorded_file read_any(std::string const& path)
 {
   std::array<char, 8> begin{};
@@ -63,15 +74,6 @@ recorded_file read_any(std::string const& path)
 
 }  // namespace
 
-recorded_file read_recorded_file(std::string const& path)
-{
-  auto result     = read_any(path);
-  std::uint64_t t = 0;
-  for (auto& each : result.trace.events) {
-    t            = std::max(t, each.time_ns);
-    each.time_ns = t;
-  }
-  return result;
-}
+recorded_file read_recorded_file(std::string const& path) { return with_times_in_order(read_any(path)); }
 
 }  // namespace rmm::benchmarks

@@ -17,6 +17,7 @@ namespace {
 
 using rmm::detail::trace::bad_trace;
 using rmm::detail::trace::kind;
+using rmm::detail::trace::most_devices;
 using rmm::detail::trace::no_stack;
 using type = pickle::type;
 
@@ -51,10 +52,13 @@ class snapshot_reader {
     std::map<int, std::vector<pickle::value>> segments_by_device;
     for (auto const each : pickle_.list(segments)) {
       if (!each.is(type::dict)) { fail("a segment is no dict"); }
-      segments_by_device[static_cast<int>(number(each, "device", 0))].push_back(each);
+      auto const device = number(each, "device", 0);
+      if (device >= most_devices) { fail("a segment is of a device that cannot be"); }
+      segments_by_device[static_cast<int>(device)].push_back(each);
     }
     std::map<int, std::vector<entry>> histories;
     if (traces.is(type::list)) {
+      if (pickle_.list(traces).size() > most_devices) { fail("the snapshot has too many devices"); }
       int device = 0;
       for (auto const each : pickle_.list(traces)) { histories[device++] = history_of(each); }
     } else if (!traces.is(type::none)) {

@@ -145,6 +145,16 @@ TEST(LogParser, RefusesWhatIsNoNumber)
   EXPECT_THROW(parsed(header + "1,t,free,0x,1,0\n"), rmm::logic_error);
 }
 
+TEST(LogParser, RefusesDevicesThatCannotBe)
+{
+  auto const with_device = [](std::string const& device) {
+    return parsed("Thread,Time,Action,Pointer,Size,Stream,Device\n1,t,free,0x1,1,0," + device + "\n");
+  };
+  EXPECT_EQ(with_device("1023")[0].device, 1023);
+  EXPECT_THROW(with_device("1024"), rmm::logic_error);
+  EXPECT_THROW(with_device("-1"), rmm::logic_error);
+}
+
 TEST(LogParser, TellsTheLineThatIsWrong)
 {
   auto const good = "1,t,free,0x1,1,0\n";

@@ -95,6 +95,14 @@ TEST(Targets, CompareWithPerfectPacking)
   EXPECT_EQ(missed("rmm.pool,share,mean_share,>=,perfect-0.03\n"), 1);
 }
 
+TEST(Targets, CompareWithAnotherAllocator)
+{
+  EXPECT_EQ(missed("driver,pair,ns,<=,25*rmm.pool\n"), 0);
+  EXPECT_EQ(missed("driver,pair,ns,<=,24.9*rmm.pool\n"), 1);
+  EXPECT_EQ(missed("rmm.pool,share,mean_share,>=,0.96*perfect packing\n"), 1);
+  EXPECT_EQ(missed("rmm.pool,share,mean_share,>=,0.5*driver\n"), 0) << "which has no such figure";
+}
+
 TEST(Targets, OfAllRowsCountWhereTheFigureIs)
 {
   EXPECT_EQ(missed("driver,*,syncs,<=,0\n"), 1);
@@ -110,6 +118,9 @@ TEST(Targets, SayWhatIsMissed)
   std::ostringstream out;
   judge(out, some_results, targets_of("rmm.pool,pair,ns,<=,15\n"));
   EXPECT_EQ(out.str(), "missed: rmm.pool, pair, ns: 20.0 instead of at most 15.0\n");
+  std::ostringstream relative;
+  judge(relative, some_results, targets_of("driver,pair,ns,<=,2*rmm.pool\n"));
+  EXPECT_EQ(relative.str(), "missed: driver, pair, ns: 500 instead of at most 40.0 (rmm.pool)\n");
 }
 
 TEST(Targets, SkipComments) { EXPECT_THAT(targets_of("# why\n\nrmm.pool,pair,ns,<=,15\n"), SizeIs(1)); }
@@ -119,6 +130,9 @@ TEST(Targets, RefuseWhatIsMalformed)
   EXPECT_THROW(targets_of("rmm.pool,pair,ns,<=\n"), std::runtime_error);
   EXPECT_THROW(targets_of("rmm.pool,pair,ns,<,15\n"), std::runtime_error);
   EXPECT_THROW(targets_of("rmm.pool,pair,ns,<=,fast\n"), std::runtime_error);
+  EXPECT_THROW(targets_of("rmm.pool,pair,ns,<=,2*\n"), std::runtime_error);
+  EXPECT_THROW(targets_of("rmm.pool,pair,ns,<=,fast*driver\n"), std::runtime_error);
+  EXPECT_THROW(targets_of("rmm.pool,pair,ns,<=,peers*driver\n"), std::runtime_error);
   std::istringstream in{"rmm.pool,pair,ns,<=,15\n"};
   EXPECT_THROW(parse_targets(in), std::runtime_error);
 }

@@ -5,6 +5,7 @@
 #include <tools/trace/exports.hpp>
 #include <tools/trace/json_writer.hpp>
 #include <tools/trace/lifetimes.hpp>
+#include <tools/trace/replays.hpp>
 #include <tools/trace/report.hpp>
 
 #include <rmm/detail/trace/trace_reader.hpp>
@@ -412,6 +413,67 @@ TEST(Export, ToPerfettoHasACounterAndSlices)
   EXPECT_THAT(text, HasSubstr(R"("ph":"e","pid":0,"tid":11,"ts":2.500)"));
 }
 
+// --- one training with PyTorch, twice: tests/traces/torch_training.py recorded it on a GPU ----------------------------
+
+std::string const training_trace{RMM_TRACE_FOLDER "/torch-training.rmmtrace"};
+std::string const training_snapshot{RMM_TRACE_FOLDER "/torch-training.pickle"};
+
+// What PyTorch said of it.
+constexpr std::size_t training_allocations           = 5278;
+constexpr std::uint64_t training_peak_on_rmm         = 274'475'288;
+constexpr std::uint64_t training_reserved_by_pytorch = 373'293'056;
+
+std::uint64_t peak_of(recorded_file const& file)
+{
+  auto const curve = live_curves(file).at(0);
+  return *std::max_element(curve.begin(), curve.end());
+}
+
+TEST(RecordedTraining, HasEveryAllocationAndThePeakThatPyTorchCounted)
+{
+  auto const file = read_recorded_file(training_trace);
+  std::map<kind, std::size_t> events;
+  for (auto const& each : file.trace.events) { events[each.what] += each.bytes != 0 ? 1 : 0; }
+  EXPECT_EQ(events[kind::allocate], training_allocations);
+  EXPECT_EQ(events[kind::allocate_failure], 0);
+  EXPECT_EQ(lifetimes{file.trace}.unknown_frees(), 0);
+  EXPECT_EQ(peak_of(file), training_peak_on_rmm);
+  EXPECT_THAT(file.trace.tags,
+              ::testing::UnorderedElementsAre("", "model", "batch", "forward", "backward", "optimizer", "trial"));
+}
+
+TEST(RecordedTraining, OfPyTorchsAllocatorHasItsSegmentsAndTheEndOfTheSameCurve)
+{
+  auto const file        = read_recorded_file(training_snapshot);
+  std::uint64_t reserved = 0;
+  for (auto const& each : file.regions) { reserved += each.bytes; }
+  EXPECT_EQ(reserved, training_reserved_by_pytorch);
+  EXPECT_EQ(lifetimes{file.trace}.unknown_frees(), 0);
+  // Its history has the last 2,500 events, and the lengths of the batches make steps differ; the peak is of the same program.
+  EXPECT_NEAR(static_cast<double>(peak_of(file)), static_cast<double>(training_peak_on_rmm), 1e6);
+  EXPECT_THAT(file.trace.frame_names,
+              ::testing::Contains(::testing::Pair(::testing::_, StartsWith("train at torch_training.py:"))));
+}
+
+TEST(RecordedTraining, GivesTheSameCurveAfterEachExport)
+{
+  temporary_folder const folder;
+  for (auto const& path : {training_trace, training_snapshot}) {
+    auto const file = read_recorded_file(path);
+    std::ostringstream pytorch;
+    rmm::tools::export_torch(file, pytorch);
+    EXPECT_EQ(live_curves(read_torch_snapshot(pytorch.str(), "again")), live_curves(file));
+    {
+      std::ofstream log{folder / "log.csv"};
+      rmm::tools::export_csv(file, log);
+    }
+    EXPECT_EQ(live_curves(read_recorded_file(folder / "log.csv")), live_curves(file));
+    std::ostringstream perfetto;
+    rmm::tools::export_perfetto(file, perfetto);
+    EXPECT_THAT(perfetto.str(), HasSubstr("\"args\":{\"bytes\":" + std::to_string(peak_of(file)) + "}"));
+  }
+}
+
 // --- the report -------------------------------------------------------------------------------------------------------
 
 TEST(JsonWriter, KeepsTextFromEndingTheScriptItStandsIn)
@@ -522,12 +584,13 @@ TEST(Report, NamesLeaksAndFailures)
   file.trace.events.push_back({20, 0x2000, 300, 0, 0, no_stack, kind::allocate});
   file.trace.events.push_back({30, 0, 9999, 1, 0, no_stack, kind::allocate_failure});
   file.trace.events.push_back({40, 0x2000, 300, 0, 0, no_stack, kind::free});
-  auto const document = report{file, "</script>", 1}.document();
+  file.trace.reports[{1, 30}] = "no more\nfor <you>";
+  auto const document         = report{file, "</script>", 1}.document();
   EXPECT_THAT(document,
               HasSubstr(R"("leaks":{"bytes":500,"count":1,"groups":{"bytes":[500],"count":[1],"tag":[1],"stack":[0])"));
   EXPECT_THAT(document,
               HasSubstr(R"({"t":20,"event":2,"bytes":9999,"tag":0,"stream":0,"thread":1,"stack":-1,"live":800)"));
-  EXPECT_THAT(document, HasSubstr(R"("holders":[[1,500,1],[0,300,1]])"));
+  EXPECT_THAT(document, HasSubstr(R"("holders":[[1,500,1],[0,300,1]],"report":"no more\u000afor \u003cyou\u003e")"));
   EXPECT_THAT(document, HasSubstr(R"("tags":["","\u003cmodel\u003e","data \"loader\""])"));
   EXPECT_THAT(document, HasSubstr(R"("peak_live":800,"peak_live_time":10,"peak_live_count":2)"));
   EXPECT_THAT(document, ::testing::Not(HasSubstr("</script>")));

@@ -15,6 +15,7 @@
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #else
@@ -23,6 +24,7 @@
 #include <rmm/mr/device/cuda_async_memory_resource.hpp>
 #include <rmm/mr/device/cuda_memory_resource.hpp>
 #include <rmm/mr/device/device_memory_resource.hpp>
+#include <rmm/mr/device/fixed_size_memory_resource.hpp>
 #include <rmm/mr/device/per_device_resource.hpp>
 #include <rmm/mr/device/pool_memory_resource.hpp>
 #endif
@@ -131,6 +133,23 @@ class binning_instance : public pool_instance {
   rmm::mr::binning_memory_resource<pool_resource> binning_;
 };
 
+/// Blocks of 1 MiB, whatever is asked for.
+class fixed_size_instance : public instance {
+ public:
+  fixed_size_instance(std::size_t initial, std::size_t /*maximum*/)
+    : blocks_{&cuda_, block_bytes, std::max(initial / block_bytes, default_blocks)}
+  {
+    set_resource(&blocks_);
+  }
+
+ private:
+  static constexpr std::size_t block_bytes    = std::size_t{1} << 20U;
+  static constexpr std::size_t default_blocks = 128;
+
+  cuda_resource cuda_;
+  rmm::mr::fixed_size_memory_resource<cuda_resource> blocks_;
+};
+
 class arena_instance : public instance {
  public:
   arena_instance(std::size_t initial, std::size_t maximum)
@@ -166,7 +185,7 @@ class cuda_async_instance : public instance {
 #ifdef RMM_COMPARE_CACHED
 class cached_instance : public instance {
  public:
-  cached_instance(std::size_t, std::size_t maximum) : cache_{&async_, 0, unless_zero(maximum)}
+  cached_instance(std::size_t initial, std::size_t maximum) : cache_{&async_, initial, unless_zero(maximum)}
   {
     set_resource(&cache_);
   }
@@ -228,6 +247,7 @@ struct offer {
 constexpr unsigned timed   = plugin_feature_times;
 constexpr unsigned any     = timed | plugin_feature_memory | plugin_feature_containers;
 constexpr unsigned bounded = any | plugin_feature_bounded;
+constexpr unsigned small   = plugin_feature_small_times | plugin_feature_memory | plugin_feature_containers;
 
 offer const offers[] = {
   {RMM_COMPARE_PREFIX ".pool", "pool_memory_resource over cuda", bounded, make<pool_instance>},
@@ -239,6 +259,10 @@ offer const offers[] = {
    "binning_memory_resource 18..22 over pool over cuda",
    bounded,
    make<binning_instance>},
+  {RMM_COMPARE_PREFIX ".fixed_size",
+   "fixed_size_memory_resource, blocks of 1 MiB, over cuda",
+   small,
+   make<fixed_size_instance>},
   {RMM_COMPARE_PREFIX ".cuda_async", "cuda_async_memory_resource", any, make<cuda_async_instance>},
 #ifdef RMM_COMPARE_CACHED
   {RMM_COMPARE_PREFIX ".cached", "cached_memory_resource over cuda_async", bounded, make<cached_instance>},

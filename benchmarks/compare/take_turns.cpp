@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TAKE_TURNS_BENCH: an elastic pool and the allocator of another library in one process, each in its turn with a peak of most of
+// the device, and each giving its memory back after that.
+
+#include <benchmarks/compare/measure.hpp>
+#include <benchmarks/compare/plugin.hpp>
+#include <benchmarks/compare/workload.hpp>
+#include <benchmarks/utilities/options.hpp>
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using compare::block;
+using compare::gib;
+using compare::mib;
+
+void check(cudaError_t status)
+{
+  if (status != cudaSuccess) { throw std::runtime_error{cudaGetErrorString(status)}; }
+}
+
+std::pair<std::size_t, std::size_t> free_and_total()
+{
+  std::size_t free{};
+  std::size_t total{};
+  check(cudaMemGetInfo(&free, &total));
+  return {free, total};
+}
+
+/// Allocates blocks of many sizes that sum up to `bytes`, writes to each, and frees them in another order. `allocate` takes
+/// bytes; `deallocate` takes a block.
+template <class Allocate, class Deallocate>
+void have_peak(std::size_t bytes, std::uint64_t seed, cudaStream_t stream, Allocate&& allocate, Deallocate&& deallocate)
+{
+  compare::random_source random{seed};
+  compare::lognormal const sizes{64 * mib, 1.5, 8 * gib};
+  std::vector<block> live;
+  for (std::size_t rest = bytes; rest != 0;) {
+    auto const size = std::min(rest, std::max(sizes(random) / 256 * 256, std::size_t{256}));
+    void* const ptr = allocate(size);
+    if (ptr == nullptr) {
+      throw std::runtime_error{"out of memory with " + std::to_string((bytes - rest) / mib) + " MiB of " +
+                               std::to_string(bytes / mib) + " MiB"};
+    }
+    live.push_back({ptr, size});
+    check(cudaMemsetAsync(ptr, 0x3c, std::min(size, mib), stream));
+    rest -= size;
+  }
+  while (!live.empty()) {
+    std::swap(live[random.below(live.size())], live.back());
+    deallocate(live.back());
+    live.pop_back();
+  }
+}
+
+rmm::benchmarks::options make_options()
+{
+  rmm::benchmarks::options options{"TAKE_TURNS_BENCH",
+                                   "Lets an elastic pool and another allocator have most of the device in turn."};
+  options.value('o', "other", "name of the other allocator, of one of the plug-ins (torch)")
+    .value('n', "rounds", "turns of each (20)")
+    .value('p', "percent", "of the device's memory that each takes in its turn (70)")
+    .value(0, "chunk", "MiB of a chunk of the elastic pool (0: the smallest)")
+    .value(0, "plugins", "folder of the plug-ins (that of this program)")
+    .flag('h', "help", "print this text");
+  return options;
+}
+
+int run(rmm::benchmarks::options const& options)
+{
+  auto const name   = options.get<std::string>("other", "torch");
+  auto const rounds = options.get("rounds", 20);
+  auto const folder =
+    options.get<std::string>("plugins", std::filesystem::read_symlink("/proc/self/exe").parent_path());
+  auto const candidates = compare::load_plugins(folder);
+  auto const other =
+    std::find_if(candidates.begin(), candidates.end(), [&](auto const& each) { return each.name() == name; });
+  if (other == candidates.end()) { throw std::runtime_error{"no plug-in has an allocator of this name: " + name}; }
+
+  check(cudaFree(nullptr));
+  auto const [free_before, total] = free_and_total();
+  auto const peak                 = total / 100 * options.get<std::size_t>("percent", 70) / (2 * mib) * (2 * mib);
+  rmm::mr::elastic_pool_options pool_options;
+  pool_options.chunk_bytes = options.get<std::size_t>("chunk", 0) * mib;
+  rmm::mr::elastic_pool_memory_resource pool{pool_options};
+  rmm::cuda_stream const stream;
+  std::printf("peaks of %.1f GiB in turn, of %.1f GiB: elastic pool, %s\n",
+              static_cast<double>(peak) / gib,
+              static_cast<double>(total) / gib,
+              other->description().c_str());
+
+  double pool_seconds{};
+  double other_seconds{};
+  std::size_t kept{};
+  for (int round = 0; round < rounds; ++round) {
+    auto const seed = static_cast<std::uint64_t>(round);
+    compare::stopwatch const ours;
+    have_peak(
+      peak,
+      2 * seed + 1,
+      stream.value(),
+      [&](std::size_t bytes) { return pool.allocate(bytes, stream); },
+      [&](block const& each) { pool.deallocate(each.ptr, each.bytes, stream); });
+    pool.release_unused();
+    pool_seconds += ours.seconds();
+    kept = std::max(kept, free_before - std::min(free_before, free_and_total().first));
+
+    compare::stopwatch const theirs;
+    {
+      auto const memory = other->make(0, 0);
+      compare::stream const order{memory};
+      have_peak(
+        peak,
+        2 * seed + 2,
+        order,
+        [&](std::size_t bytes) { return memory.allocate(bytes, order); },
+        [&](block const& each) { memory.deallocate(each.ptr, each.bytes, order); });
+    }  // its end empties its cache
+    other_seconds += theirs.seconds();
+  }
+  std::printf(
+    "%d turns of each, none without memory; a turn takes the elastic pool %.0f ms, the other %.0f ms; the most that "
+    "the "
+    "pool and its context kept after a turn: %.1f MiB\n",
+    rounds,
+    pool_seconds * 1e3 / rounds,
+    other_seconds * 1e3 / rounds,
+    static_cast<double>(kept) / mib);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv)
+{
+  auto options = make_options();
+  try {
+    options.parse(argc, argv);
+    if (options.is_set("help")) {
+      std::cout << options.help();
+      return 0;
+    }
+    return run(options);
+  } catch (std::exception const& e) {
+    std::fprintf(stderr, "TAKE_TURNS_BENCH: %s\n", e.what());
+    return 1;
+  }
+}
