@@ -91,6 +91,12 @@ enable_torch = """
     rmm.allocators.enable("torch")
 """
 
+enable_torch_elastic = """
+    import rmm, rmm.mr, rmm.allocators
+    rmm.mr.set_current_device_resource(rmm.mr.ElasticPoolMemoryResource())
+    rmm.allocators.enable("torch")
+"""
+
 cupy_small = """
     import cupy
     answer(**measure(lambda: cupy.empty(256, dtype="u1")))
@@ -131,7 +137,8 @@ candidates = [
     ("many sizes, some kept", "CuPy", program(cupy_churn, churn, answer_of_churn)),
     ("many sizes, some kept", "CuPy on RMM", program(enable_cupy, cupy_churn, churn, answer_of_churn)),
     ("training step", "PyTorch", program(training)),
-    ("training step", "PyTorch on RMM", program(enable_torch, training)),
+    ("training step", "PyTorch on RMM, pool", program(enable_torch, training)),
+    ("training step", "PyTorch on RMM, elastic pool", program(enable_torch_elastic, training)),
 ]
 
 

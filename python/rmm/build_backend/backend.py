@@ -21,6 +21,7 @@ _library_parts = (
     "cmake",
     "include",
     "simulator",
+    "tools/gdb",
     "tools/trace",
 )
 

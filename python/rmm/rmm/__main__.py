@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 
 from rmm._commands.trace_program import run_trace_program
+from rmm._cuda.gpu import CUDARuntimeError
 
 commands = {
     "info": "devices, their memory, and which resources they have",
@@ -34,7 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
     for name, text in commands_of_the_trace_program.items():
         parsers.add_parser(name, help=text)
     options = parser.parse_args(arguments)
-    status: int = import_module(f"rmm._commands.{options.command}").run(options)
+    try:
+        status: int = import_module(f"rmm._commands.{options.command}").run(options)
+    except CUDARuntimeError as error:
+        print(f"rmm: the CUDA runtime says: {error}", file=sys.stderr)
+        return 1
     return status
 
 

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 import rmm
@@ -26,6 +30,18 @@ def test_demo_shows_a_line_for_each_resource(capsys: pytest.CaptureFixture[str])
     rows = {line.split()[0]: line for line in lines[3:]}
     assert set(rows) >= {"cuda", "pool", "arena"}
     assert all("MiB" in rows[name] for name in ("cuda", "pool", "arena"))
+
+
+@pytest.mark.parametrize("command", ["info", "demo"])
+def test_what_the_runtime_objects_to_is_said_in_a_line(command: str) -> None:
+    """With a device hidden by its variable, for instance."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDASIM_DEVICES": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "rmm", command], env=environment, check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "cudaErrorNoDevice" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"]])

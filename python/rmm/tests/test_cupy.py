@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import rmm
-import rmm.allocators.cupy as rmm_cupy
 import rmm.mr
 from rmm._build_facts import cuda_backend
 from rmm._cuda import gpu
+from rmm.allocators._cupy import _forget_cupy
 from rmm.allocators.cupy import rmm_cupy_allocator
 from rmm.pylibrmm.stream import Stream
 
@@ -62,9 +62,9 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     package.cuda = cuda
     monkeypatch.setitem(sys.modules, "cupy", package)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
-    rmm_cupy._cupy_cuda.cache_clear()
+    _forget_cupy()
     yield cuda
-    rmm_cupy._cupy_cuda.cache_clear()
+    _forget_cupy()
 
 
 def test_memory_is_that_of_a_device_buffer(cupy: Any) -> None:
@@ -136,7 +136,7 @@ def test_a_negative_size_is_no_size(cupy: Any) -> None:
 def test_without_cupy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
-    rmm_cupy._cupy_cuda.cache_clear()
+    _forget_cupy()
     with pytest.raises(ModuleNotFoundError, match="cupy"):
         rmm_cupy_allocator(1000)
 
@@ -157,7 +157,7 @@ def real_cupy() -> Iterator[Any]:
         cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError:
         pytest.skip("CuPy finds no GPU")
-    rmm_cupy._cupy_cuda.cache_clear()
+    _forget_cupy()
     cupy.cuda.set_allocator(rmm_cupy_allocator)
     yield cupy
     cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import rmm
+from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
 from rmm.pylibrmm.device_buffer import copy_device_to_ptr, copy_host_to_ptr, copy_ptr_to_host, to_device
 from rmm.pylibrmm.stream import DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Stream
 
@@ -305,6 +306,105 @@ def test_a_failed_copy_is_a_runtime_error(monkeypatch: pytest.MonkeyPatch, capfd
     with pytest.raises(RuntimeError, match="Memcpy failed with error: "):
         copy_device_to_ptr(0, 0, 100)
     capfd.readouterr()  # the simulator's line about it
+
+
+class Described:
+    """An array whose `__cuda_array_interface__` is what the test says."""
+
+    def __init__(self, interface: Any) -> None:
+        self.__cuda_array_interface__ = interface
+
+
+def described(buffer: rmm.DeviceBuffer, **changes: Any) -> Any:
+    interface = {**buffer.__cuda_array_interface__, **changes}
+    return Described({name: value for name, value in interface.items() if value is not ...})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"shape": ...}, ValueError, "has no 'shape'"),
+        ({"typestr": ...}, ValueError, "has no 'typestr'"),
+        ({"data": ...}, ValueError, "has no 'data'"),
+        ({"shape": 8}, TypeError, "shape of .* tuple of ints, and is 8"),
+        ({"shape": ("8",)}, TypeError, "shape of .* tuple of ints"),
+        ({"shape": (8.0,)}, TypeError, "shape of .* tuple of ints"),
+        ({"shape": (-8,)}, ValueError, "below 0"),
+        ({"typestr": 1}, TypeError, "typestr of .* has to be a str"),
+        ({"typestr": ""}, ValueError, "no type of elements"),
+        ({"typestr": "u1"}, ValueError, "no type of elements"),
+        ({"typestr": "|u"}, ValueError, "no type of elements"),
+        ({"typestr": "|u-1"}, ValueError, "no type of elements"),
+        ({"typestr": "|O8"}, ValueError, "no type of elements"),
+        ({"data": 4096}, TypeError, "an address and whether"),
+        ({"data": ("4096", False)}, TypeError, "data of .* tuple of ints"),
+        ({"data": (0, False)}, ValueError, "8 bytes and no address"),
+        ({"data": (None, False)}, ValueError, "8 bytes and no address"),
+        ({"data": (-1, False)}, OverflowError, "negative"),
+        ({"strides": 1}, TypeError, "strides of .* tuple of ints"),
+        ({"strides": (1, 1)}, ValueError, "not as many"),
+        ({"strides": (2,)}, ValueError, "has to be contiguous"),
+        ({"shape": (1 << 62, 1 << 62)}, OverflowError, "too large"),
+        ({"stream": "1"}, TypeError, "integer"),
+    ],
+    ids=str,
+)
+def test_descriptions_that_make_no_sense_are_refused(changes: dict[str, Any], error: type, text: str) -> None:
+    buffer = rmm.DeviceBuffer.to_device(b"abcdefgh")
+    with pytest.raises(error, match=text):
+        rmm.DeviceBuffer.from_device(described(buffer, **changes))
+    if changes.get("shape") != (1 << 62, 1 << 62):
+        with pytest.raises(error, match=text):
+            rmm.DeviceBuffer(size=8).copy_from_device(described(buffer, **changes))
+
+
+def test_a_description_is_a_dict() -> None:
+    bad: Any
+    for bad in ([], "interface", 7):
+        with pytest.raises(TypeError, match="has to be a dict"):
+            rmm.DeviceBuffer.from_device(Described(bad))
+        with pytest.raises(TypeError, match="has to be a dict"):
+            rmm.DeviceBuffer(size=8).copy_from_device(Described(bad))
+
+
+@pytest.mark.parametrize(
+    ("typestr", "shape"), [("<f4", (2,)), ("<U1", (2,)), ("|S8", ()), ("<M8[ns]", (1,)), ("|V4", (2, 1)), ("|b1", [8])]
+)
+def test_elements_of_all_kinds_have_their_size(typestr: str, shape: Any) -> None:
+    buffer = rmm.DeviceBuffer.to_device(b"abcdefgh")
+    copy = rmm.DeviceBuffer.from_device(described(buffer, typestr=typestr, shape=shape))
+    assert copy.tobytes() == b"abcdefgh"
+
+
+def test_parts_of_bytes_are_a_type_error() -> None:
+    """And not cut off."""
+    wrong: Any = 1.5
+    buffer = rmm.DeviceBuffer(size=8)
+    cuda = rmm.mr.CudaMemoryResource()
+    for call in (
+        lambda: rmm.DeviceBuffer(size=wrong),
+        lambda: rmm.DeviceBuffer(ptr=wrong, size=1),
+        lambda: buffer.resize(wrong),
+        lambda: buffer.reserve(wrong),
+        lambda: buffer.prefetch(device=wrong),
+        lambda: copy_device_to_ptr(buffer.ptr, buffer.ptr, wrong),
+        lambda: cuda.allocate(wrong),
+        lambda: cuda.deallocate(buffer.ptr, wrong),
+        lambda: rmm.mr.LimitingResourceAdaptor(cuda, wrong),
+        lambda: rmm.mr.FixedSizeMemoryResource(cuda, wrong),
+        lambda: rmm.mr.BinningMemoryResource(cuda, wrong, 20),
+        lambda: rmm.mr.get_per_device_resource(wrong),
+        lambda: rmm._cuda.gpu.setDevice(wrong),
+        lambda: CudaStreamPool(wrong),
+        lambda: rmm.DeviceBuffer(size="8"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match="integer"):
+            call()
+    assert buffer.size == 8
+
+
+def test_sizes_of_numpy_are_sizes() -> None:
+    assert rmm.DeviceBuffer(size=np.uint16(8)).size == 8  # type: ignore[arg-type]
 
 
 def test_no_comparison_by_content_and_no_indexing() -> None:

@@ -84,7 +84,8 @@ def test_a_capsule_keeps_the_buffer(version: Any, name: str) -> None:
 
 def test_streams_of_consumers() -> None:
     buffer = rmm.DeviceBuffer(size=10, stream=Stream())
-    for stream in (None, -1, 1, 2, Stream().__cuda_stream__()[1]):
+    consumer = Stream()
+    for stream in (None, -1, 1, 2, consumer.__cuda_stream__()[1]):
         buffer.__dlpack__(stream=stream)
     for stream in (0, -2):
         with pytest.raises(ValueError, match="handle of a stream"):

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import warnings
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,7 +22,9 @@ if find_spec("numba") is None:
     pytest.skip("Numba is not installed", allow_module_level=True)
 
 try:
-    from rmm.allocators.numba import RMMNumbaManager, _numba_memory_manager
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of Numba about a NumPy that is newer
+        from rmm.allocators.numba import RMMNumbaManager, _numba_memory_manager
 except ImportError as error:
     pytest.skip(f"Numba cannot be used here: {error}", allow_module_level=True)
 

@@ -133,7 +133,8 @@ for order in [choice.sample(names, len(names)) for _ in range(50)]:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_is_told_that_it_has_no_cuda_and_ends_well() -> None:
     program = """
-import os, rmm
+import os, warnings, rmm
+warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of processes with threads: CUDA has some
 rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
 stream = rmm.pylibrmm.stream.Stream()
 buffers = [rmm.DeviceBuffer.to_device(b"abc"), rmm.DeviceBuffer(size=10, stream=stream)]

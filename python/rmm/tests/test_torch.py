@@ -366,6 +366,21 @@ def test_graphs_allocate_from_memory_of_their_own(run_torch: Run) -> None:
     """)
 
 
+def test_graphs_are_captured_while_memory_is_traced(run_torch: Run) -> None:
+    run_torch("""
+        import warnings
+        rmm.mr.set_current_device_resource(rmm.mr.TraceResourceAdaptor(counted, "graph.rmmtrace"))
+        graph = torch.cuda.CUDAGraph()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the graph has no kernels
+            with torch.cuda.graph(graph):
+                used = torch.empty(100000, device="cuda")
+        graph.reset()
+        del used
+        assert counted.allocation_counts.current_bytes == 0
+    """)
+
+
 def test_a_pool_of_pytorch_takes_its_segments_from_rmm(run_torch: Run) -> None:
     run_torch(
         """

@@ -187,7 +187,7 @@ print(mr.get_file_name())
     assert [event for event in events if event[0] == 0] == [(0, 4096), (0, 8192), (0, 256)], "each once"
 
 
-def test_each_device_has_its_trace(tmp_path: Path) -> None:
+def test_each_device_has_its_trace(tmp_path: Path, second_device: int) -> None:
     program = """
 rmm.DeviceBuffer(size=4096)
 rmm._cuda.gpu.setDevice(1)

@@ -12,6 +12,7 @@ import pytest
 project = Path(__file__).parent.parent
 extension_modules = [
     "rmm._cuda._runtime",
+    "rmm.allocators._cupy",
     "rmm.pylibrmm.cuda_stream",
     "rmm.pylibrmm.cuda_stream_pool",
     "rmm.pylibrmm.device_buffer",

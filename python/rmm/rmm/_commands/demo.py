@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    where = "the simulated CUDA runtime" if cuda_backend == "sim" else gpu.deviceGetName(gpu.getDevice())
+    device = gpu.getDevice()  # an error where there is none
+    where = "the simulated CUDA runtime" if cuda_backend == "sim" else gpu.deviceGetName(device)
     print(f"rmm {rmm.__version__} on {where}: {options.steps:,} buffers, 200 of them alive at a time")
     print(f"\n{'resource':<10} {'us a buffer':>12} {'peak in use':>14} {'taken':>14}")
     for name, make in _resources.items():

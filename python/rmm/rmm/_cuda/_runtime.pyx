@@ -6,6 +6,10 @@ from libcpp.pair cimport pair
 from libcpp.string cimport string
 
 
+cdef extern from "pylibrmm/_exact_integers.hpp":
+    pass
+
+
 cdef extern from "cuda_runtime_api.h" nogil:
     ctypedef int cudaError_t
     ctypedef int cudaDeviceAttr

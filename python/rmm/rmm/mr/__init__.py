@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from rmm.mr import _environment, experimental
 from rmm.mr._registry import (
     _flush_logs,
@@ -14,6 +16,7 @@ from rmm.mr._registry import (
     get_per_device_resource_type,
     is_initialized,
 )
+from rmm.pylibrmm.device_buffer import ImportedMemory
 from rmm.pylibrmm.memory_resource import (
     AlignedResourceAdaptor,
     ArenaMemoryResource,
@@ -52,6 +55,9 @@ from rmm.pylibrmm.memory_resource import (
     set_per_device_resource,
 )
 
+if TYPE_CHECKING:
+    from rmm.mr._exported_memory import ExportedMemory
+
 __all__ = [
     "AlignedResourceAdaptor",
     "ArenaMemoryResource",
@@ -64,9 +70,11 @@ __all__ = [
     "CudaMemoryResource",
     "DeviceMemoryResource",
     "ElasticPoolMemoryResource",
+    "ExportedMemory",
     "FailureCallbackResourceAdaptor",
     "FixedSizeMemoryResource",
     "GuardResourceAdaptor",
+    "ImportedMemory",
     "LimitingResourceAdaptor",
     "LoggingResourceAdaptor",
     "ManagedMemoryResource",
@@ -98,5 +106,15 @@ __all__ = [
     "set_current_device_resource",
     "set_per_device_resource",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ExportedMemory":  # with it comes multiprocessing, which takes longer to import than all of this
+        from rmm.mr._exported_memory import ExportedMemory
+
+        globals()[name] = ExportedMemory
+        return ExportedMemory
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _environment.obey()

@@ -13,6 +13,10 @@ from rmm.pylibrmm._stream_flags import CudaStreamFlags
 __all__ = ["CudaStreamPool"]
 
 
+cdef extern from "pylibrmm/_exact_integers.hpp":
+    pass
+
+
 cdef class CudaStreamPool:
     """Streams on the current device, handed out in turn.
 

@@ -10,7 +10,9 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 from libcpp cimport bool
 from libcpp.memory cimport unique_ptr
+from libcpp.string cimport string
 from libcpp.utility cimport move
+from libcpp.vector cimport vector
 
 from rmm.librmm._device_memory_resource cimport device_memory_resource
 from rmm.librmm.cuda_stream_view cimport cuda_stream_view
@@ -24,9 +26,15 @@ from rmm.pylibrmm.memory_resource._memory_resource cimport (
 from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
 
+from operator import index
+
 from rmm.pylibrmm.stream import DEFAULT_STREAM
 
-__all__ = ["DeviceBuffer", "copy_device_to_ptr", "copy_host_to_ptr", "copy_ptr_to_host", "to_device"]
+__all__ = ["DeviceBuffer", "ImportedMemory", "copy_device_to_ptr", "copy_host_to_ptr", "copy_ptr_to_host", "to_device"]
+
+
+cdef extern from "pylibrmm/_exact_integers.hpp":
+    pass
 
 
 cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:
@@ -40,6 +48,23 @@ cdef extern from "rmm/detail/cuda/memory.hpp" namespace "rmm::detail" nogil:
 cdef extern from "pylibrmm/_buffer_location.hpp" namespace "rmm_python" nogil:
     int device_of(const void* ptr) except +
     void make_wait(cudaStream_t waiting, cudaStream_t awaited) except +
+
+
+cdef extern from "rmm/mr/shared_memory.hpp" namespace "rmm::mr" nogil:
+    cdef struct shared_block:
+        size_t offset_bytes
+        size_t bytes
+        size_t chunk_bytes
+
+
+cdef extern from "pylibrmm/_imported_memory.hpp" namespace "rmm_python" nogil:
+    cdef cppclass mapped_memory:
+        void* data()
+        size_t size()
+        int device()
+
+    unique_ptr[mapped_memory] import_memory(
+        int device, const shared_block& block, const vector[int]& descriptors, const vector[string]& fabric_handles) except +
 
 
 cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
@@ -87,12 +112,53 @@ cdef void copy(void* destination, const void* source, size_t size, Stream stream
         raise RuntimeError(f"Memcpy failed with error: {error}") from None
 
 
+cdef tuple integers_of(object value, str name):
+    try:
+        return tuple([index(each) for each in value])
+    except TypeError:
+        raise TypeError(f"{name} of __cuda_array_interface__ has to be a tuple of ints, and is {value!r}") from None
+
+
+cdef object item_size_of(object type_text):
+    """Bytes of an element, of which `type_text` tells as NumPy does: "<f4"."""
+    if not isinstance(type_text, str):
+        raise TypeError(f"typestr of __cuda_array_interface__ has to be a str, and is {type_text!r}")
+    kind, digits = type_text[1:2], type_text[2:].partition("[")[0]  # behind that is the unit of times
+    if type_text[:1] not in tuple("<>|=") or kind not in tuple("biufcmMSUV") or not (digits.isascii() and digits.isdigit()):
+        raise ValueError(f"typestr of __cuda_array_interface__ is {type_text!r}, which is no type of elements in memory")
+    size = 0
+    for digit in digits:  # int() of a text is not for this module: _exact_integers.hpp
+        size = 10 * size + ord(digit) - ord("0")
+    return size * (4 if kind == "U" else 1)
+
+
+cdef void expect_interface(object interface) except *:
+    """TypeError or ValueError unless it is a `__cuda_array_interface__`, as far as this module looks at it."""
+    if not isinstance(interface, dict):
+        raise TypeError(f"__cuda_array_interface__ has to be a dict, and is {interface!r}")
+    for name in ("shape", "typestr", "data"):
+        if name not in interface:
+            raise ValueError(f"__cuda_array_interface__ has no {name!r}")
+
+
+cdef object address_of(object interface):
+    data = interface["data"]
+    if not isinstance(data, tuple) or len(data) != 2:
+        raise TypeError(f"data of __cuda_array_interface__ has to be an address and whether it is read-only, and is {data!r}")
+    return 0 if data[0] is None else integers_of(data[:1], "data")[0]
+
+
 cdef object contiguous_size(object interface):
     """Bytes of what a `__cuda_array_interface__` describes. ValueError unless its elements are next to each other."""
-    shape = tuple(interface["shape"])
-    item_size = int(interface["typestr"][2:])
-    size = item_size
+    shape = integers_of(interface["shape"], "shape")
+    if any([extent < 0 for extent in shape]):
+        raise ValueError(f"shape of __cuda_array_interface__ is {shape}: below 0")
+    size = item_size_of(interface["typestr"])
     strides = interface.get("strides")
+    if strides is not None:
+        strides = integers_of(strides, "strides")
+        if len(strides) != len(shape):
+            raise ValueError(f"__cuda_array_interface__ has the shape {shape} and the strides {strides}, which are not as many")
     is_contiguous = True
     for i in range(len(shape) - 1, -1, -1):
         if strides is not None and shape[i] != 1 and strides[i] != size:
@@ -100,7 +166,7 @@ cdef object contiguous_size(object interface):
         size *= shape[i]
     if size != 0 and not is_contiguous:
         raise ValueError("the array has to be contiguous")
-    if size != 0 and not interface["data"][0]:
+    if size != 0 and address_of(interface) == 0:
         raise ValueError(f"the array has {size} bytes and no address")
     return size
 
@@ -184,13 +250,7 @@ cdef class DeviceBuffer:
 
     @property
     def __cuda_array_interface__(self):
-        return {
-            "data": (<uintptr_t>self.c_data(), False),
-            "shape": (self.c_size(),),
-            "strides": None,
-            "typestr": "|u1",
-            "version": 0,
-        }
+        return interface_of(<uintptr_t>self.c_data(), self.c_size())
 
     def __dlpack_device__(self):
         """Kind of memory in the numbers of DLPack, and number of the device."""
@@ -290,9 +350,10 @@ cdef class DeviceBuffer:
         """
         interface = getattr(source, "__cuda_array_interface__", None)
         if interface is not None:
+            expect_interface(interface)
             size = contiguous_size(interface)
             wait_for_producer(interface, stream)
-            buffer = DeviceBuffer(ptr=interface["data"][0] or 0, size=size, stream=stream, mr=mr)
+            buffer = DeviceBuffer(ptr=address_of(interface), size=size, stream=stream, mr=mr)
             stream.synchronize()
             return buffer
         if hasattr(source, "__dlpack__"):
@@ -340,12 +401,13 @@ cdef class DeviceBuffer:
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
         if interface is None:
             raise ValueError("Expected an object with __cuda_array_interface__.")
-        if len(interface["shape"]) != 1:
+        expect_interface(interface)
+        if len(integers_of(interface["shape"], "shape")) != 1:
             raise ValueError("Only 1-D contiguous arrays are supported.")
         cdef size_t size = contiguous_size(interface)
         if size > self.c_size():
             raise ValueError(f"Argument `cuda_ary` is too large. Need space of {size} bytes.")
-        cdef uintptr_t source = interface["data"][0] or 0
+        cdef uintptr_t source = address_of(interface)
         wait_for_producer(interface, stream)
         if size > 0:
             copy(self.c_data(), <const void*>source, size, stream)
@@ -388,6 +450,83 @@ cdef class DeviceBuffer:
     cdef device_buffer c_release(self) except *:
         """Moves the C++ buffer out, which leaves this one empty. The caller keeps the resource alive."""
         return move(dereference(self.c_obj))
+
+
+cdef class ImportedMemory:
+    """Memory that another process exported, mapped in this one as long as this object lives.
+
+    It is the same memory: what one process writes the other reads, once the work that writes it is done. The end waits for the
+    device. Other libraries take it without a copy: `cupy.asarray(memory)`, `torch.from_dlpack(memory)`.
+
+    Parameters
+    ----------
+    memory:
+        A `rmm.mr.ExportedMemory`, which may be closed afterwards.
+    device:
+        The device that the memory belongs to, and that is to use it; the current one if None.
+    """
+
+    cdef unique_ptr[mapped_memory] c_obj
+
+    def __cinit__(self, memory, device=None):
+        cdef int c_device = c_current_device() if device is None else device
+        cdef shared_block block
+        block.offset_bytes = memory.offset_bytes
+        block.bytes = memory.nbytes
+        block.chunk_bytes = memory.chunk_bytes
+        cdef vector[int] descriptors = memory.descriptors
+        cdef vector[string] handles = memory.fabric_handles
+        with nogil:
+            self.c_obj = import_memory(c_device, block, descriptors, handles)
+
+    def __dealloc__(self):
+        with nogil:
+            self.c_obj.reset()
+
+    def __len__(self):
+        return self.size
+
+    def __repr__(self):
+        return f"ImportedMemory(size={self.size}, ptr=0x{self.ptr:x}, device={self.device})"
+
+    @property
+    def size(self):
+        """Bytes."""
+        return self.c_obj.get()[0].size()
+
+    @property
+    def nbytes(self):
+        """Bytes."""
+        return self.size
+
+    @property
+    def ptr(self):
+        """Address of the memory in this process."""
+        return <uintptr_t>self.c_obj.get()[0].data()
+
+    @property
+    def device(self):
+        """Number of the device."""
+        return self.c_obj.get()[0].device()
+
+    @property
+    def __cuda_array_interface__(self):
+        return interface_of(self.ptr, self.size)
+
+    def __dlpack_device__(self):
+        """Kind of memory in the numbers of DLPack, and number of the device."""
+        return (dl_cuda, self.device)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The memory as a DLPack capsule, which keeps it mapped. No stream is waited for; see `DeviceBuffer.__dlpack__`."""
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError("imported memory is not copied")
+        return export_bytes(
+            self, self.c_obj.get()[0].data(), self.size, self.device, max_version is not None and max_version[0] >= 1)
+
+
+cdef dict interface_of(uintptr_t ptr, size_t size):
+    return {"data": (ptr, False), "shape": (size,), "strides": None, "typestr": "|u1", "version": 0}
 
 
 cdef void wait_for_producer(object interface, Stream stream) except *:

@@ -114,6 +114,36 @@ template <template <class...> class Resource, class... Args>
   return made;
 }
 
+/// A block of an elastic pool as Python gets it, which closes the descriptors.
+struct exported_block {
+  std::size_t offset_bytes{};
+  std::size_t bytes{};
+  std::size_t chunk_bytes{};
+  std::vector<int> descriptors{};
+  std::vector<std::string> fabric_handles{};
+};
+
+[[nodiscard]] inline exported_block export_descriptors(rmm::mr::elastic_pool_memory_resource const& pool,
+                                                       void const* ptr,
+                                                       std::size_t bytes)
+{
+  auto exported = pool.export_descriptors(ptr, bytes);
+  exported_block result{exported.block.offset_bytes, exported.block.bytes, exported.block.chunk_bytes};
+  result.descriptors.reserve(exported.chunks.size());
+  for (auto& each : exported.chunks) { result.descriptors.push_back(each.release()); }
+  return result;
+}
+
+[[nodiscard]] inline exported_block export_fabric(rmm::mr::elastic_pool_memory_resource const& pool,
+                                                  void const* ptr,
+                                                  std::size_t bytes)
+{
+  auto const exported = pool.export_fabric(ptr, bytes);
+  exported_block result{exported.block.offset_bytes, exported.block.bytes, exported.block.chunk_bytes};
+  for (auto const& each : exported.chunks) { result.fabric_handles.emplace_back(each.begin(), each.end()); }
+  return result;
+}
+
 /// `numa_node` below 0 stands for none.
 [[nodiscard]] inline rmm::mr::pinned_memory_options pinned_options(bool near_device, int numa_node, unsigned threads)
 {

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rmm.allocators.cupy is made of. Compiled, for CuPy allocates often."""
+
+from cpython.exc cimport PyErr_Clear, PyErr_Occurred
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from libc.stddef cimport size_t
+from libc.stdint cimport intptr_t
+
+from importlib import import_module
+
+from rmm.pylibrmm.device_buffer import DeviceBuffer
+from rmm.pylibrmm.memory_resource._memory_resource import current_device
+from rmm.pylibrmm.stream import DEFAULT_STREAM, Stream
+
+__all__ = ["rmm_cupy_allocator"]
+
+
+cdef extern from "pylibrmm/_exact_integers.hpp":
+    pass
+
+
+ctypedef intptr_t (*handle_function)() noexcept
+
+# Of CuPy, since the first call.
+cdef object _cuda = None
+cdef object _unowned_memory = None
+cdef object _memory_pointer = None
+cdef object _current_stream = None
+cdef handle_function _current_handle = NULL
+
+# As C variables they cost no look-up.
+cdef object _device_buffer = DeviceBuffer
+cdef object _current_device = current_device
+cdef object _default_stream = DEFAULT_STREAM
+
+
+cdef find_cupy():
+    global _cuda, _unowned_memory, _memory_pointer, _current_stream, _current_handle
+    found = import_module("cupy.cuda")
+    functions = getattr(found.stream, "__pyx_capi__", {})
+    capsule = functions.get("get_current_stream_ptr")
+    _current_handle = NULL
+    if capsule is not None and PyCapsule_IsValid(capsule, "intptr_t (void)"):
+        _current_handle = <handle_function>PyCapsule_GetPointer(capsule, "intptr_t (void)")
+    _unowned_memory = found.UnownedMemory
+    _memory_pointer = found.MemoryPointer
+    _current_stream = found.get_current_stream
+    _cuda = found
+
+
+def _forget_cupy():
+    """Looks for CuPy again in the next call. For tests."""
+    global _cuda
+    _cuda = None
+
+
+cdef object current_stream():
+    """CuPy's current stream; that is made an object only if it is not the default one, which is the usual one."""
+    cdef intptr_t handle
+    if _current_handle != NULL:
+        handle = _current_handle()
+        if PyErr_Occurred() != NULL:
+            PyErr_Clear()  # the call below raises it again
+        elif handle == 0:
+            return _default_stream
+    stream = _current_stream()
+    return Stream(stream) if stream.ptr else _default_stream
+
+
+def rmm_cupy_allocator(size_t nbytes):
+    """Allocates `nbytes` bytes for CuPy, from the resource of the current device, on CuPy's current stream.
+
+    The stream lives as long as the memory. Where there is not enough memory, CuPy's own `OutOfMemoryError` is raised, a
+    `MemoryError`, with the report of the resource.
+
+    >>> import cupy  # doctest: +SKIP
+    >>> cupy.cuda.set_allocator(rmm_cupy_allocator)  # doctest: +SKIP
+    """
+    if _cuda is None:
+        find_cupy()
+    try:
+        buffer = _device_buffer(size=nbytes, stream=current_stream())
+    except MemoryError as error:
+        raise out_of_memory(nbytes, error) from None
+    # The device is given, for CuPy asks the driver where the memory is if it is not.
+    return _memory_pointer(_unowned_memory(buffer.ptr, nbytes, buffer, _current_device()), 0)
+
+
+cdef object out_of_memory(size_t nbytes, error):
+    made = _cuda.memory.OutOfMemoryError(nbytes, 0)
+    made.args = error.args
+    made.__dict__.update(error.__dict__)  # its report
+    return made

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of an elastic pool that processes share."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmm
+import rmm.mr
+from rmm.mr import ExportedMemory, ImportedMemory
+from rmm.pylibrmm.device_buffer import copy_host_to_ptr
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def pool() -> rmm.mr.ElasticPoolMemoryResource:
+    made = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
+    if not made.has_virtual_memory:
+        pytest.skip("needs a device with virtual memory")
+    return made
+
+
+@pytest.fixture
+def shared(pool: rmm.mr.ElasticPoolMemoryResource) -> rmm.DeviceBuffer:
+    """Five MiB, which lie in several chunks and do not begin with one."""
+    before = rmm.DeviceBuffer(size=MIB, mr=pool)
+    buffer = rmm.DeviceBuffer(size=5 * MIB, mr=pool)
+    del before
+    buffer.copy_from_host(bytes(range(256)) * (5 * MIB // 256))
+    return buffer
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_imported_memory_is_the_same_memory(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+    with pool.export_descriptors(shared.ptr, shared.size) as exported:
+        assert exported.nbytes == 5 * MIB
+        assert exported.chunk_bytes == pool.chunk_bytes
+        assert len(exported.descriptors) > 1
+        imported = ImportedMemory(exported)
+    assert (imported.size, imported.nbytes, len(imported), imported.device) == (5 * MIB,) * 3 + (0,)
+    assert imported.ptr != shared.ptr
+    assert rmm.DeviceBuffer.from_device(imported).tobytes() == shared.tobytes()
+    copy_host_to_ptr(b"Hello", imported.ptr + 4 * MIB)
+    assert shared.tobytes()[4 * MIB : 4 * MIB + 5] == b"Hello"
+    assert repr(imported).startswith(f"ImportedMemory(size={5 * MIB}, ptr=0x")
+
+
+def test_imported_memory_speaks_dlpack(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+    imported: Any = ImportedMemory(pool.export_descriptors(shared.ptr, 1000))
+    assert imported.__dlpack_device__() == (2, 0)
+    capsule = imported.__dlpack__()
+    del imported
+    gc.collect()
+
+    class Tensor:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+        def __dlpack__(self, *, stream: Any = None) -> Any:
+            return capsule
+
+    assert rmm.DeviceBuffer.from_device(Tensor()).tobytes() == shared.tobytes()[:1000]
+
+
+def test_imported_memory_is_not_copied(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+    imported = ImportedMemory(pool.export_descriptors(shared.ptr, 1000))
+    with pytest.raises(BufferError, match="not copied"):
+        imported.__dlpack__(copy=True)
+    with pytest.raises(BufferError, match="not copied"):
+        imported.__dlpack__(dl_device=(2, 7))
+
+
+def test_descriptors_are_closed_once(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+    pool.export_descriptors(shared.ptr, shared.size).close()  # what the first export opens for good
+    before = open_descriptors()
+    exported = pool.export_descriptors(shared.ptr, shared.size)
+    assert open_descriptors() == before + len(exported.descriptors)
+    exported.close()
+    exported.close()
+    assert open_descriptors() == before
+    pool.export_descriptors(shared.ptr, shared.size)  # the last reference closes them as well
+    gc.collect()
+    assert open_descriptors() == before
+
+
+def test_imported_memory_goes_with_the_object(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+    exported = pool.export_descriptors(shared.ptr, shared.size)
+    size = shared.size
+    del shared, pool
+    imported = ImportedMemory(exported)  # the chunks stay as long as anybody has them
+    assert rmm.DeviceBuffer.from_device(imported).size == size
+    exported.close()
+    del imported
+
+
+def test_what_cannot_be_exported_is_refused(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+    private = rmm.mr.ElasticPoolMemoryResource()
+    buffer = rmm.DeviceBuffer(size=MIB, mr=private)
+    with pytest.raises(RuntimeError, match="without share_descriptors"):
+        private.export_descriptors(buffer.ptr, buffer.size)
+    with pytest.raises(RuntimeError, match="without share_fabric"):
+        pool.export_fabric(shared.ptr, shared.size)
+    for ptr, nbytes in ((0, MIB), (shared.ptr, 0), (shared.ptr, 1 << 40)):
+        with pytest.raises(RuntimeError):
+            pool.export_descriptors(ptr, nbytes)
+    with pytest.raises(TypeError):
+        pool.export_descriptors(shared.ptr, 1.5)  # type: ignore[arg-type]
+
+
+def test_what_nobody_exported_is_refused(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+    exported = pool.export_descriptors(shared.ptr, shared.size)
+    for bad in (
+        ExportedMemory(0, 0, exported.chunk_bytes),
+        ExportedMemory(0, 1000, exported.chunk_bytes),
+        ExportedMemory(exported.offset_bytes, exported.nbytes, exported.chunk_bytes, (-1,) * len(exported.descriptors)),
+        ExportedMemory(0, 1000, exported.chunk_bytes, (), (b"too short",)),
+    ):
+        with pytest.raises(RuntimeError):
+            ImportedMemory(bad)
+        bad.descriptors = ()  # they are not to be closed
+    with pytest.raises(AttributeError):
+        ImportedMemory(shared)  # type: ignore[arg-type]
+
+
+def test_descriptors_are_sent_with_multiprocessing_only(
+    pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer
+) -> None:
+    exported = pool.export_descriptors(shared.ptr, shared.size)
+    with pytest.raises(TypeError, match="multiprocessing"):
+        pickle.dumps(exported)
+    assert bytes(ForkingPickler.dumps(exported))
+
+
+def test_fabric_handles_are_pickled() -> None:
+    exported = ExportedMemory(7, 1000, 2 * MIB, (), (bytes(range(64)),))
+    again = pickle.loads(pickle.dumps(exported))
+    assert (again.offset_bytes, again.nbytes, again.chunk_bytes) == (7, 1000, 2 * MIB)
+    assert again.fabric_handles == exported.fabric_handles
+    assert repr(again) == "ExportedMemory(nbytes=1000, 1 fabric handles)"
+
+
+@pytest.mark.parametrize("way", ["an argument", "a queue"])
+def test_another_process_reads_and_writes_it(way: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+            import multiprocessing, sys
+            import rmm, rmm.mr
+            from rmm.pylibrmm.device_buffer import copy_host_to_ptr
+
+            def work(exported, inbox, outbox):
+                memory = rmm.mr.ImportedMemory(exported if exported is not None else inbox.get(timeout=60))
+                outbox.put(rmm.DeviceBuffer.from_device(memory).tobytes()[-5:])
+                copy_host_to_ptr(b"world", memory.ptr + memory.size - 5)
+                outbox.put("written")
+
+            if __name__ == "__main__":
+                way = sys.argv[1]
+                multiprocessing.set_start_method("spawn")
+                pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
+                if not pool.has_virtual_memory: sys.exit(77)
+                buffer = rmm.DeviceBuffer(size=5 << 20, mr=pool)
+                buffer.copy_from_host(bytes((5 << 20) - 5) + b"Hello")
+                exported = pool.export_descriptors(buffer.ptr, buffer.size)
+                inbox, outbox = multiprocessing.Queue(), multiprocessing.Queue()
+                child = multiprocessing.Process(target=work, args=(exported if way == "an argument" else None, inbox, outbox))
+                child.start()
+                if way == "a queue": inbox.put(exported)
+                assert outbox.get(timeout=60) == b"Hello"
+                assert outbox.get(timeout=60) == "written"
+                child.join()
+                assert child.exitcode == 0, child.exitcode
+                assert buffer.tobytes()[-5:] == b"world"
+        """)
+    )
+    done = subprocess.run([sys.executable, program, way], check=False, capture_output=True, text=True, timeout=120)
+    if done.returncode == 77:
+        pytest.skip("needs a device with virtual memory")
+    assert done.returncode == 0, done.stderr
