@@ -728,7 +728,13 @@ class report::device {
       for (auto const& [tag, bytes, count] : each.holders) {
         out.begin_array().value(tag).value(bytes).value(count).end_array();
       }
-      out.end_array().null_member("report").end_object();
+      out.end_array();
+      auto const report = trace_.reports.find({at.thread, at.time_ns});
+      if (report == trace_.reports.end()) {
+        out.null_member("report").end_object();
+      } else {
+        out.member("report", report->second).end_object();
+      }
     }
     out.end_array();
   }
