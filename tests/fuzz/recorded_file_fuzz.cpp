@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Files of recorded allocations, in all formats, and all that is made of them: logs, binary traces, snapshots of PyTorch.
+//
+// One unit with most of what it tests, for that is compiled with the fuzzer's flags.
+
+#include "../../benchmarks/utilities/pickle.cpp"
+#include "../../benchmarks/utilities/recorded_file.cpp"
+#include "../../benchmarks/utilities/torch_snapshot.cpp"
+#include "../../tools/trace/exports.cpp"
+#include "../../tools/trace/lifetimes.cpp"
+#include "../../tools/trace/report.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace {
+
+namespace trace = rmm::detail::trace;
+using rmm::benchmarks::recorded_file;
+
+void require(bool holds, char const* what)
+{
+  if (holds) { return; }
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::abort();
+}
+
+recorded_file read_log(std::string const& content)
+{
+  std::istringstream in{content};
+  return {rmm::benchmarks::trace_of_log(rmm::detail::parse_csv(in)), "csv", {}};
+}
+
+/// Makes blocks out of the bytes, with right lengths and checksums, which a search does not find.
+std::string trace_of_records(std::string_view records)
+{
+  trace::file_header header{};
+  std::string content{reinterpret_cast<char const*>(&header), sizeof header};
+  while (records.size() >= 4) {
+    trace::block_header block{};
+    block.thread        = static_cast<unsigned char>(records[0]) % 4U;
+    block.events        = static_cast<unsigned char>(records[1]) % 32U;
+    block.time_ns       = static_cast<unsigned char>(records[2]) * std::uint64_t{1000};
+    block.payload_bytes = static_cast<unsigned char>(records[3]);
+    records.remove_prefix(4);
+    if (block.payload_bytes > records.size()) { block.payload_bytes = static_cast<std::uint32_t>(records.size()); }
+    std::string payload{records.substr(0, block.payload_bytes)};
+    records.remove_prefix(block.payload_bytes);
+    payload.resize((payload.size() + 7) / 8 * 8);
+    auto const sums   = trace::checksum_of(block, payload.data());
+    block.sum         = sums.sum();
+    block.sum_of_sums = sums.sum_of_sums();
+    content.append(reinterpret_cast<char const*>(&block), sizeof block).append(payload);
+  }
+  return content;
+}
+
+recorded_file read_trace(std::string_view content) { return {trace::trace_reader::read(content, "it"), "trace", {}}; }
+
+void check(trace::recorded_trace const& read)
+{
+  for (auto const& event : read.events) {
+    require(event.thread < read.threads.size(), "threads are in their list");
+    require(event.place < read.places.size(), "places are in their list");
+    require(event.stack == trace::no_stack || event.stack < read.stacks.size(), "stacks are in their list");
+  }
+  for (auto const& place : read.places) {
+    require(place.tag < read.tags.size(), "tags are in their list");
+    require(place.device >= 0 && place.device < trace::most_devices, "devices are such that a machine can have");
+  }
+}
+
+/// What rmm-trace does with a file.
+void use(recorded_file read)
+{
+  check(read.trace);
+  auto const file = rmm::benchmarks::with_times_in_order(std::move(read));
+  std::ostringstream snapshot;
+  std::ostringstream log;
+  std::ostringstream timeline;
+  rmm::tools::export_torch(file, snapshot);
+  rmm::tools::export_csv(file, log);
+  rmm::tools::export_perfetto(file, timeline);
+  rmm::tools::report const made{file, "it", 1};
+  static_cast<void>(made.moments());
+  static_cast<void>(made.document());
+  check(rmm::benchmarks::read_torch_snapshot(snapshot.str(), "exported").trace);
+  require(read_log(log.str()).trace.events.size() == file.trace.events.size(), "an exported log has all events");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size)
+{
+  if (size == 0) { return 0; }
+  std::string const content{reinterpret_cast<char const*>(data) + 1, size - 1};
+  try {
+    switch (data[0]) {
+      case 'l':
+        use(read_log("Thread,Time,Action,Pointer,Size,Stream,Device\n" + content));
+        break;
+      case 'p':
+        use(rmm::benchmarks::read_torch_snapshot(content, "it"));
+        break;
+      case 'r':
+        use(read_trace(trace_of_records(content)));
+        break;
+      case 't':
+        use(read_trace(content));
+        break;
+      default:
+        use(read_log(content));
+    }
+  } catch (trace::bad_trace const&) {  // and nothing else is thrown for a file that is none
+  } catch (rmm::logic_error const&) {}
+  return 0;
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Texts that users write: sizes, configurations, and what the environment says of traces.
+
+#include <rmm/detail/trace/trace_options.hpp>
+#include <rmm/memory_amount.hpp>
+#include <rmm/mr/resource_configuration.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace {
+
+void require(bool holds, char const* what)
+{
+  if (holds) { return; }
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::abort();
+}
+
+/// A message shows a text that may be long and may have any byte in it; it stays short and printable.
+void check_message(std::string_view message)
+{
+  require(message.size() < 2048, "messages are short");
+  for (char const c : message) {
+    require(c == '\n' || (c >= ' ' && c != '\x7F') || (static_cast<unsigned char>(c) & 0x80U) != 0,
+            "no control character gets into a message");
+  }
+}
+
+void read_size(std::string_view text)
+{
+  try {
+    auto const amount = rmm::memory_amount::parse(text);
+    require(rmm::memory_amount::parse(amount.text()) == amount, "parse(text()) is the same amount");
+    require(amount.is_absolute() || amount.bytes(1000, 500) <= 1000, "a share is not more than the whole");
+  } catch (std::invalid_argument const& error) {
+    check_message(error.what());
+  }
+}
+
+void read_configuration(std::string_view text)
+{
+  try {
+    auto const made = rmm::mr::resource_configuration::parse(text);
+    auto const same = rmm::mr::resource_configuration::parse(made.text());
+    require(same.text() == made.text(), "parse(text()) is the same configuration");
+    for (auto below = made.upstream(); below != nullptr; below = below->upstream()) {
+      require(rmm::mr::resource_configuration::parse(below->text()) == *below, "upstreams too");
+    }
+  } catch (std::invalid_argument const& error) {
+    check_message(error.what());
+  }
+}
+
+void read_environment(char const* variable, std::string const& text)
+{
+  ::setenv(variable, text.c_str(), 1);
+  try {
+    auto const options = rmm::mr::trace_options::from_environment();
+    require(options.flush_interval.count() >= 0, "times are not negative");
+  } catch (std::invalid_argument const& error) {
+    check_message(error.what());
+  }
+  ::unsetenv(variable);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size)
+{
+  if (size == 0) { return 0; }
+  std::string_view const text{reinterpret_cast<char const*>(data) + 1, size - 1};
+  switch (data[0]) {
+    case 'c':
+      read_configuration(text);
+      break;
+    case 'f':
+      read_environment("RMM_TRACE_MAX_FILE_SIZE", std::string{text});
+      break;
+    case 'n':
+      read_environment("RMM_TRACE_FLUSH_MS", std::string{text});
+      break;
+    case 'q':
+      read_configuration("pool,log=" + rmm::mr::detail::written_value(std::string{text} + ".csv"));
+      break;
+    default:
+      read_size(text);
+  }
+  return 0;
+}

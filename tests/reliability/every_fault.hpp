@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/error.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+namespace rmm::test {
+
+/// Something that is made, used and destroyed, whatever fails meanwhile.
+class subject {
+ public:
+  subject()                          = default;
+  subject(subject const&)            = delete;
+  subject& operator=(subject const&) = delete;
+  virtual ~subject()                 = default;
+
+  /// May throw, and has then given back all that it took. Can be called again and again.
+  virtual void use() = 0;
+
+  /// What has to hold when no call is in progress. Nothing fails meanwhile.
+  virtual void check() {}
+};
+
+/// A named way to make a subject.
+struct fault_scenario {
+  std::string name;
+  std::function<std::unique_ptr<subject>()> make;
+};
+
+// --- what can fail
+
+/// A function of CUDA and the errors that it plausibly returns.
+struct fallible_call {
+  char const* name;
+  std::vector<cudaError_t> errors;
+  /// It ends something where nobody can be told: that may then stay, and so may the error as the last one.
+  bool ends_something{false};
+};
+
+/// All functions that the library calls. Those of a first use (versions, entry points) are answered once for the process.
+inline std::vector<fallible_call> const& fallible_calls()
+{
+  // What work before the call may have left behind, and any call can tell.
+  constexpr auto earlier = cudaErrorIllegalAddress;
+  constexpr auto full    = cudaErrorMemoryAllocation;
+  constexpr auto invalid = cudaErrorInvalidValue;
+  constexpr auto unknown = cudaErrorUnknown;
+  constexpr auto never   = cudaErrorNotSupported;
+  constexpr auto wrong   = cudaErrorInvalidResourceHandle;
+  constexpr auto capture = cudaErrorStreamCaptureUnsupported;
+  constexpr auto late    = cudaErrorLaunchTimeout;
+  constexpr auto gone    = cudaErrorCudartUnloading;
+  static std::vector<fallible_call> const all{
+    {"cuDeviceGet", {invalid, unknown}},
+    {"cuDeviceGetAttribute", {invalid, unknown}},
+    {"cuMemAddressReserve", {full, invalid, unknown}},
+    {"cuMemCreate", {full, invalid, never, unknown}},
+    {"cuMemExportToShareableHandle", {full, invalid, never}},
+    {"cuMemGetAllocationGranularity", {invalid, never, unknown}},
+    {"cuMemImportFromShareableHandle", {full, invalid, never}},
+    {"cuMemMap", {full, invalid, unknown}},
+    {"cuMemSetAccess", {full, invalid, never, unknown}},
+    {"cudaDeviceCanAccessPeer", {cudaErrorInvalidDevice, unknown}},
+    {"cudaDeviceGetAttribute", {cudaErrorInvalidDevice, invalid, unknown}},
+    {"cudaDeviceGetDefaultMemPool", {cudaErrorInvalidDevice, never, unknown}},
+    {"cudaDeviceGetPCIBusId", {cudaErrorInvalidDevice, unknown}},
+    {"cudaDeviceSynchronize", {earlier, late, capture, unknown}},
+    {"cudaDriverGetVersion", {invalid, unknown}},
+    {"cudaEventCreateWithFlags", {full, earlier, unknown}},
+    {"cudaEventQuery", {cudaErrorNotReady, earlier, late, wrong, capture}},
+    {"cudaEventRecord", {full, earlier, wrong, capture}},
+    {"cudaHostAlloc", {full, invalid, earlier, unknown}},
+    {"cudaHostRegister", {full, invalid, never, cudaErrorHostMemoryAlreadyRegistered}},
+    {"cudaMalloc", {full, invalid, earlier, unknown}},
+    {"cudaMallocFromPoolAsync", {full, invalid, never, earlier}},
+    {"cudaMallocManaged", {full, invalid, never, earlier}},
+    {"cudaMemAdvise", {invalid, cudaErrorInvalidDevice, never, earlier}},
+    {"cudaMemGetDefaultMemPool", {invalid, never, unknown}},
+    {"cudaMemGetInfo", {earlier, unknown}},
+    {"cudaMemPoolCreate", {full, invalid, never}},
+    {"cudaMemPoolGetAttribute", {invalid, unknown}},
+    {"cudaMemPoolSetAttribute", {invalid, unknown}},
+    {"cudaMemPoolTrimTo", {invalid, unknown}},
+    {"cudaMemPrefetchAsync", {invalid, cudaErrorInvalidDevice, never, earlier}},
+    {"cudaMemcpy", {invalid, earlier, late}},
+    {"cudaMemcpyAsync", {invalid, earlier, wrong, late}},
+    {"cudaMemsetAsync", {invalid, earlier, wrong, late}},
+    {"cudaPointerGetAttributes", {invalid, unknown}},
+    {"cudaRuntimeGetVersion", {invalid, unknown}},
+    {"cudaStreamBeginCapture", {invalid, capture, earlier}},
+    {"cudaStreamCreateWithFlags", {full, invalid, earlier}},
+    {"cudaStreamEndCapture", {cudaErrorStreamCaptureInvalidated, capture}},
+    {"cudaStreamGetCaptureInfo", {wrong, cudaErrorStreamCaptureImplicit, earlier}},
+    {"cudaStreamGetId", {wrong, never, earlier}},
+    {"cudaStreamIsCapturing", {wrong, cudaErrorStreamCaptureImplicit, earlier}},
+    {"cudaStreamQuery", {cudaErrorNotReady, wrong, earlier}},
+    {"cudaStreamWaitEvent", {wrong, invalid, earlier}},
+    {"cudaThreadExchangeStreamCaptureMode", {invalid}},
+
+    {"cuMemAddressFree", {invalid, gone}, true},
+    {"cuMemRelease", {invalid, gone}, true},
+    {"cuMemUnmap", {invalid, gone}, true},
+    {"cudaEventDestroy", {wrong, gone, earlier}, true},
+    {"cudaEventSynchronize", {earlier, late}, true},
+    {"cudaFree", {invalid, earlier, gone}, true},
+    {"cudaFreeAsync", {invalid, earlier, gone}, true},
+    {"cudaFreeHost", {invalid, earlier, gone}, true},
+    {"cudaGraphDestroy", {invalid}, true},
+    {"cudaHostUnregister", {cudaErrorHostMemoryNotRegistered, earlier, gone}, true},
+    {"cudaMemPoolDestroy", {invalid, gone}, true},
+    {"cudaStreamDestroy", {wrong, gone, earlier}, true},
+    {"cudaStreamSynchronize", {earlier, late, wrong, capture}, true},
+
+    {"cudaGetDevice", {unknown, gone}, true},  // a device that is not known is not restored either
+    {"cudaSetDevice", {cudaErrorInvalidDevice, gone, unknown}, true},
+    {"cuCtxGetDevice", {unknown, gone}, true},
+    {"cudaGetDeviceCount", {cudaErrorNoDevice, unknown}, true},
+  };
+  return all;
+}
+
+// --- host memory that is missing
+
+/// The n-th allocation of host memory by this program, the library's headers in it, fails. The simulator's own do not: what fails
+/// there is what inject() is for.
+struct host_memory_faults {
+  static void arm(std::uint64_t n) noexcept
+  {
+    seen   = 0;
+    fails  = n;
+    fired  = false;
+    counts = true;
+  }
+  static void disarm() noexcept { counts = false; }
+
+  /// Whether an expensive check is made: every eighth.
+  [[nodiscard]] static bool is_to_be_checked() noexcept { return ++checks % 8 == 0; }
+
+  /// What the test does itself is not meant.
+  class exemption {
+   public:
+    exemption() noexcept : counted_{std::exchange(counts, false)} {}
+    ~exemption() { counts = counted_; }
+    exemption(exemption const&)            = delete;
+    exemption& operator=(exemption const&) = delete;
+
+   private:
+    bool counted_;
+  };
+
+  /// Called by replaced allocation functions: whether this one fails.
+  [[nodiscard]] static bool must_fail(void const* caller) noexcept;
+
+  inline static bool counts{false};
+  inline static bool fired{false};
+  inline static std::uint64_t seen{0};
+  inline static std::uint64_t fails{0};
+  inline static std::uint64_t checks{0};
+};
+
+// --- the harness
+
+/// Runs scenarios with each call that they make failing once, with each plausible error, and checks what has to hold then.
+class every_fault {
+ public:
+  every_fault() { current_ = this; }
+  every_fault(every_fault const&)            = delete;
+  every_fault& operator=(every_fault const&) = delete;
+  ~every_fault() { current_ = nullptr; }
+
+  /// Starts the machine of a scenario. Called before each.
+  std::function<void()> start_machine{[] { cudasim::reset(); }};
+
+  /// All faults of a scenario, up to the first that is a failure of the test. Returns whether there was none.
+  bool run(fault_scenario const& scenario)
+  {
+    auto const before = failures();
+    scenario_         = scenario.name;
+    position_         = "without a fault";
+    start_machine();
+    run_once(
+      scenario, [] { return false; }, false);  // answers what is asked once for the process
+    expect_clean(false, "after it was destroyed");
+    if (failures() != before) { return false; }
+    auto const calls       = calls_of(scenario);
+    auto const allocations = host_memory_faults::seen;
+    for (auto const& [call, count] : calls) {
+      for (std::uint64_t n = 1; n <= count; ++n) {
+        for (auto const error : call->errors) {
+          fail_call(scenario, *call, n, error);
+          if (failures() != before) { return false; }
+        }
+      }
+    }
+    for (std::uint64_t n = 1; n <= allocations; ++n) {
+      fail_host_allocation(scenario, n);
+      if (failures() != before) { return false; }
+    }
+    return failures() == before;
+  }
+
+  [[nodiscard]] std::uint64_t runs() const noexcept { return runs_; }      ///< that met their fault
+  [[nodiscard]] std::uint64_t thrown() const noexcept { return thrown_; }  ///< of these, that threw
+  [[nodiscard]] std::uint64_t named() const noexcept { return named_; }    ///< of these, whose text names the error
+  [[nodiscard]] std::size_t triples() const noexcept { return triples_.size(); }  ///< distinct (scenario, call, error)
+
+  /// What is running, for who has to say so while the program ends.
+  static void describe_to(int file) noexcept
+  {
+    if (current_ == nullptr) { return; }
+    for (auto const* const text : {&current_->scenario_, &current_->position_}) {
+      static_cast<void>(!::write(file, text->data(), text->size()));
+      static_cast<void>(!::write(file, "\n", 1));
+    }
+  }
+
+ private:
+  [[nodiscard]] static int failures()
+  {
+    return ::testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count();
+  }
+
+  using counted_calls = std::vector<std::pair<fallible_call const*, std::uint64_t>>;
+
+  /// Counts the calls of a run without a fault, and its host allocations. All of them have to be in the table.
+  counted_calls calls_of(fault_scenario const& scenario)
+  {
+    std::vector<std::uint64_t> before;
+    for (auto const& call : fallible_calls()) { before.push_back(cudasim::calls(call.name)); }
+    auto const all_before = countable_calls();
+    host_memory_faults::arm(0);
+    run_once(
+      scenario, [] { return false; }, false);
+    host_memory_faults::disarm();
+    auto const all = countable_calls() - all_before;
+    counted_calls counted;
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      auto const& call = fallible_calls()[i];
+      auto const made  = cudasim::calls(call.name) - before[i];
+      sum += made;
+      if (made != 0) { counted.emplace_back(&call, made); }
+    }
+    EXPECT_EQ(sum, all) << scenario_ << ": a function is called that is not in the table";
+    expect_clean(false, "after it was destroyed");
+    return counted;
+  }
+
+  [[nodiscard]] static std::uint64_t countable_calls()
+  {
+    std::uint64_t sum = cudasim::calls();
+    for (auto const* const name : {"cudaGetLastError",
+                                   "cudaPeekAtLastError",
+                                   "cudaGetErrorName",
+                                   "cudaGetErrorString",
+                                   "cuGetErrorName",
+                                   "cuGetErrorString",
+                                   "cudasim::launch"}) {
+      sum -= cudasim::calls(name);
+    }
+    return sum;
+  }
+
+  void fail_call(fault_scenario const& scenario, fallible_call const& call, std::uint64_t n, cudaError_t error)
+  {
+    auto const* const error_name = cudaGetErrorName(error);
+    position_                    = std::string{call.name} + " #" + std::to_string(n) + " fails with " + error_name;
+    auto const fired             = cudasim::faults_fired();
+    error_name_                  = error_name;
+    cudasim::inject({call.name, n, error, 1});
+    run_once(
+      scenario,
+      [&] {
+        bool const happened = cudasim::faults_fired() != fired;
+        if (happened) { cudasim::clear_faults(); }
+        return happened;
+      },
+      call.ends_something);
+    cudasim::clear_faults();
+    expect_clean(call.ends_something, "after it was destroyed");
+    note(std::string{call.name} + " #" + std::to_string(n), error, cudasim::faults_fired() != fired);
+    if (!cudasim::leak_report().empty()) { start_machine(); }
+  }
+
+  void fail_host_allocation(fault_scenario const& scenario, std::uint64_t n)
+  {
+    position_   = "host allocation #" + std::to_string(n) + " fails";
+    error_name_ = "";
+    host_memory_faults::arm(n);
+    run_once(
+      scenario,
+      [&] {
+        if (host_memory_faults::fired) { host_memory_faults::disarm(); }
+        return host_memory_faults::fired;
+      },
+      false);
+    host_memory_faults::disarm();
+    expect_clean(false, "after it was destroyed");
+    note("host allocation #" + std::to_string(n), cudaErrorMemoryAllocation, host_memory_faults::fired);
+  }
+
+  void note(std::string call, cudaError_t error, bool happened)
+  {
+    if (!happened) { return; }
+    ++runs_;
+    triples_.emplace(scenario_, std::move(call), static_cast<int>(error));
+  }
+
+  /// Makes, uses and destroys. `fault_happened()` also sees to it that nothing fails any more.
+  template <class FaultHappened>
+  void run_once(fault_scenario const& scenario, FaultHappened fault_happened, bool something_may_stay)
+  {
+    last_text_.clear();
+    ended_in_fault_ = false;
+    std::unique_ptr<subject> object;
+    bool failed = throws([&] { object = scenario.make(); });
+    bool met    = fault_happened();
+    if (failed) {
+      expect(met, "cannot be made, though nothing fails");
+      if (!met) { return; }
+      expect_clean(something_may_stay, "after it could not be made");
+      expect(!throws([&] { object = scenario.make(); }), "cannot be made a second time");
+      if (object == nullptr) { return; }
+    }
+    failed            = throws([&] { object->use(); });
+    bool const before = std::exchange(met, fault_happened() || met);
+    expect(!failed || met, "cannot be used, though nothing fails");
+    expect(!failed || !before || something_may_stay, "cannot be used after it was made in spite of a fault");
+    if (met) {
+      if (!something_may_stay) { object->check(); }
+      bool const works = !throws([&] { object->use(); });
+      expect(works || something_may_stay, "cannot be used again");
+      if (!something_may_stay) { object->check(); }
+    }
+    object.reset();
+    ended_in_fault_ = !met && fault_happened();
+  }
+
+  /// Whether the task throws. What it throws says that memory is missing, that CUDA failed, or what cannot be done.
+  template <class Task>
+  bool throws(Task task)
+  {
+    try {
+      task();
+      return false;
+    } catch (std::bad_alloc const& e) {
+      return note_text(e.what());
+    } catch (rmm::cuda_error const& e) {
+      return note_text(e.what());
+    } catch (rmm::logic_error const& e) {
+      return note_text(e.what());
+    } catch (std::exception const& e) {
+      expect(false, "throws what nobody expects:", e.what());
+    } catch (...) {
+      expect(false, "throws what is no exception");
+    }
+    return true;
+  }
+
+  bool note_text(char const* text)
+  {
+    last_text_ = text;
+    ++thrown_;
+    bool const names = !error_name_.empty() && last_text_.find(error_name_) != std::string::npos;
+    named_ += names ? 1 : 0;
+    expect(!last_text_.empty(), "throws without a reason");
+    return true;
+  }
+
+  void expect_clean(bool something_may_stay, char const* when)
+  {
+    static_cast<void>(cudaDeviceSynchronize());
+    auto const last = cudaGetLastError();
+    if (something_may_stay) {
+      cudasim::clear_violations();
+    } else {
+      expect(last == cudaSuccess || ended_in_fault_, "the last error is not cleared", when);
+      auto const leaks = cudasim::leak_report();
+      expect(leaks.empty(), leaks.c_str(), when);
+      int device{};
+      static_cast<void>(cudaGetDevice(&device));
+      expect(device == 0, "another device is current", when);
+      auto const violations = cudasim::violations();
+      if (!violations.empty()) {
+        expect(ended_in_fault_, violations[0].text.c_str(), when);
+        cudasim::clear_violations();
+      }
+    }
+    static_cast<void>(cudaSetDevice(0));
+  }
+
+  /// Takes no host memory unless there is a failure.
+  void expect(bool condition, char const* what, char const* when = "")
+  {
+    if (!condition) {
+      host_memory_faults::disarm();
+      ADD_FAILURE() << scenario_ << ", " << position_ << ": " << what << " " << when << (last_text_.empty() ? "" : "\n")
+                    << last_text_;
+    }
+  }
+
+  inline static every_fault* current_{nullptr};
+  std::string scenario_;
+  std::string position_;
+  std::string error_name_;
+  std::string last_text_;
+  bool ended_in_fault_{false};  // a destructor that cannot wait gives its memory back all the same
+  std::uint64_t runs_{0};
+  std::uint64_t thrown_{0};
+  std::uint64_t named_{0};
+  std::set<std::tuple<std::string, std::string, int>> triples_;
+};
+
+}  // namespace rmm::test

@@ -1,0 +1,827 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every resource, adaptor and container is made, used and destroyed again and again, each time with another call of CUDA or
+// another allocation of host memory failing. Nothing may be lost, nothing may be handed out twice, nothing may leave a destructor
+// or a deallocation, and what failed works when it is tried again.
+//
+// The library checks its own logic here, and its invariants after every eighth change. Only the calls that give something back do not end the
+// program when they fail, as in a program of users.
+
+#undef RMM_ENABLE_ASSERTIONS
+#undef RMM_ENABLE_EXPENSIVE_ASSERTIONS
+#define RMM_ENABLE_EXPENSIVE_ASSERTIONS
+
+#include "every_fault.hpp"
+
+#include <rmm/detail/error.hpp>
+
+#undef RMM_DETAIL_ASSERT_CUDA
+#define RMM_DETAIL_ASSERT_CUDA(call, text, may_be_gone) static_cast<void>(call)
+// What checks may take host memory, and each would take longer than all else.
+#undef RMM_ASSERT_EXPENSIVE
+#define RMM_ASSERT_EXPENSIVE(...)                                                                 \
+  (::rmm::test::host_memory_faults::is_to_be_checked()                                            \
+     ? (static_cast<void>(::rmm::test::host_memory_faults::exemption{}), RMM_ASSERT(__VA_ARGS__)) \
+     : static_cast<void>(0))
+
+#include "../rmm/sim/simulated.hpp"
+#include "../support/sanitizers.hpp"
+
+#include <rmm/capture_scope.hpp>
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_pool.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/device_buffer.hpp>
+#include <rmm/device_scalar.hpp>
+#include <rmm/device_uvector.hpp>
+#include <rmm/memory_snapshot.hpp>
+#include <rmm/mr/callback_memory_resource.hpp>
+#include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/failure_callback_resource_adaptor.hpp>
+#include <rmm/mr/memory_reservation.hpp>
+#include <rmm/mr/owning_wrapper.hpp>
+#include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/shared_memory.hpp>
+#include <rmm/mr/tracking_resource_adaptor.hpp>
+#include <rmm/mr/trimmable_resource.hpp>
+#include <rmm/prefetch.hpp>
+#include <rmm/tag_scope.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+// --- allocations of host memory that fail. Linked with --wrap=calloc; operator new is replaced.
+
+extern "C" char const __executable_start;
+extern "C" char const etext;
+
+namespace {
+
+[[nodiscard]] bool is_ours(void const* code) noexcept { return code >= &__executable_start && code < &etext; }
+
+/// The first address of the object that has the simulated runtime's code.
+[[nodiscard]] void const* object_of(void const* code) noexcept
+{
+  Dl_info info{};
+  return dladdr(code, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+/// Whether the simulated runtime is among the callers. What it instantiates of the C++ library may lie in this program.
+[[nodiscard]] bool is_called_by_the_runtime() noexcept
+{
+  static void const* const runtime = object_of(reinterpret_cast<void const*>(&cudasim::leak_report));
+  void* callers[64];
+  auto const count = backtrace(callers, 64);
+  return std::any_of(
+    callers, callers + count, [](void const* code) { return !is_ours(code) && object_of(code) == runtime; });
+}
+
+}  // namespace
+
+bool rmm::test::host_memory_faults::must_fail(void const* caller) noexcept
+{
+  if (!counts || !is_ours(caller) || ++seen != fails) { return false; }
+  exemption const exempt;
+  if (is_called_by_the_runtime()) { return false; }
+  fired = true;
+  return true;
+}
+
+using rmm::test::host_memory_faults;
+
+// Not inlined: compilers complain of pairs that they see.
+[[gnu::noinline]] void* operator new(std::size_t bytes)
+{
+  bool const fails = host_memory_faults::must_fail(__builtin_return_address(0));
+  void* const ptr  = fails ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  if (ptr == nullptr) { throw std::bad_alloc{}; }
+  return ptr;
+}
+[[gnu::noinline]] void operator delete(void* ptr) noexcept { std::free(ptr); }
+[[gnu::noinline]] void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }
+
+extern "C" void* __real_calloc(std::size_t count, std::size_t bytes);
+extern "C" void* __wrap_calloc(std::size_t count, std::size_t bytes)
+{
+  return host_memory_faults::must_fail(__builtin_return_address(0)) ? nullptr : __real_calloc(count, bytes);
+}
+
+namespace {
+
+using rmm::cuda_stream;
+using rmm::cuda_stream_view;
+using rmm::mr::configured_resource;
+using rmm::mr::device_memory_resource;
+using rmm::test::every_fault;
+using rmm::test::fault_scenario;
+using rmm::test::subject;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+/// Blocks of this size go past the caches.
+constexpr std::size_t large = MiB + 256 * KiB;
+
+void check_cuda(cudaError_t status)
+{
+  if (status != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    throw rmm::cuda_error{cudaGetErrorName(status)};
+  }
+}
+
+// --- what is tested: a resource, and a way to use it
+
+/// Blocks that go back whatever happens. A deallocation that throws ends the program.
+class blocks {
+ public:
+  explicit blocks(device_memory_resource& mr) : mr_{mr} { all_.reserve(32); }
+  blocks(blocks const&)            = delete;
+  blocks& operator=(blocks const&) = delete;
+  ~blocks() { free_all(); }
+
+  void* allocate(std::size_t bytes, cuda_stream_view stream)
+  {
+    void* const ptr = mr_.allocate(bytes, stream);
+    all_.push_back({ptr, bytes, stream});
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(ptr) % 256, 0U);
+    write(all_.back());
+    return ptr;
+  }
+  void free(std::size_t which) noexcept
+  {
+    auto const gone = all_[which];
+    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(which));
+    write(gone);
+    mr_.deallocate(gone.ptr, gone.bytes, gone.stream);
+  }
+  void free_all() noexcept
+  {
+    while (!all_.empty()) { free(all_.size() / 2); }
+  }
+  /// Later frees of the block are on `stream`, which waits for what it was used by.
+  void hand_over(std::size_t which, cuda_stream_view stream)
+  {
+    all_[which].stream.synchronize();
+    all_[which].stream = stream;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
+
+ private:
+  struct block {
+    void* ptr;
+    std::size_t bytes;
+    cuda_stream_view stream;
+  };
+
+  /// As a kernel of the block's owner, for the checker of order.
+  void write(block const& b) const noexcept
+  {
+    host_memory_faults::exemption const exempt;
+    static_cast<void>(cudasim::launch(b.stream.value(), {}, {{b.ptr, b.bytes}}, {}, {"owner"}));
+  }
+
+  device_memory_resource& mr_;
+  std::vector<block> all_;
+};
+
+struct resource_under_test {
+  std::string name;
+  std::function<std::shared_ptr<device_memory_resource>()> make;
+  std::size_t largest;  ///< bytes that one allocation may have
+  bool is_pool{false};  ///< serves captures, and takes no memory from the device for a small block
+};
+
+struct way_to_use {
+  char const* name;
+  std::function<void(device_memory_resource&, std::size_t largest)> run;
+  std::function<bool(resource_under_test const&)> fits{[](auto const&) { return true; }};
+};
+
+/// The figures of a resource that has some.
+std::optional<rmm::heap_figures> figures_of(device_memory_resource& mr)
+{
+  using rmm::mr::arena_memory_resource;
+  using rmm::mr::binning_memory_resource;
+  using rmm::mr::fixed_size_memory_resource;
+  if (auto* const pool = dynamic_cast<rmm::mr::elastic_pool_memory_resource*>(&mr)) { return pool->figures(); }
+  if (auto* const pool = dynamic_cast<rmm::mr::detail::growing_pool*>(&mr)) { return pool->figures(); }
+  if (auto* const pool = dynamic_cast<rmm::mr::pinned_pool_memory_resource*>(&mr)) { return pool->figures(); }
+  if (auto* const arena = dynamic_cast<arena_memory_resource<device_memory_resource>*>(&mr)) {
+    return arena->figures();
+  }
+  if (auto* const bins = dynamic_cast<binning_memory_resource<device_memory_resource>*>(&mr)) {
+    return bins->figures();
+  }
+  if (auto* const fixed = dynamic_cast<fixed_size_memory_resource<device_memory_resource>*>(&mr)) {
+    return fixed->figures();
+  }
+  return std::nullopt;
+}
+
+class used_resource final : public subject {
+ public:
+  used_resource(resource_under_test const& what, way_to_use const& how) : what_{what}, how_{how}, mr_{what.make()} {}
+
+  void use() override { how_.run(*mr_, what_.largest); }
+
+  void check() override
+  {
+    auto const now = figures_of(*mr_);
+    if (!now) { return; }
+    EXPECT_EQ(now->live_bytes, 0U);
+    EXPECT_LE(now->free_bytes, now->reserved_bytes);
+    EXPECT_LE(now->reserved_bytes - now->free_bytes, 255 * now->upstream_blocks + now->graph_bytes)
+      << "of " << now->reserved_bytes << " bytes some are neither live nor free";
+  }
+
+ private:
+  resource_under_test what_;
+  way_to_use how_;
+  std::shared_ptr<device_memory_resource> mr_;
+};
+
+// --- the resources
+
+std::vector<resource_under_test> const& resources()
+{
+  static auto const configured = [](std::string text, std::size_t largest, bool is_pool) {
+    return resource_under_test{text, [text] { return configured_resource{text}.share(); }, largest, is_pool};
+  };
+  using rmm::mr::cuda_memory_resource;
+  static std::vector<resource_under_test> const all{
+    configured("cuda", large, false),
+    configured("managed", large, false),
+    configured("managed,prefetch", large, false),
+    configured("pinned_host", large, false),
+    configured("registered_host", large, false),
+    configured("cuda_async", large, false),
+    configured("cuda_async,initial=1MiB,threshold=8MiB", large, false),
+    configured("cuda_async_view", large, false),
+    configured("cuda_async_managed", large, false),
+    configured("pool", large, true),
+    configured("pool,initial=64KiB,max=8MiB", large, true),
+    configured("pool,initial=1MiB,upstream=cuda_async", large, true),
+    configured("pool,upstream=pinned_host", large, true),
+    configured("pool,upstream=(pool,initial=4MiB)", large, true),
+    configured("pinned_pool,initial=2MiB", large, true),
+    configured("elastic", large, true),
+    configured("elastic,initial=4MiB,max=16MiB,share=fd,peer_access", large, true),
+    configured("elastic,chunk=4MiB", large, true),
+    configured("cached", large, true),
+    configured("cached,block=64KiB,max=8MiB", large, true),
+    configured("arena,size=8MiB", large, true),
+    configured("fixed_size,block=64KiB,preallocate=2", 64 * KiB, true),
+    configured("binning,smallest=1KiB,largest=32KiB", large, true),
+    configured("binning,smallest=1KiB,largest=32KiB,upstream=cuda", large, true),
+    configured("recommended", large, true),
+    configured("pool,guard", 4 * KiB, true),
+    configured("cuda,alignment=4KiB", large, false),
+    configured("pool,limit=16MiB,statistics,thread_safe", large, true),
+    {"tracking",
+     [] {
+       return rmm::mr::make_owning_wrapper<rmm::mr::tracking_resource_adaptor>(
+         std::make_shared<rmm::mr::cuda_memory_resource>(), true);
+     },
+     large},
+    {"failure_callback",
+     []() -> std::shared_ptr<device_memory_resource> {
+       using adaptor = rmm::mr::failure_callback_resource_adaptor<cuda_memory_resource>;
+       static cuda_memory_resource cuda;
+       return std::make_shared<adaptor>(
+         &cuda,
+         [](std::size_t, void* retries) { return ++*static_cast<int*>(retries) % 2 == 0; },
+         [] {
+           static int retries;
+           return static_cast<void*>(&retries);
+         }());
+     },
+     large},
+    {"callback",
+     []() -> std::shared_ptr<device_memory_resource> {
+       static cuda_memory_resource cuda;
+       return std::make_shared<rmm::mr::callback_memory_resource>(
+         [](std::size_t bytes, cuda_stream_view stream, void*) { return cuda.allocate(bytes, stream); },
+         [](void* ptr, std::size_t bytes, cuda_stream_view stream, void*) { cuda.deallocate(ptr, bytes, stream); });
+     },
+     large},
+  };
+  return all;
+}
+
+// --- the ways to use them
+
+bool is_pool(resource_under_test const& what) { return what.is_pool; }
+
+/// On a thread of its own, which ends with it. What it throws is thrown here.
+template <class Task>
+void on_another_thread(Task task)
+{
+  std::exception_ptr thrown;
+  std::thread{[&] {
+    try {
+      task();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  }}.join();
+  if (thrown) { std::rethrow_exception(thrown); }
+}
+
+class raw_stream {
+ public:
+  raw_stream() { check_cuda(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking)); }
+  raw_stream(raw_stream const&)            = delete;
+  raw_stream& operator=(raw_stream const&) = delete;
+  ~raw_stream() { static_cast<void>(cudaStreamDestroy(handle_)); }
+  [[nodiscard]] cuda_stream_view view() const noexcept { return handle_; }
+
+ private:
+  cudaStream_t handle_{};
+};
+
+std::vector<way_to_use> const& uses()
+{
+  static std::vector<way_to_use> const all{
+    {"one block",
+     [](device_memory_resource& mr, std::size_t) {
+       cuda_stream const stream;
+       blocks{mr}.allocate(1000, stream);
+     }},
+    {"blocks of many sizes on two streams",
+     [](device_memory_resource& mr, std::size_t largest) {
+       cuda_stream const first;
+       cuda_stream const second{cuda_stream::flags::non_blocking};
+       blocks live{mr};
+       std::size_t const sizes[]{256, 1000, 40 * KiB, 256, 20 * KiB, largest, 256, largest / 2};
+       for (auto const bytes : sizes) {
+         live.allocate(bytes, first);
+         live.allocate(bytes / 2 + 1, second);
+         if (live.size() > 6) { live.free(live.size() / 3); }
+       }
+       live.hand_over(0, second);
+     }},
+    {"a block that goes from stream to stream",
+     [](device_memory_resource& mr, std::size_t largest) {
+       cuda_stream const streams[3];
+       for (std::size_t i = 0; i < 6; ++i) {
+         blocks live{mr};
+         live.allocate(largest, streams[i % 3]);
+         live.allocate(300, streams[i % 3]);
+       }
+     }},
+    {"streams that end",
+     [](device_memory_resource& mr, std::size_t largest) {
+       for (int i = 0; i < 3; ++i) {
+         raw_stream const stream;
+         {
+           blocks live{mr};
+           live.allocate(2000, stream.view());
+           live.allocate(largest, stream.view());
+         }
+         stream.view().synchronize();
+       }
+     }},
+    {"default streams",
+     [](device_memory_resource& mr, std::size_t largest) {
+       blocks live{mr};
+       for (auto const stream : {rmm::cuda_stream_legacy, rmm::cuda_stream_per_thread, cuda_stream_view{}}) {
+         live.allocate(5000, stream);
+         live.allocate(largest / 4, stream);
+       }
+     }},
+    {"a thread that ends",
+     [](device_memory_resource& mr, std::size_t) {
+       cuda_stream const stream;
+       blocks live{mr};
+       on_another_thread([&] {
+         live.allocate(3000, stream);
+         blocks own{mr};
+         own.allocate(3000, stream);
+       });
+       on_another_thread([&] { live.free_all(); });
+       live.allocate(3000, stream);
+     }},
+    {"memory that is given back",
+     [](device_memory_resource& mr, std::size_t largest) {
+       auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(&mr);
+       cuda_stream const stream;
+       for (int i = 0; i < 2; ++i) {
+         {
+           blocks live{mr};
+           live.allocate(largest, stream);
+           live.allocate(1000, stream);
+         }
+         if (trimmable != nullptr) { trimmable->release_unused(); }
+       }
+     },
+     [](resource_under_test const& what) {
+       return dynamic_cast<rmm::mr::trimmable_resource*>(what.make().get()) != nullptr;
+     }},
+    {"more than there is",
+     [](device_memory_resource& mr, std::size_t largest) {
+       cuda_stream const stream;
+       blocks live{mr};
+       live.allocate(1000, stream);
+       bool refused = false;
+       try {
+         live.allocate(std::size_t{1} << 45U, stream);
+       } catch (std::bad_alloc const&) {
+         refused = true;
+       } catch (rmm::logic_error const&) {
+         refused = true;
+       }
+       EXPECT_TRUE(refused);
+       live.allocate(largest, stream);
+     },
+     [](resource_under_test const& what) {
+       return what.name.find("host") == std::string::npos && what.name.find("pinned") == std::string::npos;
+     }},
+    {"a capture",
+     [](device_memory_resource& mr, std::size_t) {
+       cuda_stream const stream{cuda_stream::flags::non_blocking};
+       rmm::graph_memory memory;
+       check_cuda(cudaStreamBeginCapture(stream.value(), cudaStreamCaptureModeThreadLocal));
+       rmm::detail::scope_guard const end_capture{[&]() noexcept {
+         cudaGraph_t graph{};
+         static_cast<void>(cudaStreamEndCapture(stream.value(), &graph));
+         static_cast<void>(cudaGetLastError());
+         if (graph != nullptr) { static_cast<void>(cudaGraphDestroy(graph)); }
+       }};
+       rmm::capture_scope const scope{stream, memory};
+       blocks live{mr};
+       live.allocate(2000, stream);
+       live.allocate(30 * KiB, stream);
+       live.free(0);
+       live.allocate(2000, stream);
+     },
+     is_pool},
+    {"snapshots and tags",
+     [](device_memory_resource& mr, std::size_t) {
+       auto& pool = dynamic_cast<rmm::mr::detail::growing_pool&>(mr);
+       cuda_stream const stream;
+       pool.track_tags();
+       rmm::detail::scope_guard const stop{[&]() noexcept { pool.track_tags(false); }};
+       rmm::tag_scope const tagged{"training"};
+       blocks live{mr};
+       live.allocate(1000, stream);
+       live.allocate(3000, stream);
+       EXPECT_EQ(pool.live_by_tag_name().size(), 1U);
+       auto const seen = pool.snapshot();
+       EXPECT_FALSE(seen.blocks.empty());
+     },
+     [](resource_under_test const& what) {
+       return dynamic_cast<rmm::mr::detail::growing_pool*>(what.make().get()) != nullptr;
+     }},
+    {"a reservation",
+     [](device_memory_resource& mr, std::size_t) {
+       auto& pool = dynamic_cast<rmm::mr::detail::growing_pool&>(mr);
+       cuda_stream const stream;
+       auto reserved = pool.reserve(64 * KiB, stream);
+       {
+         blocks live{reserved.resource()};
+         live.allocate(20 * KiB, stream);
+         live.allocate(256, stream);
+         reserved.shrink_to(40 * KiB);
+       }
+       if (auto const second = pool.try_reserve(8 * KiB, stream)) { EXPECT_EQ(second->bytes(), 8 * KiB); }
+     },
+     [](resource_under_test const& what) {
+       return dynamic_cast<rmm::mr::detail::growing_pool*>(what.make().get()) != nullptr;
+     }},
+    {"the current resource of the device",
+     [](device_memory_resource& mr, std::size_t) {
+       rmm::mr::set_current_device_resource(&mr);
+       rmm::detail::scope_guard const restore{[]() noexcept { rmm::mr::reset_current_device_resource(); }};
+       cuda_stream const stream;
+       rmm::device_buffer const buffer{1000, stream};
+       rmm::device_buffer const copy{buffer, stream};
+     }},
+  };
+  return all;
+}
+
+// --- containers
+
+/// Copies of host memory that a stream may still read are kept here.
+int const numbers[1000]{1, 2, 3};
+
+std::vector<way_to_use> const& container_uses()
+{
+  using rmm::device_buffer;
+  using rmm::device_scalar;
+  using rmm::device_uvector;
+  static std::vector<way_to_use> const all{
+    {"buffers",
+     [](device_memory_resource& mr, std::size_t) {
+       cuda_stream const stream;
+       cuda_stream const other;
+       device_buffer buffer{numbers, sizeof numbers, stream, &mr};
+       buffer.resize(12'000, stream);
+       buffer.reserve(20'000, stream);
+       buffer.shrink_to_fit(stream);
+       device_buffer copy{buffer, stream, &mr};
+       device_buffer moved{std::move(buffer)};
+       moved.set_stream(stream);
+       moved = device_buffer{100, 1024, stream, &mr};
+       copy.resize(0, stream);
+       copy.shrink_to_fit(stream);
+       stream.synchronize();
+     }},
+    {"vectors",
+     [](device_memory_resource& mr, std::size_t) {
+       cuda_stream const stream;
+       device_uvector<int> vector(1000, stream, &mr);
+       vector.resize(3000, stream);
+       vector.set_element_async(5, numbers[0], stream);
+       vector.set_element_to_zero_async(6, stream);
+       device_uvector<int> const copy{vector, stream, &mr};
+       EXPECT_EQ(copy.element(5, stream), numbers[0]);
+       EXPECT_EQ(copy.element(6, stream), 0);
+       vector.shrink_to_fit(stream);
+       auto const storage = vector.release();
+     }},
+    {"scalars",
+     [](device_memory_resource& mr, std::size_t) {
+       cuda_stream const stream;
+       device_scalar<int> scalar{numbers[1], stream, &mr};
+       device_scalar<int> const copy{scalar, stream, &mr};
+       scalar.set_value_async(numbers[2], stream);
+       EXPECT_EQ(copy.value(stream), numbers[1]);
+       EXPECT_EQ(scalar.value(stream), numbers[2]);
+       scalar.set_value_to_zero_async(stream);
+     }},
+    {"containers that are prefetched",
+     [](device_memory_resource& mr, std::size_t) {
+       cuda_stream const stream;
+       device_buffer const buffer{8000, stream, &mr};
+       rmm::prefetch(buffer.data(), buffer.size(), rmm::get_current_cuda_device(), stream);
+     }},
+  };
+  return all;
+}
+
+// --- what is no resource that others use
+
+template <class Run>
+class plain final : public subject {
+ public:
+  explicit plain(Run run) : run_{std::move(run)} {}
+  void use() override { run_(); }
+
+ private:
+  Run run_;
+};
+
+template <class Run>
+fault_scenario scenario_of(char const* name, Run run)
+{
+  return {name, [run] { return std::make_unique<plain<Run>>(run); }};
+}
+
+/// Where the driver does not answer, a pool is a plain one; it says so in the log.
+bool can_pause(rmm::mr::elastic_pool_memory_resource const& pool) { return pool.has_virtual_memory(); }
+
+class elastic_pool final : public subject {
+ public:
+  elastic_pool()
+    : pool_{[] {
+        rmm::mr::elastic_pool_options options;
+        options.initial_bytes = 2 * MiB;
+        options.maximum_bytes = 6 * MiB;
+        return options;
+      }()}
+  {}
+
+  void use() override
+  {
+    if (!can_pause(pool_)) { return; }
+    if (pool_.is_paused()) { pool_.resume(); }
+    cuda_stream const stream;
+    blocks live{pool_};
+    for (int i = 0; i < 3; ++i) { live.allocate(2 * MiB, stream); }
+    live.free(2);
+    live.free(0);
+    live.allocate(3 * MiB, stream);  // in pieces until now
+    live.free_all();
+    live.allocate(1000, stream);
+    pool_.pause();
+    resume();
+    pool_.pause(rmm::mr::paused_contents::kept_pinned);
+    resume();
+    live.free_all();
+    pool_.trim_to(2 * MiB);
+    pool_.tick();
+  }
+
+  void check() override
+  {
+    EXPECT_EQ(pool_.figures().live_bytes, 0U);
+    auto const physical = cudasim::usage(0).physical;  // with chunks that could not be mapped, kept for later
+    EXPECT_LE(physical, 6 * MiB);
+    if (can_pause(pool_) && !pool_.is_paused()) { EXPECT_GE(physical, pool_.pool_size()); }
+  }
+
+ private:
+  /// Blocks go back in any case, and for that their memory has to be there.
+  void resume()
+  {
+    try {
+      pool_.resume();
+    } catch (std::exception const&) {
+      pool_.resume();
+      throw;
+    }
+  }
+
+  rmm::mr::elastic_pool_memory_resource pool_;
+};
+
+class shared_pool final : public subject {
+ public:
+  shared_pool()
+    : pool_{[] {
+        rmm::mr::elastic_pool_options options;
+        options.share_descriptors = true;
+        return options;
+      }()}
+  {}
+
+  void use() override
+  {
+    cuda_stream const stream;
+    blocks live{pool_};
+    void* const shared = live.allocate(2 * MiB, stream);
+    auto const sent    = pool_.export_descriptors(shared, 2 * MiB);
+    std::vector<int> descriptors;
+    for (auto const& each : sent.chunks) { descriptors.push_back(each.get()); }
+    rmm::mr::imported_memory const received{rmm::get_current_cuda_device(), sent.block, descriptors};
+    EXPECT_EQ(received.size(), 2 * MiB);
+  }
+  void check() override { EXPECT_EQ(pool_.figures().live_bytes, 0U); }
+
+ private:
+  rmm::mr::elastic_pool_memory_resource pool_;
+};
+
+class elastic_parts final : public subject {
+ public:
+  elastic_parts()
+  {
+    if (can_pause(pool_)) { pool_.set_pausable(weights_); }
+  }
+
+  void use() override
+  {
+    if (!can_pause(pool_)) { return; }
+    cuda_stream const stream;
+    blocks live{pool_};
+    live.allocate(1000, stream);
+    {
+      rmm::tag_scope const tagged{weights_};
+      live.allocate(1000, stream);
+    }
+    pool_.pause(weights_);
+    try {
+      pool_.resume(weights_);
+    } catch (std::exception const&) {
+      pool_.resume(weights_);
+      throw;
+    }
+    live.free_all();
+    pool_.release_unused();
+  }
+  void check() override { EXPECT_EQ(pool_.figures().live_bytes, 0U); }
+
+ private:
+  rmm::tag weights_{"weights"};
+  rmm::mr::elastic_pool_memory_resource pool_;
+};
+
+std::vector<fault_scenario> other_scenarios()
+{
+  std::vector<fault_scenario> all{
+    scenario_of("streams",
+                [] {
+                  cuda_stream first;
+                  cuda_stream const second{cuda_stream::flags::non_blocking};
+                  cuda_stream const moved{std::move(first)};
+                  moved.synchronize();
+                  EXPECT_TRUE(moved.view().is_default() || moved.is_valid());
+                }),
+    scenario_of("a pool of streams",
+                [] {
+                  rmm::cuda_stream_pool pool{5};
+                  pool.get_stream().synchronize();
+                  pool.get_stream(3).synchronize();
+                }),
+    scenario_of("a resource of another device",
+                [] {
+                  rmm::cuda_set_device_raii const second{rmm::cuda_device_id{1}};
+                  auto const resource = configured_resource{"pool,initial=1MiB"};
+                  cuda_stream const stream;
+                  blocks{*resource}.allocate(1000, stream);
+                }),
+    scenario_of("questions about the device",
+                [] {
+                  EXPECT_GT(rmm::available_device_memory().second, 0U);
+                  static_cast<void>(rmm::get_current_cuda_device());
+                  EXPECT_GT(rmm::percent_of_free_device_memory(50), 0U);
+                }),
+  };
+  all.push_back({"an elastic pool", [] { return std::make_unique<elastic_pool>(); }});
+  all.push_back({"an elastic pool that is shared", [] { return std::make_unique<shared_pool>(); }});
+  all.push_back({"parts of an elastic pool", [] { return std::make_unique<elastic_parts>(); }});
+  return all;
+}
+
+std::vector<fault_scenario> every_scenario()
+{
+  std::vector<fault_scenario> all = other_scenarios();
+  auto const others               = all.size();
+  for (auto const* const list : {&uses(), &container_uses()}) {
+    for (auto const& how : *list) {
+      for (auto const& what : resources()) {
+        if (!how.fits(what)) { continue; }
+        all.push_back(
+          {what.name + ": " + how.name, [&what, &how] { return std::make_unique<used_resource>(what, how); }});
+      }
+    }
+  }
+  // Who runs only some of them has some of each kind, and those that once found something.
+  auto const begin = all.begin() + static_cast<std::ptrdiff_t>(others);
+  std::shuffle(begin, all.end(), std::mt19937{1});
+  std::partition(begin, all.end(), [](fault_scenario const& each) {
+    return each.name == "pool,guard: one block" ||
+           each.name == "binning,smallest=1KiB,largest=32KiB,upstream=cuda: a capture" ||
+           each.name == "cached,block=64KiB,max=8MiB: blocks of many sizes on two streams";
+  });
+  return all;
+}
+
+/// Says which fault it was when the program ends in one.
+void report_and_end(int signal)
+{
+  every_fault::describe_to(STDERR_FILENO);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+TEST(EveryFault, LosesNothingAndIsReported)
+{
+  for (auto const signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) { std::signal(signal, report_and_end); }
+  every_fault faults;
+  faults.start_machine = [] {
+    cudasim::options machine;
+    machine.devices        = 2;
+    machine.memory_bytes   = 64 * MiB;  // half of it is what a context takes
+    machine.mode           = cudasim::execution::stepped;
+    machine.check_ordering = true;
+    Simulated::start(machine);
+  };
+  faults.start_machine();
+  constexpr std::size_t enough = RMM_TEST_UNDER_SANITIZER ? 2'000 : 20'000;
+  auto const* const only       = std::getenv("RMM_TEST_SCENARIO");
+  bool const all               = std::getenv("RMM_TEST_EVERY_FAULT") != nullptr;
+  auto const begin             = std::clock();
+  std::size_t scenarios{0};
+  for (auto const& scenario : every_scenario()) {
+    if (only != nullptr && scenario.name.find(only) == std::string::npos) { continue; }
+    ++scenarios;
+    faults.run(scenario);
+    if (only == nullptr && !all && faults.triples() >= enough && std::clock() - begin > 20 * CLOCKS_PER_SEC) { break; }
+  }
+  std::printf(
+    "%zu scenarios, %llu runs with a fault, %zu distinct (scenario, call, error), %llu exceptions, %llu with the "
+    "error's name\n",
+    scenarios,
+    static_cast<unsigned long long>(faults.runs()),
+    faults.triples(),
+    static_cast<unsigned long long>(faults.thrown()),
+    static_cast<unsigned long long>(faults.named()));
+  if (only == nullptr) { EXPECT_GE(faults.triples(), enough); }
+}
+
+}  // namespace

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Processes that end, fork, and load and unload libraries while memory is in use. Each kind of process is started many times; each
+// has to end by itself with status 0, and to say nothing of an error.
+
+#include "../support/sanitizers.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/device_buffer.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern char** environ;
+
+namespace {
+
+using pool = rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
+
+// --- what the processes do
+
+unsigned seed{1};  // of this process
+
+/// Threads that allocate and free until the process ends, and are never joined.
+void start_threads(rmm::mr::device_memory_resource& mr)
+{
+  static std::atomic<int> running{0};
+  for (unsigned i = 0; i < 3; ++i) {
+    std::thread{[&mr, i] {
+      std::mt19937 random{seed * 10 + i};
+      ++running;
+      for (;;) {
+        auto const bytes = 256 + random() % 20'000;
+        void* const ptr  = mr.allocate(bytes, rmm::cuda_stream_per_thread);
+        mr.deallocate(ptr, bytes, rmm::cuda_stream_per_thread);
+      }
+    }}.detach();
+  }
+  while (running < 3) { std::this_thread::yield(); }
+  auto const until = std::chrono::steady_clock::now() + std::chrono::microseconds{seed * 37 % 1000};
+  while (std::chrono::steady_clock::now() < until) { std::this_thread::yield(); }
+}
+
+/// A pool that nothing destroys, as what threads use beyond the end of main() has to be.
+template <class Pool, class... Args>
+Pool& immortal(Args... args)
+{
+  return *new Pool{args...};
+}
+
+rmm::mr::cuda_memory_resource cuda;
+
+using module_use = void(std::size_t);
+
+void* open_module() { return dlopen(RMM_PROCESS_LIFE_MODULE, RTLD_NOW | RTLD_LOCAL); }
+
+module_use* use_of(void* library) { return reinterpret_cast<module_use*>(dlsym(library, "use_memory")); }
+
+std::map<std::string, void (*)()> const& lives()
+{
+  static std::map<std::string, void (*)()> const all{
+    {"exits_while_threads_allocate",
+     [] {
+       start_threads(immortal<pool>(&cuda, 1U << 20U));
+       std::exit(0);
+     }},
+    {"exits_while_threads_use_an_elastic_pool",
+     [] {
+       start_threads(immortal<rmm::mr::elastic_pool_memory_resource>());
+       std::exit(0);
+     }},
+    {"exits_quickly_while_threads_allocate",
+     [] {
+       start_threads(immortal<pool>(&cuda, 1U << 20U));
+       std::quick_exit(0);
+     }},
+    {"has_a_static_pool_made_before_the_registry_is_used",
+     [] {
+       static pool mr{&cuda, 1U << 20U};
+       rmm::mr::set_current_device_resource(&mr);
+       static rmm::cuda_stream const stream;
+       static rmm::device_buffer const buffer{1000, stream};
+       std::exit(0);
+     }},
+    {"has_a_static_pool_made_after_the_registry_was_used",
+     [] {
+       static_cast<void>(rmm::mr::get_current_device_resource());
+       static rmm::cuda_stream const stream;
+       static rmm::device_buffer const first{1000, stream};
+       static rmm::mr::elastic_pool_memory_resource mr;
+       rmm::mr::set_current_device_resource(&mr);
+       static rmm::device_buffer const second{1000, stream};
+       std::exit(0);
+     }},
+    {"has_a_stream_that_outlives_the_pool",
+     [] {
+       static rmm::cuda_stream const stream;
+       static pool mr{&cuda, 1U << 20U};
+       static rmm::device_buffer const buffer{1000, stream, &mr};
+       std::thread{[] { rmm::device_buffer const own{5000, rmm::cuda_stream_per_thread, &mr}; }}.join();
+       std::exit(0);
+     }},
+    {"opens_and_closes_a_library_that_uses_rmm",
+     [] {
+       pool mr{&cuda, 1U << 20U};
+       rmm::mr::set_current_device_resource(&mr);
+       for (int i = 0; i < 5; ++i) {
+         auto* const library = open_module();
+         if (library == nullptr) { std::abort(); }
+         use_of(library)(500);
+         std::thread{use_of(library), 700}.join();
+         if (dlclose(library) != 0) { std::abort(); }
+       }
+       mr.deallocate(mr.allocate(1000), 1000);
+       rmm::mr::set_current_device_resource(nullptr);
+     }},
+    {"closes_a_library_before_the_threads_that_used_it_end",
+     [] {
+       auto* const library = open_module();
+       if (library == nullptr) { std::abort(); }
+       std::atomic<int> used{0};
+       std::atomic<bool> closed{false};
+       std::vector<std::thread> threads;
+       for (std::size_t i = 0; i < 3; ++i) {
+         threads.emplace_back([&, i] {
+           use_of(library)(300 + i);
+           ++used;
+           while (!closed) { std::this_thread::yield(); }
+         });
+       }
+       while (used < 3) { std::this_thread::yield(); }
+       if (dlclose(library) != 0) { std::abort(); }
+       closed = true;
+       for (auto& each : threads) { each.join(); }
+     }},
+    {"catches_what_a_library_throws",
+     [] {
+       auto* const library = open_module();
+       if (library == nullptr) { std::abort(); }
+       int caught = 0;
+       try {
+         reinterpret_cast<void (*)()>(dlsym(library, "ask_for_too_much"))();
+       } catch (rmm::out_of_memory const&) {
+         ++caught;
+       }
+       if (caught != 1) { std::abort(); }
+       std::exit(0);
+     }},
+    {"forks_while_threads_allocate",
+     [] {
+       auto& mr = immortal<pool>(&cuda, 1U << 20U);
+       static pool own{&cuda, 1U << 20U};
+       static rmm::device_buffer const buffer{1000, rmm::cuda_stream_legacy, &own};
+       start_threads(mr);
+       auto const child = fork();
+       if (child == 0) { std::exit(0); }  // with the static objects of its parent
+       int status = 1;
+       if (child < 0 || waitpid(child, &status, 0) != child || status != 0) { std::abort(); }
+       std::exit(0);
+     }},
+  };
+  return all;
+}
+
+// --- starting them
+
+/// Starts this program again as one of the lives. Returns its status, as waitpid() does.
+int live(std::string const& name, unsigned with_seed)
+{
+  auto const life          = "RMM_TEST_LIFE=" + name;
+  auto const seed_of_child = "RMM_TEST_SEED=" + std::to_string(with_seed);
+  std::vector<char*> environment;
+  for (char** each = environ; *each != nullptr; ++each) {
+    if (std::string{*each}.rfind("GTEST_", 0) != 0) { environment.push_back(*each); }
+  }
+  environment.push_back(const_cast<char*>("CUDASIM_QUIET=1"));  // a child after a fork is told with each call
+  environment.push_back(const_cast<char*>(life.c_str()));
+  environment.push_back(const_cast<char*>(seed_of_child.c_str()));
+  environment.push_back(nullptr);
+  char* const arguments[]{
+    const_cast<char*>("process_life"), const_cast<char*>("--gtest_filter=Process.IsOne"), nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child{};
+  int status = -1;
+  if (posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments, environment.data()) == 0) {
+    waitpid(child, &status, 0);
+  }
+  posix_spawn_file_actions_destroy(&actions);
+  return status;
+}
+
+/// What a child process runs; nothing in others.
+TEST(Process, IsOne)
+{
+  auto const* const life = std::getenv("RMM_TEST_LIFE");
+  if (life == nullptr) { GTEST_SKIP() << "only in processes that the other tests start"; }
+  if (auto const* const given = std::getenv("RMM_TEST_SEED")) { seed = static_cast<unsigned>(std::atoi(given)); }
+  alarm(100);  // rather than never end
+  lives().at(life)();
+}
+
+TEST(Process, ThatDoesNotEndWellIsNoticed) { EXPECT_NE(live("no such life", 1), 0); }
+
+struct ProcessLife : ::testing::TestWithParam<std::string> {};
+
+TEST_P(ProcessLife, EndsWell)
+{
+  constexpr unsigned usual = RMM_TEST_UNDER_SANITIZER ? 5 : 200;
+  auto const* const given  = std::getenv("RMM_TEST_PROCESSES");
+  auto const processes     = given != nullptr ? static_cast<unsigned>(std::atoi(given)) : usual;
+  for (unsigned i = 1; i <= processes && !HasFailure(); ++i) {
+    EXPECT_EQ(live(GetParam(), i), 0) << "RMM_TEST_LIFE=" << GetParam() << " RMM_TEST_SEED=" << i;
+  }
+}
+
+std::vector<std::string> names_of_lives()
+{
+  std::vector<std::string> names;
+  for (auto const& each : lives()) { names.push_back(each.first); }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ProcessLife, ::testing::ValuesIn(names_of_lives()), [](auto const& test) {
+  return test.param;
+});
+
+}  // namespace

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of mutants.py: what it changes, and that a seed always draws the same."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import mutants
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+CODE = """\
+/// a == b
+  if (free != nullptr && bytes < limit_) { return false; }
+  used_ += bytes;
+  ++count_;
+  RMM_ASSERT(used_ == 3);
+  std::vector<int> list;
+"""
+
+
+class MutantsTest(unittest.TestCase):
+    def changes(self, text: str) -> set[tuple[int, str, str]]:
+        return {(m.line, m.kind, "|".join(line.strip() for line in m.lines[m.line - 1 : m.line + 1])) for m in mutants.mutants_of("x.hpp", text)}
+
+    def test_it_changes_operators_conditions_and_statements(self) -> None:
+        found = self.changes(CODE)
+        self.assertIn((2, "operator", "if (free == nullptr && bytes < limit_) { return false; }|used_ += bytes;"), found)
+        self.assertIn((2, "operator", "if (free != nullptr || bytes < limit_) { return false; }|used_ += bytes;"), found)
+        self.assertIn((2, "operator", "if (free != nullptr && bytes <= limit_) { return false; }|used_ += bytes;"), found)
+        self.assertIn((2, "condition", "if (!(free != nullptr && bytes < limit_)) { return false; }|used_ += bytes;"), found)
+        self.assertIn((3, "dropped", ";|++count_;"), found)
+        self.assertIn((3, "swapped", "++count_;|used_ += bytes;"), found)
+
+    def test_it_leaves_comments_assertions_and_types_alone(self) -> None:
+        self.assertEqual({line for line, _, _ in self.changes(CODE)} & {1, 5, 6}, set())
+
+    def test_it_changes_bounds_by_one(self) -> None:
+        found = self.changes("  return count_ / 4;")
+        self.assertIn((1, "bound", "return count_ / 5;"), found)
+        self.assertIn((1, "bound", "return count_ / 3;"), found)
+
+    def test_a_seed_draws_the_same_mutants_each_once(self) -> None:
+        first = [m.key for m in itertools.islice(mutants.draw(["adaptors"], 5), 60)]
+        self.assertEqual(first, [m.key for m in itertools.islice(mutants.draw(["adaptors"], 5), 60)])
+        self.assertEqual(len(set(first)), 60)
+        self.assertNotEqual(first, [m.key for m in itertools.islice(mutants.draw(["adaptors"], 6), 60)])
+
+    def test_all_files_and_tests_of_the_groups_exist(self) -> None:
+        for rows in mutants.GROUPS.values():
+            for files, program, sources in rows:
+                for file in files:
+                    self.assertTrue((REPOSITORY / "include/rmm" / file).exists(), file)
+                    self.assertTrue(any(mutants.mutants_of(file, (REPOSITORY / "include/rmm" / file).read_text())), file)
+                for source in sources:
+                    self.assertTrue((REPOSITORY / "tests/rmm" / source).exists(), f"{program}: {source}")
+
+
+if __name__ == "__main__":
+    unittest.main()
