@@ -1,50 +1,216 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the C++ of a Markdown page into files that a compiler can check.
+"""The code in the pages of the documentation: checks it, and writes it where it can be compiled and run.
 
-    doc_code.py PAGE.md FOLDER
+    doc_code.py check [PAGE]...         every block is of a known kind and well formed; without PAGE: of all pages
+    doc_code.py cpp FOLDER [PAGE]...    writes the C++ blocks to FOLDER/PAGE_N.cpp, programs to PAGE_N_program.cpp
+    doc_code.py cmake FOLDER [PAGE]...  writes each CMake block as the CMakeLists.txt of a project FOLDER/PAGE_N
+    doc_code.py pages                   prints all pages; `cpp` and `cmake` print what they wrote
 
-Each block of the page that begins with ```cpp becomes FOLDER/PAGE_N.cpp, N its number in the page, with #line directives, so
-that the compiler names lines of the page. A block is what a file could be: it has its includes, and its statements are in
-functions. Files that are already as they should be are left alone; the names of all are printed.
+What becomes of a block depends on its language:
+
+    cpp      a file by itself: compiled; with a main(), run on the simulator
+    cmake    a project by itself: configured against the installed package, built and run. Its sources are the program that
+             the page shows next
+    python   run on the simulator, all blocks of a page in one interpreter; doctests are compared with what they print
+    sh       checked: its syntax, and that the files, commands of build.sh and presets that it names are there
+    console  lines that begin with `$ ` as sh; the rest is output
+    text     output, or a grammar
+
+A block that cannot be treated so has a comment in the line before it that says why:
+
+    <!-- not run: needs PyTorch -->
+    <!-- not compiled: a fragment of another project's file -->
 """
 
 from __future__ import annotations
 
-import argparse
+import ast
+import json
 import re
+import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-BLOCK = re.compile(r"^```cpp[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).resolve().parent.parent
+
+LANGUAGES = ("cpp", "cmake", "python", "sh", "console", "text")
+FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
+EXCUSE = re.compile(r"<!-- not (run|compiled): (.*?) -->\s*\Z")
+MAIN = re.compile(r"^int main\(", re.MULTILINE)
 
 
-def blocks(text: str) -> list[tuple[int, str]]:
-    """(line of the first line of code, code) of each block."""
-    return [(text.count("\n", 0, match.start(1)) + 1, match.group(1)) for match in BLOCK.finditer(text)]
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    number: int  # among all blocks of the page, from 1
+    line: int  # of the first line of code
+    language: str
+    code: str
+    excuse: str  # why it is not run, or not compiled; empty if it is
+
+    @property
+    def name(self) -> str:
+        """A name for files: the page's, with its folder where several pages have the same."""
+        stem = self.page.stem.lower()
+        if stem == "readme" and self.page.resolve().parent != ROOT:
+            stem = f"{self.page.resolve().parent.name}_{stem}"
+        return f"{stem}_{self.number}"
+
+    @property
+    def is_program(self) -> bool:
+        return self.language == "cpp" and MAIN.search(self.code) is not None
+
+    def complaint(self, text: str, line: int = 0) -> str:
+        return f"{self.page}:{self.line + line}: {text}"
+
+
+def all_pages(root: Path = ROOT) -> list[Path]:
+    named = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "examples/README.md",
+        "packaging/README.md",
+        "python/rmm/README.md",
+    ]
+    return [root / name for name in named if (root / name).exists()] + sorted((root / "docs").glob("*.md"))
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for number, match in enumerate(FENCE.finditer(text), 1):
+        indent, language, code = match.groups()
+        code = "".join(line.removeprefix(indent) for line in code.splitlines(keepends=True))
+        excuse = EXCUSE.search(text[: match.start()])
+        line = text.count("\n", 0, match.start(3)) + 1
+        found.append(Block(page, number, line, language.strip(), code, excuse.group(2) if excuse else ""))
+    return found
+
+
+# --- checking -----------------------------------------------------------------------------------------------------------
+
+
+def commands_of_build(root: Path) -> set[str]:
+    """Words that build.sh takes."""
+    text = (root / "build.sh").read_text(encoding="utf-8")
+    return {
+        word.strip()
+        for words in re.findall(r"^ +((?:[\w-]+ \| )+[\w-]+)\) WANTED", text, re.MULTILINE)
+        for word in words.split("|")
+    }
+
+
+def wrong_shell(block: Block, root: Path) -> list[str]:
+    code = block.code
+    if block.language == "console":
+        code = "".join(line[2:] + "\n" if line.startswith("$ ") else "\n" for line in code.splitlines())
+    checked = subprocess.run(["bash", "-n"], input=code, capture_output=True, text=True, check=False)
+    if checked.returncode != 0:
+        return [block.complaint(checked.stderr.strip())]
+    wrong = []
+    presets = {
+        preset["name"] for preset in json.loads((root / "CMakePresets.json").read_text(encoding="utf-8"))["configurePresets"]
+    }
+    for number, line in enumerate(code.splitlines()):
+        words = line.partition("#")[0].split()
+        for index, word in enumerate(words):
+            following = words[index + 1 :]
+            if word == "./build.sh":
+                for argument in following:
+                    if argument in ("&&", ";", "|"):
+                        break
+                    if argument.partition("=")[0] not in commands_of_build(root) | {"--help", "--cmake-args"}:
+                        wrong.append(block.complaint(f"build.sh has no {argument}", number))
+            elif word == "--preset" and following and following[0] not in presets:
+                wrong.append(block.complaint(f"there is no preset {following[0]}", number))
+            elif re.match(r"(\./)?(tools|python|tests|examples|packaging|docs)/", word) and not (root / word).exists():
+                wrong.append(block.complaint(f"there is no {word}", number))
+    return wrong
+
+
+def wrong_python(block: Block) -> list[str]:
+    if re.search(r"^>>> ", block.code, re.MULTILINE):
+        return []  # a doctest: running it checks it
+    try:
+        ast.parse(block.code)
+    except SyntaxError as error:
+        return [block.complaint(f"not Python: {error.msg}", (error.lineno or 1) - 1)]
+    return []
+
+
+def wrong_in(page: Path, root: Path = ROOT) -> list[str]:
+    """What is wrong with the blocks of a page, a line for each thing."""
+    wrong = []
+    for block in blocks(page):
+        if block.language not in LANGUAGES:
+            wrong.append(block.complaint(f"a block of '{block.language}'; there are {', '.join(LANGUAGES)}"))
+        elif block.language in ("sh", "console") and not block.excuse:
+            wrong += wrong_shell(block, root)
+        elif block.language == "python":
+            wrong += wrong_python(block)
+    return wrong
+
+
+# --- writing ------------------------------------------------------------------------------------------------------------
 
 
 def write_if_changed(path: Path, text: str) -> None:
     if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Writes the C++ of a Markdown page into files.")
-    parser.add_argument("page", type=Path)
-    parser.add_argument("folder", type=Path)
-    options = parser.parse_args(arguments)
+def write_cpp(folder: Path, pages: list[Path]) -> list[Path]:
+    """Writes the blocks with #line directives, so that the compiler names lines of the page."""
+    written = []
+    for block in (block for page in pages for block in blocks(page)):
+        if block.language == "cpp" and not block.excuse:
+            path = folder / f"{block.name}{'_program' if block.is_program else ''}.cpp"
+            write_if_changed(path, f'#line {block.line} "{block.page.name}"\n{block.code}')
+            written.append(path)
+    return written
 
-    found = blocks(options.page.read_text(encoding="utf-8"))
-    if not found:
-        print(f"{options.page}: no block of C++", file=sys.stderr)
-        return 1
-    options.folder.mkdir(parents=True, exist_ok=True)
-    for number, (line, code) in enumerate(found, 1):
-        path = options.folder / f"{options.page.stem}_{number}.cpp"
-        write_if_changed(path, f'#line {line} "{options.page.name}"\n{code}')
-        print(path)
-    return 0
+
+def write_cmake(folder: Path, pages: list[Path]) -> list[Path]:
+    written = []
+    for page in pages:
+        found = blocks(page)
+        for block in found:
+            if block.language != "cmake" or block.excuse:
+                continue
+            project = folder / block.name
+            program = next(
+                (later.code for later in found if later.number > block.number and later.is_program), "int main() {}\n"
+            )
+            write_if_changed(project / "CMakeLists.txt", block.code)
+            for source in re.findall(r"[\w/]+\.cpp\b", block.code):
+                write_if_changed(project / source, program)
+            written.append(project)
+    return written
+
+
+def main(arguments: list[str] | None = None) -> int:
+    words = sys.argv[1:] if arguments is None else arguments
+    command, rest = (words[0], words[1:]) if words else ("", [])
+    if command == "pages":
+        print(*all_pages(), sep="\n")
+        return 0
+    if command == "check":
+        wrong = [line for page in [Path(name) for name in rest] or all_pages() for line in wrong_in(page)]
+        for line in wrong:
+            print(line, file=sys.stderr)
+        return 1 if wrong else 0
+    if command in ("cpp", "cmake") and rest:
+        pages = [Path(name) for name in rest[1:]] or all_pages()
+        written = (write_cpp if command == "cpp" else write_cmake)(Path(rest[0]), pages)
+        print(*written, sep="\n")
+        return 0
+    print(__doc__, file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

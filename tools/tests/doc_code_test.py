@@ -15,38 +15,114 @@ sys.path.insert(0, str(TOOLS))
 
 import doc_code  # noqa: E402
 
-PAGE = "# Page\n\n```cpp\nint a;\n```\n\n```sh\nnot code\n```\n\n```cpp\nint b;\nint c;\n```\n"
+PAGE = """# Page
+
+```cpp
+int a;
+```
+
+```text
+not code
+```
+
+<!-- not compiled: a fragment -->
+```cpp
+a + b
+```
+
+- a list
+
+  ```cmake
+  project(app)
+  add_executable(app main.cpp)
+  ```
+
+```cpp
+int main() {}
+// the end
+```
+"""
 
 
 class DocCode(unittest.TestCase):
-    def test_only_blocks_of_cpp_count_and_know_their_lines(self) -> None:
-        self.assertEqual([(4, "int a;\n"), (12, "int b;\nint c;\n")], doc_code.blocks(PAGE))
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
 
-    def test_each_block_becomes_a_file(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            page = Path(folder) / "guide.md"
-            page.write_text(PAGE, encoding="utf-8")
-            with contextlib.redirect_stdout(io.StringIO()) as printed:
-                self.assertEqual(0, doc_code.main([str(page), f"{folder}/out"]))
-            written = [Path(line) for line in printed.getvalue().splitlines()]
-            self.assertEqual(["guide_1.cpp", "guide_2.cpp"], [path.name for path in written])
-            self.assertEqual('#line 12 "guide.md"\nint b;\nint c;\n', written[1].read_text(encoding="utf-8"))
+    def page(self, text: str, name: str = "guide.md") -> Path:
+        page = self.folder / name
+        page.write_text(text, encoding="utf-8")
+        return page
+
+    def wrong(self, text: str) -> str:
+        return "\n".join(line.partition(".md:")[2] for line in doc_code.wrong_in(self.page(text)))
+
+    def test_blocks_know_their_lines_and_languages(self) -> None:
+        found = doc_code.blocks(self.page(PAGE))
+        self.assertEqual([4, 8, 13, 19, 24], [block.line for block in found])
+        self.assertEqual(["cpp", "text", "cpp", "cmake", "cpp"], [block.language for block in found])
+
+    def test_a_block_in_a_list_loses_its_indentation(self) -> None:
+        self.assertEqual("project(app)\nadd_executable(app main.cpp)\n", doc_code.blocks(self.page(PAGE))[3].code)
+
+    def test_a_comment_before_a_block_excuses_that_block_alone(self) -> None:
+        self.assertEqual(["", "", "a fragment", "", ""], [block.excuse for block in doc_code.blocks(self.page(PAGE))])
+
+    def test_blocks_of_cpp_become_files_and_programs_say_so(self) -> None:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(0, doc_code.main(["cpp", f"{self.folder}/out", str(self.page(PAGE))]))
+        written = [Path(line) for line in printed.getvalue().splitlines()]
+        self.assertEqual(["guide_1.cpp", "guide_5_program.cpp"], [path.name for path in written])
+        self.assertEqual('#line 24 "guide.md"\nint main() {}\n// the end\n', written[1].read_text(encoding="utf-8"))
+
+    def test_a_block_of_cmake_becomes_a_project_with_the_next_program(self) -> None:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(0, doc_code.main(["cmake", f"{self.folder}/out", str(self.page(PAGE))]))
+        project = Path(printed.getvalue().strip())
+        self.assertEqual("guide_4", project.name)
+        self.assertIn("project(app)", (project / "CMakeLists.txt").read_text(encoding="utf-8"))
+        self.assertEqual("int main() {}\n// the end\n", (project / "main.cpp").read_text(encoding="utf-8"))
 
     def test_what_is_as_it_should_be_is_left_alone(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "a.cpp"
-            doc_code.write_if_changed(path, "int a;\n")
-            before = path.stat().st_mtime_ns
-            doc_code.write_if_changed(path, "int a;\n")
-            self.assertEqual(before, path.stat().st_mtime_ns)
+        path = self.folder / "a.cpp"
+        doc_code.write_if_changed(path, "int a;\n")
+        before = path.stat().st_mtime_ns
+        doc_code.write_if_changed(path, "int a;\n")
+        self.assertEqual(before, path.stat().st_mtime_ns)
 
-    def test_a_page_without_code_is_an_error(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            page = Path(folder) / "guide.md"
-            page.write_text("# Page\n", encoding="utf-8")
-            with contextlib.redirect_stderr(io.StringIO()) as errors:
-                self.assertEqual(1, doc_code.main([str(page), f"{folder}/out"]))
-            self.assertIn("no block of C++", errors.getvalue())
+    def test_a_block_without_a_language_is_wrong(self) -> None:
+        self.assertIn("2: a block of ''", self.wrong("```\nls\n```\n"))
+
+    def test_a_shell_block_with_bad_syntax_is_wrong(self) -> None:
+        self.assertIn("syntax error", self.wrong("```sh\nif true\n```\n"))
+
+    def test_commands_of_the_build_are_known(self) -> None:
+        self.assertEqual("", self.wrong("```sh\n./build.sh clean test --quick  # all\n```\n"))
+        self.assertIn("3: build.sh has no tset", self.wrong("```sh\n./build.sh demo\n./build.sh tset\n```\n"))
+
+    def test_presets_are_known(self) -> None:
+        self.assertEqual("", self.wrong("```sh\nctest --preset sim -L long\n```\n"))
+        self.assertIn("no preset simm", self.wrong("```sh\ncmake --preset simm\n```\n"))
+
+    def test_files_of_the_repository_are_there(self) -> None:
+        self.assertEqual("", self.wrong("```sh\npip install ./python/rmm\n```\n"))
+        self.assertIn("there is no ./python/rmn", self.wrong("```sh\npip install ./python/rmn\n```\n"))
+
+    def test_only_commands_of_a_console_are_looked_at(self) -> None:
+        self.assertEqual("", self.wrong("```console\n$ ls\nif this ( were code\n```\n"))
+        self.assertIn("syntax error", self.wrong("```console\n$ ls |\n```\n"))
+
+    def test_python_is_parsed(self) -> None:
+        self.assertEqual("", self.wrong("```python\nimport rmm\n```\n\n```python\n>>> 1 +\n```\n"))
+        self.assertIn("3: not Python", self.wrong("```python\nimport rmm\nrmm.(\n```\n"))
+
+    def test_blocks_of_this_repository_are_all_in_order(self) -> None:
+        self.assertEqual([], [line for page in doc_code.all_pages() for line in doc_code.wrong_in(page)])
+
+    def test_no_two_blocks_of_this_repository_have_the_same_name(self) -> None:
+        names = [block.name for page in doc_code.all_pages() for block in doc_code.blocks(page)]
+        self.assertEqual(len(names), len(set(names)))
 
 
 if __name__ == "__main__":

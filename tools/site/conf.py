@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sphinx's settings for the site; build_site.py calls it on pages that it has laid out."""
+
+from __future__ import annotations
+
+import os
+
+project = "RMM"
+author = ""
+copyright = ""  # noqa: A001
+release = os.environ.get("RMM_SITE_VERSION", "")
+version = release
+
+extensions = ["myst_parser", "sphinx_copybutton"]
+myst_heading_anchors = 4
+root_doc = "index"
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = f"RMM {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_show_copyright = False
+html_theme_options = {"navigation_with_keys": True}
+templates_path: list[str] = []
+
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+highlight_language = "none"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+toc_object_entries_show_parents = "hide"
+cpp_index_common_prefix = ["rmm::mr::", "rmm::", "cudasim::"]
+cpp_maximum_signature_line_length = 100
+python_maximum_signature_line_length = 100
+add_module_names = False
+# Two specializations of what Sphinx takes for one template are declared once.
+# Members of different classes share names; a word in a text is none of them in particular.
+suppress_warnings = ["duplicate_declaration.cpp", "ref.python"]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of tools/site, as far as they need neither Doxygen nor Sphinx."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TOOLS / "site"), str(TOOLS)]
+
+import build_site  # noqa: E402
+import cpp_reference  # noqa: E402
+import python_reference  # noqa: E402
+
+ROOT = TOOLS.parent
+KNOWN = {"README.md", "docs/a.md", "docs/b.md", "examples/README.md"}
+
+
+class LayingOut(unittest.TestCase):
+    def laid_out(self, text: str, page: str = "docs/a.md", url: str = "") -> str:
+        return build_site.laid_out(text, page, KNOWN, url)
+
+    def test_links_between_pages_stay(self) -> None:
+        self.assertEqual("[b](b.md#x) [top](#top)", self.laid_out("[b](b.md#x) [top](#top)"))
+
+    def test_the_start_page_is_the_index(self) -> None:
+        self.assertEqual("[start](../index.md)", self.laid_out("[start](../README.md)"))
+
+    def test_a_folder_with_a_page_is_that_page(self) -> None:
+        self.assertEqual("[x](../examples/README.md)", self.laid_out("[x](../examples)"))
+
+    def test_links_to_other_files_become_text_or_links_to_the_sources(self) -> None:
+        self.assertEqual("`include/rmm` and text", self.laid_out("[include/rmm](../include/rmm) and [text](../LICENSE)"))
+        self.assertEqual(
+            "[x](https://example.org/r/include/rmm)", self.laid_out("[x](../include/rmm)", url="https://example.org/r/")
+        )
+
+    def test_code_is_left_alone(self) -> None:
+        code = "```cpp\n[x](../include/rmm)\n```\n"
+        self.assertEqual(code, self.laid_out(code))
+
+    def test_every_page_is_in_the_navigation(self) -> None:
+        listed = [name + ".md" for _, names in build_site.parts(ROOT) for name in names]
+        for page in build_site.pages(ROOT):
+            if page != "README.md":
+                self.assertEqual(1, listed.count(page), page)
+
+
+class CppReference(unittest.TestCase):
+    def test_every_public_header_is_on_one_page(self) -> None:
+        cpp_reference.check_topics(cpp_reference.public_headers(ROOT))
+        listed = [header for _, headers in cpp_reference.TOPICS.values() for header in headers]
+        self.assertEqual(len(listed), len(set(listed)))
+
+    def test_a_header_that_is_on_none_is_named(self) -> None:
+        with self.assertRaisesRegex(cpp_reference.BadReference, "rmm/mr/new.hpp: on no page"):
+            cpp_reference.check_topics([*cpp_reference.public_headers(ROOT), "rmm/mr/new.hpp"])
+
+    def test_text_keeps_its_code_and_links_pages_of_the_guide(self) -> None:
+        para = ElementTree.fromstring("<para>Takes <computeroutput>n*</computeroutput> bytes_t; see docs/pools.md.</para>")
+        self.assertEqual("Takes ``n*`` bytes\\_t; see :doc:`/docs/pools`\\ .", cpp_reference.inline(para))
+
+    def test_signatures_are_what_a_caller_needs(self) -> None:
+        member = ElementTree.fromstring(
+            '<memberdef kind="function" static="yes" explicit="no"><templateparamlist><param><type>class</type><declname>T</declname>'
+            "<defval>int</defval></param></templateparamlist><type>std::vector&lt; T &gt;</type>"
+            "<definition>x</definition><argsstring>(int n=3) const noexcept</argsstring><name>f</name></memberdef>"
+        )
+        self.assertEqual(
+            "template <class T = int> static std::vector<T> f(int n=3) const noexcept", cpp_reference.function_signature(member)
+        )
+
+    def test_overloads_without_a_text_stand_with_the_one_before(self) -> None:
+        entries = [
+            ("f", [".. cpp:function:: void f(int)", "", "   Text.", ""]),
+            ("f", [".. cpp:function:: void f(char)", "", ""]),
+            ("g", [".. cpp:function:: void g()", "", ""]),
+            ("f", [".. cpp:function:: void f(long)", "", "   Other text.", ""]),
+        ]
+        first = [".. cpp:function:: void f(int)", "                  void f(char)", "", "   Text.", ""]
+        self.assertEqual([first, entries[2][1], entries[3][1]], cpp_reference.joined(entries))
+
+
+class PythonReference(unittest.TestCase):
+    def package(self, stub: str, source: str) -> python_reference.Package:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        (Path(folder.name) / "m.pyi").write_text(stub, encoding="utf-8")
+        (Path(folder.name) / "m.pyx").write_text(source, encoding="utf-8")
+        return python_reference.Package(Path(folder.name))
+
+    def test_signatures_come_from_the_stub_and_texts_from_the_source(self) -> None:
+        package = self.package(
+            "class C(_B):\n    def __new__(cls, n: int = 1) -> Self: ...\n    def f(self, x: int) -> str: ...\n"
+            "class _B:\n    @property\n    def p(self) -> int: ...\n",
+            'cdef class C(_B):\n    """A C."""\n    def f(self, x):\n        """Does `x`.\n\n        More.\n        """\n'
+            'cdef class _B:\n    @property\n    def p(self):\n        """The p."""\n',
+        )
+        lines = "\n".join(python_reference.page_lines(package, "rmm.m", "Things", []))
+        self.assertIn(".. py:class:: C(n: int=1)\n\n   A C.", lines)
+        self.assertIn("   .. py:method:: f(x: int) -> str\n\n      Does ``x``.\n\n      More.", lines)
+        self.assertIn("   .. py:property:: p\n      :type: int\n\n      The p.", lines)
+
+    def test_every_public_class_of_the_package_has_a_text(self) -> None:
+        package = python_reference.Package(ROOT / "python" / "rmm" / "rmm")
+        without = []
+        for name, _, only in python_reference.PAGES.values():
+            module = package.module(name)
+            for own in only or module.exported:
+                place = package.find(name, own) if not own.startswith("_") else None
+                if place and not place[0].text(place[0].definitions[place[1]][0], place[1]):
+                    without.append(f"{name}.{own}")
+        self.assertEqual([], without)
+
+
+if __name__ == "__main__":
+    unittest.main()
