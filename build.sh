@@ -36,13 +36,16 @@ To build:
 To develop:
   check         formatting, every header compiled alone by two compilers, include layers, cost of headers, tests of the tools
   matrix        the test suite with every compiler, C++ standard and CCCL that is tested
+  coverage      the test suite on the simulator with every line counted; a page in build/coverage/report
+  docs          the site of the documentation in build/docs/html, with all links checked
   bundle        one archive with all test and benchmark programs, for a machine with a GPU and without build tools
 
 Environment:
   LIBRMM_BUILD_DIR   build folder (build)
   INSTALL_PREFIX     where to install; else PREFIX, CONDA_PREFIX, $LIBRMM_BUILD_DIR/install
-  PARALLEL_LEVEL     compilations at a time (4; demo, test, check, matrix, bundle: one for each processor)
+  PARALLEL_LEVEL     compilations at a time (4; demo, test, check, matrix, coverage, docs, bundle: one for each processor)
   CUDACXX            the CUDA compiler
+  RMM_SOURCE_URL     docs: where the files of the repository can be read; links to them go there
 HELP
 }
 
@@ -62,7 +65,7 @@ CMAKE_ARGS_GIVEN=0
 wants() { [[ -n "${WANTED[$1]:-}" ]]; }
 
 parse_arguments() {
-  local argument
+  local argument words
   for argument in "$@"; do
     if [[ $argument == -h || $argument == --help ]]; then
       print_help
@@ -73,7 +76,7 @@ parse_arguments() {
     argument="$1"
     shift
     case "$argument" in
-      clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | bundle) WANTED[$argument]=1 ;;
+      clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | coverage | docs | bundle) WANTED[$argument]=1 ;;
       -v | -g | -n | -s | --ptds | --quick) WANTED[$argument]=1 ;;
       --cmake-args=*)
         ((CMAKE_ARGS_GIVEN += 1))
@@ -87,7 +90,8 @@ parse_arguments() {
           done
           argument="${argument:1:-1}"
         fi
-        mapfile -t CMAKE_ARGS < <(xargs -r -n 1 printf '%s\n' <<<"$argument")
+        words="$(xargs -r -n 1 printf '%s\n' <<<"$argument" 2>/dev/null)" || fail "--cmake-args has a quote without its pair: $argument"
+        [[ -z $words ]] || mapfile -t CMAKE_ARGS <<<"$words"
         ;;
       *) fail "invalid option: $argument (./build.sh --help lists the valid ones)" ;;
     esac
@@ -150,6 +154,11 @@ find_missing() {
     need_command valgrind valgrind  # counts the instructions of the hot calls
     need_python
     [[ -n "${RMM_TEST_BROWSER:-}" ]] || command -v chromium >/dev/null || WISHED+=(chromium fonts-dejavu-core)  # opens the report page
+    command -v gdb >/dev/null || WISHED+=(gdb)    # prints our containers and pools
+    command -v spin >/dev/null || WISHED+=(spin)  # checks the models of tests/models
+    command -v dpkg-shlibdeps >/dev/null || WISHED+=(dpkg-dev)  # for the Debian package
+    command -v file >/dev/null || WISHED+=(file)  # the same
+    command -v pkg-config >/dev/null || WISHED+=(pkg-config)
   fi
   if wants check || wants test || wants matrix; then  # the library works with spdlog and without, and is tested both ways
     need_header spdlog/spdlog.h libspdlog-dev spdlog-devel
@@ -164,6 +173,14 @@ find_missing() {
   if wants matrix || { wants test && ! wants --quick; }; then
     python3 -m pip --version >/dev/null 2>&1 || lacks python3-pip \
       "pip, which gets headers of other CUDA releases: Debian and Ubuntu: apt-get install python3-pip; Fedora: dnf install python3-pip"
+  fi
+  if wants coverage; then
+    need_command gcovr gcovr
+    need_command gcov gcc
+  fi
+  if wants docs; then
+    need_command doxygen doxygen
+    need_python
   fi
   if command -v cmake >/dev/null; then
     version="$(cmake --version | sed -n '1s/[^0-9]*//p')"
@@ -217,9 +234,10 @@ on_off() { if wants "$1"; then echo ON; else echo OFF; fi; }
 clean() {
   local folder
   for folder in "$BUILD_DIR" "$REPOSITORY/build" "$REPOSITORY/python/rmm/build" "$REPOSITORY/python/rmm/_skbuild"; do
-    if [[ -d $folder ]]; then
-      find "$folder" -mindepth 1 -delete
-    fi
+    [[ -d $folder ]] || continue
+    folder="$(cd "$folder" && pwd -P)"
+    [[ "$(cd "$REPOSITORY" && pwd -P)/" != "${folder%/}/"* ]] || fail "clean would delete the sources: the build folder is $folder"
+    find "$folder" -mindepth 1 -delete
   done
 }
 
@@ -296,7 +314,7 @@ demo() {
 # --- testing ---------------------------------------------------------------------------------------------------------
 
 SUITES=()    # "name|status|seconds|folder of the reports"
-LEFT_OUT=()  # names of combinations whose headers are not to be had
+LEFT_OUT=()  # names of combinations whose headers or compiler are not to be had
 
 # run_suite NAME PRESET FOLDER [ARGUMENT of cmake...]: configures, builds and runs one suite, and notes how it ended.
 run_suite() {
@@ -347,6 +365,7 @@ clang-cxx17 -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=17
 gcc-cxx20-release -DCMAKE_CXX_COMPILER=g++ -DCMAKE_CXX_STANDARD=20 -DCMAKE_BUILD_TYPE=Release -DRMM_ASSERTIONS=OFF
 clang-cxx20-release -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=20 -DCMAKE_BUILD_TYPE=Release -DRMM_ASSERTIONS=OFF
 gcc-cxx17-paranoid-without-spdlog -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Debug -DRMM_EXPENSIVE_ASSERTIONS=ON -DRMM_USE_SPDLOG=OFF
+gcc-11-cxx17-hidden-nvtx -DCMAKE_CXX_COMPILER=g++-11 -DCMAKE_CXX_VISIBILITY_PRESET=hidden -DCMAKE_VISIBILITY_INLINES_HIDDEN=ON -DRMM_NVTX=ON
 COMBINATIONS
 }
 
@@ -386,9 +405,16 @@ cuda_headers() {
 
 # run_combination LINE of one of the lists above
 run_combination() {
-  local name arguments folder
+  local name arguments folder compiler
   read -r name arguments <<<"$1"
   folder="$BUILD_DIR/matrix/$name"
+  compiler="$(sed -n 's/.*-DCMAKE_CXX_COMPILER=\([^ ]*\).*/\1/p' <<<"$arguments")"
+  if [[ -n $compiler ]] && ! command -v "$compiler" >/dev/null; then
+    say "=== matrix $name"
+    say "Left out: there is no $compiler."
+    LEFT_OUT+=("$name")
+    return
+  fi
   if [[ $arguments == headers:* ]] && ! arguments="$(cuda_headers "$folder/headers" "${arguments#headers:}")"; then
     say "=== matrix $name"
     say "Left out: pip cannot get ${1#*headers:}. It needs a package index (PIP_INDEX_URL) or a folder of wheels (PIP_FIND_LINKS)."
@@ -425,6 +451,29 @@ run_tests() {
   run_next_combination
 }
 
+# --- coverage --------------------------------------------------------------------------------------------------------
+
+# Counts lines and branches of the library and of the simulator. A program that ends without its exit handlers counts nothing.
+coverage() {
+  local folder="$BUILD_DIR/coverage" status=0
+  configure_preset sim "$folder" -DCODE_COVERAGE=ON -DRMM_BUILD_PTDS_TESTS=OFF \
+    "-DCMAKE_CXX_FLAGS=--coverage -fprofile-update=atomic" || return 1
+  build_folder "$folder" || return 1
+  find "$folder" -name '*.gcda' -delete
+  ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" --label-exclude '^(long|package|browser)$' || status=1
+  report_coverage "$folder" || status=1
+  return "$status"
+}
+
+# report_coverage FOLDER: of the programs that ran in a build folder
+report_coverage() {
+  mkdir -p "$1/report"
+  (cd "$REPOSITORY" && gcovr --root . --object-directory "$1" --filter include/ --filter simulator/ --exclude-throw-branches \
+    --exclude-unreachable-branches --gcov-ignore-parse-errors -j "$JOBS" --txt "$1/report/lines.txt" --html-details "$1/report/index.html" \
+    --print-summary "$1") || return 1
+  say "$1/report/index.html"
+}
+
 # --- checking --------------------------------------------------------------------------------------------------------
 
 # run_check NAME COMMAND...
@@ -450,7 +499,7 @@ cxx_sources() {
 check_format() { cxx_sources | xargs -0 clang-format --dry-run -Werror; }
 
 check_scripts() {
-  local script scripts=("$REPOSITORY/build.sh" "$REPOSITORY/.ci/run" "$REPOSITORY/tools/run_bundle.sh")
+  local script scripts=("$REPOSITORY/build.sh" "$REPOSITORY/.ci/run" "$REPOSITORY/tools/run_bundle.sh" "$REPOSITORY/packaging/check.sh")
   for script in "${scripts[@]}"; do
     bash -n "$script" || return 1
   done
@@ -470,6 +519,26 @@ check() {
     say "check failed: $(IFS=,; echo "${CHECKS_FAILED[*]}")"
     return 1
   fi
+}
+
+# --- documentation -----------------------------------------------------------------------------------------------------
+
+DOCS_NEEDS=("sphinx>=8,<10" "myst-parser>=4,<6" "furo>=2024.8.6" "sphinx-copybutton>=0.5.2")
+
+# RMM_SOURCE_URL, where the files of the repository can be read, makes links to them links of the site.
+docs() {
+  local folder="$BUILD_DIR/docs"
+  if [[ ! -f "$folder/environment/complete" || "$(<"$folder/environment/complete")" != "${DOCS_NEEDS[*]}" ]]; then
+    rm -rf "$folder/environment"
+    python3 -m venv "$folder/environment" || return 1
+    "$folder/environment/bin/python" -m pip install --quiet --disable-pip-version-check "${DOCS_NEEDS[@]}" ||
+      fail "the site is built with ${DOCS_NEEDS[*]}, which pip cannot get"
+    printf '%s' "${DOCS_NEEDS[*]}" >"$folder/environment/complete"
+  fi
+  python3 "$REPOSITORY/tools/doc_code.py" check || return 1
+  python3 "$REPOSITORY/tools/check_links.py" || return 1
+  "$folder/environment/bin/python" -B "$REPOSITORY/tools/site/build_site.py" --output "$folder" --jobs "$JOBS" \
+    --source-url "${RMM_SOURCE_URL:-}"
 }
 
 # --- bundle ----------------------------------------------------------------------------------------------------------
@@ -541,7 +610,7 @@ fi
 
 if wants clean; then clean; fi
 
-if wants demo || wants test || wants check || wants matrix || wants bundle; then
+if wants demo || wants test || wants check || wants matrix || wants coverage || wants docs || wants bundle; then
   JOBS="${PARALLEL_LEVEL:-$(processors)}"
   ensure_installed
 fi
@@ -551,14 +620,16 @@ if wants check; then check || STATUS=1; fi
 if wants demo; then demo; fi
 if wants test; then run_tests; fi
 if wants matrix; then run_matrix; fi
+if wants coverage; then coverage || STATUS=1; fi
 if [[ ${#LEFT_OUT[@]} -gt 0 ]]; then
-  say "Left out for want of headers: ${LEFT_OUT[*]}"
+  say "Left out for want of headers or a compiler: ${LEFT_OUT[*]}"
   if wants matrix; then STATUS=1; fi
 fi
 if [[ ${#SUITES[@]} -gt 0 ]]; then summarize || STATUS=1; fi
+if wants docs; then docs || STATUS=1; fi
 if wants bundle; then bundle; fi
 
-for what in clean demo test check matrix bundle librmm rmm tests benchmarks; do
+for what in clean demo test check matrix coverage docs bundle librmm rmm tests benchmarks; do
   if wants "$what"; then NAMED=1; fi
 done
 if [[ -z "${NAMED:-}" ]]; then

@@ -37,3 +37,6 @@ configure_file("${CMAKE_CURRENT_LIST_DIR}/rmm-config-version.cmake.in" "${PROJEC
 configure_file("${CMAKE_CURRENT_LIST_DIR}/rmm_find_package.cmake" "${PROJECT_BINARY_DIR}/rmm_find_package.cmake" COPYONLY)
 install(FILES "${PROJECT_BINARY_DIR}/rmm-config.cmake" "${PROJECT_BINARY_DIR}/rmm-config-version.cmake"
               "${CMAKE_CURRENT_LIST_DIR}/rmm_find_package.cmake" DESTINATION "${rmm_package_dir}")
+
+include("${CMAKE_CURRENT_LIST_DIR}/rmm_pkg_config.cmake")
+install(FILES "${PROJECT_SOURCE_DIR}/tools/gdb/rmm_printers.py" DESTINATION "${CMAKE_INSTALL_DATADIR}/rmm/gdb")

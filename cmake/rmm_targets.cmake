@@ -8,12 +8,18 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   set(warnings_about_the_standard_library
       $<$<COMPILE_LANGUAGE:CXX>:-Wno-error=array-bounds;-Wno-error=restrict;-Wno-error=stringop-overflow>)
 endif()
+# Compilers to come warn of more; only who develops this project has to mind at once.
+set(warnings_are_errors "")
+if(PROJECT_IS_TOP_LEVEL)
+  set(warnings_are_errors -Werror)
+endif()
 add_library(rmm_warnings INTERFACE)
 target_compile_options(
   rmm_warnings
   INTERFACE
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-Wall;-Wextra;-Wconversion;-Wshadow;-Werror;-Wno-error=deprecated-declarations>
-    $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wall,-Werror,-Wno-error=deprecated-declarations>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-Wall;-Wextra;-Wconversion;-Wshadow;${warnings_are_errors};-Wno-error=deprecated-declarations>
+    $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wall,-Wno-error=deprecated-declarations>
+    $<$<AND:$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>,$<BOOL:${warnings_are_errors}>>:-Xcompiler=-Werror>
     ${warnings_about_the_standard_library}
     $<$<BOOL:${DISABLE_DEPRECATION_WARNING}>:$<$<COMPILE_LANGUAGE:CXX>:-Wno-deprecated-declarations>>
     $<$<BOOL:${DISABLE_DEPRECATION_WARNING}>:$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wno-deprecated-declarations>>)

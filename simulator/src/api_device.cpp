@@ -334,6 +334,7 @@ using namespace cudasim;
 
 cudaError_t cudaGetDevice(int* number)
 {
+  if (is_forked()) { return remember(report_fork("cudaGetDevice")); }
   static entry_point entry{"cudaGetDevice"};
   return enter_unlocked(entry, [&] {
     if (number == nullptr) { return cudaErrorInvalidValue; }

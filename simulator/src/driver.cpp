@@ -229,6 +229,7 @@ CUresult get_current_context(CUcontext* out)
 /// On hot paths, so without the lock, as cudaGetDevice.
 CUresult get_current_device(CUdevice* out)
 {
+  if (is_forked()) { return static_cast<CUresult>(report_fork("cuCtxGetDevice")); }
   static entry_point entry{"cuCtxGetDevice"};
   return enter_driver_unlocked(entry, [&] {
     if (out == nullptr) { return cudaErrorInvalidValue; }

@@ -42,9 +42,10 @@ CUresult enter_driver_unlocked(entry_point& entry, Body&& body) noexcept
 }
 
 /// The body of a driver function, as CUDASIM_CALL is that of one of the runtime.
-#define CUDASIM_DRIVER_CALL(function, ...)        \
-  static ::cudasim::entry_point entry{#function}; \
-  return ::cudasim::enter_driver(                 \
+#define CUDASIM_DRIVER_CALL(function, ...)                                                         \
+  if (::cudasim::is_forked()) { return static_cast<CUresult>(::cudasim::report_fork(#function)); } \
+  static ::cudasim::entry_point entry{#function};                                                  \
+  return ::cudasim::enter_driver(                                                                  \
     entry, __builtin_return_address(0), [&]([[maybe_unused]] ::cudasim::call & c) -> cudaError_t __VA_ARGS__)
 
 namespace driver {

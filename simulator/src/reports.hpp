@@ -46,10 +46,6 @@ void update_attention();
 /// The error of that name or number. Returns false if there is none. Needs no lock.
 [[nodiscard]] bool find_error(std::string const& name, cudaError_t& out);
 
-/// Prints the line for a call in a process that was forked from one that used CUDA. Returns cudaErrorInitializationError.
-/// Needs no lock, and takes none.
-cudaError_t report_fork(char const* function);
-
 /// Reports a call of a function that the simulator does not have: prints one line, quiet or not. Returns
 /// cudaErrorNotSupported.
 cudaError_t report_unsimulated(std::string const& what);

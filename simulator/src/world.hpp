@@ -239,6 +239,10 @@ struct world {
 /// the other one's; as with the real runtime, nothing works here.
 [[nodiscard]] bool is_forked() noexcept;
 
+/// Prints the line for a call in a process that was forked from one that used CUDA. Returns cudaErrorInitializationError.
+/// Needs no lock, and takes none.
+cudaError_t report_fork(char const* function);
+
 /// The calling thread's number; gives it one if it has none. Expects the lock.
 [[nodiscard]] std::uint64_t thread_number();
 
@@ -349,12 +353,15 @@ cudaError_t enter_unlocked(entry_point& entry, Body&& body) noexcept
 ///   {
 ///     CUDASIM_CALL(cudaEventQuery, { ...; return cudaSuccess; });
 ///   }
+///
+/// In a child after a fork nothing is touched that others may have held at that moment, not even the guard of `entry`.
 #define CUDASIM_CALL(function, ...) CUDASIM_CALL_AT(function, __builtin_return_address(0), __VA_ARGS__)
 
 /// The same for a function that stands behind two symbols, cudaX and its twin cudaX_ptsz or cudaX_ptds: both pass on
 /// their own return address as `site`, and the twin passes per_thread(stream).
-#define CUDASIM_CALL_AT(function, site, ...)      \
-  static ::cudasim::entry_point entry{#function}; \
+#define CUDASIM_CALL_AT(function, site, ...)                                                     \
+  if (::cudasim::is_forked()) { return ::cudasim::remember(::cudasim::report_fork(#function)); } \
+  static ::cudasim::entry_point entry{#function};                                                \
   return ::cudasim::enter(entry, site, [&]([[maybe_unused]] ::cudasim::call & c) -> cudaError_t __VA_ARGS__)
 
 /// What stream 0 means in code compiled for per-thread default streams.

@@ -81,7 +81,7 @@ struct Guard : ::testing::Test {
 
 TEST_F(Guard, FindsNothingWhereNothingIsWrong)
 {
-  for (std::size_t const bytes : {0, 1, 255, 256, 1000, 1 << 20}) {
+  for (std::size_t const bytes : {0UL, 1UL, 255UL, 256UL, 1000UL, 1UL << 20U}) {
     void* const ptr = mr->allocate(bytes);
     if (bytes != 0) { write(ptr, 0, bytes); }
     mr->deallocate(ptr, bytes);
@@ -177,7 +177,7 @@ TEST_F(Guard, FindsAFreeInsideAnAllocation)
 
 TEST_F(Guard, FindsAWrongSizeAndFreesTheRightOne)
 {
-  for (std::size_t const wrong : {0, 99, 101}) {
+  for (std::size_t const wrong : {0UL, 99UL, 101UL}) {
     found.clear();
     void* const ptr = mr->allocate(100);
     mr->deallocate(ptr, wrong);

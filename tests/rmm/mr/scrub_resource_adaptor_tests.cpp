@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <vector>
@@ -47,7 +48,8 @@ struct Scrub : ::testing::Test {
 
 TEST_F(Scrub, LeavesNothingToWhoeverGetsTheMemoryNext)
 {
-  for (std::size_t const bytes : {1, 100, 4096, 1 << 20}) {
+  std::array<std::size_t, 4> const sizes{1, 100, 4096, 1U << 20U};
+  for (auto const bytes : sizes) {
     void* const secret = allocate_secret(scrub, bytes);
     scrub.deallocate(secret, bytes, stream);
     void* const next = pool.allocate(bytes, stream);

@@ -4,8 +4,8 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
+#include <sched.h>
 #include <atomic>
-#include <thread>
 
 // Whether the system has a call for a barrier in all threads; a build may define that it has none.
 #if !defined(RMM_DETAIL_HAS_MEMBARRIER)
@@ -100,7 +100,7 @@ class owner_lock {
 
   void wait_until_left() const noexcept
   {
-    while (inside_.load(std::memory_order_seq_cst)) { std::this_thread::yield(); }
+    while (inside_.load(std::memory_order_seq_cst)) { ::sched_yield(); }
   }
 
   void end_keeping_out() noexcept { kept_out_.store(false, std::memory_order_release); }

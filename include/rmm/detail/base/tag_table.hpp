@@ -5,12 +5,11 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <map>
 #include <mutex>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,7 +31,7 @@ struct tag_table {
 ///
 /// Invariants:
 ///  T1  ids are given out from 1 on, and neither they nor their names ever change
-///  T2  names_ has the address of each key of ids_, at its id less 1
+///  T2  names_ has each name at its id less 1, and by_name_ all ids in the order of their names
 class tag_names {
  public:
   /// More tags than this share the last id.
@@ -49,20 +48,28 @@ class tag_names {
   {
     if (name.empty()) { return 0; }
     std::lock_guard<std::mutex> const lock{mutex_};
-    auto const found = ids_.find(name);
-    if (found != ids_.end()) { return found->second; }
+    auto place = place_of(name);
+    if (place != by_name_.end() && names_[*place - 1] == name) { return *place; }
     auto const id = static_cast<std::uint32_t>(names_.size() + 1);
     if (id > most_tags) { return most_tags; }
-    if (names_.size() == names_.capacity()) { names_.reserve(2 * names_.size() + 16); }
-    auto const added = ids_.emplace(id == most_tags ? name_of_others : name, id).first;
-    names_.push_back(added->first.c_str());
+    if (id == most_tags) {
+      name  = name_of_others;
+      place = place_of(name);
+    }
+    auto const at = place - by_name_.begin();
+    reserve_one_more(names_);
+    reserve_one_more(by_name_);
+    auto* const text = new char[name.size() + 1]{};  // never given back
+    name.copy(text, name.size());
+    names_.emplace_back(text, name.size());
+    by_name_.insert(by_name_.begin() + at, id);
     return id;
   }
 
   [[nodiscard]] char const* name_of(std::uint32_t id) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    return id == 0 || id > names_.size() ? "" : names_[id - 1];
+    return id == 0 || id > names_.size() ? "" : names_[id - 1].data();
   }
 
   /// The functions of a table.
@@ -82,9 +89,23 @@ class tag_names {
 
   inline static thread_local std::uint32_t current_{0};
 
+  /// The first id in the order of names whose name is not less.
+  [[nodiscard]] std::vector<std::uint32_t>::iterator place_of(std::string_view name) noexcept
+  {
+    return std::lower_bound(by_name_.begin(), by_name_.end(), name, [&](std::uint32_t id, std::string_view other) {
+      return names_[id - 1] < other;
+    });
+  }
+
+  template <class Vector>
+  static void reserve_one_more(Vector& vector)
+  {
+    if (vector.size() == vector.capacity()) { vector.reserve(2 * vector.size() + 16); }
+  }
+
   std::mutex mutex_;
-  std::map<std::string, std::uint32_t, std::less<>> ids_;  // its keys stay where they are
-  std::vector<char const*> names_;
+  std::vector<std::string_view> names_;  // each ends with a zero
+  std::vector<std::uint32_t> by_name_;
 };
 
 }  // namespace detail

@@ -73,21 +73,20 @@ class basic_live_by_tag {
   /// The sums, those with most bytes first; O(live allocations). Throws std::bad_alloc.
   [[nodiscard]] std::vector<memory_report::holder> holders() const
   {
-    std::map<std::uint32_t, memory_report::holder> sums;
+    std::vector<memory_report::holder> all;  // by the number of the tag
     for (auto const& part : tables_) {
       std::lock_guard<std::mutex> const lock{part.mutex};
       for (auto const& [ptr, each] : part.live) {
-        auto& sum = sums[each.tag];
-        sum.bytes += each.bytes;
-        ++sum.allocations;
+        if (each.tag >= all.size()) { all.resize(each.tag + std::size_t{1}); }
+        all[each.tag].bytes += each.bytes;
+        ++all[each.tag].allocations;
       }
     }
-    std::vector<memory_report::holder> all;
-    all.reserve(sums.size());
-    for (auto& [id, sum] : sums) {
-      sum.tag = tag::from_id(id).name();
-      all.push_back(sum);
+    for (std::size_t id = 0; id != all.size(); ++id) {
+      if (all[id].allocations != 0) { all[id].tag = tag::from_id(static_cast<std::uint32_t>(id)).name(); }
     }
+    all.erase(std::remove_if(all.begin(), all.end(), [](auto const& each) { return each.allocations == 0; }),
+              all.end());
     std::sort(all.begin(), all.end(), [](auto const& a, auto const& b) {
       return a.bytes != b.bytes ? a.bytes > b.bytes : a.tag < b.tag;
     });

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -40,7 +41,7 @@ struct MakeInParallel : ::testing::Test {
     std::atomic<int> number{0};
     return make_in_parallel(nullptr, bytes, threads, [&](char* begin, std::size_t size) {
       std::lock_guard<std::mutex> const lock{mutex};
-      parts.insert({static_cast<std::size_t>(begin - static_cast<char*>(nullptr)), size});
+      parts.insert({reinterpret_cast<std::uintptr_t>(begin), size});
       makers.insert(std::this_thread::get_id());
       return number++ != failing_part;
     });

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# rmm.pc and rmm-cudart-sim.pc, for builds without CMake:
+#
+#   c++ app.cpp $(pkg-config --cflags --libs rmm)
+#   c++ test.cpp $(pkg-config --cflags --libs rmm-cudart-sim rmm)      the simulator first; it runs without a GPU
+#
+# They find the package from where they lie, so it can be moved. The toolkit and the other packages are named by the folders
+# that this build found them in.
+
+# rmm_dependency_includes(<variable> <target>...): the folders of the headers of what is a target, as a list made by the generator.
+function(rmm_dependency_includes variable)
+  set(folders "")
+  foreach(target IN LISTS ARGN)
+    if(TARGET ${target})
+      list(APPEND folders "$<TARGET_PROPERTY:${target},INTERFACE_INCLUDE_DIRECTORIES>")
+    endif()
+  endforeach()
+  set(${variable} "$<REMOVE_DUPLICATES:$<FILTER:${folders},EXCLUDE,^(/usr/include)?$>>" PARENT_SCOPE)
+endfunction()
+
+# rmm_pkg_config(<name> <description> <flags for the compiler> <libraries>): generates and installs <name>.pc.
+function(rmm_pkg_config name description cflags libs)
+  file(RELATIVE_PATH to_prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+  file(RELATIVE_PATH libdir "${CMAKE_INSTALL_PREFIX}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+  file(RELATIVE_PATH includedir "${CMAKE_INSTALL_PREFIX}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+  string(REGEX REPLACE "/$" "" to_prefix "${to_prefix}")
+  file(
+    GENERATE
+    OUTPUT "${PROJECT_BINARY_DIR}/pkgconfig/${name}.pc"
+    CONTENT
+      "prefix=\${pcfiledir}/${to_prefix}
+libdir=\${prefix}/${libdir}
+includedir=\${prefix}/${includedir}
+
+Name: ${name}
+Description: ${description}
+Version: ${PROJECT_VERSION}
+Cflags: ${cflags}
+Libs: ${libs}
+")
+  install(FILES "${PROJECT_BINARY_DIR}/pkgconfig/${name}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endfunction()
+
+rmm_dependency_includes(rmm_includes CUDA::toolkit CCCL::CCCL nvtx3::nvtx3-cpp spdlog::spdlog_header_only)
+set(rmm_definitions "$<REMOVE_DUPLICATES:$<TARGET_PROPERTY:rmm,INTERFACE_COMPILE_DEFINITIONS>>")
+if(CUDA_STATIC_RUNTIME)
+  set(rmm_runtime "-lcudart_static -lrt -lpthread")
+else()
+  set(rmm_runtime "-lcudart")
+endif()
+set(rmm_libraries "${rmm_runtime} -ldl")
+if(RMM_USES_SPDLOG AND TARGET fmt::fmt)
+  string(APPEND rmm_libraries " -lfmt") # of rmm/logger.hpp
+endif()
+rmm_pkg_config(
+  rmm "${PROJECT_DESCRIPTION}" "-I\${includedir} -I\"$<JOIN:${rmm_includes},\" -I\">\" -D$<JOIN:${rmm_definitions}, -D>"
+  "-L\"${CUDAToolkit_LIBRARY_DIR}\" ${rmm_libraries}")
+if(RMM_BUILD_SIMULATOR)
+  rmm_dependency_includes(rmm_includes CUDA::toolkit)
+  rmm_pkg_config(
+    rmm-cudart-sim "The CUDA runtime, simulated on the CPU" "-I\${includedir} -I\"$<JOIN:${rmm_includes},\" -I\">\""
+    "-L\${libdir} -Wl,--no-as-needed -lcudart_sim")
+endif()
