@@ -191,6 +191,30 @@ TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotUsedOnAnotherStreamOfIt)
   made.launch(stream);
 }
 
+TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotUsedOnThePerThreadStreamOfAnotherThread)
+{
+  pool mr{&cuda, 4 * MiB, 4 * MiB};
+  graph_memory const memory;
+  rmm::cuda_stream_view const mine = rmm::cuda_stream_per_thread;
+  auto const made                  = capture(stream, cudaStreamCaptureModeRelaxed, [&] {
+    capture_scope const scope{stream, memory};
+    std::thread{[&] {
+      order(stream, mine);
+      void* const first = mr.allocate(64 * KiB, mine);
+      mr.deallocate(first, 64 * KiB, mine);
+      std::thread{[&] {
+        order(stream, mine);
+        void* const second = mr.allocate(64 * KiB, mine);
+        EXPECT_NE(second, first);
+        mr.deallocate(second, 64 * KiB, mine);
+        order(mine, stream);
+      }}.join();
+      order(mine, stream);
+    }}.join();
+  });
+  made.launch(stream);
+}
+
 TEST_F(CaptureScopeSim, AStreamThatJoinsTheCaptureIsServedFromItsMemory)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};
