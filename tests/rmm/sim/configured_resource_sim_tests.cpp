@@ -172,13 +172,15 @@ TEST_F(UseConfiguredResourceSim, EveryDeviceHasItsOwn)
 TEST_F(ConfiguredResourceSim, ZeroesWhatIsFreedOnAStreamThatHasGone)
 {
   configured_resource const resource{"pool,initial=4KiB,max=4KiB,scrub"};
-  auto gone          = std::make_optional<rmm::cuda_stream>();
+  auto gone = std::make_optional<rmm::cuda_stream>();
+  rmm::cuda_stream const other;  // before the first one ends: its handle would be that one's else, and no gone stream's
   auto const handle  = gone->view();
   void* const secret = resource->allocate(4096, handle);
   ASSERT_EQ(cudaMemsetAsync(secret, 0x5A, 4096, handle.value()), cudaSuccess);
   gone.reset();
-  rmm::cuda_stream const other;
   resource->deallocate(secret, 4096, handle);
+  EXPECT_FALSE(cudasim::violations().empty()) << "the stream still takes work";
+  cudasim::clear_violations();
   std::vector<char> next(4096, 1);
   void* const reused = resource->allocate(4096, other);
   ASSERT_EQ(reused, secret);
