@@ -304,25 +304,6 @@ class stream_cache {
 
   void cancel_claim() noexcept { --claims_; }
 
-  /// Calls visit(range) for each unmarked free and forgets it.
-  template <class Visit>
-  void take_unmarked(Visit&& visit) noexcept
-  {
-    for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      while (filled_[granules] > marked_[granules]) {
-        --filled_[granules];
-        --claims_;
-        visit(address_range{entries_[small_stacks.first(granules) + filled_[granules]], granules * heap_granule});
-      }
-    }
-    while (recent_count_ != 0) {
-      --claims_;
-      visit(recent_[--recent_count_]);
-    }
-    unmarked_frees_ = 0;
-    unmarked_bytes_ = 0;
-  }
-
   [[nodiscard]] bool has_marked(std::size_t granules) const noexcept { return marked_[granules] != 0; }
   /// Whether anything marked is not in the ranges.
   [[nodiscard]] bool has_marked_blocks() const noexcept

@@ -390,7 +390,7 @@ class basic_stream_ordered_heap {
 
   [[nodiscard]] static std::size_t granules_of(std::size_t bytes) noexcept { return bytes / heap_granule; }
 
-  // --- a thread's own cache ---
+  // --- a thread's own cache (caches.ipp) ---
 
   [[nodiscard]] RMM_ALWAYS_INLINE stream_cache* find_cache_at_once(cudaStream_t stream) const noexcept
   {
@@ -461,7 +461,7 @@ class basic_stream_ordered_heap {
   /// A known stream is about to end, so this is the last chance to mark what was freed on it.
   static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept;
 
-  // --- under the lock ---
+  // --- under the lock (search.ipp, caches.ipp) ---
 
   [[nodiscard]] RMM_COLD inline void* allocate_locked(std::size_t bytes, asker const& who);
   [[nodiscard]] void* allocate_through_cache(std::size_t bytes, stream_cache& cache, free_store* own);
@@ -657,6 +657,8 @@ class basic_stream_ordered_heap {
                                          cudaStream_t waiting) noexcept;
   [[nodiscard]] inline bool try_cut_block(address_range range) noexcept;
 
+  // --- blocks and shares of them (books.ipp) ---
+
   void adopt(std::uintptr_t begin, std::size_t bytes);
   void set_limits() noexcept;
 
@@ -703,6 +705,8 @@ using stream_ordered_heap = basic_stream_ordered_heap<void>;
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
 
+#include <rmm/detail/stream/books.ipp>
+#include <rmm/detail/stream/caches.ipp>
 #include <rmm/detail/stream/capture.ipp>
 #include <rmm/detail/stream/growth.ipp>
-#include <rmm/detail/stream/stream_ordered_heap.ipp>
+#include <rmm/detail/stream/search.ipp>

@@ -226,21 +226,6 @@ TEST_F(StreamCache, RangesAreNotJoinedAtSeams)
   EXPECT_EQ(cache.ranges().count(), 2U);
 }
 
-TEST_F(StreamCache, ForgetsWhatIsUnmarkedAndTellsOfIt)
-{
-  ASSERT_TRUE(cache.try_push(pointer(base), 1));
-  ASSERT_TRUE(cache.mark(stream.value()));
-  ASSERT_TRUE(cache.try_push(pointer(base + 4096), 1));
-  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
-  std::vector<std::pair<std::uintptr_t, std::size_t>> seen;
-  cache.take_unmarked([&](address_range range) { seen.emplace_back(range.begin, range.bytes); });
-  std::sort(seen.begin(), seen.end());
-  EXPECT_EQ(seen, (std::vector<std::pair<std::uintptr_t, std::size_t>>{{base + 4096, 256}, {2 * base, 128 * KiB}}));
-  EXPECT_FALSE(cache.has_unmarked());
-  EXPECT_EQ(cache.try_pop(1), pointer(base));  // what is marked stays
-  EXPECT_EQ(cache.try_pop(1), nullptr);
-}
-
 TEST_F(StreamCache, ShowsAllThatIsFree)
 {
   give(4 * base, 1024);

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of stream_ordered_heap.hpp, which includes it, that keeps the books: the blocks, what follows from their sizes, and the
+// figures.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
+                                                                std::size_t block_bytes,
+                                                                std::size_t bytes,
+                                                                cuda_stream_view stream)
+{
+  bytes              = align_up(bytes, heap_granule);
+  auto const begin   = reinterpret_cast<std::uintptr_t>(block);
+  auto const capture = query_capture(stream.value());
+  if (capture.is_capturing()) { return add_block_for_capture({begin, block_bytes}, bytes, stream.value(), capture); }
+  auto* const cache = bytes != 0 ? find_or_make_cache(stream.value(), true) : nullptr;
+  asker const who{stream.value(), cache != nullptr ? cache->identity() : stream_identity(stream.value()), cache};
+  std::lock_guard<std::mutex> const lock{mutex_};
+  if (!try_claim(who)) { throw std::bad_alloc{}; }
+  scope_guard give_up{[&]() noexcept { cancel_claim(who); }};
+  auto* store     = find_or_make_store(who.identity);
+  auto const rest = align_down(block_bytes, heap_granule) - bytes;
+  if (rest == 0) {
+    adopt(begin, block_bytes);
+  } else {
+    if (store == nullptr || !store->try_make_room(1) || !try_add_ticket(*store, who.stream)) {
+      bool const is_idle = !capture.is_none();  // see above
+      if (!everyones_.try_make_room(1) || !(is_idle || wait_for_devices())) { throw std::bad_alloc{}; }
+      store = &everyones_;
+    }
+    adopt(begin, block_bytes);
+    store->ranges().insert({begin + bytes, rest}, store->newest(), seams());
+  }
+  if (bytes == 0) { return nullptr; }
+  give_up.dismiss();
+  return hand_out({begin, 0}, bytes, who);
+}
+
+/// Notes a block of upstream, and a seam where it touches another.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::adopt(std::uintptr_t begin, std::size_t bytes)
+{
+  auto const next     = blocks_.lower_bound(begin);
+  bool const at_begin = next != blocks_.begin() && std::prev(next)->first + std::prev(next)->second == begin;
+  bool const at_end   = next != blocks_.end() && next->first == begin + bytes;
+  if (at_begin || at_end) {
+    all_caches_closed const closed{*this};
+    if (seam_addresses_.capacity() - seam_addresses_.size() < 2) {
+      seam_addresses_.reserve(2 * seam_addresses_.size() + 2);
+    }
+    limits_.seam_addresses = {seam_addresses_.data(), seam_addresses_.size()};
+    blocks_.emplace(begin, bytes);
+    auto const add = [&](std::uintptr_t seam) {
+      seam_addresses_.insert(std::lower_bound(seam_addresses_.begin(), seam_addresses_.end(), seam), seam);
+    };
+    if (at_begin) { add(begin); }
+    if (at_end) { add(begin + bytes); }
+    limits_.seam_addresses = {seam_addresses_.data(), seam_addresses_.size()};
+  } else {
+    blocks_.emplace(begin, bytes);
+  }
+  block_bytes_.store(block_bytes() + bytes, std::memory_order_relaxed);
+  usable_bytes_ += align_down(bytes, heap_granule);
+  set_limits();
+}
+
+/// Shares of the blocks: what a cache may leave unmarked, takes at a time, and may keep beside other caches.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::set_limits() noexcept
+{
+  auto const bytes  = block_bytes();
+  bool const shared = caches_.size() > 1;
+  auto const alone  = shared ? 0 : std::min(bytes / 32, most_unmarked_alone);  // nobody waits for it
+  limits_.most_unmarked_bytes.store(std::max(bytes / 128, alone), std::memory_order_relaxed);
+  lease_bytes_ = std::min(align_down(bytes / 1024, heap_granule), largest_lease);
+  share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
+  share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
+  wide_.store(shared ? std::max(bytes / 1024, least_wide) : range_set::no_limit, std::memory_order_relaxed);
+}
+
+template <class Unused>
+heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents) const
+{
+  using place = free_piece::place;
+  std::lock_guard<std::mutex> const lock{mutex_};
+  all_caches_closed const closed{*this};
+  std::vector<free_piece> all;
+  heap_figures now;
+  auto live = live_without_cache_;
+  everyones_.ranges().for_each([&](address_range range, std::uint64_t) { all.push_back({range}); });
+  for (auto const& store : stores_) {
+    auto const stream = store->identity();
+    store->ranges().for_each([&](address_range range, std::uint64_t) {
+      all.push_back({range, place::store, true, stream});
+    });
+    for (auto const range : store->unmarked()) { all.push_back({range, place::store, false, stream}); }
+  }
+  for (auto const& cache : caches_) {
+    live += cache->live_bytes();
+    cache->for_each_free([&](address_range range, bool marked) {
+      now.cached_bytes += range.bytes;
+      all.push_back({range, place::cache, marked, cache->identity()});
+    });
+  }
+  auto const in_order = [](free_piece const& a, free_piece const& b) { return a.range.begin < b.range.begin; };
+  std::sort(all.begin(), all.end(), in_order);
+  std::size_t run{};
+  std::uintptr_t end{};
+  for (auto const& [range, where, is_marked, stream] : all) {
+    bool const joins = range.begin == end && (seams() == nullptr || !seams()->contains(end));
+    run              = joins ? run + range.bytes : range.bytes;
+    end              = range.end();
+    now.free_bytes += range.bytes;
+    now.largest_free_bytes = std::max(now.largest_free_bytes, run);
+  }
+  for (auto const& memory : captured_) { now.graph_bytes += memory->bytes(); }
+  now.live_bytes              = static_cast<std::size_t>(live) - now.graph_bytes;
+  now.reserved_bytes          = block_bytes();
+  now.upstream_blocks         = blocks_.size();
+  now.caches                  = caches_.size();
+  now.from_other_streams      = from_other_stores_;
+  now.from_other_caches       = from_other_caches_;
+  now.put_together            = put_together_;
+  now.device_synchronizations = device_synchronizations_;
+  if (contents != nullptr) {
+    for (auto const& memory : captured_) {
+      memory->for_each_unused([&](address_range range) { all.push_back({range, place::graphs, true, 0}); });
+    }
+    std::sort(all.begin(), all.end(), in_order);
+    contents->pieces = std::move(all);
+    contents->blocks.clear();
+    for (auto const& [begin, bytes] : blocks_) { contents->blocks.push_back({begin, bytes}); }
+  }
+  return now;
+}
+
+template <class Unused>
+bool basic_stream_ordered_heap<Unused>::check_invariants() const
+{
+  auto const now = figures();
+  std::lock_guard<std::mutex> const lock{mutex_};
+  all_caches_closed const closed{*this};
+  std::vector<address_range> all;
+  bool good = everyones_.ranges().validate(seams());
+  everyones_.ranges().for_each([&](address_range range, std::uint64_t) { all.push_back(range); });
+  // Claims, less those of frees that are not joined yet: those of the blocks.
+  auto claims = everyones_.claims() - limits_.returned_claims.load(std::memory_order_relaxed);
+  for (auto const& store : stores_) {
+    claims -= static_cast<std::int64_t>(store->unmarked().size());
+    good = good && store->ranges().validate(seams());
+    store->ranges().for_each([&](address_range range, std::uint64_t stamp) {
+      good = good && stamp <= store->newest();
+      all.push_back(range);
+    });
+    for (auto const range : store->unmarked()) { all.push_back(range); }
+  }
+  for (auto const& cache : caches_) {
+    good = good && cache->check_invariants();
+    std::size_t unjoined{};
+    cache->for_each_free([&](address_range range, bool) {
+      ++unjoined;
+      all.push_back(range);
+    });
+    unjoined -= cache->ranges().count();
+    claims += cache->claims() - static_cast<std::int64_t>(unjoined);
+  }
+  for (auto const& memory : captured_) {
+    good = good && memory->check_invariants();
+    memory->for_each_chunk([&](address_range range) { all.push_back(range); });
+  }
+  std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
+  for (auto const range : all) {  // each inside one block
+    auto const above = blocks_.upper_bound(range.begin);
+    good = good && above != blocks_.begin() && range.end() <= std::prev(above)->first + std::prev(above)->second;
+  }
+  if (now.live_bytes == 0 && captured_.empty()) { good = good && claims == 0; }  // C3 of the caches
+  return good && now.free_bytes + now.live_bytes + now.graph_bytes == usable_bytes_;
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of stream_ordered_heap.hpp, which includes it, that deals with caches: entering them, making and dropping them, and
+// what they exchange with stores.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::allocate_out_of_line(std::size_t bytes, cudaStream_t stream)
+{
+  bytes            = align_up(bytes, heap_granule);
+  bool const asked = asks_for_captures() && !is_legacy_stream(stream);
+  capture_state capture;
+  if (asked) {
+    capture = query_capture(stream);
+    if (capture.is_capturing()) { return allocate_for_capture(bytes, stream, capture); }
+  }
+  auto* cache = find_cache_at_once(stream);
+  if (cache == nullptr || !cache->is_current()) { cache = find_or_make_cache(stream, true); }
+  if (cache != nullptr && !is_wide(bytes)) {
+    cache_entered const inside{*cache};
+    if (inside) {
+      if (void* const ptr = take(*cache, bytes)) { return ptr; }
+    }
+  }
+  if (!asked) {
+    capture = query_capture(stream);
+    if (capture.is_capturing()) { return allocate_for_capture(bytes, stream, capture); }
+  }
+  asker const who{stream, cache != nullptr ? cache->identity() : stream_identity(stream), cache, capture.is_none()};
+  std::lock_guard<std::mutex> const lock{mutex_};
+  return allocate_locked(bytes, who);
+}
+
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::deallocate_out_of_line(void* ptr,
+                                                                      std::size_t bytes,
+                                                                      cudaStream_t stream) noexcept
+{
+  bytes = align_up(bytes, heap_granule);
+  if (detour_.load(std::memory_order_relaxed) != 0 &&
+      try_deallocate_captured({reinterpret_cast<std::uintptr_t>(ptr), bytes}, stream)) {
+    return;
+  }
+  auto* cache = find_cache_at_once(stream);
+  if (cache == nullptr) { cache = find_or_make_cache(stream, false); }
+  bool placed = false;
+  bool due    = false;
+  if (cache != nullptr && !is_wide(bytes)) {
+    {
+      cache_entered const inside{*cache};
+      placed = inside && put(*cache, ptr, bytes);
+      due    = placed && cache->is_mark_due();
+    }
+    if (!placed) {  // kept out, no host memory, or the handle names another stream now
+      cache = find_or_make_cache(stream, true);
+      std::lock_guard<std::mutex> const lock{mutex_};
+      placed = cache != nullptr && put(*cache, ptr, bytes);
+      due    = placed && cache->is_mark_due();
+    }
+  }
+  if (!placed) {
+    bool const known    = cache != nullptr && cache->is_current();
+    auto const identity = known ? cache->identity() : stream_identity(stream);
+    std::lock_guard<std::mutex> const lock{mutex_};
+    free_to_store({reinterpret_cast<std::uintptr_t>(ptr), bytes}, {stream, identity, known ? cache : nullptr});
+    return;
+  }
+  if (due) { mark_out_of_line(*cache); }
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::mark_out_of_line(stream_cache& cache) noexcept
+{
+  bool current = false;
+  {
+    cache_entered const inside{cache};
+    if (!inside) { return; }  // the next free comes here again
+    current = cache.is_current();
+    if (current) {
+      if (!mark_current(cache)) { return; }
+      if (!is_beyond_share(cache) && !has_to_spill(cache)) { return; }
+    }
+  }
+  if (!current) {  // some of these frees are those of the stream that the handle names now: no event covers the others
+    if (auto* const mine = thread_caches::mine()) { drop(*mine, cache); }
+    return;
+  }
+  std::lock_guard<std::mutex> const lock{mutex_};
+  overflow(cache);
+}
+
+template <class Unused>
+inline stream_cache* basic_stream_ordered_heap<Unused>::find_or_make_cache(cudaStream_t stream, bool ask) noexcept
+{
+  auto* const mine = thread_caches::mine();
+  if (mine == nullptr) { return nullptr; }
+  auto& slot  = cache_slot_of(number_, stream);
+  auto* cache = slot.heap == number_ && slot.stream == stream ? slot.cache : mine->find(number_, stream);
+  if (cache != nullptr && ask && !cache->is_current()) {
+    drop(*mine, *cache);
+    cache = nullptr;
+  }
+  if (cache == nullptr) { cache = make_cache(*mine, stream); }
+  if (cache != nullptr) { slot = {number_, stream, cache}; }
+  return cache;
+}
+
+template <class Unused>
+stream_cache* basic_stream_ordered_heap<Unused>::make_cache(thread_caches& mine, cudaStream_t stream) noexcept
+{
+  // Those of streams that have ended, and, if there are very many, all.
+  auto const count =
+    std::count_if(mine.entries().begin(), mine.entries().end(), [&](auto const& e) { return e.heap == number_; });
+  bool const too_many = static_cast<std::size_t>(count) >= most_thread_caches;
+  for (std::size_t i = mine.entries().size(); i-- > 0;) {
+    auto const& each = mine.entries()[i];
+    if (each.heap == number_ && (too_many || each.cache->has_ended())) { drop(mine, *each.cache); }
+  }
+
+  auto const identity = stream_identity(stream);
+  if (identity == 0) { return nullptr; }
+  static std::atomic<std::uint64_t> const never_ends{0};
+  auto const* ends = is_default_stream(stream) ? &never_ends : streams_.is_known(stream) ? &streams_.ends() : nullptr;
+  try {
+    auto made         = std::make_unique<stream_cache>(stream, identity, ends, limits_);
+    auto* const cache = made.get();
+    mine.add({number_, stream, cache, link_});
+    scope_guard undo{[&]() noexcept { mine.forget(number_, cache); }};
+    std::lock_guard<std::mutex> const lock{mutex_};
+    caches_.push_back(std::move(made));
+    set_limits();
+    undo.dismiss();
+    return cache;
+  } catch (std::exception const&) {
+    return nullptr;
+  }
+}
+
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::retire_locked(stream_cache& cache) noexcept
+{
+  auto* const store = find_or_make_store(cache.identity());
+  if (store == nullptr) { return; }  // it stays, with no owner: others can still take from it
+  cache.empty_stacks();
+  auto& ranges = cache.ranges();
+  try {
+    store->unmarked().reserve(store->unmarked().size() + cache.unmarked_count());
+  } catch (std::exception const&) {
+    return;
+  }
+  if (cache.has_marked_blocks() || !store->try_make_room(ranges.count()) || !try_take_over_claims(cache.claims())) {
+    return;
+  }
+  if (!ranges.empty()) {
+    auto event = cache.take_event();
+    if (!store->try_add_ticket(event)) {
+      event.synchronize_no_throw();  // nothing to note the event with: wait for it, and no stamp is needed
+    }
+    ranges.for_each(
+      [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), seams()); });
+    ranges.clear();
+  }
+  cache.for_each_free([&](address_range range, bool) { store->unmarked().push_back(range); });  // no marked one is left
+  live_without_cache_ += cache.live_bytes();
+  caches_.erase(std::find_if(caches_.begin(), caches_.end(), [&](auto const& each) { return each.get() == &cache; }));
+  set_limits();
+}
+
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept
+{
+  auto& heap = *static_cast<listener&>(self).heap;
+  std::lock_guard<std::mutex> const lock{heap.mutex_};
+  auto const is_its       = [&](auto const& cache) { return cache->stream() == stream && !cache->has_ended(); };
+  auto const any_unmarked = [](auto const& store) { return !store->unmarked().empty(); };
+  if (std::none_of(heap.caches_.begin(), heap.caches_.end(), is_its) &&
+      std::none_of(heap.stores_.begin(), heap.stores_.end(), any_unmarked)) {
+    return;
+  }
+  auto const identity = stream_identity(stream);
+  if (auto* const store = heap.find_store(identity)) { heap.mark_store(*store, stream); }
+  all_caches_closed const closed{heap};
+  for (auto const& cache : heap.caches_) {
+    if (!is_its(cache) || cache->identity() != identity) { continue; }
+    if (cache->has_unmarked()) { static_cast<void>(cache->mark(stream)); }
+    cache->set_ended();
+  }
+}
+
+/// From what the cache has, or gets from its stream's store or from that of all. Null if none has enough.
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::allocate_through_cache(std::size_t bytes,
+                                                                       stream_cache& cache,
+                                                                       free_store* own)
+{
+  if (void* const ptr = take(cache, bytes)) { return ptr; }  // it may have been kept out before
+  if (!cache.try_make_room(1)) { throw std::bad_alloc{}; }
+  bool leased = lease(everyones_, bytes, cache);
+  if (!leased) {
+    poll(most_polls);
+    leased = lease(everyones_, bytes, cache);
+  }
+  if (!leased && own != nullptr && own->ranges().total_bytes() >= bytes) {
+    // What comes from the stream's own store may be used after the cache's event, once that is recorded again.
+    leased = mark(cache) && lease(*own, bytes, cache);
+  }
+  if (leased) {
+    if (void* const ptr = take(cache, bytes)) { return ptr; }
+  }
+  return take_joined(cache, bytes);
+}
+
+/// From all that is free in the cache, joined as far as possible.
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::take_joined(stream_cache& cache, std::size_t bytes)
+{
+  if (!cache.has_unmarked() || mark(cache)) { cache.empty_stacks(); }
+  return cache.take_best(bytes);
+}
+
+/// Moves a range with room for `bytes` to a cache, if possible with more; everything, if there is no other cache. Requires
+/// room for one range in the cache.
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::lease(free_store& from, std::size_t bytes, stream_cache& to)
+{
+  if (from.ranges().total_bytes() < bytes) { return false; }
+  if (caches_.size() == 1 && to.try_make_room(from.ranges().count())) {
+    from.ranges().for_each([&](address_range range, std::uint64_t) { to.add_range(range); });
+    from.ranges().clear();
+    return true;
+  }
+  auto size = bytes;
+  taken_range taken{};
+  if (bytes <= lease_bytes_ / 2) {  // from the top of memory, unless that would be a long search
+    size  = lease_bytes_;
+    taken = from.ranges().count() <= few_ranges ? from.ranges().take_highest(size) : from.ranges().take_back(size);
+    if (!taken) { size = bytes; }
+  }
+  if (!taken) { taken = from.ranges().take_best(size); }
+  if (!taken) { return false; }
+  to.add_range({taken.begin, size});
+  return true;
+}
+
+/// Whether other threads and streams have more use for what a cache has. Less is enough if it takes back what others allocated:
+/// then it will hardly need it itself.
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::is_beyond_share(stream_cache const& cache) const noexcept
+{
+  auto const& share = cache.live_bytes() < 0 ? share_of_consumer_ : share_;
+  return cache.ranges().total_bytes() > share.load(std::memory_order_relaxed);
+}
+
+/// A cache that grows beyond its share frees more than it takes: moves all that it has to the store, small pieces too, for
+/// those would keep their neighbours apart. Called by the owner, in a call that the program makes on the stream, after mark().
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::overflow(stream_cache& cache) noexcept
+{
+  auto& ranges      = cache.ranges();
+  auto* const store = find_or_make_store(cache.identity());
+  bool const all    = is_beyond_share(cache);
+  if (all) { cache.empty_stacks(); }
+  if (store == nullptr || !store->try_make_room(ranges.count()) || !try_add_ticket(*store, cache.stream())) { return; }
+  if (all) {
+    ranges.for_each(
+      [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), seams()); });
+    ranges.clear();
+    return;
+  }
+  while (has_to_spill(cache)) {
+    store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), seams());
+  }
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of stream_ordered_heap.hpp, which includes it, that looks for memory under the lock, in the order that is said there,
+// and frees what goes past caches.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, asker const& who)
+{
+  wait_failed_    = false;
+  auto* const own = find_store(who.identity);
+  if (own != nullptr) { mark_store(*own, who.stream); }
+  bool const through_cache = who.cache != nullptr && !is_wide(bytes);
+  if (through_cache) {
+    if (void* const ptr = allocate_through_cache(bytes, *who.cache, own)) { return ptr; }
+  }
+
+  if (!try_claim(who)) { throw std::bad_alloc{}; }
+  scope_guard cancel{[&]() noexcept { cancel_claim(who); }};
+  void* ptr = nullptr;
+  if (!through_cache) {
+    poll(most_polls);
+    ptr = from_stores_at_once(bytes, own, who);
+    if (ptr == nullptr && who.cache != nullptr) {
+      if (void* const its_own = take_joined(*who.cache, bytes)) { return its_own; }  // claimed there
+    }
+  }
+  if (ptr == nullptr) { ptr = from_other_store(bytes, who); }
+  if (ptr == nullptr) {
+    all_caches_closed const closed{*this, who.cache};
+    ptr = from_other_cache(bytes, who);
+    if (ptr == nullptr) { ptr = put_together(bytes, who); }
+  }
+  if (ptr != nullptr) { cancel.dismiss(); }
+  return ptr;
+}
+
+/// From the stream's own store or from that of all, whichever fits better; nothing has to be waited for.
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::from_stores_at_once(std::size_t bytes,
+                                                                    free_store* own,
+                                                                    asker const& who)
+{
+  auto const everyones = everyones_.ranges().best_fit(bytes);
+  auto const its_own   = own != nullptr ? own->ranges().best_fit(bytes) : 0;
+  if (its_own != 0 && (everyones == 0 || its_own <= everyones)) {
+    return hand_out(own->ranges().take_best(bytes), bytes, who);
+  }
+  return everyones != 0 ? hand_out(everyones_.ranges().take_best(bytes), bytes, who) : nullptr;
+}
+
+/// A block that was cut and claimed; null if nothing was.
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::hand_out(taken_range taken,
+                                                         std::size_t bytes,
+                                                         asker const& who) noexcept
+{
+  if (!taken) { return nullptr; }
+  note_live(who, static_cast<std::int64_t>(bytes));
+  return to_pointer(taken.begin);
+}
+
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t bytes, asker const& who)
+{
+  for (auto const& store : stores_) {
+    if (store->identity() == who.identity) { continue; }
+    auto const taken = store->ranges().take_best(bytes);
+    if (!taken) { continue; }
+    if (who.may_wait && store->try_make_wait(who.stream, taken.stamp)) {
+      ++from_other_stores_;
+      return hand_out(taken, bytes, who);
+    }
+    wait_failed_ = true;
+    store->ranges().insert({taken.begin, bytes}, taken.stamp, seams());  // where it was, so there is room
+  }
+  return nullptr;
+}
+
+/// Requires that all other caches are closed.
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t bytes, asker const& who)
+{
+  capture_exemption const exemption;
+  for (auto const& cache : caches_) {
+    if (cache.get() == who.cache) { continue; }
+    bool const same_stream = who.identity != 0 && cache->identity() == who.identity;
+    if (same_stream && cache->has_unmarked()) { static_cast<void>(cache->mark(who.stream)); }
+    static_cast<void>(cache->join_marked());
+    auto& ranges = cache->ranges();
+    if (ranges.total_bytes() < bytes) { continue; }
+    auto const taken = ranges.take_best(bytes);
+    if (!taken) { continue; }
+    bool const reached = cache->event().is_reached();
+    if (!same_stream && !reached && !(who.may_wait && cache->event().try_make_wait(who.stream))) {
+      wait_failed_ = true;
+      ranges.insert({taken.begin, bytes}, 0, seams());
+      continue;
+    }
+    ++from_other_caches_;
+    if (reached && is_beyond_share(*cache) && everyones_.try_make_room(ranges.count())) {
+      ranges.move_all_to(everyones_.ranges(),
+                         seams());  // more than its share, and free for all: nobody need come again
+    }
+    return hand_out(taken, bytes, who);
+  }
+  return nullptr;
+}
+
+/// All that is free and marked, ascending, with where it lies; nothing if it is less than `least` bytes. Requires that all caches
+/// are closed, and empties their stacks.
+template <class Unused>
+inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least) -> std::vector<piece>
+{
+  std::size_t count{};
+  std::size_t total{};
+  auto const add_up = [&](range_set const& ranges) {
+    count += ranges.count();
+    total += ranges.total_bytes();
+  };
+  add_up(everyones_.ranges());
+  for (auto const& store : stores_) { add_up(store->ranges()); }
+  for (auto const& cache : caches_) {
+    cache->empty_stacks();
+    add_up(cache->ranges());
+  }
+  std::vector<piece> pieces;
+  if (total < least) { return pieces; }
+  pieces.reserve(count);
+  auto const collect = [&](range_set const& ranges, free_store* store, stream_cache* cache) {
+    ranges.for_each([&](address_range range, std::uint64_t stamp) { pieces.push_back({range, stamp, store, cache}); });
+  };
+  collect(everyones_.ranges(), &everyones_, nullptr);
+  for (auto const& store : stores_) { collect(store->ranges(), store.get(), nullptr); }
+  for (auto const& cache : caches_) { collect(cache->ranges(), nullptr, cache.get()); }
+  std::sort(pieces.begin(), pieces.end(), [](piece const& a, piece const& b) { return a.range.begin < b.range.begin; });
+  return pieces;
+}
+
+/// Finds neighbours that are free, marked, and large enough together, wherever they lie; takes the first `bytes` of the
+/// smallest such run. Nothing else of what the others have is touched, and no other stream is waited for. Requires that all
+/// caches are closed.
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::put_together(std::size_t bytes, asker const& who)
+{
+  auto const pieces = collect_pieces(bytes);
+
+  // The smallest run of neighbours that is large enough.
+  auto best             = pieces.end();
+  std::size_t best_size = std::numeric_limits<std::size_t>::max();
+  for (auto first = pieces.begin(); first != pieces.end();) {
+    auto last = std::next(first);
+    while (last != pieces.end() && joins(*std::prev(last), *last)) { ++last; }
+    auto const size = std::prev(last)->range.end() - first->range.begin;
+    if (size >= bytes && size < best_size) {
+      best      = first;
+      best_size = size;
+    }
+    first = last;
+  }
+  if (best == pieces.end()) { return nullptr; }
+
+  auto const begin = best->range.begin;
+  auto const end   = begin + bytes;
+  bool waits       = true;
+  for (auto at = best; at != pieces.end() && at->range.begin < end; ++at) {
+    if (at->store != nullptr) {
+      bool const at_once = at->store == &everyones_ || at->store->identity() == who.identity;
+      if (!at_once && !(who.may_wait && at->store->try_make_wait(who.stream, at->stamp))) { waits = false; }
+    } else {
+      bool const same_stream = who.identity != 0 && at->cache->identity() == who.identity;
+      if (!same_stream && !(who.may_wait && at->cache->event().try_make_wait(who.stream))) { waits = false; }
+    }
+  }
+  if (!waits) {
+    wait_failed_ = true;
+    return nullptr;
+  }
+  for (auto at = best; at != pieces.end() && at->range.begin < end; ++at) {
+    auto& ranges = at->store != nullptr ? at->store->ranges() : at->cache->ranges();
+    static_cast<void>(ranges.take_exact({at->range.begin, std::min(at->range.end(), end) - at->range.begin}));
+  }
+  ++put_together_;
+  return hand_out({begin, 0}, bytes, who);
+}
+
+template <class Unused>
+void* basic_stream_ordered_heap<Unused>::allocate_synchronized(std::size_t bytes,
+                                                               cuda_stream_view stream,
+                                                               std::size_t worth)
+{
+  bytes              = align_up(bytes, heap_granule);
+  auto const capture = query_capture(stream.value());
+  if (capture.is_capturing()) {
+    if (worth > 1) { return nullptr; }  // rather something else than a wait of the host in the middle of a capture
+    {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      wait_for_marked_memory();
+    }
+    return allocate_for_capture(bytes, stream.value(), capture);
+  }
+  auto* const cache = find_or_make_cache(stream.value(), true);
+  asker const who{
+    stream.value(), cache != nullptr ? cache->identity() : stream_identity(stream.value()), cache, capture.is_none()};
+  std::lock_guard<std::mutex> const lock{mutex_};
+  if (!try_claim(who)) { throw std::bad_alloc{}; }
+  scope_guard cancel{[&]() noexcept { cancel_claim(who); }};
+  all_caches_closed const closed{*this, who.cache};
+  if ((unmarked_bytes() < worth && !wait_failed_) || !everything_is_reached()) { return nullptr; }
+  wait_failed_    = false;
+  void* const ptr = put_together(bytes, who);
+  if (ptr != nullptr) { cancel.dismiss(); }
+  return ptr;
+}
+
+/// What put_together() must not take for anyone but the stream that freed it. Requires that all other caches are closed.
+template <class Unused>
+inline std::size_t basic_stream_ordered_heap<Unused>::unmarked_bytes() const noexcept
+{
+  std::size_t sum{};
+  for (auto const& cache : caches_) { sum += cache->unmarked_bytes(); }
+  for (auto const& store : stores_) {
+    for (auto const range : store->unmarked()) { sum += range.bytes; }
+  }
+  return sum;
+}
+
+/// Waits on the host for the device, after which all that is free is marked, and its events are reached. Returns whether it
+/// could. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::everything_is_reached() noexcept
+{
+  if (!wait_for_devices()) { return false; }
+  ++device_synchronizations_;
+  for (auto const& cache : caches_) { cache->all_marked(); }
+  for (auto const& store : stores_) {
+    store->all_reached(spare_events_);
+    if (everyones_.try_make_room(store->unmarked().size())) { insert_unmarked(*store, everyones_); }
+    move_reached(*store);
+  }
+  return true;
+}
+
+/// A free of what is too wide for caches, or of a thread that has none, because it ends or the host has no memory. Marked at
+/// once: who asks for so much next, on any stream, shall find it joined with its neighbours.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range, asker const& who) noexcept
+{
+  auto* const store = find_or_make_store(who.identity);
+  bool const noted  = store != nullptr && store->try_make_room(1) && try_add_ticket(*store, who.stream);
+  if (!noted) {
+    auto const capture = query_capture(who.stream);
+    if (capture.is_capturing()) { return log_unannounced_capture(); }
+    if (!capture.is_none() || !may_wait_for_device()) { return free_to_unmarked(range, who); }
+  }
+  note_live(who, -static_cast<std::int64_t>(range.bytes));
+  if (!noted) { return free_without_memory(range); }
+  store->ranges().insert(range, store->newest(), seams());
+  cancel_claim(who);
+}
+
+/// The same if there is not even memory to note what has to be waited for: waits. By H4 there is room in some set.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::free_without_memory(address_range range) noexcept
+{
+  all_caches_closed const closed{*this};
+  static_cast<void>(everything_is_reached());
+  auto const try_put = [&](range_set& ranges) {
+    if (ranges.count() == ranges.capacity()) { return false; }
+    ranges.insert(range, 0, seams());
+    return true;
+  };
+  for (auto const& cache : caches_) {
+    if (cache->try_add_without_memory(range)) { return; }
+  }
+  everyones_.add_claims(-1);
+  if (everyones_.try_make_room(1)) {
+    everyones_.ranges().insert(range, 0, seams());
+    return;
+  }
+  bool placed = try_put(everyones_.ranges());
+  for (auto const& store : stores_) { placed = placed || try_put(store->ranges()); }
+  RMM_ASSERT(placed);
+}
+
+/// Marks what threads that ended left in their stream's store, in a call that the program makes with that stream.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::mark_store(free_store& store, cudaStream_t stream) noexcept
+{
+  if (store.unmarked().empty() || !store.try_make_room(store.unmarked().size()) || !try_add_ticket(store, stream)) {
+    return;
+  }
+  insert_unmarked(store, store);
+}
+
+/// What was unmarked in one store may be used after the newest ticket of another, which has room. Blocks come back with that.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::insert_unmarked(free_store& from, free_store& to) noexcept
+{
+  for (auto const range : from.unmarked()) { to.ranges().insert(range, to.newest(), seams()); }
+  everyones_.add_claims(-static_cast<std::int64_t>(from.unmarked().size()));
+  from.unmarked().clear();
+}
+
+/// Asks up to `most` events whether they are reached, those of each store in turn.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::poll(std::size_t most) noexcept
+{
+  std::optional<capture_exemption> exemption;
+  if (std::any_of(stores_.begin(), stores_.end(), [](auto const& store) { return store->has_tickets(); })) {
+    exemption.emplace();
+  }
+  for (std::size_t visited = 0; visited != stores_.size() && most != 0; ++visited) {
+    auto& store  = *stores_[next_polled_++ % stores_.size()];
+    bool reached = false;
+    while (most != 0 && store.has_tickets()) {
+      --most;
+      if (!store.poll(spare_events_)) { break; }
+      reached = true;
+    }
+    if (reached || !store.has_tickets()) { move_reached(store); }
+  }
+}
+
+/// Makes free for all what is stamped with tickets that are reached.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::move_reached(free_store& store) noexcept
+{
+  auto const reached = store.reached();
+  if (!store.has_tickets()) {
+    if (everyones_.try_make_room(store.ranges().count())) { store.ranges().move_all_to(everyones_.ranges(), seams()); }
+    return;
+  }
+  try {
+    std::vector<address_range> free;
+    free.reserve(store.ranges().count());
+    store.ranges().for_each([&](address_range range, std::uint64_t stamp) {
+      if (stamp <= reached) { free.push_back(range); }
+    });
+    if (!everyones_.try_make_room(free.size())) { return; }
+    for (auto const range : free) {
+      static_cast<void>(store.ranges().take_exact(range));
+      everyones_.ranges().insert(range, 0, seams());
+    }
+  } catch (std::bad_alloc const&) {
+    return;  // they are found where they are
+  }
+}
+
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::wait_for_free_memory() noexcept
+{
+  capture_exemption const exemption;
+  bool unmarked = false;
+  for (auto const& cache : caches_) {
+    bool empty = true;
+    cache->for_each_free([&](address_range, bool) { empty = false; });
+    unmarked = unmarked || cache->has_unmarked();
+    if (!empty) { cache->event().synchronize_no_throw(); }
+  }
+  for (auto const& store : stores_) {
+    unmarked = unmarked || !store->unmarked().empty();
+    if (!store->is_empty()) { store->synchronize(); }
+  }
+  if (unmarked) { static_cast<void>(wait_for_devices()); }
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE
