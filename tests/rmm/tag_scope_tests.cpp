@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -89,16 +90,20 @@ TEST(Tag, ThreadsMayMakeThemAtOnce)
   EXPECT_STREQ(made.front()[42].name(), "shared 42");
 }
 
-// The last test of tags in this process: it uses up all numbers.
-TEST(TagsThatAreTooMany, ShareOne)
+// In a process of its own: it uses up all numbers.
+TEST(TagsThatAreTooManyDeathTest, ShareOne)
 {
-  tag const known{"known before"};
-  for (int i = 0; i < 70'000; ++i) { static_cast<void>(tag{"many " + std::to_string(i)}); }
-  tag const a{"one too many"};
-  tag const b{"two too many"};
-  EXPECT_EQ(a, b);
-  EXPECT_STREQ(a.name(), "(other tags)");
-  EXPECT_EQ(tag{"known before"}, known);
+  auto const use_up = [] {
+    tag const known{"known before"};
+    for (int i = 0; i < 70'000; ++i) { static_cast<void>(tag{"many " + std::to_string(i)}); }
+    tag const a{"one too many"};
+    tag const b{"two too many"};
+    EXPECT_EQ(a, b);
+    EXPECT_STREQ(a.name(), "(other tags)");
+    EXPECT_EQ(tag{"known before"}, known);
+    std::exit(HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(use_up(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

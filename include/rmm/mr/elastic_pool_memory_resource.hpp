@@ -13,6 +13,7 @@
 #include <rmm/detail/cuda/chunked_space.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/saved_memory.hpp>
+#include <rmm/detail/cuda/stream.hpp>
 #include <rmm/detail/cuda/virtual_memory.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -78,9 +79,9 @@ enum class paused_contents {
 /// pool_memory_resource does, and gives back those that are wholly free; it logs that once.
 ///
 /// Invariants:
-///  E1  the heap's blocks are what is mapped
+///  E1  the heap's blocks, and what is leaving, are what is mapped
 ///  E2  what is mapped and spare together is at most maximum_bytes, in whole chunks, and is what the budget counts
-///  E3  memory is unmapped only when it is out of the heap and no work uses it
+///  E3  memory is unmapped only when it is out of the heap and no work uses it; where that cannot be waited for it is leaving
 class elastic_pool_memory_resource final : public detail::growing_pool, public trimmable_resource {
  public:
   /// Throws logic_error if a size is not a multiple of 256, the initial one is above the maximum, or an option is one that the
@@ -130,12 +131,14 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
         plain_.upstream().deallocate(block, bytes);
       }
     });
+    if (!try_finish_leaving()) { unmap(leaving_); }  // as above: what cannot be waited for goes all the same
   }
 
   /// Gives chunks that hold no allocation back to the device until at most `bytes` stay with the pool.
   ///
   /// Returns  the bytes given back, possibly 0.
-  /// Failure  does not throw; what cannot be given back stays, and the call goes on.
+  /// Failure  does not throw; what cannot be given back stays. Memory whose work cannot be waited for stays mapped, and is
+  ///          unusable, until a later call, or an allocation that has to grow the pool, can wait for it.
   /// Threads  may run beside all other calls; allocations that have to grow the pool wait for it.
   /// Stream   waits on the host for the work that may use what is given back; for the device, if that cannot be told.
   /// Cost     O(free blocks), plus the driver's calls.
@@ -151,7 +154,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       });
       auto const growing = lock_growth();
       auto const mapped  = mapped_bytes();
-      auto const others  = mapped - std::min(mapped, pool_size());
+      auto const others  = mapped - std::min(mapped, space_ != nullptr ? held() : pool_size());
       return released + trim_locked(bytes - std::min(bytes, others));
     } catch (std::exception const&) {
       return 0;
@@ -194,6 +197,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     resume_locked();
   }
 
+  /// Whether the whole pool is paused.
   [[nodiscard]] bool is_paused() const noexcept { return is_suspended(); }
 
   /// From now on what is allocated under this tag (tag_scope.hpp) lies in chunks of its own, so that it can be paused for
@@ -212,7 +216,11 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   /// The same as without a tag, for what was allocated under it since set_pausable(). Throws logic_error for another tag too.
   void pause(tag which, paused_contents contents = paused_contents::kept_pageable) { part_of(which).pause(contents); }
+
+  /// Ends that pause, as resume() does. Throws logic_error for another tag too.
   void resume(tag which) { part_of(which).resume(); }
+
+  /// Whether what was allocated under the tag is paused by itself. Throws logic_error for another tag.
   [[nodiscard]] bool is_paused(tag which) const { return part_of(which).is_paused(); }
 
   /// A block of this pool for other processes: see mr/shared_memory.hpp. It has to stay allocated as long as they use it.
@@ -434,6 +442,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     rmm::detail::scope_guard undo{[this]() noexcept { suspend(false); }};
     RMM_EXPECTS(heap().wait_for_all(),
                 "Nothing can be paused while a stream captures: the device cannot be waited for");
+    unmap(leaving_);
+    leaving_.clear();
     if (contents != paused_contents::dropped) {
       saved_.emplace(live_ranges(), contents == paused_contents::kept_pinned, waiting_->value());
     }
@@ -532,6 +542,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     rmm::detail::capture_exemption const exemption;
     // A graph can only have memory that no work uses, and what is mapped for it is that.
     bool const captures = !rmm::detail::query_capture(stream.value()).is_none();
+    static_cast<void>(try_finish_leaving());
     for (int turn = 0; turn != most_turns; ++turn) {
       auto const free   = heap().free_runs();
       auto const usable = captures ? std::vector<rmm::detail::address_range>{} : free;
@@ -542,7 +553,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       }
       while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
         if (family_gives(bytes) != 0) { continue; }
-        reason = shortage();
+        reason = leaving_.empty() ? shortage() : "the work that used free memory cannot be waited for";
         give_back_spare();
         return nullptr;
       }
@@ -578,7 +589,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   }
 
   /// Unmaps free chunks elsewhere: as many as the place lacks, as far as `when` allows. False if all that can be waited for is too
-  /// little, with what the budget and the device leave; then none are unmapped.
+  /// little, with what the budget and the device leave, or the wait fails; then none are unmapped.
   [[nodiscard]] bool gather(std::vector<rmm::detail::address_range> const& free,
                             rmm::detail::placement const& target,
                             leaving when)
@@ -590,8 +601,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       auto const rest = lacking - std::min(lacking, total_of(chunks));
       if (rest > room() || (rest != 0 && rest > free_on_device())) { return false; }
     }
-    unmap(heap().withdraw(chunks, when, *waiting_), when);
-    return true;
+    return try_withdraw(chunks, when);
   }
 
   /// Maps chunks behind what a place lacks.
@@ -644,11 +654,33 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return true;
   }
 
-  /// Waits for the work that uses what left the heap, and makes it spare.
-  void unmap(std::vector<rmm::detail::address_range> const& ranges, leaving when) noexcept
+  /// Takes free chunks out of the heap and makes them spare. False if the work that used them, or what left before them, cannot be
+  /// waited for; none are spare then.
+  [[nodiscard]] bool try_withdraw(std::vector<rmm::detail::address_range> const& chunks, leaving when)
+  {
+    if (when == leaving::at_once) {
+      unmap(heap().withdraw(chunks, when, *waiting_));
+      return true;
+    }
+    if (!try_finish_leaving()) { return false; }
+    leaving_ = heap().withdraw(chunks, when, *waiting_);
+    return try_finish_leaving();
+  }
+
+  /// Waits for the work that used what left the heap, and makes it spare. False if that cannot be waited for.
+  [[nodiscard]] bool try_finish_leaving() noexcept
+  {
+    if (leaving_.empty()) { return true; }
+    if (!rmm::detail::try_synchronize_stream(waiting_->value())) { return false; }
+    unmap(leaving_);
+    leaving_.clear();
+    return true;
+  }
+
+  /// Makes spare what left the heap and no work uses.
+  void unmap(std::vector<rmm::detail::address_range> const& ranges) noexcept
   {
     if (ranges.empty()) { return; }
-    if (when == leaving::after_a_wait) { waiting_->synchronize_no_throw(); }
     auto const before = held();
     for (auto const range : ranges) { space_->unmap(range.begin, range.bytes); }
     budget_->release(before - held());  // what could not be kept
@@ -709,7 +741,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     if (surplus != 0) {
       auto const chunks =
         rmm::detail::find_free_chunks(heap().free_runs(), space_->begin(), space_->chunk_bytes(), surplus);
-      unmap(heap().withdraw(chunks, leaving::after_a_wait, *waiting_), leaving::after_a_wait);
+      static_cast<void>(try_withdraw(chunks, leaving::after_a_wait));
+    } else {
+      static_cast<void>(try_finish_leaving());
     }
     return give_back_spare();
   }
@@ -737,6 +771,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   elastic_pool_options options_;
   std::unique_ptr<rmm::detail::chunked_space> space_;  // null where there is no virtual memory
   std::optional<cuda_stream> waiting_;                 // for events of memory that leaves
+  std::vector<rmm::detail::address_range> leaving_;    // out of the heap, and mapped: the wait on that stream failed
   cuda_memory_resource cuda_;
   detail::plain_blocks<cuda_memory_resource> plain_{&cuda_};  // used where space_ is null
   std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};

@@ -62,13 +62,17 @@ class module {
   two_objects_module_functions const* functions_;
 };
 
+std::string module_path(std::string const& name)
+{
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
+}
+
 /// The modules that this build made, next to the program: their file names, separated by colons, come from the build.
 std::vector<std::string> module_paths()
 {
-  auto const folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   std::vector<std::string> paths;
   std::istringstream names{TWO_OBJECTS_MODULES};
-  for (std::string name; std::getline(names, name, ':');) { paths.push_back((folder / name).string()); }
+  for (std::string name; std::getline(names, name, ':');) { paths.push_back(module_path(name)); }
   return paths;
 }
 
@@ -271,6 +275,101 @@ TEST(TwoObjectsTest, ThreadsThatAreFirstAtTheSameTimeFindOneRegistry)
     for (void* const registry : found) { REQUIRE(registry == found.front()); }
   });
 }
+
+#ifdef TWO_OBJECTS_OTHER_REGISTRY
+
+/// A release whose registry has another layout beside this one: modules in the order in which they are opened.
+struct TwoReleasesTest : ::testing::TestWithParam<bool> {
+  struct both {
+    std::vector<module> ours;
+    std::vector<module> others;
+  };
+
+  static both open_both()
+  {
+    both all;
+    auto const path = module_path(TWO_OBJECTS_OTHER_REGISTRY);
+    if (GetParam()) { all.others.emplace_back(path); }
+    all.ours = open_all();
+    if (!GetParam()) { all.others.emplace_back(path); }
+    return all;
+  }
+};
+
+TEST_P(TwoReleasesTest, KeepRegistriesApartThatDifferInLayout)
+{
+  IN_NEW_PROCESS({
+    auto const all    = open_both();
+    auto const& other = all.others.front();
+    void* const ours  = all.ours.front()->registry();
+    REQUIRE(other->registry() != ours);
+    some_resource resource;
+    other->set_pointer(device, &resource);
+    REQUIRE(other->pointer(device) == &resource);
+    for (auto const& module : all.ours) {
+      REQUIRE(module->registry() == ours);
+      REQUIRE(module->pointer(device) == module->initial());
+      module->set_pointer(device + 1, &resource);
+      REQUIRE(other->pointer(device + 1) == other->initial());
+      module->set_pointer(device + 1, nullptr);
+    }
+    REQUIRE(other->pointer(device) == &resource);
+  });
+}
+
+TEST_P(TwoReleasesTest, AllocateThroughWhatEachRegistered)
+{
+  IN_NEW_PROCESS({
+    auto const all    = open_both();
+    auto const& our   = all.ours.front();
+    auto const& other = all.others.front();
+    our->register_own_ref(device);
+    other->register_own_ref(device);
+    void* const first  = our->allocate(device, 100);
+    void* const second = other->allocate(device, 100);
+    REQUIRE(our->own_allocations() == 1);
+    REQUIRE(other->own_allocations() == 1);
+    our->deallocate(device, first, 100);
+    other->deallocate(device, second, 100);
+    REQUIRE(our->own_allocations() == 0);
+    REQUIRE(other->own_allocations() == 0);
+  });
+}
+
+TEST_P(TwoReleasesTest, ShareTypesResourcesAndTags)
+{
+  IN_NEW_PROCESS({
+    auto all          = open_both();
+    auto const& our   = all.ours.front();
+    auto const& other = all.others.front();
+    REQUIRE(our->is_initial(other->initial()));
+    REQUIRE(other->is_initial(our->initial()));
+    our->set_pointer(device, other->initial());  // a resource of the other
+    REQUIRE(our->pointer(device) == other->initial());
+    our->set_pointer(device, nullptr);
+    other->with_tag(
+      "of the other",
+      [](void* mine) {
+        for (auto const& module : *static_cast<std::vector<class module>*>(mine)) {
+          REQUIRE(std::string{module->current_tag()} == "of the other");
+        }
+      },
+      &all.ours);
+    bool caught = false;
+    try {
+      other->fail_to_allocate(1000);
+    } catch (rmm::out_of_memory const& e) {
+      caught = e.report() != nullptr && e.report()->asked_bytes == 1000;
+    }
+    REQUIRE(caught);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Order, TwoReleasesTest, ::testing::Bool(), [](auto const& test) {
+  return test.param ? "the_other_first" : "the_other_last";
+});
+
+#endif
 
 /// Uses the registry when nearly everything else of the process is gone.
 struct use_at_exit {

@@ -86,6 +86,7 @@ TEST(ScrubFailure, GivesNothingBackThatHasSomethingInIt)
   ::testing::StrictMock<rmm::test::mock_resource> upstream;
   scrub_resource_adaptor<rmm::mr::device_memory_resource> scrub{&upstream};
   EXPECT_CALL(upstream, do_deallocate(_, _, _)).Times(0);
+  messages          = 0;
   auto const before = rmm::detail::log_hook.exchange([](rmm::detail::log_level, char const* message) noexcept {
     messages += std::strstr(message, "could not be zeroed") != nullptr ? 1 : 0;
   });

@@ -288,4 +288,103 @@ TEST_F(ElasticPoolFaults, AResumeThatFailsCanBeTriedAgain)
   EXPECT_GE(failures, 4);
 }
 
+/// A pool whose free memory is still written to.
+struct written_pool {
+  [[nodiscard]] void* allocate(std::size_t bytes) { return pool.allocate(bytes, stream); }
+
+  void write_and_free(void* ptr, std::size_t bytes)
+  {
+    ASSERT_EQ(cudaMemsetAsync(ptr, 1, bytes, stream.value()), cudaSuccess);
+    pool.deallocate(ptr, bytes, stream);
+  }
+
+  rmm::cuda_stream stream;
+  rmm::cuda_stream other;
+  elastic_pool_memory_resource pool{0, 8 * chunk};
+};
+
+/// Makes the next waits for that fail.
+struct ElasticPoolThatCannotWait : Stepped {
+  static void let_waits_fail(std::uint64_t times)
+  {
+    cudasim::inject({"cudaStreamSynchronize", 1, cudaErrorUnknown, times});
+  }
+
+  static constexpr std::uint64_t all = 1000;
+};
+
+TEST_F(ElasticPoolThatCannotWait, KeepsWhatItWasToGiveBackUntilItCan)
+{
+  written_pool it;
+  void* const kept = it.allocate(4 * chunk);
+  it.write_and_free(it.allocate(4 * chunk), 4 * chunk);
+  let_waits_fail(1);
+  EXPECT_EQ(it.pool.trim_to(6 * chunk), 0U);
+  EXPECT_EQ(cudasim::faults_fired(), 1U);
+  EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
+  EXPECT_EQ(it.pool.mapped_bytes(), 8 * chunk);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  it.stream.synchronize();  // writes what stayed
+  EXPECT_EQ(it.pool.trim_to(6 * chunk), 2 * chunk);
+  EXPECT_EQ(it.pool.mapped_bytes(), 6 * chunk);
+  it.pool.deallocate(kept, 4 * chunk, it.stream);
+  EXPECT_EQ(it.pool.release_unused(), 6 * chunk);
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+}
+
+TEST_F(ElasticPoolThatCannotWait, UsesItForTheNextAllocationThatHasToGrow)
+{
+  written_pool it;
+  it.write_and_free(it.allocate(8 * chunk), 8 * chunk);
+  let_waits_fail(1);
+  EXPECT_EQ(it.pool.release_unused(), 0U);
+  it.write_and_free(it.pool.allocate(8 * chunk, it.other), 8 * chunk);
+  EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
+}
+
+TEST_F(ElasticPoolThatCannotWait, SaysSoWhenMemoryRunsOut)
+{
+  written_pool it;
+  std::array<void*, 8> blocks{};
+  for (auto& each : blocks) { each = it.allocate(chunk); }
+  for (std::size_t i = 0; i < blocks.size(); i += 2) { it.write_and_free(blocks[i], chunk); }
+  let_waits_fail(all);
+  try {
+    static_cast<void>(it.pool.allocate(4 * chunk, it.other));
+    ADD_FAILURE() << "there was memory";
+  } catch (rmm::out_of_memory const& e) {
+    EXPECT_NE(std::string{e.what()}.find("cannot be waited for"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
+  cudasim::clear_faults();
+  it.write_and_free(it.pool.allocate(4 * chunk, it.other), 4 * chunk);  // of chunks that were apart
+  for (std::size_t i = 1; i < blocks.size(); i += 2) { it.write_and_free(blocks[i], chunk); }
+}
+
+TEST_F(ElasticPoolThatCannotWait, GivesItBackWhenItIsPaused)
+{
+  written_pool it;
+  void* const kept = it.allocate(chunk);
+  it.write_and_free(it.allocate(2 * chunk), 2 * chunk);
+  let_waits_fail(all);
+  EXPECT_EQ(it.pool.release_unused(), 0U);
+  it.pool.pause(rmm::mr::paused_contents::dropped);  // waits for the device
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+  it.pool.resume();
+  EXPECT_EQ(it.pool.mapped_bytes(), chunk);
+  it.write_and_free(kept, chunk);
+}
+
+TEST_F(ElasticPoolThatCannotWait, GivesItBackWhenItGoes)
+{
+  {
+    written_pool it;
+    it.write_and_free(it.allocate(2 * chunk), 2 * chunk);
+    let_waits_fail(1);
+    EXPECT_EQ(it.pool.release_unused(), 0U);
+    EXPECT_EQ(cudasim::usage(0).physical, 2 * chunk);
+  }
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+}
+
 }  // namespace

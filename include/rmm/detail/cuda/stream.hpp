@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/error.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -31,6 +32,14 @@ RMM_ALWAYS_INLINE void synchronize_stream(cudaStream_t stream) { RMM_CUDA_TRY(cu
 RMM_ALWAYS_INLINE void synchronize_stream_no_throw(cudaStream_t stream) noexcept
 {
   RMM_ASSERT_CUDA_SUCCESS(cudaStreamSynchronize(stream));
+}
+
+/// The same where the caller can go on without. Returns whether the work is done.
+[[nodiscard]] inline bool try_synchronize_stream(cudaStream_t stream) noexcept
+{
+  if (cudaStreamSynchronize(stream) == cudaSuccess) { return true; }
+  clear_last_cuda_error();
+  return false;
 }
 
 }  // namespace detail

@@ -18,7 +18,9 @@
 /// interface.
 ///
 /// Shared objects that share it may have been built by different compilers and with different releases of libcu++. So
-/// the layout of what they share depends on neither; whoever changes it takes another name and number for its anchor.
+/// the layout of what they share depends on neither; whoever changes it takes another name and number for its anchor. Releases
+/// that differ in it then have a table each, in modules opened with RTLD_LOCAL; objects that are linked together have to
+/// be of one release, for the linker merges their inline functions by name. See docs/reliability.md.
 
 namespace RMM_NAMESPACE {
 namespace mr {
