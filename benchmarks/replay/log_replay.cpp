@@ -169,7 +169,7 @@ void log_replay::allocate(logged_call const& call, std::size_t target)
   auto const stream = view_of(call.stream, event.stream);
   auto& resource    = *targets_[target].resource;
   void* const ptr   = resource.allocate(event.size, stream);
-  if (event.pointer == 0) {  // of no bytes; there may be many with this address
+  if (event.pointer == 0 || event.size == 0) {  // there may be many with this address, and no free
     resource.deallocate(ptr, event.size, stream);
     return;
   }
@@ -188,7 +188,7 @@ void log_replay::deallocate(logged_call const& call, std::size_t target)
   if (call.event.pointer == 0) { return; }
   auto const found = live_.find({call.event.device, call.event.pointer});
   if (found == live_.end()) {
-    ++unknown_frees_;
+    unknown_frees_ += call.event.size == 0 ? 0 : 1;
     return;
   }
   auto const freed = found->second;

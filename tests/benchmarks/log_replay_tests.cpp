@@ -170,6 +170,22 @@ TEST(LogReplay, AllocatesNothingForAddressZero)
   EXPECT_EQ(replay.unknown_frees(), 0);
 }
 
+TEST(LogReplay, GivesBackAtOnceWhatHasNoBytes)
+{
+  allocation_history const history{{on_thread(1, action::ALLOCATE, 7, 0),
+                                    on_thread(1, action::ALLOCATE, 7, 0),  // at the same address
+                                    on_thread(1, action::ALLOCATE, 8, 10),
+                                    on_thread(1, action::FREE, 7, 0),
+                                    on_thread(1, action::FREE, 7, 0),
+                                    on_thread(1, action::FREE, 8, 0)}};  // a log that has no size here
+  noting_resource mr;
+  log_replay replay{history, mr};
+  EXPECT_TRUE(replay.play(0));
+  EXPECT_THAT(mr.calls, ElementsAre(0, 0, 0, 0, 10, -10));
+  EXPECT_EQ(replay.left().allocations, 0);
+  EXPECT_EQ(replay.unknown_frees(), 0);
+}
+
 TEST(LogReplay, EndsAtTheFirstAllocationThatFails)
 {
   allocation_history const history{{on_thread(1, action::ALLOCATE, 1, 600),

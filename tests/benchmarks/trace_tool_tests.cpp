@@ -382,6 +382,32 @@ TEST(Export, ToPyTorchPutsWhatIsLiveIntoSegments)
   EXPECT_EQ(data.text(data.find(blocks[2], "state")), "active_allocated");
 }
 
+TEST(Export, ToPyTorchFillsASegmentWithBlocksAlsoWhereAllocationsOverlap)
+{
+  auto file = random_file(1, 0);
+  file.trace.events.push_back({0, 0x100000, 0x1000, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({1, 0x100800, 0x1000, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({2, 0x100900, 0x10, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({3, 0x103000, 0x1000, 0, 0, no_stack, kind::allocate});
+  file.regions.push_back({0, 0x100000, 0x3800, 0, 100});  // ends before the last of them does
+  std::ostringstream out;
+  rmm::tools::export_torch(file, out);
+  auto const content   = out.str();
+  auto const data      = pickle::read(content);
+  auto const& segments = data.list(data.find(data.root(), "segments"));
+  ASSERT_THAT(segments, SizeIs(1));
+  EXPECT_EQ(data.find(segments[0], "allocated_size").bits(), 0x2000);
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t end = 0x100000;
+  for (auto const& each : data.list(data.find(segments[0], "blocks"))) {
+    EXPECT_EQ(data.find(each, "address").bits(), end);
+    sizes.push_back(data.find(each, "size").bits());
+    end += sizes.back();
+  }
+  EXPECT_THAT(sizes, ElementsAre(0x1000, 0x800, 0x1800, 0x800));
+  EXPECT_EQ(end, 0x103800);
+}
+
 TEST(Export, ToCsvAndBackGivesTheSameCurve)
 {
   temporary_folder const folder;
@@ -509,6 +535,28 @@ TEST(Lifetimes, EndWhereTheirAddressIsAllocatedAgain)
   EXPECT_EQ(all.unknown_frees(), 2);
 }
 
+TEST(Lifetimes, LeaveOutWhatHasNoBytes)
+{
+  auto file = random_file(1, 0);
+  file.trace.events.push_back({0, 0x1000, 0, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({1, 0x1000, 0, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({2, 0x1000, 0, 0, 0, no_stack, kind::free});
+  file.trace.events.push_back({3, 0, 0, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({4, 0, 0, 0, 0, no_stack, kind::free});
+  file.trace.events.push_back({5, 0x1000, 9, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({6, 0x1000, 0, 0, 0, no_stack, kind::free});  // a log that has no size here
+  lifetimes const all{file.trace};
+  ASSERT_THAT(all.all(), SizeIs(1));
+  EXPECT_EQ(all.all()[0].begin, 5);
+  EXPECT_EQ(all.all()[0].end, 6);
+  EXPECT_EQ(all.unknown_frees(), 0);
+  std::vector<bool> left_out;
+  for (std::size_t i = 0; i < file.trace.events.size(); ++i) {
+    left_out.push_back(all.is_left_out(i, file.trace.events[i]));
+  }
+  EXPECT_THAT(left_out, ElementsAre(true, true, true, true, true, false, false));
+}
+
 TEST(Lifetimes, AreThoseOfASimpleModel)
 {
   rmm::test::for_each_seed(5, [](std::uint64_t seed) {
@@ -594,6 +642,20 @@ TEST(Report, NamesLeaksAndFailures)
   EXPECT_THAT(document, HasSubstr(R"("tags":["","\u003cmodel\u003e","data \"loader\""])"));
   EXPECT_THAT(document, HasSubstr(R"("peak_live":800,"peak_live_time":10,"peak_live_count":2)"));
   EXPECT_THAT(document, ::testing::Not(HasSubstr("</script>")));
+}
+
+TEST(Report, CountsNothingThatHasNoBytes)
+{
+  auto file = random_file(1, 0);
+  file.trace.events.push_back({10, 0x1000, 500, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({20, 0x2000, 0, 0, 0, no_stack, kind::allocate});  // no leaks
+  file.trace.events.push_back({30, 0, 0, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({40, 0x1000, 500, 0, 0, no_stack, kind::free});
+  file.trace.events.push_back({50, 0, 0, 0, 0, no_stack, kind::free});
+  auto const document = report{file, "trace", 1}.document();
+  EXPECT_THAT(document, HasSubstr(R"("events":5,"allocations":1,"frees":1,)"));
+  EXPECT_THAT(document, HasSubstr(R"("live_at_end":0,"live_at_end_count":0,)"));
+  EXPECT_THAT(document, HasSubstr(R"("sizes":{"bound":[512],"count":[1],"bytes":[500],)"));
 }
 
 TEST(Report, OfATraceWithoutEventsHasNoDevices)

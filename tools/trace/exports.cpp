@@ -279,6 +279,30 @@ class torch_exporter {
     out_.end_dict();
   }
 
+  struct live_block {
+    std::uint64_t begin;  ///< addresses
+    std::uint64_t end;
+    std::uint32_t stack;
+  };
+
+  /// Of the live allocations from `next` on, which come to stand behind the region. What several of them have, in a trace that
+  /// lacks frees, is the first one's: the viewer wants blocks that fill their segment.
+  template <class Iterator>
+  [[nodiscard]] std::vector<live_block> blocks_in(region const& whole, Iterator& next, Iterator end) const
+  {
+    std::vector<live_block> result;
+    auto at = whole.begin;
+    for (; next != end && (*next)->address < whole.end; ++next) {
+      auto const& each = **next;
+      auto const begin = std::max(at, each.address);
+      auto const stop  = each.address + std::min(each.bytes, whole.end - each.address);
+      if (stop <= begin) { continue; }
+      result.push_back({begin, stop, trace_.events[each.begin].stack});
+      at = stop;
+    }
+    return result;
+  }
+
   /// The regions that are there at the end, from end to end in blocks.
   void write_segments(int device)
   {
@@ -290,10 +314,10 @@ class torch_exporter {
     auto next = live.begin();
     for (auto const& each : regions_[static_cast<std::size_t>(device)]) {
       if (each.end_event != none) { continue; }
-      std::uint64_t taken = 0;
       while (next != live.end() && (*next)->address < each.begin) { ++next; }
-      auto last = next;
-      for (; last != live.end() && (*last)->address < each.end; ++last) { taken += (*last)->bytes; }
+      auto const blocks = blocks_in(each, next, live.end());
+      std::uint64_t taken{};
+      for (auto const& block : blocks) { taken += block.end - block.begin; }
       out_.begin_dict();
       out_.member("device", static_cast<std::uint64_t>(device));
       out_.member("address", each.begin);
@@ -311,11 +335,10 @@ class torch_exporter {
       out_.value("blocks");
       out_.begin_list();
       auto at = each.begin;
-      for (; next != last; ++next) {
-        auto const& block = **next;
-        if (block.address > at) { write_block(at, block.address - at, false, no_stack); }
-        write_block(block.address, block.bytes, true, trace_.events[block.begin].stack);
-        at = block.address + block.bytes;
+      for (auto const& block : blocks) {
+        if (block.begin > at) { write_block(at, block.begin - at, false, no_stack); }
+        write_block(block.begin, block.end - block.begin, true, block.stack);
+        at = block.end;
       }
       if (at < each.end) { write_block(at, each.end - at, false, no_stack); }
       out_.end_list();

@@ -90,7 +90,7 @@ lifetimes::lifetimes(rmm::detail::trace::recorded_trace const& trace)
     auto const& event = trace.events[i];
     auto& table       = live[trace.places[event.place].device];
     if (event.what == kind::allocate) {
-      if (event.address == 0) { continue; }
+      if (event.bytes == 0 || event.address == 0) { continue; }
       auto const number = static_cast<std::uint32_t>(all_.size());
       all_.push_back({event.address, event.bytes, i, none});
       of_event_[i]      = number;
@@ -102,7 +102,7 @@ lifetimes::lifetimes(rmm::detail::trace::recorded_trace const& trace)
     } else if (event.what == kind::free && event.address != 0) {
       auto const number = table.take_out(event.address);
       if (number == none) {
-        ++unknown_frees_;
+        unknown_frees_ += event.bytes == 0 ? 0 : 1;
       } else {
         all_[number].end = i;
         of_event_[i]     = number;

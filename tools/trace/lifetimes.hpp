@@ -26,8 +26,8 @@ struct lifetime {
 /// Which events of a trace belong together.
 ///
 /// An allocation at an address that is in use ends the one that was there: its free is missing in the trace. A free of what is
-/// not in use belongs to nothing: the trace began after that allocation. Allocations of no bytes at address 0
-/// are left out.
+/// not in use belongs to nothing: the trace began after that allocation. Allocations of no bytes are left out, whatever address
+/// they have: they take nothing, many may have the same, and programs need not free them.
 class lifetimes {
  public:
   /// Throws std::runtime_error if there are 2^32 events or more.
@@ -44,6 +44,13 @@ class lifetimes {
     if (replaced_.empty()) { return none; }
     auto const found = replaced_.find(static_cast<std::uint32_t>(event));
     return found == replaced_.end() ? none : found->second;
+  }
+
+  /// Whether an event is an allocation of no bytes, or the free of one.
+  [[nodiscard]] bool is_left_out(std::size_t event, rmm::detail::trace::event const& what) const
+  {
+    return what.what != rmm::detail::trace::kind::allocate_failure && of_event_[event] == none &&
+           (what.bytes == 0 || what.address == 0);
   }
 
   [[nodiscard]] std::size_t unknown_frees() const noexcept { return unknown_frees_; }

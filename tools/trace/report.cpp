@@ -302,6 +302,7 @@ class report::device {
       threads[each.thread]            = true;
       streams_seen[stream_of(number)] = true;
       auto const step                 = static_cast<std::size_t>((each.time_ns - whole_.begin_ns_) / rate_step_);
+      if (whole_.lifetimes_.is_left_out(number, each)) { return; }
       if (each.what == kind::allocate) {
         ++allocations_;
         allocated_ += each.bytes;

@@ -379,7 +379,9 @@ class usage_statistics {
 
   per_thread<thread_share> shares_;
 
-  std::mutex mutex_;      // guards what follows, and all shares while frozen_; an owner's own share also when it is not
+  // Guards what follows, and all shares while frozen_; an owner's own share also when it is not. In another line of the cache
+  // than what every call reads.
+  alignas(64) std::mutex mutex_;
   thread_share nobodys_;  // for threads that have none
   account bytes_;
   account calls_;
