@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +60,15 @@ def second_device() -> Iterator[int]:
         pytest.skip("needs two devices")
     yield 1
     gpu.setDevice(0)
+
+
+@pytest.fixture(scope="session")
+def kernels_of_numba() -> None:
+    """Skips what has a kernel that Numba compiles where it cannot import its compiler: a NumPy may be too new for it."""
+    if is_simulated:
+        return  # nothing there compiles any
+    program = 'from numba import cuda; cuda.jit("void()")(lambda: None)'
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=False, capture_output=True, text=True)
+    reason = (done.stderr.strip().splitlines() or [""])[-1]
+    if done.returncode != 0 and reason.startswith(("AttributeError: module 'numpy'", "ImportError", "ModuleNotFound")):
+        pytest.skip(f"Numba cannot import its compiler: {reason}")

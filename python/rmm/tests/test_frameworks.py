@@ -79,7 +79,7 @@ def test_one_pool_serves_all_and_statistics_show_every_byte() -> None:
     """)
 
 
-def test_views_share_memory_and_values() -> None:
+def test_views_share_memory_and_values(kernels_of_numba: None) -> None:
     run("""
         a = cp.arange(1000, dtype="f4")
         b = cuda.as_cuda_array(a)
@@ -138,7 +138,7 @@ def test_the_resource_is_changed_mid_way() -> None:
     """)
 
 
-def test_threads_use_all_at_a_time() -> None:
+def test_threads_use_all_at_a_time(kernels_of_numba: None) -> None:
     run("""
         @cuda.jit
         def fill(x, y):

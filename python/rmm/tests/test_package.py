@@ -130,6 +130,20 @@ for order in [choice.sample(names, len(names)) for _ in range(50)]:
     run(program)
 
 
+def test_no_module_handles_the_exceptions_of_another() -> None:
+    # A compiler that links its C++ runtime statically gives each module one of its own, which ends the process when it is asked
+    # for an exception that another one caught. Handlers, which Cython calls with nothing, therefore stay in their module.
+    extensions = [module for name, module in list(sys.modules.items()) if name.startswith("rmm.")]
+    offered = [
+        f"{module.__name__}.{name}"
+        for module in extensions
+        for name, capsule in getattr(module, "__pyx_capi__", {}).items()
+        if '"void (void)"' in repr(capsule)
+    ]
+    assert sum(hasattr(module, "__pyx_capi__") for module in extensions) >= 3
+    assert not offered
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_is_told_that_it_has_no_cuda_and_ends_well() -> None:
     program = """

@@ -4,19 +4,24 @@
 from cpython.exc cimport PyErr_Clear, PyErr_Occurred
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stddef cimport size_t
-from libc.stdint cimport intptr_t
+from libc.stdint cimport intptr_t, uintptr_t
+
+from rmm.pylibrmm.device_buffer cimport DeviceBuffer, allocated
+from rmm.pylibrmm.stream cimport Stream
 
 from importlib import import_module
 
-from rmm.pylibrmm.device_buffer import DeviceBuffer
-from rmm.pylibrmm.memory_resource._memory_resource import current_device
-from rmm.pylibrmm.stream import DEFAULT_STREAM, Stream
+from rmm.pylibrmm.stream import DEFAULT_STREAM
 
 __all__ = ["rmm_cupy_allocator"]
 
 
 cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
+
+
+cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:
+    int current_device() noexcept
 
 
 ctypedef intptr_t (*handle_function)() noexcept
@@ -28,10 +33,8 @@ cdef object _memory_pointer = None
 cdef object _current_stream = None
 cdef handle_function _current_handle = NULL
 
-# As C variables they cost no look-up.
-cdef object _device_buffer = DeviceBuffer
-cdef object _current_device = current_device
-cdef object _default_stream = DEFAULT_STREAM
+# As a C variable it costs no look-up.
+cdef Stream _default_stream = DEFAULT_STREAM
 
 
 cdef find_cupy():
@@ -54,7 +57,7 @@ def _forget_cupy():
     _cuda = None
 
 
-cdef object current_stream():
+cdef Stream current_stream():
     """CuPy's current stream; that is made an object only if it is not the default one, which is the usual one."""
     cdef intptr_t handle
     if _current_handle != NULL:
@@ -76,14 +79,15 @@ def rmm_cupy_allocator(size_t nbytes):
     >>> import cupy  # doctest: +SKIP
     >>> cupy.cuda.set_allocator(rmm_cupy_allocator)  # doctest: +SKIP
     """
+    cdef DeviceBuffer buffer
     if _cuda is None:
         find_cupy()
     try:
-        buffer = _device_buffer(size=nbytes, stream=current_stream())
+        buffer = allocated(nbytes, current_stream())
     except MemoryError as error:
         raise out_of_memory(nbytes, error) from None
     # The device is given, for CuPy asks the driver where the memory is if it is not.
-    return _memory_pointer(_unowned_memory(buffer.ptr, nbytes, buffer, _current_device()), 0)
+    return _memory_pointer(_unowned_memory(<uintptr_t>buffer.c_data(), nbytes, buffer, current_device()), 0)
 
 
 cdef object out_of_memory(size_t nbytes, error):

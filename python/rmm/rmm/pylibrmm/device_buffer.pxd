@@ -40,6 +40,8 @@ cdef class DeviceBuffer:
     cdef device_buffer c_release(self) except *
 
 
+cdef DeviceBuffer allocated(size_t size, Stream stream)
+
 cpdef DeviceBuffer to_device(const unsigned char[::1] b, Stream stream=*)
 cpdef void copy_ptr_to_host(uintptr_t db, unsigned char[::1] hb, Stream stream=*) except *
 cpdef void copy_host_to_ptr(const unsigned char[::1] hb, uintptr_t db, Stream stream=*) except *

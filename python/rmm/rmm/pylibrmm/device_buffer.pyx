@@ -21,7 +21,7 @@ from rmm.librmm.per_device_resource cimport cuda_device_id
 from rmm.pylibrmm.memory_resource._memory_resource cimport (
     DeviceMemoryResource,
     get_current_device_resource,
-    raise_error,
+    report_of,
 )
 from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
@@ -35,6 +35,15 @@ __all__ = ["DeviceBuffer", "ImportedMemory", "copy_device_to_ptr", "copy_host_to
 
 cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
+
+
+cdef extern from "pylibrmm/memory_resource/_raise.hpp" namespace "rmm_python":
+    void raise_current(object (*make_report)(const void*))
+
+
+cdef void raise_error() noexcept:
+    """Raises the C++ exception that this module handles. Another one may have a C++ runtime of its own, which knows of none."""
+    raise_current(report_of)
 
 
 cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:
@@ -209,8 +218,11 @@ cdef class DeviceBuffer:
         self.mr = get_current_device_resource() if mr is None else mr
         self.mr.usable()
         cdef cuda_stream_view c_stream = stream.view()
+        if size == 0:  # has nothing to wait for
+            self.c_obj.reset(<device_buffer*>new reporting_buffer(0, c_stream, self.mr.get_mr()))
+            return
         with nogil:
-            if source == NULL or size == 0:
+            if source == NULL:
                 self.c_obj.reset(<device_buffer*>new reporting_buffer(size, c_stream, self.mr.get_mr()))
             else:
                 self.c_obj.reset(<device_buffer*>new reporting_buffer(source, size, c_stream, self.mr.get_mr()))
@@ -523,6 +535,16 @@ cdef class ImportedMemory:
             raise BufferError("imported memory is not copied")
         return export_bytes(
             self, self.c_obj.get()[0].data(), self.size, self.device, max_version is not None and max_version[0] >= 1)
+
+
+cdef DeviceBuffer allocated(size_t size, Stream stream):
+    """What `DeviceBuffer(size=size, stream=stream)` makes, without arguments by name, which take long to pass."""
+    cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer)
+    cdef cuda_stream_view c_stream = stream.view()
+    made.stream = stream
+    with nogil:
+        made.c_obj.reset(<device_buffer*>new reporting_buffer(size, c_stream, made.mr.get_mr()))
+    return made
 
 
 cdef dict interface_of(uintptr_t ptr, size_t size):

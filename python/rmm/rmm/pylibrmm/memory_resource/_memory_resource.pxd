@@ -145,5 +145,5 @@ cpdef set_per_device_resource(int device, DeviceMemoryResource mr)
 cpdef DeviceMemoryResource get_current_device_resource()
 cpdef set_current_device_resource(DeviceMemoryResource mr)
 
-# Raises the C++ exception that is being handled: a MemoryError with the report of the pool, if it has one.
-cdef void raise_error() noexcept
+# What a pool that was out of memory reports, a rmm::memory_report of C++, as a rmm.memory_report.MemoryReport.
+cdef object report_of(const void* failed)

@@ -48,6 +48,18 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
 
 
+cdef extern from "pylibrmm/memory_resource/_raise.hpp" namespace "rmm_python":
+    void raise_current(object (*make_report)(const void*))
+
+
+cdef void raise_error() noexcept:
+    """Raises the C++ exception that is being handled, with the report that it has.
+
+    Each module has a function like this: another one may have a C++ runtime of its own, which knows of no exception.
+    """
+    raise_current(report_of)
+
+
 cdef extern from "rmm/recovery.hpp" namespace "rmm" nogil:
     cdef enum class recovery_rung:
         pass
@@ -260,8 +272,7 @@ cdef extern from "pylibrmm/memory_resource/_reserved_resource.hpp" namespace "rm
         void release()
 
 
-cdef extern from "pylibrmm/memory_resource/_raise.hpp" namespace "rmm_python":
-    void raise_current(object (*make_report)(const memory_report&))
+ctypedef exported_block (*export_function)(const elastic_pool_memory_resource&, const void*, size_t) except + nogil
 
 
 cdef extern from "rmm/mr/device_memory_resource.hpp" namespace "rmm::mr" nogil:
@@ -332,10 +343,11 @@ cdef list list_of(const vector[holder]& holders):
     ]
 
 
-cdef object report_of(const memory_report& report):
-    """The report of an allocation that failed, as Python has it."""
+cdef object report_of(const void* failed):
+    """The report of an allocation that failed, a `rmm::memory_report` of C++, as Python has it."""
     from rmm.memory_report import MemoryReport
 
+    cdef const memory_report* report = <const memory_report*>failed
     cdef optional[size_t] others = report.held_by_others()
     return MemoryReport(
         asked_bytes=report.asked_bytes,
@@ -352,11 +364,6 @@ cdef object report_of(const memory_report& report):
         tags_tracked=report.tags_tracked,
         holders=list_of(report.holders),
     )
-
-
-cdef void raise_error() noexcept:
-    """Raises the C++ exception that is being handled, with the report that it has."""
-    raise_current(report_of)
 
 
 cdef class DeviceMemoryResource:
@@ -976,17 +983,11 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         They have to stay allocated as long as others use them. Whole chunks are shared, with what else lies in them. The pool
         can not be paused any more.
         """
-        cdef exported_block block
-        with nogil:
-            block = c_export_descriptors(elastic_pool(self)[0], <const void*>ptr, nbytes)
-        return memory_of(block)
+        return export_by(c_export_descriptors, self, ptr, nbytes)
 
     def export_fabric(self, uintptr_t ptr, size_t nbytes):
         """The same for processes on the same fabric, on other machines too; takes `share_fabric`."""
-        cdef exported_block block
-        with nogil:
-            block = c_export_fabric(elastic_pool(self)[0], <const void*>ptr, nbytes)
-        return memory_of(block)
+        return export_by(c_export_fabric, self, ptr, nbytes)
 
     @property
     def is_paused(self):
@@ -1009,9 +1010,13 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         return elastic_pool(self)[0].has_virtual_memory()
 
 
-cdef object memory_of(const exported_block& block):
+cdef object export_by(export_function export, ElasticPoolMemoryResource pool, uintptr_t ptr, size_t nbytes):
+    """The `nbytes` bytes at `ptr`, which belong to `pool`, as an `ExportedMemory`."""
     from rmm.mr._exported_memory import ExportedMemory
 
+    cdef exported_block block
+    with nogil:
+        block = export(elastic_pool(pool)[0], <const void*>ptr, nbytes)
     return ExportedMemory(
         block.offset_bytes,
         block.bytes,

@@ -16,13 +16,13 @@ namespace rmm_python {
 ///
 /// A MemoryError has what `make_report`, which returns a new reference or null, makes of the pool's report as its attribute
 /// `report`, if a pool was out of memory.
-inline void raise_current(PyObject* (*make_report)(rmm::memory_report const&)) noexcept
+inline void raise_current(PyObject* (*make_report)(void const*)) noexcept
 {
   try {
     throw;
   } catch (rmm::out_of_memory const& error) {
     if (error.report() == nullptr) { return PyErr_SetString(PyExc_MemoryError, error.what()); }
-    PyObject* const report = make_report(*error.report());
+    PyObject* const report = make_report(error.report());
     if (report == nullptr) { PyErr_Clear(); }  // no memory for it, most likely: the text says the same
     PyObject* const raised = PyObject_CallFunction(PyExc_MemoryError, "s", error.what());
     if (raised != nullptr) {

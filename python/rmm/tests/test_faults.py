@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each call of CUDA fails once while the package is used: an exception or none, but no crash and no leak."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from rmm._build_facts import cuda_backend
+
+if cuda_backend != "sim":
+    pytest.skip("needs faults, which the simulator makes", allow_module_level=True)
+
+# Each child of this program, which itself calls no CUDA, is a fresh process that costs a few milliseconds. It ends with status
+# 0 if it knew every exception, with 66, the simulator's, if something was not given back.
+begin = """
+import faulthandler, gc, os, sys, types
+import rmm, rmm.mr, rmm.statistics
+from rmm.allocators.cupy import rmm_cupy_allocator
+from rmm.pylibrmm.stream import DEFAULT_STREAM, Stream
+
+faulthandler.enable()
+
+class Unowned:
+    def __init__(self, ptr, size, owner, device):
+        self.ptr, self.size, self._owner, self.device_id = ptr, size, owner, device
+
+class Pointer:
+    def __init__(self, mem, offset):
+        self.mem = mem
+
+class OutOfMemory(MemoryError):
+    def __init__(self, size, total):
+        pass
+
+cupy, cuda = types.ModuleType("cupy"), types.ModuleType("cupy.cuda")
+cupy.cuda = cuda
+cuda.UnownedMemory, cuda.MemoryPointer = Unowned, Pointer
+cuda.memory = types.SimpleNamespace(OutOfMemoryError=OutOfMemory)
+cuda.get_current_stream = lambda: cuda.stream
+sys.modules.update({"cupy": cupy, "cupy.cuda": cuda})
+expected = (MemoryError, RuntimeError)  # rmm._cuda.gpu's own errors are RuntimeErrors
+
+def attempt(step):
+    try:
+        return step()
+    except expected as error:
+        assert str(error), repr(error)
+
+"""
+
+end = """
+for fault in sys.argv[1:]:
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        if fault != "none":
+            os.environ["CUDASIM_FAULT"] = fault
+        use()
+        gc.collect()
+        attempt(rmm.reinitialize)
+        gc.collect()
+        sys.exit()
+    print(fault, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), child)
+"""
+
+scenarios = {
+    "buffers": """
+def use():
+    stream = attempt(Stream) or DEFAULT_STREAM
+    buffer = attempt(lambda: rmm.DeviceBuffer.to_device(bytes(1000), stream))
+    if buffer is not None:
+        copy = attempt(buffer.copy)
+        attempt(lambda: buffer.resize(5000, stream))
+        attempt(lambda: buffer.copy_to_host(stream=stream))
+        attempt(lambda: buffer.copy_from_host(b"abc"))
+        attempt(lambda: rmm.DeviceBuffer.from_device(buffer))
+        attempt(lambda: buffer.prefetch(0))
+    attempt(stream.synchronize)
+""",
+    "resources": """
+def use():
+    cuda = rmm.mr.CudaMemoryResource()
+    for make in (
+        lambda: rmm.mr.CudaAsyncMemoryResource(),
+        lambda: rmm.mr.ManagedMemoryResource(),
+        lambda: rmm.mr.PoolMemoryResource(cuda, "1MiB", "8MiB"),
+        lambda: rmm.mr.ArenaMemoryResource(cuda, "8MiB"),
+        lambda: rmm.mr.BinningMemoryResource(cuda, 12, 14),
+        lambda: rmm.mr.ElasticPoolMemoryResource("2MiB"),
+        lambda: rmm.mr.TrackingResourceAdaptor(rmm.mr.FixedSizeMemoryResource(cuda, 1 << 16, 2)),
+    ):
+        resource = attempt(make)
+        if resource is not None:
+            attempt(lambda: rmm.mr.set_current_device_resource(resource))
+            kept = [attempt(lambda: rmm.DeviceBuffer(size=size)) for size in (1, 3000, 60000)]
+            attempt(lambda: rmm.DeviceBuffer(size=1 << 40))
+""",
+    "statistics and CuPy": """
+def use():
+    attempt(lambda: rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB", maximum_pool_size="8MiB"))
+    attempt(rmm.statistics.enable_statistics)
+    stream = attempt(Stream)
+    for each in (DEFAULT_STREAM, stream or DEFAULT_STREAM):
+        cuda.stream = types.SimpleNamespace(ptr=each.__cuda_stream__()[1], __cuda_stream__=each.__cuda_stream__)
+        arrays = [attempt(lambda: rmm_cupy_allocator(size)) for size in (0, 100, 2 << 20)]
+        attempt(lambda: rmm_cupy_allocator(1 << 40))
+    del arrays
+    counts = rmm.statistics.get_statistics()
+    assert counts is None or counts.current_bytes == 0, counts
+    attempt(rmm.mr.available_device_memory)
+""",
+}
+
+# These fail only where the process has come to harm: destructors call them, and the package is built with assertions for tests.
+giving_back = re.compile(r"GetDevice$|Free|Destroy|Unmap|Release|Synchronize|EventQuery|EventRecord|WaitEvent|Trim")
+
+
+def run(scenario: str, folder: Path, *faults: str) -> dict[str, tuple[int, str]]:
+    """Of each fault the status of its child, 0 or 66, and the simulator's report."""
+    program = textwrap.dedent(begin + scenarios[scenario] + end)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, *faults],
+        env={**os.environ, "CUDASIM_QUIET": "1", "CUDASIM_REPORT": str(folder / "report.%p")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == list(faults), done.stderr
+    assert {line[1] for line in lines} <= {"0", "66"}, (lines, done.stderr)
+    return {fault: (int(status), (folder / f"report.{child}").read_text()) for fault, status, child in lines}
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_any_call_may_fail_once(scenario: str, tmp_path: Path) -> None:
+    status, report = run(scenario, tmp_path, "none")["none"]
+    assert status == 0, report
+    calls = re.findall(r"^  (\w+) +(\d+)$", report, re.MULTILINE)
+    assert sum(int(count) for _, count in calls) > 20
+    faults = [
+        f"{name}:{number}:{error}"
+        for name, count in calls
+        if not giving_back.search(name)
+        for number, error in ((1, "cudaErrorMemoryAllocation"), (2, "cudaErrorUnknown"))
+        if number <= int(count)
+    ]
+    ends = run(scenario, tmp_path, *faults)
+    leaks = {fault: report for fault, (status, report) in ends.items() if status != 0}
+    assert not leaks, leaks
