@@ -274,18 +274,4 @@ int run(rmm::benchmarks::options const& options)
 
 }  // namespace
 
-int main(int argc, char** argv)
-{
-  auto options = make_options();
-  try {
-    options.parse(argc, argv);
-    if (options.is_set("help")) {
-      std::cout << options.help();
-      return 0;
-    }
-    return run(options);
-  } catch (std::exception const& e) {
-    std::fprintf(stderr, "COMPARE_BENCH: %s\n", e.what());
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return rmm::benchmarks::run_with(make_options(), argc, argv, 2, run); }

@@ -17,9 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
-#include <iostream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -148,18 +146,4 @@ int run(rmm::benchmarks::options const& options)
 
 }  // namespace
 
-int main(int argc, char** argv)
-{
-  auto options = make_options();
-  try {
-    options.parse(argc, argv);
-    if (options.is_set("help")) {
-      std::cout << options.help();
-      return 0;
-    }
-    return run(options);
-  } catch (std::exception const& e) {
-    std::fprintf(stderr, "TAKE_TURNS_BENCH: %s\n", e.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return rmm::benchmarks::run_with(make_options(), argc, argv, 1, run); }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
+#include <exception>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -87,6 +89,8 @@ class options {
     return found == given_.end() ? std::vector<std::string>{} : found->second;
   }
 
+  [[nodiscard]] std::string const& program() const noexcept { return program_; }
+
   [[nodiscard]] std::string help() const
   {
     auto text = purpose_ + "\nUsage:\n  " + program_ + " [OPTION...]\n\n";
@@ -128,5 +132,23 @@ class options {
   std::vector<declaration> declared_;
   std::map<std::string, std::vector<std::string>> given_;
 };
+
+/// What a program's main() does: `run(options)` gets the options that were given, and its status is the program's. Prints the help
+/// where `--help` asks for it. What is thrown is printed, and then the status is `failure`.
+template <class Run>
+[[nodiscard]] int run_with(options options, int argc, char const* const* argv, int failure, Run&& run)
+{
+  try {
+    options.parse(argc, argv);
+    if (options.is_set("help")) {
+      std::fputs(options.help().c_str(), stdout);
+      return 0;
+    }
+    return run(std::as_const(options));
+  } catch (std::exception const& e) {
+    std::fprintf(stderr, "%s: %s\n", options.program().c_str(), e.what());
+    return failure;
+  }
+}
 
 }  // namespace rmm::benchmarks

@@ -24,6 +24,7 @@ struct cuda_device_id {
   /// host are fine.
   explicit constexpr cuda_device_id(value_type value) noexcept : value_{value} {}
 
+  /// The number.
   [[nodiscard]] constexpr value_type value() const noexcept { return value_; }
 
   [[nodiscard]] RMM_CONSTEXPR_FRIEND bool operator==(cuda_device_id const& lhs, cuda_device_id const& rhs) noexcept
@@ -67,6 +68,7 @@ inline std::size_t percent_of_free_device_memory(int percent)
 /// Does nothing at either end if the number is negative or that of the current device. Failures are
 /// asserted, not thrown.
 struct cuda_set_device_raii {
+  /// Makes `device` current.
   explicit cuda_set_device_raii(cuda_device_id device)
     : previous_{device.value() >= 0 ? detail::current_device() : device.value()},
       must_restore_{previous_ != device.value()}

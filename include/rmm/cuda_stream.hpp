@@ -58,12 +58,16 @@ class cuda_stream {
     return stream_;
   }
 
+  /// value().
   explicit operator cudaStream_t() const noexcept { return value(); }
 
   /// The stream without its ownership. Requires is_valid().
   [[nodiscard]] cuda_stream_view view() const noexcept { return cuda_stream_view{value()}; }
 
+  /// view().
   operator cuda_stream_view() const noexcept { return view(); }
+
+  /// view() as libcu++ has it.
   operator ::cuda::stream_ref() const noexcept { return view(); }
 
   /// Waits on the host until the stream's work is done. Throws cuda_error.

@@ -44,7 +44,10 @@ class cuda_stream_view {
   /// The handle.
   [[nodiscard]] constexpr cudaStream_t value() const noexcept { return stream_; }
 
+  /// The handle, where the CUDA API is called.
   constexpr operator cudaStream_t() const noexcept { return stream_; }
+
+  /// The stream as libcu++ has it.
   constexpr operator ::cuda::stream_ref() const noexcept { return ::cuda::stream_ref{stream_}; }
 
   /// Whether this is the default stream of the calling thread.

@@ -180,6 +180,7 @@ class device_buffer {
   [[nodiscard]] void const* data() const noexcept { return data_; }
   [[nodiscard]] void* data() noexcept { return data_; }
 
+  /// Bytes of content.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// The size as a signed number.
@@ -189,6 +190,7 @@ class device_buffer {
     return static_cast<std::int64_t>(size_);
   }
 
+  /// Whether the size is 0; there may be capacity all the same.
   [[nodiscard]] bool is_empty() const noexcept { return size_ == 0; }
 
   /// Bytes allocated: what the size can grow to without another allocation.
@@ -199,6 +201,8 @@ class device_buffer {
 
   /// The stream in whose order the memory will be given back.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return stream_; }
+
+  /// Gives the memory back in the order of this stream instead. Orders nothing: the caller has to order it after the one before.
   void set_stream(cuda_stream_view stream) noexcept { stream_ = stream; }
 
   /// Where the memory comes from.

@@ -77,10 +77,13 @@ class device_scalar {
   [[nodiscard]] pointer data() noexcept { return storage_.data(); }
   [[nodiscard]] const_pointer data() const noexcept { return storage_.data(); }
 
+  /// Always 1.
   [[nodiscard]] constexpr size_type size() const noexcept { return 1; }
 
   /// The stream on which the memory will go back.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return storage_.stream(); }
+
+  /// See device_buffer::set_stream().
   void set_stream(cuda_stream_view stream) noexcept { storage_.set_stream(stream); }
 
  private:

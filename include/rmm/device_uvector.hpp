@@ -153,8 +153,10 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     return copy.value;
   }
 
-  /// element(0) and element(size() - 1), which an empty vector has not: out_of_range.
+  /// element(0), which an empty vector has not: out_of_range.
   value_type front_element(cuda_stream_view stream) const { return element(0, stream); }
+
+  /// element(size() - 1). Throws out_of_range, too.
   value_type back_element(cuda_stream_view stream) const { return element(size() - 1, stream); }
 
   /// See device_buffer::reserve(), in elements.
@@ -169,34 +171,44 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   /// Hands the memory over, which leaves the vector empty.
   device_buffer release() noexcept { return std::move(storage_); }
 
+  /// Elements that there is room for without another allocation.
   [[nodiscard]] size_type capacity() const noexcept { return storage_.capacity() / sizeof(T); }
 
   /// Address of the first element; null if there is no memory.
   [[nodiscard]] pointer data() noexcept { return static_cast<pointer>(storage_.data()); }
   [[nodiscard]] const_pointer data() const noexcept { return static_cast<const_pointer>(storage_.data()); }
 
+  /// Addresses on the device, as data(): for kernels and for algorithms that run there.
   [[nodiscard]] iterator begin() noexcept { return data(); }
   [[nodiscard]] const_iterator begin() const noexcept { return data(); }
   [[nodiscard]] const_iterator cbegin() const noexcept { return data(); }
 
+  /// One past the last element.
   [[nodiscard]] iterator end() noexcept { return data() + size(); }
   [[nodiscard]] const_iterator end() const noexcept { return data() + size(); }
   [[nodiscard]] const_iterator cend() const noexcept { return data() + size(); }
 
+  /// From the last element to the first, on the device too.
   [[nodiscard]] reverse_iterator rbegin() noexcept { return reverse_iterator{end()}; }
   [[nodiscard]] const_reverse_iterator rbegin() const noexcept { return crbegin(); }
   [[nodiscard]] const_reverse_iterator crbegin() const noexcept { return const_reverse_iterator{end()}; }
 
+  /// One past the first element, backwards.
   [[nodiscard]] reverse_iterator rend() noexcept { return reverse_iterator{begin()}; }
   [[nodiscard]] const_reverse_iterator rend() const noexcept { return crend(); }
   [[nodiscard]] const_reverse_iterator crend() const noexcept { return const_reverse_iterator{begin()}; }
 
+  /// Number of elements.
   [[nodiscard]] size_type size() const noexcept { return storage_.size() / sizeof(T); }
+
+  /// The same as a signed number.
   [[nodiscard]] std::int64_t ssize() const noexcept
   {
     RMM_ASSERT(size() <= static_cast<size_type>(std::numeric_limits<std::int64_t>::max()));
     return static_cast<std::int64_t>(size());
   }
+
+  /// Whether there are no elements; there may be capacity all the same.
   [[nodiscard]] bool is_empty() const noexcept { return size() == 0; }
 
   /// The resource that the memory came from and goes back to.
@@ -204,6 +216,8 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
 
   /// The stream on which the memory will go back.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return storage_.stream(); }
+
+  /// See device_buffer::set_stream().
   void set_stream(cuda_stream_view stream) noexcept { storage_.set_stream(stream); }
 
  private:

@@ -22,6 +22,7 @@ struct cuda_error : public std::runtime_error {
 /// Memory could not be had, for whatever reason.
 class bad_alloc : public std::bad_alloc {
  public:
+  /// what() is `std::bad_alloc: ` and `message`.
   bad_alloc(char const* message) : bad_alloc{std::string{message}} {}
   bad_alloc(std::string const& message) : text_{std::string{std::bad_alloc::what()} + ": " + message} {}
 
@@ -52,6 +53,7 @@ class shared_report {
 /// Memory could not be had because there is not enough of it.
 class out_of_memory : public bad_alloc {
  public:
+  /// what() is `std::bad_alloc: out_of_memory: ` and `message`. report() is null.
   out_of_memory(char const* message) : out_of_memory{std::string{message}} {}
   out_of_memory(std::string const& message) : bad_alloc{"out_of_memory: " + message} {}
   /// Shares `report`.

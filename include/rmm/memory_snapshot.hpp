@@ -182,6 +182,7 @@ struct memory_snapshot {
   }
 
  public:
+  /// As it is written in JSON: the name of the enumerator.
   [[nodiscard]] static constexpr char const* name_of(state what) noexcept
   {
     switch (what) {
@@ -219,6 +220,7 @@ class memory_snapshot::maker {
     bool is_paused;
   };
 
+  /// Adds the memory of one heap. `counted` are its figures of the same moment.
   void add(detail::heap_contents const& contents, heap_figures const& counted, view how = {})
   {
     made_.figures      = made_.figures + counted;
@@ -238,6 +240,7 @@ class memory_snapshot::maker {
     }
   }
 
+  /// All that was added, with the time of this call. The last call.
   [[nodiscard]] memory_snapshot finish()
   {
     memory_snapshot all;

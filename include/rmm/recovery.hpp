@@ -42,6 +42,7 @@ struct recovery_figures {
   rung_figures rungs[recovery_rung_count]{};
   std::uint64_t failures{};  ///< allocations that no rung could serve
 
+  /// Those of one rung.
   [[nodiscard]] constexpr rung_figures const& operator[](recovery_rung rung) const noexcept
   {
     return rungs[static_cast<std::size_t>(rung)];
@@ -83,6 +84,7 @@ class recovery_order {
     return true;
   }
 
+  /// Whether the rung is tried.
   [[nodiscard]] constexpr bool contains(recovery_rung rung) const noexcept
   {
     for (auto const each : *this) {
@@ -103,9 +105,16 @@ class recovery_order {
     return true;
   }
 
+  /// Number of rungs that are tried.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+
+  /// The rung that is tried after `index` others. Requires `index < size()`.
   [[nodiscard]] constexpr recovery_rung operator[](std::size_t index) const noexcept { return rungs_[index]; }
+
+  /// The rungs in their order.
   [[nodiscard]] constexpr recovery_rung const* begin() const noexcept { return rungs_; }
+
+  /// One past the last rung.
   [[nodiscard]] constexpr recovery_rung const* end() const noexcept { return rungs_ + size_; }
 
  private:

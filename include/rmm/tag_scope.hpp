@@ -41,6 +41,7 @@ class tag {
     return made;
   }
 
+  /// The number of the tag in this process; 0 for no tag. Another process may number them differently.
   [[nodiscard]] constexpr std::uint32_t id() const noexcept { return id_; }
 
   /// Empty for no tag; stays valid.
@@ -53,6 +54,7 @@ class tag {
     }
   }
 
+  /// Whether it is a tag.
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return id_ != 0; }
   [[nodiscard]] friend constexpr bool operator==(tag lhs, tag rhs) noexcept { return lhs.id_ == rhs.id_; }
   [[nodiscard]] friend constexpr bool operator!=(tag lhs, tag rhs) noexcept { return lhs.id_ != rhs.id_; }
@@ -67,6 +69,7 @@ class tag {
 /// tags, traces, and pausing by tag read it. A name costs a look-up under a lock each time; a `tag` made once does not.
 class tag_scope {
  public:
+  /// Labels with the tag of that name, or with the given one.
   explicit tag_scope(std::string_view name) : tag_scope{tag{name}} {}
   explicit tag_scope(tag label) : current_{detail::tags().current()}, outer_{std::exchange(*current_, label.id())} {}
   ~tag_scope() { *current_ = outer_; }

@@ -4,6 +4,7 @@
 
 #include "reports.hpp"
 
+#include <sys/file.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -152,23 +153,55 @@ void warn_of_unknown_variables()
   return "violation";
 }
 
-/// Returns false, with the reason in errno, if the report could not be written.
-[[nodiscard]] bool write_report(char const* path, std::string const& leaks, std::vector<violation> const& violations)
+[[nodiscard]] std::string report_text(std::string const& leaks, std::vector<violation> const& violations)
 {
-  bool const to_file   = std::strcmp(path, "-") != 0;
-  std::FILE* const out = to_file ? std::fopen(path, "w") : stderr;
-  if (out == nullptr) { return false; }
-  std::fprintf(out, "cudasim: calls\n");
+  std::string text{"cudasim: calls\n"};
   for (auto const& [name, count] : calls_by_function()) {
-    std::fprintf(out, "  %-40s %llu\n", name.c_str(), static_cast<unsigned long long>(count));
+    text +=
+      "  " + name + std::string(name.size() < 40 ? 40 - name.size() : 0, ' ') + " " + std::to_string(count) + "\n";
   }
-  std::fprintf(out, "cudasim: leaks%s\n", leaks.empty() ? ": none" : "");
+  text += leaks.empty() ? "cudasim: leaks: none\n" : "cudasim: leaks\n";
   for (auto const& line : split(leaks, '\n')) {
-    if (!line.empty()) { std::fprintf(out, "  %s\n", line.c_str()); }
+    if (!line.empty()) { text += "  " + line + "\n"; }
   }
-  std::fprintf(out, "cudasim: violations%s\n", violations.empty() ? ": none" : "");
-  for (auto const& v : violations) { std::fprintf(out, "  %s: %s\n", kind_name(v.what), v.text.c_str()); }
-  return to_file ? std::fclose(out) == 0 : std::fflush(out) == 0;
+  text += violations.empty() ? "cudasim: violations: none\n" : "cudasim: violations\n";
+  for (auto const& v : violations) { text += std::string{"  "} + kind_name(v.what) + ": " + v.text + "\n"; }
+  return text;
+}
+
+/// The path with the id of the process for every `%p`, and one per cent sign for two.
+[[nodiscard]] std::string with_process_id(std::string_view path)
+{
+  std::string name;
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    char const next = path[i] == '%' && i + 1 < path.size() ? path[i + 1] : '\0';
+    if (next == 'p') {
+      name += std::to_string(getpid());
+    } else {
+      name += path[i];
+    }
+    if (next == 'p' || next == '%') { ++i; }
+  }
+  return name;
+}
+
+/// Writes all of a report or, where several processes have the same path, in place of what another wrote: never a mixture.
+/// Returns false, with the reason in errno, if it could not be written.
+[[nodiscard]] bool write_report(char const* path, std::string const& text)
+{
+  if (std::strcmp(path, "-") == 0) {
+    return std::fwrite(text.data(), 1, text.size(), stderr) == text.size() && std::fflush(stderr) == 0;
+  }
+  std::FILE* const out = std::fopen(with_process_id(path).c_str(), "ae");  // "w" would empty it before it is ours
+  if (out == nullptr) { return false; }
+  // What is no regular file, or on a file system without locks, is written all the same.
+  static_cast<void>(flock(fileno(out), LOCK_EX));
+  static_cast<void>(!ftruncate(fileno(out), 0));
+  bool const written = std::fwrite(text.data(), 1, text.size(), out) == text.size() && std::fflush(out) == 0;
+  int const why      = errno;
+  bool const closed  = std::fclose(out) == 0;  // and lets others at it
+  if (!written) { errno = why; }
+  return written && closed;
 }
 
 /// Runs after the destructors of the program and of its libraries.
@@ -178,7 +211,7 @@ void report_at_exit(int status, void* path_argument)
   auto const* const path = static_cast<char const*>(path_argument);
   auto const leaks       = leak_report();
   auto const all         = violations();
-  bool const written     = write_report(path, leaks, all);
+  bool const written     = write_report(path, report_text(leaks, all));
   if (!written) { std::fprintf(stderr, "cudasim: CUDASIM_REPORT=%s: %s\n", path, std::strerror(errno)); }
   if (status == 0 && !(written && leaks.empty() && all.empty())) {
     std::fflush(nullptr);

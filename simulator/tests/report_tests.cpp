@@ -3,14 +3,21 @@
 // The environment, the ledger as text, and what the process prints. Tests named ...Process run their statement in a process
 // of its own, which starts with the environment that the test has set.
 
+#include "../../tests/support/temporary_folder.hpp"
 #include "support.hpp"
 
 #include <gmock/gmock.h>
 
-#include <cstdio>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
+#include <regex>
+#include <string>
 
 namespace cudasim_tests {
 namespace {
@@ -282,23 +289,79 @@ TEST_F(EnvironmentProcess, AnotherStatusStaysWhatItIs)
     HasSubstr("cudasim: violations\n  misuse:"));
 }
 
-TEST_F(EnvironmentProcess, TheReportGoesToAFile)
+/// Starts this program for one of its tests, which reports to `path`. Returns the id of the process.
+[[nodiscard]] pid_t start_reporting(std::string const& path)
 {
-  auto const path = ::testing::TempDir() + "cudasim_report_test.txt";
-  std::remove(path.c_str());
-  scoped_variable const to{"CUDASIM_REPORT", path.c_str()};
-  EXPECT_EXIT(
-    {
-      cudaSetDevice(0);
-      std::exit(0);
-    },
-    ExitedWithCode(0),
-    "^$");
-  std::ifstream file{path};
-  std::stringstream text;
-  text << file.rdbuf();
-  EXPECT_THAT(text.str(), MatchesRegex("cudasim: calls\n  cudaSetDevice +1\n(.|\n)*"));
-  std::remove(path.c_str());
+  auto const process = ::fork();
+  if (process == 0) {
+    ::setenv("CUDASIM_REPORT", path.c_str(), 1);
+    ::execl("/proc/self/exe",
+            "tests",
+            "--gtest_filter=DISABLED_ReportingProcess.*",
+            "--gtest_also_run_disabled_tests",
+            "--gtest_brief=1",
+            nullptr);
+    ::_exit(127);
+  }
+  return process;
+}
+
+/// Waits for the end of a process. Returns its exit status.
+[[nodiscard]] int end_of(pid_t process)
+{
+  int status = -1;
+  EXPECT_EQ(::waitpid(process, &status, 0), process);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+constexpr auto whole_report = "cudasim: calls\n  cudaSetDevice +1\ncudasim: leaks: none\ncudasim: violations: none\n";
+
+/// The other process; it cannot fail.
+TEST(DISABLED_ReportingProcess, CallsCuda) { EXPECT_EQ(cudaSetDevice(0), cudaSuccess); }
+
+TEST_F(EnvironmentProcess, TheReportGoesToAFileInPlaceOfWhatWasThere)
+{
+  rmm::test::temporary_folder const folder;
+  auto const path = folder / "report";
+  std::ofstream{path} << std::string(10'000, 'x');
+  EXPECT_EQ(end_of(start_reporting(path)), 0);
+  EXPECT_THAT(rmm::test::contents_of(path), MatchesRegex(whole_report));
+}
+
+TEST_F(EnvironmentProcess, EveryProcessHasAReportOfItsOwnIfItsIdIsInTheNameOfTheFile)
+{
+  rmm::test::temporary_folder const folder;
+  std::array<pid_t, 3> processes{};
+  for (auto& process : processes) { process = start_reporting(folder / "of_%p_%%p_%x_%p%"); }
+  for (auto const process : processes) {
+    EXPECT_EQ(end_of(process), 0);
+    auto const id = std::to_string(process);
+    EXPECT_THAT(rmm::test::contents_of(folder / ("of_" + id + "_%p_%x_" + id + "%")), MatchesRegex(whole_report));
+  }
+}
+
+TEST_F(EnvironmentProcess, AReportWaitsForThatOfAnotherProcessInTheSameFile)
+{
+  if (!std::ifstream{"/proc/locks"}) { GTEST_SKIP() << "/proc/locks does not tell who waits"; }
+  rmm::test::temporary_folder const folder;
+  auto const path  = folder / "report";
+  int const writer = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::flock(writer, LOCK_EX), 0);
+  ASSERT_EQ(::write(writer, "half", 4), 4);
+
+  auto const process = start_reporting(path);
+  auto const waits   = "-> FLOCK +ADVISORY +WRITE " + std::to_string(process) + " ";
+  int status         = 0;
+  pid_t ended        = 0;
+  while (ended == 0 && !std::regex_search(rmm::test::contents_of("/proc/locks"), std::regex{waits})) {
+    ended = ::waitpid(process, &status, WNOHANG);
+  }
+  ASSERT_EQ(ended, 0) << "the report was written before the file was free";
+  EXPECT_EQ(rmm::test::contents_of(path), "half");
+
+  ::close(writer);
+  EXPECT_EQ(end_of(process), 0);
+  EXPECT_THAT(rmm::test::contents_of(path), MatchesRegex(whole_report));
 }
 
 TEST_F(EnvironmentProcess, AReportThatCannotBeWrittenIsSaidAndIsNoSuccess)

@@ -6,7 +6,8 @@
 
 The pages are laid out in OUTPUT/source as they lie in the repository, README.md as the start page; Sphinx makes OUTPUT/html of
 them. Links to files that are no pages become links to URL/FILE, or plain text where no URL is given. Warnings of Doxygen and
-Sphinx are errors, and so is every link and anchor of the finished pages that leads nowhere.
+Sphinx are errors, and so are public functions of C++ without a comment, and links and anchors of the finished pages that lead
+nowhere.
 """
 
 from __future__ import annotations

@@ -391,6 +391,7 @@ def flag(member: Element, word: str) -> bool:
 class Reference:
     def __init__(self, xml: Path) -> None:
         self.compounds: dict[str, Element] = {}
+        self.uncommented: list[str] = []  # functions on pages without a text, `FILE:LINE: FUNCTION: ...`
         for file in sorted(xml.glob("*.xml")):
             if file.name in ("index.xml", "Doxyfile.xml"):
                 continue
@@ -494,14 +495,27 @@ class Reference:
         kind = "struct" if compound.get("kind") == "struct" else "class"
         lines = [f".. cpp:{kind}:: " + tidied(f"{template_of(compound)} {own}{final}{below}"), ""]
         lines += [*indented(description_of(compound), 3), ""]
-        members = [(plain(member.find("name")), self.member_lines(member, name)) for member in self.members(compound)]
-        for more in joined(members):
-            lines += indented(more, 3)
+        lines += indented(self.lines_of([(name, member) for member in self.members(compound)]), 3)
         for inner in compound.findall("innerclass"):
             part = self.compounds.get(inner.get("refid", ""))
             if part is not None and inner.get("prot") == "public":
                 lines += indented(self.class_lines(part), 3)
         return lines
+
+    def lines_of(self, members: list[tuple[str, Element]]) -> list[str]:
+        """Lines of members, each with its scope, in their order; notes those that have no text in the end."""
+        place_of = {}
+        entries = []
+        for scope, member in members:
+            lines = self.member_lines(member, scope)
+            entries.append((plain(member.find("name")), lines))
+            if lines:
+                place_of[lines[0]] = f"{location_of(member)}: {scope}::{plain(member.find('name'))}"
+        found = joined(entries)
+        for lines in found:
+            if lines[0].startswith(FUNCTION) and not any(lines[lines.index("") :]):
+                self.uncommented.append(f"{place_of[lines[0]]}: a public function without a comment")
+        return [line for lines in found for line in lines]
 
     def free_members(self, header: str) -> Iterator[tuple[str, Element]]:
         """(namespace, member) of what a header has outside of classes."""
@@ -509,9 +523,8 @@ class Reference:
             if compound.get("kind") not in ("namespace", "file"):
                 continue
             name = plain(compound.find("compoundname"))
-            if compound.get("kind") == "namespace" and ("detail" in name or name.startswith(("std", "cuda", "thrust"))):
-                if not name.startswith("cudasim"):
-                    continue
+            if compound.get("kind") == "namespace" and re.match(r"std|cuda(?!sim)|thrust|.*\bdetail\b", name):
+                continue
             for member in compound.iter("memberdef"):
                 place = member.find("location")
                 if place is None or place.get("file") != header or member.get("static") == "yes":
@@ -548,27 +561,33 @@ class Reference:
             else:
                 if not has_text(thing) and plain(thing.find("name")).startswith("operator"):
                     continue
-                more = self.member_lines(thing, namespace)
+                more = self.lines_of([(namespace, thing)])
             if more:
                 enter(namespace)
                 lines += more
         return lines
 
 
+FUNCTION = ".. cpp:function:: "
+
+# Functions of which the second says the same as the first.
+TWINS = {"cbegin": "begin", "cend": "end", "crbegin": "rbegin", "crend": "rend", "operator!=": "operator=="}
+
+
 def joined(entries: list[tuple[str, list[str]]]) -> list[list[str]]:
-    """Entries in which overloads without a text of their own stand with the one before, whose text is theirs too."""
+    """Entries in which overloads and twins without a text of their own stand with the one before, whose text is theirs too."""
     found: list[list[str]] = []
     last = ""
     for name, lines in entries:
-        directive = ".. cpp:function:: "
         if not lines:
             continue
-        if name == last and lines[0].startswith(directive) and not any(lines[1:]):
+        name = TWINS.get(name, name)
+        if name == last and lines[0].startswith(FUNCTION) and not any(lines[1:]):
             before = found[-1]
-            before.insert(before.index(""), " " * len(directive) + lines[0].removeprefix(directive))
+            before.insert(before.index(""), " " * len(FUNCTION) + lines[0].removeprefix(FUNCTION))
         else:
             found.append(list(lines))
-            last = name if lines[0].startswith(directive) else ""
+            last = name if lines[0].startswith(FUNCTION) else ""
     return found
 
 
@@ -577,8 +596,13 @@ def line_of(element: Element) -> int:
     return int(place.get("line", "0")) if place is not None else 0
 
 
+def location_of(element: Element) -> str:
+    place = element.find("location")
+    return f"{place.get('file')}:{place.get('line')}" if place is not None else "?"
+
+
 def write_pages(root: Path, work: Path, folder: Path) -> None:
-    """Writes the pages, and an index of them, to `folder`."""
+    """Writes the pages, and an index of them, to `folder`. A function without a text, its own or an overload's, is an error."""
     check_topics(public_headers(root))
     reference = Reference(run_doxygen(root, work))
     folder.mkdir(parents=True, exist_ok=True)
@@ -598,3 +622,5 @@ def write_pages(root: Path, work: Path, folder: Path) -> None:
                 lines += [header, "-" * len(header), "", f"``#include <{header}>``", "", *more, ""]
         (folder / f"{name}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "index.rst").write_text("\n".join(index) + "\n", encoding="utf-8")
+    if reference.uncommented:
+        raise BadReference("\n".join(reference.uncommented))

@@ -89,6 +89,13 @@ class TestCommandLine(unittest.TestCase):
             self.assertRegex(output, "^build.sh: --cmake-args")
             self.assertEqual(1, output.count("\n"), output)
 
+    def test_quick_without_test_is_refused_before_anything_runs(self) -> None:
+        for wrong in (["--quick"], ["--quick", "demo"], ["check", "librmm", "--quick"]):
+            status, output = self.run_script(*wrong)
+            self.assertEqual(2, status, wrong)
+            self.assertRegex(output, "^build.sh: --quick .*./build.sh test --quick")
+            self.assertEqual(1, output.count("\n"), output)
+
     def test_help_comes_before_everything(self) -> None:
         for arguments in (["-h"], ["clean", "nonsense", "--help"]):
             status, output = self.run_script(*arguments)

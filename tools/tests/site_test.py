@@ -84,6 +84,34 @@ class CppReference(unittest.TestCase):
         first = [".. cpp:function:: void f(int)", "                  void f(char)", "", "   Text.", ""]
         self.assertEqual([first, entries[2][1], entries[3][1]], cpp_reference.joined(entries))
 
+    def test_twins_without_a_text_stand_with_the_one_before(self) -> None:
+        entries = [(name, [f".. cpp:function:: {name}", "", *text, ""]) for name, text in (
+            ("end", ["   Text."]), ("cend", [""]), ("operator==", ["   Text."]), ("operator!=", [""]), ("cend", [""]))]
+        self.assertEqual([entries[0][1][0], entries[2][1][0], entries[4][1][0]], [lines[0] for lines in cpp_reference.joined(entries)])
+
+    def test_public_functions_without_a_text_are_noted(self) -> None:
+        def function(line: int, name: str, text: str = "", protection: str = "public", arguments: str = "()") -> str:
+            return (
+                f'<memberdef kind="function" id="m{line}" prot="{protection}" static="no" virt="non-virtual"><type>void</type>'
+                f"<name>{name}</name><argsstring>{arguments}</argsstring><briefdescription>{text}</briefdescription>"
+                f'<location file="rmm/x.hpp" line="{line}"/></memberdef>')
+
+        members = "".join([
+            function(1, "commented", "<para>Text.</para>"), function(2, "commented", arguments="(int)"), function(3, "bare"),
+            function(4, "hidden", protection="private"), function(5, "given", arguments="() override"), function(6, "~x"),
+            function(7, "commented", arguments="(char)")])
+        xml = (
+            '<doxygen><compounddef kind="class" id="x" prot="public"><compoundname>rmm::x</compoundname><sectiondef>' + members +
+            '</sectiondef><location file="rmm/x.hpp" line="1"/></compounddef><compounddef kind="namespace" id="n">'
+            "<compoundname>rmm</compoundname><sectiondef>" + function(20, "free") + "</sectiondef></compounddef></doxygen>")
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "x.xml").write_text(xml, encoding="utf-8")
+            reference = cpp_reference.Reference(Path(folder))
+        reference.header_lines("rmm/x.hpp")
+        self.assertEqual(
+            [f"rmm/x.hpp:{place}: a public function without a comment"
+             for place in ("3: rmm::x::bare", "7: rmm::x::commented", "20: rmm::free")], reference.uncommented)
+
 
 class PythonReference(unittest.TestCase):
     def package(self, stub: str, source: str) -> python_reference.Package:

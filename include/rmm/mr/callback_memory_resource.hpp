@@ -25,6 +25,7 @@ using deallocate_callback_t = std::function<void(void*, std::size_t, cuda_stream
 /// leaves the resource as it is. As safe under concurrent use as they are.
 class callback_memory_resource final : public device_memory_resource {
  public:
+  /// Calls the functions with these last arguments. Both functions have to be there.
   callback_memory_resource(allocate_callback_t allocate_callback,
                            deallocate_callback_t deallocate_callback,
                            void* allocate_callback_arg   = nullptr,

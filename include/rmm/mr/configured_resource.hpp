@@ -329,7 +329,11 @@ class configured_resource {
 
   /// The resource; valid as long as this object, or what it is moved to, lives.
   [[nodiscard]] device_memory_resource* get() const noexcept { return layers_->list.back().get(); }
+
+  /// `*get()`. Not for an object that was moved from.
   [[nodiscard]] device_memory_resource& operator*() const noexcept { return *get(); }
+
+  /// get().
   [[nodiscard]] device_memory_resource* operator->() const noexcept { return get(); }
 
   /// The resource with an ownership that is shared.
@@ -346,6 +350,7 @@ class configured_resource {
     return nullptr;
   }
 
+  /// What the resource was made from.
   [[nodiscard]] resource_configuration const& configuration() const noexcept { return configuration_; }
 
   /// The device that was current when the resource was made.

@@ -29,6 +29,7 @@ class cuda_async_view_memory_resource final : public device_memory_resource {
                 "cudaMallocAsync is not supported by this device, driver or runtime");
   }
 
+  /// The pool, which stays its owner's.
   [[nodiscard]] cudaMemPool_t pool_handle() const noexcept { return pool_; }
 
  private:

@@ -58,12 +58,15 @@ class device_memory_resource {
     return do_allocate(rounded_size(bytes, alignment), cuda_stream_view{});
   }
 
+  /// Gives back what that returned for the same `bytes` and `alignment`.
   void deallocate(void* ptr, std::size_t bytes, std::size_t alignment)
   {
     RMM_FUNC_RANGE();
     do_deallocate(ptr, size_when_allocated(bytes, alignment), cuda_stream_view{});
   }
 
+  /// allocate() in the spelling of resource references. Throws bad_alloc unless `alignment`, where there is one, is a power of
+  /// two.
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
     RMM_FUNC_RANGE();
@@ -76,6 +79,7 @@ class device_memory_resource {
     return do_allocate(bytes, stream);
   }
 
+  /// Gives back what allocate_async() returned for the same `bytes` and, where there was one, `alignment`.
   void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
     RMM_FUNC_RANGE();
@@ -97,6 +101,7 @@ class device_memory_resource {
     return do_allocate(bytes, cuda_stream_view{});
   }
 
+  /// Gives back what allocate_sync() returned for the same `bytes`.
   void deallocate_sync(void* ptr, std::size_t bytes, [[maybe_unused]] std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
   {
     RMM_FUNC_RANGE();
@@ -104,6 +109,7 @@ class device_memory_resource {
     do_deallocate(ptr, bytes, cuda_stream_view{});
   }
 
+  /// allocate_sync() for use on `stream`.
   void* allocate(cuda_stream_view stream, std::size_t bytes, std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
   {
     RMM_FUNC_RANGE();
@@ -111,6 +117,7 @@ class device_memory_resource {
     return do_allocate(bytes, stream);
   }
 
+  /// Gives back what that returned for the same `bytes`.
   void deallocate(cuda_stream_view stream,
                   void* ptr,
                   std::size_t bytes,
@@ -124,6 +131,7 @@ class device_memory_resource {
   /// Whether memory allocated by one of the two resources may be given back to the other.
   [[nodiscard]] bool is_equal(device_memory_resource const& other) const noexcept { return do_is_equal(other); }
 
+  /// is_equal().
   [[nodiscard]] bool operator==(device_memory_resource const& other) const noexcept { return do_is_equal(other); }
 
   [[nodiscard]] bool operator!=(device_memory_resource const& other) const noexcept { return !do_is_equal(other); }

@@ -44,6 +44,7 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
   /// Bytes in use.
   [[nodiscard]] std::size_t get_allocated_bytes() const { return budget_.used(); }
 
+  /// Bytes that can be in use at once.
   [[nodiscard]] std::size_t get_allocation_limit() const { return budget_.limit(); }
 
  private:
@@ -84,6 +85,7 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
 limiting_resource_adaptor(device_async_resource_ref, std::size_t, std::size_t = CUDA_ALLOCATION_ALIGNMENT)
   ->limiting_resource_adaptor<device_memory_resource>;
 
+/// limiting_resource_adaptor{upstream, allocation_limit}, for code from before class template argument deduction.
 template <class Upstream>
 limiting_resource_adaptor<Upstream> make_limiting_adaptor(Upstream* upstream, std::size_t allocation_limit)
 {

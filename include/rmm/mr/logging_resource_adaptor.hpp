@@ -99,6 +99,7 @@ class logging_resource_adaptor final : public detail::logging_adaptor<logging_re
 logging_resource_adaptor(device_async_resource_ref, detail::log_destination = "", bool = false)
   ->logging_resource_adaptor<device_memory_resource>;
 
+/// logging_resource_adaptor{upstream, ...}, for code from before class template argument deduction.
 template <class Upstream>
 logging_resource_adaptor<Upstream> make_logging_adaptor(
   Upstream* upstream,
@@ -108,6 +109,7 @@ logging_resource_adaptor<Upstream> make_logging_adaptor(
   return {upstream, filename, auto_flush};
 }
 
+/// The same with a stream as destination.
 template <class Upstream>
 logging_resource_adaptor<Upstream> make_logging_adaptor(Upstream* upstream,
                                                         std::ostream& stream,

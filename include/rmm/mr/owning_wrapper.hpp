@@ -40,6 +40,7 @@ class owning_wrapper : public device_memory_resource {
       wrapped_{detail::make_resource<Resource>(upstreams_, std::forward<Args>(args)...)}
   {}
 
+  /// The resource that is made over the upstreams.
   [[nodiscard]] Resource const& wrapped() const noexcept { return *wrapped_; }
   [[nodiscard]] Resource& wrapped() noexcept { return *wrapped_; }
 

@@ -192,6 +192,7 @@ inline device_memory_resource* set_current_device_resource(device_memory_resourc
   return set_per_device_resource(cuda_device_id{rmm::detail::current_device()}, new_resource);
 }
 
+/// The same for a resource given as an object: see set_per_device_resource().
 template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
 device_memory_resource* set_current_device_resource(Object&& object)
 {

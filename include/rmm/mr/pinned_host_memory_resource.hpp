@@ -29,18 +29,22 @@ class pinned_host_memory_resource final : public device_memory_resource {
   using device_memory_resource::deallocate;
   using device_memory_resource::deallocate_async;
 
+  /// Memory that can be used at once, on the host too. Throws bad_alloc unless `alignment` is a power of two.
   void* allocate(std::size_t bytes, std::size_t alignment) { return allocate_aligned(bytes, alignment); }
 
+  /// The same, whatever the stream.
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view)
   {
     return allocate_aligned(bytes, alignment);
   }
 
+  /// Gives memory back at once: all work with it has to be done.
   void deallocate(void* ptr, std::size_t bytes, std::size_t alignment) noexcept
   {
     deallocate_aligned(ptr, bytes, alignment);
   }
 
+  /// The same, whatever the stream: does not wait for its work.
   void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view) noexcept
   {
     deallocate_aligned(ptr, bytes, alignment);

@@ -30,6 +30,7 @@ class pinned_pool_memory_resource final : public device_memory_resource {
   pinned_pool_memory_resource& operator=(pinned_pool_memory_resource const&) = delete;
   ~pinned_pool_memory_resource() override                                    = default;
 
+  /// The pool that serves the calls, for what else it can tell and do.
   [[nodiscard]] pool_memory_resource<registered_host_memory_resource>& pool() noexcept { return pool_; }
   [[nodiscard]] pool_memory_resource<registered_host_memory_resource> const& pool() const noexcept { return pool_; }
 

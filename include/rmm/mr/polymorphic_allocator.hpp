@@ -46,6 +46,7 @@ class polymorphic_allocator {
     mr_.deallocate_async(ptr, num * sizeof(T), stream);
   }
 
+  /// What the allocator allocates from.
   [[nodiscard]] device_async_resource_ref get_upstream_resource() const noexcept { return mr_; }
 
  private:
@@ -98,7 +99,10 @@ class stream_allocator_adaptor {
   /// this on stream().
   void deallocate(value_type* ptr, std::size_t num) { allocator_.deallocate(ptr, num, stream_); }
 
+  /// The stream of all calls.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return stream_; }
+
+  /// A copy of the allocator that is called.
   [[nodiscard]] Allocator underlying_allocator() const noexcept { return allocator_; }
 
  private:

@@ -80,12 +80,14 @@ class resource_configuration {
   /// Whether the option is there.
   [[nodiscard]] bool has(std::string_view name) const noexcept { return find(name) != nullptr; }
 
+  /// A size; nothing if the option is not there.
   [[nodiscard]] std::optional<memory_amount> amount(std::string_view name) const
   {
     auto const* const option = find(name);
     return option != nullptr ? std::optional<memory_amount>{option->amount} : std::nullopt;
   }
 
+  /// A plain number, such as one of milliseconds; nothing if the option is not there.
   [[nodiscard]] std::optional<std::uint64_t> number(std::string_view name) const
   {
     auto const* const option = find(name);

@@ -97,10 +97,13 @@ class imported_memory {
     if (addresses_.bytes() != 0) { addresses_.unmap(addresses_.begin(), addresses_.bytes()); }
   }
 
+  /// Address of the block in this process.
   [[nodiscard]] void* data() const noexcept
   {
     return reinterpret_cast<void*>(addresses_.begin() + offset_bytes_);  // NOLINT: addresses are integers here
   }
+
+  /// Bytes of the block.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
  private:

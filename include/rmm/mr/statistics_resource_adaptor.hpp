@@ -70,6 +70,7 @@ template <class Upstream>
 statistics_resource_adaptor(Upstream*) -> statistics_resource_adaptor<Upstream>;
 statistics_resource_adaptor(device_async_resource_ref)->statistics_resource_adaptor<device_memory_resource>;
 
+/// statistics_resource_adaptor{upstream}, for code from before class template argument deduction.
 template <class Upstream>
 statistics_resource_adaptor<Upstream> make_statistics_adaptor(Upstream* upstream)
 {

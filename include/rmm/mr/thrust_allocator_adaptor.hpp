@@ -66,7 +66,10 @@ class thrust_allocator : public thrust::device_malloc_allocator<T> {
     mr_.deallocate_async(thrust::raw_pointer_cast(ptr), num * sizeof(T), stream_);
   }
 
+  /// What the allocator allocates from.
   [[nodiscard]] device_async_resource_ref get_upstream_resource() const noexcept { return mr_; }
+
+  /// The stream of all calls.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return stream_; }
 
   /// The device that was current when the allocator, or the one it was converted from, was made.

@@ -52,6 +52,8 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     std::size_t allocation_size;
 
     allocation_info() = delete;
+
+    /// Takes the stack of the caller down, if `capture_stack`.
     allocation_info(std::size_t size, bool capture_stack)
       : strace{capture_stack ? std::make_unique<rmm::detail::stack_trace>() : nullptr}, allocation_size{size}
     {}
@@ -230,6 +232,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
 tracking_resource_adaptor(device_async_resource_ref, bool = false, leak_report = leak_report::never)
   ->tracking_resource_adaptor<device_memory_resource>;
 
+/// tracking_resource_adaptor{upstream}, for code from before class template argument deduction.
 template <class Upstream>
 tracking_resource_adaptor<Upstream> make_tracking_adaptor(Upstream* upstream)
 {

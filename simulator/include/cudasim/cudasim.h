@@ -16,9 +16,10 @@
 ///   CUDASIM_CHECK=1            turns the ordering checker on
 ///   CUDASIM_FAULT=cudaMalloc:3:cudaErrorMemoryAllocation[:COUNT][,...]
 ///                              the 3rd call of cudaMalloc fails with that error; `*` is any function
-///   CUDASIM_REPORT=FILE        at exit writes calls, leaks and violations to FILE (`-` is standard error); a program
-///                              that ends with status 0 then ends with 66 if there was a leak or a violation, or if the
-///                              report could not be written
+///   CUDASIM_REPORT=FILE        at exit writes calls, leaks and violations to FILE (`-` is standard error; in the name, `%p`
+///                              is the id of the process and `%%` a per cent sign); a program that ends with status 0
+///                              then ends with 66 if there was a leak or a violation, or if the report could not be
+///                              written
 ///   CUDASIM_SHARED=FILE        processes that name the same file share the memory of the devices: what one takes is not
 ///                              free for the others
 ///   CUDASIM_TIMEOUT=SECONDS    a wait that lasts longer ends with cudaErrorLaunchTimeout and a message (default 60)
@@ -95,6 +96,8 @@ struct memory_usage {
   std::size_t physical;           ///< chunks made by cuMemCreate
   std::size_t occupied;           ///< by occupy()
 };
+
+/// What the memory of a device is used for now.
 [[nodiscard]] CUDASIM_EXPORT memory_usage usage(int device);
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -102,6 +105,8 @@ struct memory_usage {
 
 /// The host's virtual time. Advances when the host waits for work, and by advance().
 [[nodiscard]] CUDASIM_EXPORT std::uint64_t now_ns();
+
+/// Lets virtual time pass on the host, as if it had worked for so long.
 CUDASIM_EXPORT void advance(std::uint64_t nanoseconds);
 
 /// Runs one operation that is ready, of any stream. Returns false if none is.
@@ -115,6 +120,8 @@ CUDASIM_EXPORT std::size_t run_until_idle();
 
 /// Keeps the work of a stream from starting, until let_go(). Calls that wait for it meanwhile block.
 CUDASIM_EXPORT void hold(cudaStream_t stream);
+
+/// Lets the work of a stream start again. Calls of hold() do not add up.
 CUDASIM_EXPORT void let_go(cudaStream_t stream);
 
 /// Number of operations of `stream` that have not completed.
@@ -185,6 +192,8 @@ CUDASIM_EXPORT void touch(void const* ptr, std::size_t bytes, bool write);
 
 /// All violations since reset() or clear_violations(), oldest first; misuse is among them.
 [[nodiscard]] CUDASIM_EXPORT std::vector<violation> violations();
+
+/// Forgets the violations so far. A report at exit then does not have them.
 CUDASIM_EXPORT void clear_violations();
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -216,7 +225,11 @@ struct fault {
   cudaError_t error{cudaErrorMemoryAllocation};
   std::uint64_t count{1};  ///< so many calls fail in a row
 };
+
+/// Adds a fault to those that are armed. Throws std::invalid_argument if there is no such function, or nothing to count.
 CUDASIM_EXPORT void inject(fault const& what);
+
+/// Disarms all faults, those of CUDASIM_FAULT too.
 CUDASIM_EXPORT void clear_faults();
 
 /// Number of calls that faults made fail since reset().

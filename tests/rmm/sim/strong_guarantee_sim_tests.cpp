@@ -4,6 +4,7 @@
 // failing once: an operation that throws has changed nothing, lost nothing, and succeeds when it is tried again.
 
 #include "../../support/every_resource.hpp"
+#include "../../support/failing_host_memory.hpp"
 #include "simulated.hpp"
 
 #include <rmm/cuda_stream.hpp>
@@ -16,8 +17,6 @@
 #include <rmm/resource_ref.hpp>
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#include <execinfo.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,41 +37,15 @@ namespace {
 thread_local std::uint64_t host_allocations_until_failure{0};  // 0: none fails
 thread_local bool host_allocation_failed{false};
 
-/// The first address of the shared object that `code` is in; null if it is in none.
-void const* object_of(void const* code)
-{
-  Dl_info info{};
-  return dladdr(code, &info) != 0 ? info.dli_fbase : nullptr;
-}
+}  // namespace
 
-/// Whether the simulated runtime is among the callers. Its failures are what cudasim::inject() is for.
-bool is_called_by_the_runtime()
-{
-  static void const* const runtime = object_of(dlsym(RTLD_DEFAULT, "cudaMalloc"));
-  void* callers[64];
-  auto const count = backtrace(callers, 64);
-  return std::any_of(callers, callers + count, [](void const* caller) { return object_of(caller) == runtime; });
-}
-
-bool must_fail()
+bool rmm::test::host_allocation_fails(void const* /*caller*/) noexcept
 {
   if (host_allocations_until_failure == 0 || is_called_by_the_runtime()) { return false; }
   if (--host_allocations_until_failure != 0) { return false; }
   host_allocation_failed = true;
   return true;
 }
-
-}  // namespace
-
-// Not inlined: compilers complain of pairs that they see.
-[[gnu::noinline]] void* operator new(std::size_t bytes)
-{
-  void* const ptr = must_fail() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
-  if (ptr == nullptr) { throw std::bad_alloc{}; }
-  return ptr;
-}
-[[gnu::noinline]] void operator delete(void* ptr) noexcept { std::free(ptr); }
-[[gnu::noinline]] void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }
 
 namespace {
 

@@ -3,6 +3,7 @@
 // The suballocators where the host has no memory: an allocation may fail, a deallocation never, and no block is lost. Linked
 // with --wrap=calloc; operator new is replaced.
 
+#include "../../support/failing_host_memory.hpp"
 #include "../../support/seeds.hpp"
 #include "../../support/worker.hpp"
 #include "random_program.hpp"
@@ -30,28 +31,12 @@
 #include <utility>
 #include <vector>
 
-extern "C" char const __executable_start;
-extern "C" char const etext;
-
 namespace {
 
 thread_local std::uint64_t until_failure{0};  // the n-th allocation of the thread from now fails; 0: none
 thread_local std::uint64_t failures{0};       // so many in a row
 thread_local std::uint64_t failed{0};
 std::atomic<std::size_t> largest_request{0};
-
-/// Counts what this program asks for, and so the library's headers. The simulated runtime is another object.
-bool must_fail(void const* caller) noexcept
-{
-  if (until_failure == 0 || caller < &__executable_start || caller >= &etext) { return false; }
-  if (until_failure > 1) {
-    --until_failure;
-    return false;
-  }
-  ++failed;
-  if (--failures == 0) { until_failure = 0; }
-  return true;
-}
 
 /// From the n-th on so many allocations of the calling thread fail.
 void fail_host_allocations(std::uint64_t n, std::uint64_t count)
@@ -72,20 +57,23 @@ constexpr std::uint64_t all = ~std::uint64_t{0};
 
 }  // namespace
 
-// Not inlined: compilers complain of pairs that they see.
-[[gnu::noinline]] void* operator new(std::size_t bytes)
+/// Counts what this program asks for.
+bool rmm::test::host_allocation_fails(void const* caller) noexcept
 {
-  void* const ptr = must_fail(__builtin_return_address(0)) ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
-  if (ptr == nullptr) { throw std::bad_alloc{}; }
-  return ptr;
+  if (until_failure == 0 || !is_of_this_program(caller)) { return false; }
+  if (until_failure > 1) {
+    --until_failure;
+    return false;
+  }
+  ++failed;
+  if (--failures == 0) { until_failure = 0; }
+  return true;
 }
-[[gnu::noinline]] void operator delete(void* ptr) noexcept { std::free(ptr); }
-[[gnu::noinline]] void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }
 
 extern "C" void* __real_calloc(std::size_t count, std::size_t bytes);
 extern "C" void* __wrap_calloc(std::size_t count, std::size_t bytes)
 {
-  if (must_fail(__builtin_return_address(0))) { return nullptr; }
+  if (rmm::test::host_allocation_fails(__builtin_return_address(0))) { return nullptr; }
   auto seen = largest_request.load();
   while (seen < count * bytes && !largest_request.compare_exchange_weak(seen, count * bytes)) {}
   return __real_calloc(count, bytes);

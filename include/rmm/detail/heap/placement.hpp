@@ -28,7 +28,8 @@ struct placement {
 
 /// The place for `bytes` that lacks the fewest chunks; among such, one that leaves the least free at its two ends, in the free
 /// pieces and the chunks in which it begins and ends: such remainders are of use to small blocks only. Remainders that differ by
-/// less than 1/32 of a chunk are alike; then the place in the smallest run is taken.
+/// less than 1/32 of a chunk are alike; then the place in the smallest run is taken, and of several such runs in the lowest,
+/// whose low end comes before its high end.
 ///
 /// `free` and `empty` are ascending and do not overlap; neighbours in one list do not touch. O(their number); throws
 /// std::bad_alloc.

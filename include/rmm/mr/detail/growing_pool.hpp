@@ -167,6 +167,8 @@ class basic_growing_pool : public device_memory_resource, private reservable {
     heap_.set_checks_captures(on);
     set_check_capture_of_parts(on);
   }
+
+  /// Whether it does: see set_check_capture().
   [[nodiscard]] bool check_capture() const noexcept { return heap_.checks_captures(); }
 
  protected:

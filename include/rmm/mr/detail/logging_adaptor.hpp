@@ -20,6 +20,7 @@ namespace detail {
 template <class Derived, class Upstream>
 class logging_adaptor : public resource_adaptor<Derived, Upstream> {
  public:
+  /// Writes what is buffered to the destinations.
   void flush() { log_->flush(); }
 
   /// The first line of the log.

@@ -31,6 +31,7 @@ class resource_adaptor : public device_memory_resource {
   resource_adaptor(resource_adaptor const&)            = delete;
   resource_adaptor& operator=(resource_adaptor const&) = delete;
 
+  /// What the adaptor allocates from.
   [[nodiscard]] device_async_resource_ref get_upstream_resource() const noexcept { return upstream_.ref(); }
 
   /// The same as a pointer; null if the adaptor was made from a reference.

@@ -44,6 +44,7 @@ class host_memory_resource {
     return allocate(bytes, alignment);
   }
 
+  /// Gives back what allocate_sync() returned for the same arguments.
   void deallocate_sync(void* ptr, std::size_t bytes, std::size_t alignment = alignof(std::max_align_t))
   {
     deallocate(ptr, bytes, alignment);
@@ -52,6 +53,7 @@ class host_memory_resource {
   /// Whether memory allocated by one of the two resources may be given back to the other.
   [[nodiscard]] bool is_equal(host_memory_resource const& other) const noexcept { return do_is_equal(other); }
 
+  /// is_equal().
   [[nodiscard]] bool operator==(host_memory_resource const& other) const noexcept { return do_is_equal(other); }
 
   [[nodiscard]] bool operator!=(host_memory_resource const& other) const noexcept { return !do_is_equal(other); }

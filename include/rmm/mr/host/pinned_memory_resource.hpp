@@ -24,6 +24,7 @@ class pinned_memory_resource final : public host_memory_resource {
   using host_memory_resource::allocate;
   using host_memory_resource::deallocate;
 
+  /// allocate(), whatever the stream.
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view)
   {
     return allocate(bytes, alignment);
@@ -31,6 +32,7 @@ class pinned_memory_resource final : public host_memory_resource {
 
   void* allocate_async(std::size_t bytes, cuda_stream_view) { return allocate(bytes); }
 
+  /// deallocate(), whatever the stream: does not wait for its work, which has to be done.
   void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view)
   {
     deallocate(ptr, bytes, alignment);
@@ -44,6 +46,7 @@ class pinned_memory_resource final : public host_memory_resource {
     return allocate(bytes, alignment);
   }
 
+  /// deallocate_async() in the spelling of 25.10.
   void deallocate(cuda_stream_view, void* ptr, std::size_t bytes, std::size_t alignment = RMM_DEFAULT_HOST_ALIGNMENT)
   {
     deallocate(ptr, bytes, alignment);

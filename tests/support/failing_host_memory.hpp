@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// For one file of a program: replaces operator new by one that can fail, and helps to tell which allocations are to.
+
+#include <dlfcn.h>
+#include <execinfo.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+extern "C" char const __executable_start;
+extern "C" char const etext;
+
+namespace rmm::test {
+
+/// Whether an allocation of host memory at this place of a program fails. For the file that includes this to define.
+[[nodiscard]] bool host_allocation_fails(void const* caller) noexcept;
+
+/// Whether code is the program's, and so the library's headers'. The simulated runtime is another object.
+[[nodiscard]] inline bool is_of_this_program(void const* code) noexcept
+{
+  return code >= &__executable_start && code < &etext;
+}
+
+/// The first address of the object that has the code; null if none has.
+[[nodiscard]] inline void const* object_of(void const* code) noexcept
+{
+  Dl_info info{};
+  return dladdr(code, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+/// Whether the simulated runtime is among the callers, whose failures are what cudasim::inject() is for. What it instantiates of
+/// the C++ library may lie in the program. May allocate.
+[[nodiscard]] inline bool is_called_by_the_runtime() noexcept
+{
+  static void const* const runtime = object_of(dlsym(RTLD_DEFAULT, "cudaMalloc"));
+  void* callers[64];
+  auto const count = backtrace(callers, 64);
+  return std::any_of(
+    callers, callers + count, [](void const* code) { return !is_of_this_program(code) && object_of(code) == runtime; });
+}
+
+}  // namespace rmm::test
+
+// Not inlined: compilers complain of pairs that they see.
+[[gnu::noinline]] void* operator new(std::size_t bytes)
+{
+  bool const fails = rmm::test::host_allocation_fails(__builtin_return_address(0));
+  void* const ptr  = fails ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  if (ptr == nullptr) { throw std::bad_alloc{}; }
+  return ptr;
+}
+[[gnu::noinline]] void operator delete(void* ptr) noexcept { std::free(ptr); }
+[[gnu::noinline]] void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }
