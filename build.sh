@@ -96,6 +96,10 @@ parse_arguments() {
       *) fail "invalid option: $argument (./build.sh --help lists the valid ones)" ;;
     esac
   done
+  if wants --quick && ! wants test; then
+    printf 'build.sh: --quick says how to test; without test it means nothing (./build.sh test --quick)\n' >&2
+    exit 2
+  fi
 }
 
 # --- what has to be installed ----------------------------------------------------------------------------------------
@@ -271,7 +275,7 @@ build_python() {
 
 # What [build-system] of python/rmm/pyproject.toml names.
 PYTHON_BUILD_NEEDS=("scikit-build-core>=0.10" "cython>=3.1" "cuda-bindings>=12.9,<14" "ninja>=1.10")
-PYTHON_TEST_NEEDS=("numpy>=1.23" "pytest>=8" "mypy>=1.13" "ruff>=0.8")
+PYTHON_TEST_NEEDS=("numpy>=1.23" "pytest>=8" "mypy>=1.13" "ruff>=0.8" "twine>=6" "abi3audit>=0.0.17" "check-wheel-contents>=0.6")
 
 # python_environment FOLDER: makes a virtual environment with what the Python package needs, unless it is there.
 python_environment() {
@@ -284,14 +288,26 @@ python_environment() {
   fi
 }
 
-# install_python_package BACKEND FOLDER: builds the package in FOLDER/build and installs it in FOLDER/environment.
+# install_python_package BACKEND FOLDER: builds the package in FOLDER/build, and installs its wheel, FOLDER/dist/*.whl, in
+# FOLDER/environment.
 install_python_package() {
-  local backend="$1" folder="$2" launcher=()
+  local backend="$1" folder="$2" pip=("$2/environment/bin/python" -m pip --quiet --disable-pip-version-check) launcher=()
   if command -v ccache >/dev/null; then launcher=(CMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  rm -rf "$folder/dist"
   env "${launcher[@]}" RMM_CUDA_BACKEND="$backend" CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" \
-    "$folder/environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-    --force-reinstall --config-settings="build-dir=$folder/build" \
-    --config-settings="cmake.define.CMAKE_CXX_FLAGS=-DRMM_ENABLE_ASSERTIONS" "$REPOSITORY/python/rmm"
+    "${pip[@]}" wheel --no-build-isolation --no-deps --wheel-dir "$folder/dist" --config-settings="build-dir=$folder/build" \
+    --config-settings="cmake.define.CMAKE_CXX_FLAGS=-DRMM_ENABLE_ASSERTIONS" "$REPOSITORY/python/rmm" &&
+    "${pip[@]}" install --no-deps --force-reinstall "$folder"/dist/*.whl
+}
+
+# check_distributions FOLDER: whether the wheel there and a source distribution are what a package index takes, and the wheel
+# uses nothing but the stable ABI.
+check_distributions() {
+  local folder="$1" tools="$1/environment/bin"
+  (cd "$REPOSITORY/python/rmm" && PYTHONPATH=build_backend "$tools/python" -c 'import sys, backend; backend.build_sdist(sys.argv[1])' \
+    "$folder/dist") >/dev/null &&
+    "$tools/twine" check --strict "$folder"/dist/* && "$tools/abi3audit" --strict --summary "$folder"/dist/*.whl &&
+    "$tools/check-wheel-contents" --config "$REPOSITORY/python/rmm/pyproject.toml" "$folder"/dist/*.whl
 }
 
 # configure_preset NAME FOLDER [ARGUMENT...]
@@ -347,6 +363,7 @@ run_python_suite() {
   elif ! install_python_package "$backend" "$folder"; then
     status="not built"
   else
+    check_distributions "$folder" || status=failed
     (cd "$REPOSITORY/python/rmm" && "$folder/environment/bin/pytest" --quiet -p no:cacheprovider \
       --junitxml "$folder/reports/pytest.junit") || status=failed
   fi
@@ -454,13 +471,15 @@ run_tests() {
 # --- coverage --------------------------------------------------------------------------------------------------------
 
 # Counts lines and branches of the library and of the simulator. A program that ends without its exit handlers counts nothing.
+# Long tests do less where more of the same reaches no other line; what compiles, or is built without gcov, is left out.
 coverage() {
   local folder="$BUILD_DIR/coverage" status=0
   configure_preset sim "$folder" -DCODE_COVERAGE=ON -DRMM_BUILD_PTDS_TESTS=OFF \
-    "-DCMAKE_CXX_FLAGS=--coverage -fprofile-update=atomic" || return 1
+    "-DCMAKE_CXX_FLAGS=--coverage -fprofile-update=atomic" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -g1 -DNDEBUG" || return 1
   build_folder "$folder" || return 1
   find "$folder" -name '*.gcda' -delete
-  ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" --label-exclude '^(long|package|browser)$' || status=1
+  RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_SEEDS=5 ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" \
+    --label-exclude '^(long|package|browser)$' --exclude-regex '^(nvcc_compiles_|refuses_)|_FUZZ|_MODEL' || status=1
   report_coverage "$folder" || status=1
   return "$status"
 }

@@ -5,71 +5,119 @@
     mutants.py --build build/sim [--seed 1] [--count 200] [--group heap ...] [--minutes 60] [--results FILE]
 
 A mutant is one file with one change: another operator, another bound, a statement dropped, two statements swapped, or a
-condition negated. Which ones is drawn by the seed; none is picked by hand. For each, the sources of a few test programs are
-compiled with the changed file in place of the real one, in a folder of its own, and run. It is killed if a test fails, crashes
-or does not end; one that does not compile says nothing and is not counted.
+condition negated. Which ones is drawn by the seed; none is picked by hand. For each, the tests that cover the file are compiled
+with the changed one in place of the real one, in a folder of its own, and run, one source after the other until one fails. It is
+killed if a test fails, crashes or does not end; one that does not compile says nothing and is not counted.
 
---build names a build folder in which the programs of the groups have been built once. Results are added to a file, one a
-line; a run with the same seed goes on where the last one stopped. --report prints what the file has; --show prints mutants.
+--build names a build folder in which rmm_death_test_style and the simulator have been built. Most of the time goes into
+compiling: `-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0`, clang++ and lld make it a third. --own runs the tests of the
+file itself only; --again then runs all tests with what survived them. Results are added to a file, one a line; a run with the
+same seed goes on where the last one stopped. --report prints what the file has; --show prints mutants.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import hashlib
 import json
 import os
 import random
 import re
+import resource
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# Files, and which sources of which test programs cover them.
-GROUPS: dict[str, list[tuple[list[str], str, list[str]]]] = {
+# Tests of what is made of the heap: they run, in this order, when the tests of the file itself let a mutant pass.
+HEAP_USERS = [
+    "SUBALLOCATOR_SIM_TEST rmm/sim/stream_ordered_heap_sim_tests.cpp",
+    "POOL_MR_TEST rmm/mr/pool_memory_resource_tests.cpp",
+    "SUBALLOCATOR_SIM_TEST rmm/sim/pool_ordering_sim_tests.cpp",
+    "SUBALLOCATOR_HOST_MEMORY_SIM_TEST rmm/sim/suballocator_host_memory_sim_tests.cpp",
+    "SUBALLOCATOR_ORDERING_SIM_TEST rmm/sim/suballocator_ordering_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/sim/recovery_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/sim/memory_report_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/sim/memory_snapshot_sim_tests.cpp",
+    "CAPTURE_SIM_TEST rmm/sim/capture_scope_sim_tests.cpp",
+    "ELASTIC_POOL_SIM_TEST rmm/sim/elastic_pool_sim_tests.cpp",
+    "SUBALLOCATOR_SIM_TEST rmm/sim/suballocator_threads_sim_tests.cpp",
+    "HEAP_GROWTH_SIM_TEST rmm/sim/heap_growth_sim_tests.cpp",
+]
+RESOURCE_USERS = [
+    "BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp",
+    "BAD_INPUT_TEST rmm/mr/worked_examples_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/sim/memory_report_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/sim/memory_snapshot_sim_tests.cpp",
+    "SUBALLOCATOR_ORDERING_SIM_TEST rmm/sim/suballocator_ordering_sim_tests.cpp",
+    "SUBALLOCATOR_HOST_MEMORY_SIM_TEST rmm/sim/suballocator_host_memory_sim_tests.cpp",
+    "MEMORY_MARKS_SIM_TEST rmm/sim/memory_marks_sim_tests.cpp",
+    "SUBALLOCATOR_SIM_TEST rmm/sim/suballocator_threads_sim_tests.cpp",
+]
+ADAPTOR_USERS = [
+    "ADAPTOR_TEST rmm/mr/adaptor_tests.cpp",
+    "BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp",
+    "STRONG_GUARANTEE_SIM_TEST rmm/sim/strong_guarantee_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/sim/memory_report_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/sim/memory_snapshot_sim_tests.cpp",
+    "CONFIGURATION_TEST rmm/mr/configured_resource_tests.cpp",
+]
+
+# Files, their own tests (programs with one source each), and those of what is made of them. The first that fails ends a mutant.
+GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "heap": [
-        (["detail/heap/range_set.hpp"], "DETAIL_TEST",
-         ["detail/heap/range_set_tests.cpp", "detail/heap/range_set_random_tests.cpp"]),
-        (["detail/heap/placement.hpp"], "DETAIL_TEST", ["detail/heap/placement_tests.cpp"]),
+        (["detail/heap/range_set.hpp"],
+         ["DETAIL_TEST rmm/detail/heap/range_set_tests.cpp", "DETAIL_TEST rmm/detail/heap/range_set_random_tests.cpp"], HEAP_USERS),
+        (["detail/heap/placement.hpp"], ["DETAIL_TEST rmm/detail/heap/placement_tests.cpp"], HEAP_USERS),
     ],
     "stream": [
-        (["detail/stream/stream_cache.hpp", "detail/stream/free_store.hpp", "detail/stream/thread_caches.hpp"],
-         "DETAIL_CUDA_TEST", ["detail/stream/stream_cache_tests.cpp", "detail/stream/free_store_tests.cpp",
-                              "detail/stream/thread_caches_tests.cpp"]),
-        (["detail/stream/stream_ordered_heap.hpp", "detail/stream/stream_ordered_heap.ipp", "detail/stream/growth.ipp"],
-         "SUBALLOCATOR_SIM_TEST", ["sim/stream_ordered_heap_sim_tests.cpp", "sim/pool_ordering_sim_tests.cpp"]),
+        (["detail/stream/stream_cache.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/stream_cache_tests.cpp"], HEAP_USERS),
+        (["detail/stream/free_store.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/free_store_tests.cpp"], HEAP_USERS),
+        (["detail/stream/thread_caches.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/thread_caches_tests.cpp"], HEAP_USERS),
+        (["detail/stream/stream_ordered_heap.hpp", "detail/stream/books.ipp", "detail/stream/caches.ipp", "detail/stream/search.ipp",
+          "detail/stream/growth.ipp"], HEAP_USERS[:1], HEAP_USERS),
     ],
     "resources": [
-        (["mr/detail/growing_pool.hpp", "mr/pool_memory_resource.hpp"], "POOL_MR_TEST",
-         ["mr/pool_memory_resource_tests.cpp"]),
-        (["mr/arena_memory_resource.hpp"], "ARENA_MR_TEST", ["mr/arena_memory_resource_tests.cpp"]),
-        (["mr/fixed_size_memory_resource.hpp", "mr/binning_memory_resource.hpp"], "BINNING_MR_TEST",
-         ["mr/binning_memory_resource_tests.cpp", "mr/fixed_size_memory_resource_tests.cpp"]),
+        (["mr/detail/growing_pool.hpp", "mr/pool_memory_resource.hpp"],
+         ["POOL_MR_TEST rmm/mr/pool_memory_resource_tests.cpp"],
+         ["RECOVERY_SIM_TEST rmm/sim/recovery_sim_tests.cpp", *RESOURCE_USERS, "CAPTURE_SIM_TEST rmm/sim/capture_scope_sim_tests.cpp",
+          "ELASTIC_POOL_SIM_TEST rmm/sim/elastic_pool_sim_tests.cpp"]),
+        (["mr/arena_memory_resource.hpp"], ["ARENA_MR_TEST rmm/mr/arena_memory_resource_tests.cpp"], RESOURCE_USERS),
+        (["mr/fixed_size_memory_resource.hpp"],
+         ["BINNING_MR_TEST rmm/mr/fixed_size_memory_resource_tests.cpp", "BINNING_MR_TEST rmm/mr/binning_memory_resource_tests.cpp"], RESOURCE_USERS),
+        (["mr/binning_memory_resource.hpp"], ["BINNING_MR_TEST rmm/mr/binning_memory_resource_tests.cpp"], RESOURCE_USERS),
     ],
     "adaptors": [
-        (["mr/limiting_resource_adaptor.hpp", "detail/base/byte_budget.hpp"], "LIMITING_TEST",
-         ["mr/limiting_resource_adaptor_tests.cpp"]),
-        (["mr/statistics_resource_adaptor.hpp", "detail/base/usage_statistics.hpp"], "STATISTICS_TEST",
-         ["mr/statistics_resource_adaptor_tests.cpp"]),
-        (["mr/tracking_resource_adaptor.hpp"], "TRACKING_TEST", ["mr/tracking_resource_adaptor_tests.cpp"]),
-        (["mr/aligned_resource_adaptor.hpp"], "ALIGNED_TEST", ["mr/aligned_resource_adaptor_tests.cpp"]),
-        (["mr/guard_resource_adaptor.hpp", "mr/detail/allocation_guard.hpp"], "GUARD_TEST",
-         ["mr/guard_resource_adaptor_tests.cpp"]),
-        (["mr/failure_callback_resource_adaptor.hpp"], "FAILURE_CALLBACK_TEST",
-         ["mr/failure_callback_resource_adaptor_tests.cpp"]),
+        (["mr/limiting_resource_adaptor.hpp"], ["LIMITING_TEST rmm/mr/limiting_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["detail/base/byte_budget.hpp"],
+         ["DETAIL_TEST rmm/detail/base/byte_budget_tests.cpp", "LIMITING_TEST rmm/mr/limiting_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["mr/statistics_resource_adaptor.hpp"], ["STATISTICS_TEST rmm/mr/statistics_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["detail/base/usage_statistics.hpp"],
+         ["DETAIL_TEST rmm/detail/base/usage_statistics_tests.cpp", "STATISTICS_TEST rmm/mr/statistics_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["mr/tracking_resource_adaptor.hpp"], ["TRACKING_TEST rmm/mr/tracking_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["mr/aligned_resource_adaptor.hpp"], ["ALIGNED_TEST rmm/mr/aligned_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["mr/guard_resource_adaptor.hpp", "mr/detail/allocation_guard.hpp"],
+         ["GUARD_TEST rmm/mr/guard_resource_adaptor_tests.cpp", "PREFETCH_ADAPTOR_SIM_TEST rmm/sim/guard_adaptor_sim_tests.cpp"],
+         ADAPTOR_USERS),
+        (["mr/failure_callback_resource_adaptor.hpp"],
+         ["FAILURE_CALLBACK_TEST rmm/mr/failure_callback_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
     ],
     "registry": [
-        (["mr/detail/registry.hpp", "mr/per_device_resource.hpp"], "DEVICE_MR_REF_TEST",
-         ["mr/per_device_resource_tests.cpp", "mr/device_mr_ref_tests.cpp"]),
+        (["mr/detail/registry.hpp", "mr/per_device_resource.hpp"],
+         ["DEVICE_MR_REF_TEST rmm/mr/per_device_resource_tests.cpp", "DEVICE_MR_REF_TEST rmm/mr/device_mr_ref_tests.cpp"],
+         ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "DEVICE_BUFFER_SIM_TEST rmm/sim/device_buffer_sim_tests.cpp"]),
     ],
 }
 
@@ -150,88 +198,124 @@ def draw(groups: list[str], seed: int) -> Iterator[Mutant]:
             del pool[key]
 
 
-def cover_of(file: str) -> tuple[str, list[str]]:
+def cover_of(file: str, own: bool) -> list[str]:
     for rows in GROUPS.values():
-        for files, program, sources in rows:
+        for files, tests, users in rows:
             if file in files:
-                return program, sources
+                return tests if own else [*tests, *(each for each in users if each not in tests)]
     raise KeyError(file)
 
 
-class Builder:
-    """Compiles and runs tests with a file replaced, as the build folder would."""
+@dataclass(frozen=True)
+class Unchanged:
+    """What a cover is without a change."""
 
-    def __init__(self, build: Path, work: Path, factor: float):
+    object: str  # a hash
+    seconds: float  # that it runs
+
+
+class Builder:
+    """Compiles and runs tests with a file replaced, as the build folder would. One thread's."""
+
+    def __init__(self, build: Path, work: Path, factor: float, own: bool, unchanged: dict[str, Unchanged]):
         self.build = build
         self.work = work
         self.factor = factor  # how much longer than without a change a test may take
+        self.own = own  # only the tests of the file itself
         self.headers = work / "include"  # a copy: who edits them meanwhile changes nothing
         shutil.copytree(REPOSITORY / "include", self.headers)
-        self.seconds: dict[str, float] = {}
         self.commands: dict[str, list[str]] = {}
+        self.unchanged = unchanged  # all builders' one
 
-    def run(self, program: str, sources: list[str]) -> tuple[str, str]:
-        """killed, survived or "not compiled", and what shows it."""
+    def compile(self, cover: str) -> str:
+        """The errors."""
+        program, source = cover.split()
         if program not in self.commands:
             listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", program], capture_output=True, text=True, check=True)
             self.commands[program] = listed.stdout.splitlines()
-        objects = []
-        for source in sources:
-            command = next(each for each in self.commands[program] if each.endswith(f"tests/rmm/{source}") and f"/{program}.dir/" in each)
-            words = shlex.split(command)
-            made = self.work / (source.replace("/", "_") + ".o")
-            words[words.index("-o") + 1] = str(made)
-            for option in ("-MT", "-MF"):
-                del words[words.index(option) : words.index(option) + 2]
-            words.remove("-MD")
-            words.append("-w")  # the other options are those of the precompiled header
-            words[1:1] = [f"-I{self.headers}"]
-            done = subprocess.run(words, cwd=self.build, capture_output=True, text=True)
-            if done.returncode != 0:
-                return "not compiled", next((line for line in done.stderr.splitlines() if "error" in line), "")
-            objects.append(str(made))
+        command = next(each for each in self.commands[program] if each.endswith(f"tests/{source}") and f"/{program}.dir/" in each)
+        words = shlex.split(command)
+        words[words.index("-o") + 1] = str(self.work / "test.o")
+        for option in ("-MT", "-MF"):
+            del words[words.index(option) : words.index(option) + 2]
+        words.remove("-MD")
+        words.append("-w")  # the other options are those of the precompiled header
+        words[1:1] = ["-Iinclude"]  # the same in each builder's folder, for __FILE__ is in the objects
+        done = subprocess.run(words, cwd=self.work, capture_output=True, text=True)
+        errors = [line for line in done.stderr.splitlines() if "error" in line]
+        return "" if done.returncode == 0 else (errors or ["unknown"])[0]
+
+    def run(self, cover: str, limit: float) -> str:
+        """What failed."""
+        program, _ = cover.split()
         link = shlex.split(self.commands[program][-1])
         link = [word for word in link if word not in (":", "&&") and f"/{program}.dir/" not in word]
         link[link.index("-o") + 1] = str(self.work / program)
-        link[1:1] = objects
+        link[1:1] = [str(self.work / "test.o")]
         done = subprocess.run(link, cwd=self.build, capture_output=True, text=True)
         if done.returncode != 0:
-            return "not compiled", done.stderr[-200:]
-        begin = time.monotonic()
-        limit = 20 + self.factor * self.seconds.get(program, 60)
+            return "does not link"
         try:
             with tempfile.TemporaryDirectory(dir=self.work) as folder:
                 done = subprocess.run([str(self.work / program), "--gtest_fail_fast", "--gtest_brief=1"], cwd=folder,
-                                      capture_output=True, text=True, errors="replace", timeout=limit)
+                                      capture_output=True, text=True, errors="replace", timeout=60 + limit,
+                                      preexec_fn=functools.partial(set_limits, int(20 + limit)))
         except subprocess.TimeoutExpired:
-            return "killed", "does not end"
-        self.seconds.setdefault(program, time.monotonic() - begin)
+            return "does not end"
         if done.returncode == 0:
-            return "survived", ""
+            return ""
+        if done.returncode == -signal.SIGXCPU:
+            return "does not end"
         failed = re.search(r"\[  FAILED  \] ([\w./]+)", done.stdout)
-        return "killed", failed.group(1) if failed else f"status {done.returncode}"
+        return failed.group(1) if failed else f"{program} ends with {done.returncode}"
+
+    def object_hash(self) -> str:
+        return hashlib.sha256((self.work / "test.o").read_bytes()).hexdigest()
+
+    def measure(self, cover: str) -> Unchanged:
+        """The cover without a change, for which it has to be before one is made."""
+        if cover not in self.unchanged:
+            why = self.compile(cover)
+            begin = time.monotonic()
+            why = why or self.run(cover, 600)
+            if why:
+                raise SystemExit(f"{cover} fails without a change: {why}")
+            self.unchanged[cover] = Unchanged(self.object_hash(), time.monotonic() - begin)
+        return self.unchanged[cover]
 
     def try_mutant(self, mutant: Mutant) -> tuple[str, str]:
+        """killed, survived or "not compiled", and what shows it."""
         path = self.headers / "rmm" / mutant.file
         real = path.read_text()
-        path.write_text("\n".join(mutant.lines))
-        try:
-            return self.run(*cover_of(mutant.file))
-        finally:
-            path.write_text(real)
+        for cover in cover_of(mutant.file, self.own):
+            unchanged = self.measure(cover)
+            path.write_text("\n".join(mutant.lines))
+            try:
+                if why := self.compile(cover):
+                    return "not compiled", why
+                if self.object_hash() != unchanged.object and (why := self.run(cover, self.factor * unchanged.seconds)):
+                    return "killed", why
+            finally:
+                path.write_text(real)
+        return "survived", ""
 
-    def check_unchanged(self, file: str) -> None:
-        program, sources = cover_of(file)
-        if program not in self.seconds:
-            result, why = self.run(program, sources)
-            if result != "survived":
-                raise SystemExit(f"{program} fails without a change: {result} {why}")
+
+def set_limits(seconds: int) -> None:
+    """A mutant that never stops to compute, or to take memory, fails alone."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
 
 
 def difference(mutant: Mutant) -> str:
     before = (REPOSITORY / "include/rmm" / mutant.file).read_text().split("\n")
     return "\n".join(line for line in difflib.unified_diff(before, list(mutant.lines), lineterm="", n=0)
                      if not line.startswith(("---", "+++", "@@")))
+
+
+def read_results(file: Path) -> list[dict[str, str]]:
+    """The last of each mutant."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return list({each["key"]: each for each in map(json.loads, lines)}.values())
 
 
 def report(results: list[dict[str, str]]) -> None:
@@ -254,9 +338,12 @@ def main() -> int:
     arguments.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--count", type=int, default=200, help="mutants that compile")
+    arguments.add_argument("--jobs", type=int, default=1)
+    arguments.add_argument("--own", action="store_true", help="run only the tests of the file itself: a first sieve")
+    arguments.add_argument("--again", action="store_true", help="run those once more that survived")
     arguments.add_argument("--minutes", type=float, default=float("inf"), help="begin none after so long")
     arguments.add_argument("--group", action="append", choices=list(GROUPS))
-    arguments.add_argument("--timeout-factor", type=float, default=10)
+    arguments.add_argument("--timeout-factor", type=float, default=5)
     arguments.add_argument("--report", action="store_true", help="only print what the results have")
     arguments.add_argument("--show", action="store_true", help="only print the mutants")
     given = arguments.parse_args()
@@ -266,32 +353,50 @@ def main() -> int:
         for _, mutant in zip(range(given.count), mutants):
             print(f"{mutant.file}:{mutant.line} ({mutant.kind})\n{difference(mutant)}")
         return 0
-    results = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
+    results = read_results(given.results)
     if given.report:
         report(results)
         return 0
     if given.build is None:
         arguments.error("--build is missing")
-    known = {each["key"]: each["result"] for each in results}
+    known = {each["key"]: each for each in results if not (given.again and each["result"] == "survived")}
     end = time.monotonic() + 60 * given.minutes
-    tried = 0
-    with tempfile.TemporaryDirectory(prefix="mutants-") as work:
-        builder = Builder(given.build.resolve(), Path(work), given.timeout_factor)
-        for mutant in mutants:
-            if tried >= given.count or time.monotonic() > end:
-                break
+    lock = threading.Lock()
+    begun: list[Mutant] = []
+    unchanged: dict[str, Unchanged] = {}
+
+    def next_mutant() -> Mutant | None:
+        """The next that has no result, as long as those that compiled, or may, are too few."""
+        while time.monotonic() < end:
+            if sum(known.get(each.key, {}).get("result") != "not compiled" for each in begun) >= given.count:
+                return None
+            mutant = next(mutants, None)
+            if mutant is None:
+                return None
+            begun.append(mutant)
             if mutant.key not in known:
-                builder.check_unchanged(mutant.file)
-                result, why = builder.try_mutant(mutant)
-                entry = {"key": mutant.key, "file": mutant.file, "line": str(mutant.line), "kind": mutant.kind,
-                         "result": result, "by": why, "change": difference(mutant)}
+                return mutant
+        return None
+
+    def work_on(folder: Path) -> None:
+        builder = Builder(given.build.resolve(), folder, given.timeout_factor, given.own, unchanged)
+        while True:
+            with lock:
+                mutant = next_mutant()
+            if mutant is None:
+                return
+            result, why = builder.try_mutant(mutant)
+            with lock:
+                known[mutant.key] = {"key": mutant.key, "file": mutant.file, "line": str(mutant.line), "kind": mutant.kind,
+                                     "result": result, "by": why, "change": difference(mutant)}
                 with given.results.open("a") as out:
-                    out.write(json.dumps(entry) + "\n")
-                results.append(entry)
-                known[mutant.key] = result
-                print(f"{result:<13}{mutant.file}:{mutant.line} ({mutant.kind}) {why}", flush=True)
-            tried += known[mutant.key] != "not compiled"
-    report(results)
+                    out.write(json.dumps(known[mutant.key]) + "\n")
+                print(f"{time.strftime('%H:%M:%S')} {result:<13}{mutant.file}:{mutant.line} ({mutant.kind}) {why}", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="mutants-") as work, ThreadPoolExecutor(given.jobs) as pool:
+        for worker in [pool.submit(work_on, Path(work) / str(number)) for number in range(given.jobs)]:
+            worker.result()
+    report(read_results(given.results))
     return 0
 
 

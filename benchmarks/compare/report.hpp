@@ -50,8 +50,8 @@ struct target {
 };
 
 /// Reads rows `allocator,row,figure,relation,limit` below a header; relation is <= or >=, limit a number, `peers` or
-/// `perfect`, these two perhaps with a number added or subtracted, or `NUMBER*ALLOCATOR`. Lines that begin with # are comments. Throws
-/// std::runtime_error.
+/// `perfect`, these two perhaps with a number added or subtracted, or `NUMBER*ALLOCATOR`. Lines that begin with # are
+/// comments. Throws std::runtime_error.
 std::vector<target> parse_targets(std::istream& in);
 
 /// What this project asks of itself.

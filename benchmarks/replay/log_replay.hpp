@@ -107,7 +107,8 @@ struct replay_failure {
 /// the end of the pass, or to its last call if the log shows that it ended.
 ///
 /// An allocation that fails although that of the log did not ends the replay. A free of what the log never allocated is left
-/// out: the log began after that allocation. Memory is freed with the size it was allocated with. What is not freed at the end of a pass is freed then.
+/// out: the log began after that allocation. Memory is freed with the size it was allocated with. What is not freed at
+/// the end of a pass is freed then.
 class log_replay {
  public:
   /// On the current device, whatever the log's. The arguments have to outlive the replay.

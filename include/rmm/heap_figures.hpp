@@ -11,7 +11,8 @@ namespace RMM_NAMESPACE {
 
 /// What a suballocating resource has at one moment, and how it came by it.
 ///
-/// live + free + graph == reserved, but for what is left at the end of an upstream block. Making them stops the threads that allocate for a moment: not for hot paths.
+/// live + free + graph == reserved, but for what is left at the end of an upstream block. Making them stops the threads
+/// that allocate for a moment: not for hot paths.
 struct heap_figures {
   std::size_t live_bytes{};          ///< allocated, rounded up to blocks
   std::size_t free_bytes{};          ///< not allocated, cached ones included

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A kernel writes the 1,000 bytes of an allocation of a pool, and as many behind them as the argument says: still into memory of the
-// pool, so that nothing but a tool that is told of the pool's allocations can object. overrun_is_found.cmake runs it.
+// A kernel writes the 1,000 bytes of an allocation of a pool, and as many behind them as the argument says: still into
+// memory of the pool, so that nothing but a tool that is told of the pool's allocations can object.
+// overrun_is_found.cmake runs it.
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>

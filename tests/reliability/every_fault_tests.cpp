@@ -4,8 +4,8 @@
 // another allocation of host memory failing. Nothing may be lost, nothing may be handed out twice, nothing may leave a destructor
 // or a deallocation, and what failed works when it is tried again.
 //
-// The library checks its own logic here, and its invariants after every eighth change. Only the calls that give something back do not end the
-// program when they fail, as in a program of users.
+// The library checks its own logic here, and its invariants after every eighth change. Only the calls that give
+// something back do not end the program when they fail, as in a program of users.
 
 #undef RMM_ENABLE_ASSERTIONS
 #undef RMM_ENABLE_EXPENSIVE_ASSERTIONS

@@ -51,13 +51,17 @@ class MutantsTest(unittest.TestCase):
         self.assertNotEqual(first, [m.key for m in itertools.islice(mutants.draw(["adaptors"], 6), 60)])
 
     def test_all_files_and_tests_of_the_groups_exist(self) -> None:
+        lists = (REPOSITORY / "tests/CMakeLists.txt").read_text()
         for rows in mutants.GROUPS.values():
-            for files, program, sources in rows:
+            for files, tests, users in rows:
                 for file in files:
                     self.assertTrue((REPOSITORY / "include/rmm" / file).exists(), file)
                     self.assertTrue(any(mutants.mutants_of(file, (REPOSITORY / "include/rmm" / file).read_text())), file)
-                for source in sources:
-                    self.assertTrue((REPOSITORY / "tests/rmm" / source).exists(), f"{program}: {source}")
+                self.assertTrue(tests, files)
+                for cover in [*tests, *users]:
+                    program, source = cover.split()
+                    self.assertIn(f"NAME {program}", lists)
+                    self.assertTrue((REPOSITORY / "tests" / source).exists(), cover)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ struct advice {
   std::string why;
 };
 
-/// Tries configurations: those given or, if there are none, all kinds of pools, and pools of a fixed size, from little more than what was in use at most up to one that is large enough.
+/// Tries configurations: those given or, if there are none, all kinds of pools, and pools of a fixed size, from little
+/// more than what was in use at most up to one that is large enough.
 ///
 /// The best one is, of those that need at most a tenth more memory than the most frugal one, that which asks the device least
 /// often: each such call stops the device or the host. If it grows, the same with as much memory from the start is tried. Every

@@ -18,8 +18,8 @@ namespace mr {
 /// Zeroes what is freed before upstream has it back, so that nobody whom upstream gives the memory next reads what was in it.
 ///
 /// The zeros are written on the stream of the deallocation, in its order, and the host does not wait; only where that stream
-/// takes no work any more, it waits for the device. It is as many bytes as the deallocation names. Memory that cannot be zeroed is not given back: it is lost until the process ends, and that is
-/// logged. Thread-safe where upstream is.
+/// takes no work any more, it waits for the device. It is as many bytes as the deallocation names. Memory that cannot
+/// be zeroed is not given back: it is lost until the process ends, and that is logged. Thread-safe where upstream is.
 template <class Upstream>
 class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resource_adaptor<Upstream>, Upstream> {
  public:

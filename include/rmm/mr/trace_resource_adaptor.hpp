@@ -23,8 +23,8 @@ namespace mr {
 /// Writes each allocation, failed allocation and deallocation to a binary trace, for replay and reports. Thread-safe.
 ///
 /// An event has its time, thread, device, stream (by handle and by the runtime's number), size, address and tag; a failure the
-/// text of its exception. Threads gather events on their own, and write them a block at a time: what a crash of the program leaves in the file can be read.
-/// docs/traces.md tells more.
+/// text of its exception. Threads gather events on their own, and write them a block at a time: what a crash of the
+/// program leaves in the file can be read. docs/traces.md tells more.
 template <class Upstream>
 class trace_resource_adaptor final : public detail::resource_adaptor<trace_resource_adaptor<Upstream>, Upstream> {
  public:

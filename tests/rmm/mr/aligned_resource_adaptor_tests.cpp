@@ -53,6 +53,13 @@ TEST_F(Aligned, RefusesAnAlignmentThatIsNoPowerOfTwo)
   EXPECT_NO_THROW((adaptor{&mock, 256}));
 }
 
+TEST_F(Aligned, AlignsAllocationsOfAllSizesByDefault)
+{
+  EXPECT_EQ(adaptor::default_alignment_threshold, 0U);
+  adaptor mr{&mock, 512};
+  expect(mr, 1, 512 + 256, 256, 512);
+}
+
 TEST_F(Aligned, PassesEverythingThroughAtTheAlignmentOfUpstream)
 {
   adaptor mr{&mock};

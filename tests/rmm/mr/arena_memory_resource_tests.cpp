@@ -105,6 +105,16 @@ TEST_F(ArenaMemoryResource, LeavesAReportWhenAskedTo)
   std::remove("rmm_arena_memory_dump.log");
 }
 
+TEST_F(ArenaMemoryResource, LeavesNoReportUnlessAskedTo)
+{
+  std::remove("rmm_arena_memory_dump.log");
+  {
+    arena const by_pointer{&upstream, mib};
+    arena const by_reference{rmm::device_async_resource_ref{upstream}, mib};
+  }
+  EXPECT_FALSE(std::ifstream{"rmm_arena_memory_dump.log"}.good());
+}
+
 TEST_F(ArenaMemoryResource, ShowsWhatItHas)
 {
   arena mr{&upstream, 4 * mib};

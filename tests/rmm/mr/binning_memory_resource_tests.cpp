@@ -80,6 +80,15 @@ TEST_F(BinningMemoryResource, MakesBinsOfItsOwn)
   mr.deallocate(ptr, 1500, stream);
 }
 
+TEST_F(BinningMemoryResource, MakesBinsOfItsOwnOverAReference)
+{
+  binning mr{rmm::device_async_resource_ref{upstream}, 10, 11};
+  EXPECT_EQ(upstream.asked(), (sizes{1024U * 128, 2048U * 128}));
+  void* const ptr = mr.allocate(1500, stream);
+  EXPECT_EQ(mr.figures().live_bytes, 2048U);
+  mr.deallocate(ptr, 1500, stream);
+}
+
 TEST_F(BinningMemoryResource, KeepsTheFirstBinOfASize)
 {
   rmm::test::counting_upstream first;

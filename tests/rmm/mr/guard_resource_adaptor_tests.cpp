@@ -9,6 +9,7 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/guard_resource_adaptor.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/resource_ref.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -220,6 +221,35 @@ TEST_F(Guard, KeepsWhatWasFreedLastFromUpstream)
   EXPECT_EQ(found[0].ptr, blocks[3]);
 }
 
+TEST_F(Guard, RemembersTheNewest4096FreesOfWhatItDoesNotKeep)
+{
+  struct new_addresses final : rmm::mr::device_memory_resource {  // none is used twice
+    rmm::mr::cuda_memory_resource cuda;
+    char* const begin{static_cast<char*>(cuda.allocate(8 << 20))};
+    char* next{begin};
+    ~new_addresses() override { cuda.deallocate(begin, 8 << 20); }
+    void* do_allocate(std::size_t /*bytes*/, rmm::cuda_stream_view) override
+    {
+      return std::exchange(next, next + 1024);
+    }
+    void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+  };
+  new_addresses fresh;
+  guard_options options;
+  options.quarantine_bytes = 0;
+  options.capture_stacks   = false;
+  options.handler          = [this](guard_violation const& violation) { found.push_back(violation); };
+  guard_resource_adaptor guarded{&fresh, options};
+  std::vector<void*> freed;
+  for (int i = 0; i < 4097; ++i) {
+    freed.push_back(guarded.allocate(100));
+    guarded.deallocate(freed.back(), 100);
+  }
+  guarded.deallocate(freed[1], 100);
+  guarded.deallocate(freed[0], 100);
+  EXPECT_THAT(kinds(), ElementsAre(kind::double_free, kind::unknown_pointer));
+}
+
 TEST_F(Guard, GivesTheQuarantineBackBeforeItIsOutOfMemory)
 {
   rmm::mr::cuda_memory_resource cuda;
@@ -271,6 +301,20 @@ TEST_F(Guard, IsEqualToItselfOnly)
   auto const other = make({});
   EXPECT_TRUE(mr->is_equal(*mr));
   EXPECT_FALSE(mr->is_equal(*other));
+}
+
+TEST_F(Guard, GuardsAReference)
+{
+  guard_options options;
+  options.handler = [this](guard_violation const& violation) { found.push_back(violation); };
+  guard_resource_adaptor guarded{rmm::device_async_resource_ref{upstream}, options};
+  EXPECT_EQ(guarded.get_upstream(), nullptr);
+  EXPECT_EQ(guarded.get_upstream_resource(), rmm::device_async_resource_ref{upstream});
+  void* const ptr = guarded.allocate(100);
+  EXPECT_EQ(upstream.live_count(), 1U);
+  write(ptr, 100);
+  guarded.deallocate(ptr, 100);
+  EXPECT_THAT(kinds(), ElementsAre(kind::overrun));
 }
 
 TEST_F(Guard, NeedsAnUpstream) { EXPECT_THROW((guard_resource_adaptor<counting_upstream>{nullptr}), rmm::logic_error); }

@@ -2,6 +2,7 @@
 #include "../../support/host_resources.hpp"
 
 #include <rmm/cuda_device.hpp>
+#include <rmm/detail/base/process_wide.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/resource_ref.hpp>
@@ -10,6 +11,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <mutex>
 #include <string>
@@ -103,6 +105,15 @@ TEST_P(PerDeviceResourceIdTest, InitiallyTheReferenceIsToTheInitialResource)
   EXPECT_EQ(get_per_device_resource_ref(id), initial_ref);
 }
 
+TEST_F(PerDeviceResourceTest, AReferenceIsToTheInitialResourceWhereNothingWasRegisteredEver)
+{
+  for (int const untouched : {40, 4000}) {
+    EXPECT_EQ(get_per_device_resource_ref(cuda_device_id{untouched}), initial_ref);
+  }
+  EXPECT_EQ(set_per_device_resource_ref(cuda_device_id{41}, first), initial_ref);
+  reset_per_device_resource_ref(cuda_device_id{41});
+}
+
 TEST_P(PerDeviceResourceIdTest, SettingAReferenceReturnsTheOneBefore)
 {
   device_async_resource_ref const to_first{first};
@@ -163,12 +174,26 @@ TEST_F(PerDeviceResourceTest, RegisteringAReferenceAgainKeepsNoMore)
   set_per_device_resource_ref(cuda_device_id{0}, first);
   set_per_device_resource_ref(cuda_device_id{0}, second);
   auto const before = kept();
+  EXPECT_GE(before, 2U);
+  EXPECT_LT(before, 1000U);
+  EXPECT_EQ(rmm::mr::detail::registry{initial}.kept_refs(), 0U);
   for (int i = 0; i < 100; ++i) {
     set_per_device_resource_ref(cuda_device_id{i % 2}, first);
     set_per_device_resource_ref(cuda_device_id{i % 2}, second);
   }
   EXPECT_EQ(kept(), before);
 }
+
+#if defined(__ELF__)
+TEST_F(PerDeviceResourceTest, OtherSharedObjectsFindTheRegistryByItsNote)
+{
+  constexpr std::uint32_t number = 1;  // as long as the layout is that of version 1
+  rmm::detail::anchor_search search{number, &rmm_registry_v1};
+  dl_iterate_phdr(rmm::detail::visit_loaded_object, &search);
+  EXPECT_EQ(search.maker.anchor, &rmm_registry_v1);
+  EXPECT_EQ(search.published, &rmm::mr::detail::process_registry());
+}
+#endif
 
 // The current device.
 
@@ -229,6 +254,13 @@ TEST_F(PerDeviceResourceTest, TheReferenceMapMirrorsTheRegisteredReferences)
   std::map<int, device_async_resource_ref>& map = rmm::mr::detail::get_ref_map();
   EXPECT_EQ(map.at(0), device_async_resource_ref{first});
   EXPECT_EQ(map.at(1000), device_async_resource_ref{base});
+}
+
+TEST_F(PerDeviceResourceTest, TheMapsHaveNoDeviceThatNothingWasRegisteredFor)
+{
+  std::scoped_lock const lock{rmm::mr::detail::map_lock(), rmm::mr::detail::ref_map_lock()};
+  EXPECT_EQ(rmm::mr::detail::get_map().count(42), 0U);
+  EXPECT_EQ(rmm::mr::detail::get_ref_map().count(42), 0U);
 }
 
 TEST_F(PerDeviceResourceTest, AReferenceIsSetByWhoHoldsTheLock)

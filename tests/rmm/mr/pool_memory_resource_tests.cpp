@@ -66,6 +66,13 @@ TEST_F(PoolMemoryResource, RefusesSizesThatAreNoMultiplesOf256)
   EXPECT_NE(maximum.find("Maximum pool size required to be a multiple of 256 bytes"), std::string::npos);
 }
 
+TEST_F(PoolMemoryResource, AsksUpstreamForNothingBeforeItKnowsThatItsSizesAreRight)
+{
+  EXPECT_THROW((pool{&upstream, 1024, 256}), rmm::logic_error);
+  EXPECT_THROW((pool{rmm::device_async_resource_ref{upstream}, 1024, 256}), rmm::logic_error);
+  EXPECT_TRUE(upstream.asked().empty());
+}
+
 TEST_F(PoolMemoryResource, RefusesAnInitialSizeAboveTheMaximum)
 {
   auto const text = logic_error_of([&] { pool{&upstream, 1024, 256}; });

@@ -131,6 +131,27 @@ TEST_F(ConfiguredResourceSim, TheElasticPoolHasItsOptions)
   EXPECT_THROW(resource->allocate(65 * mebibyte), rmm::out_of_memory);
 }
 
+TEST_F(ConfiguredResourceSim, ThePoolIsSharedInTheWaysThatAreNamed)
+{
+  constexpr int descriptor = 1;
+  constexpr int fabric     = 8;
+  auto const needs         = [](char const* text, int ways) {
+    for (int const supported : {0, descriptor, fabric, descriptor + fabric}) {
+      cudasim::set_device_attribute(0, cudaDevAttrMemoryPoolSupportedHandleTypes, supported);
+      if ((supported & ways) == ways) {
+        EXPECT_NO_THROW(configured_resource{text}) << text << " with " << supported;
+      } else {
+        EXPECT_THROW(configured_resource{text}, rmm::logic_error) << text << " with " << supported;
+      }
+    }
+  };
+  needs("cuda_async", 0);
+  needs("cuda_async,share=none", 0);
+  needs("cuda_async,share=fd", descriptor);
+  needs("cuda_async,share=fabric", fabric);
+  needs("cuda_async,share=fd+fabric", descriptor + fabric);
+}
+
 TEST_F(ConfiguredResourceSim, TheRecommendedResourceFitsTheDevice)
 {
   using memory       = rmm::mr::device_memory_resource;

@@ -321,6 +321,18 @@ TEST_F(MemoryReport, KnowsNoHoldersWhileTagsAreNotTracked)
   expect_text(failure_of(mr, 2 * MiB, stream), "holders: none");
 }
 
+TEST_F(MemoryReport, NamesTheLargestHoldersAndCountsTheOthers)
+{
+  rmm::memory_report report;
+  report.tags_tracked = true;
+  for (std::size_t i = 0; i != 8; ++i) { report.holders.push_back({"tag " + std::to_string(i), 1000 - i, 1}); }
+  EXPECT_EQ(report.text().find(" more"), std::string::npos) << report.text();
+  report.holders.push_back({"the ninth", 10, 1});
+  report.holders.push_back({"the tenth", 9, 1});
+  EXPECT_NE(report.text().find("tag 7 993.000000 B in 1, and 2 more"), std::string::npos) << report.text();
+  EXPECT_EQ(report.text().find("the ninth"), std::string::npos) << report.text();
+}
+
 TEST_F(MemoryReport, CountsHoldersOfManyThreads)
 {
   pool mr{&cuda, 4 * MiB};

@@ -493,4 +493,28 @@ TEST_F(MemorySnapshot, IsReadFromItsJson)
   mr.deallocate(ptr, 1000, stream);
 }
 
+TEST_F(MemorySnapshot, NamesAllStatesAndStreamsInItsJson)
+{
+  memory_snapshot made;
+  made.blocks.push_back({0x1000, 5 * 256, false, {}});
+  auto const add = [&](state what, std::uint64_t on, bool is_pending) {
+    auto& ranges = made.blocks.front().ranges;
+    ranges.push_back({0x1000 + 256 * ranges.size(), 256, what, on, is_pending, {}});
+  };
+  add(state::live, memory_snapshot::any_stream, false);
+  add(state::free, memory_snapshot::legacy_stream, true);
+  add(state::cached, 17, false);
+  add(state::graph, memory_snapshot::any_stream, false);
+  add(state::unmapped, memory_snapshot::any_stream, false);
+  auto const json = made.to_json();
+  for (auto const* const text :
+       {R"({"offset": 0, "bytes": 256, "state": "live"})",
+        R"({"offset": 256, "bytes": 256, "state": "free", "stream": "legacy", "pending": true})",
+        R"({"offset": 512, "bytes": 256, "state": "cached", "stream": 17})",
+        R"({"offset": 768, "bytes": 256, "state": "graph"})",
+        R"({"offset": 1024, "bytes": 256, "state": "unmapped"})"}) {
+    EXPECT_NE(json.find(text), std::string::npos) << text << " in " << json;
+  }
+}
+
 }  // namespace

@@ -46,6 +46,13 @@ struct SimulatedVirtualMemory : Simulated {
     cudasim::reset(options);
   }
 
+  /// Leaves a machine as it usually is to tests that are also for real ones.
+  void TearDown() override
+  {
+    Simulated::TearDown();
+    cudasim::reset();
+  }
+
   static int current_device()
   {
     int device{-1};

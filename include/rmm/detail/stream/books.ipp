@@ -26,7 +26,7 @@ void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
     adopt(begin, block_bytes);
   } else {
     if (store == nullptr || !store->try_make_room(1) || !try_add_ticket(*store, who.stream)) {
-      bool const is_idle = !capture.is_none();  // see above
+      bool const is_idle = !capture.is_none();  // no work uses such a block (see the declaration)
       if (!everyones_.try_make_room(1) || !(is_idle || wait_for_devices())) { throw std::bad_alloc{}; }
       store = &everyones_;
     }

@@ -20,8 +20,9 @@ namespace RMM_NAMESPACE {
 namespace detail {
 
 /// A stream in a capture. The runtime tells no number of such a stream, but its handle names it as long as it lives; that of a
-/// per-thread default stream does in its thread alone. What is not told apart: a stream that rmm::cuda_stream did not make, destroyed
-/// in the middle of the capture, and one that gets its handle and joins the same capture from a point before the first one's end.
+/// per-thread default stream does in its thread alone. What is not told apart: a stream that rmm::cuda_stream did not
+/// make, destroyed in the middle of the capture, and one that gets its handle and joins the same capture from a point
+/// before the first one's end.
 struct captured_stream {
   std::uint64_t capture{};
   std::uint64_t handle{};

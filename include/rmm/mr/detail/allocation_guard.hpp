@@ -65,8 +65,8 @@ struct guard_options {
   /// Whether to keep the call stacks of allocations and frees, for the reports.
   bool capture_stacks{true};
 
-  /// Called for each violation, by the thread that noticed it, without a lock. Must not throw. None: the report is written to standard error and
-  /// the program aborts.
+  /// Called for each violation, by the thread that noticed it, without a lock. Must not throw. None: the report is
+  /// written to standard error and the program aborts.
   std::function<void(guard_violation const&)> handler{};
 };
 

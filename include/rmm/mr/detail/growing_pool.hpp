@@ -135,8 +135,8 @@ class basic_growing_pool : public device_memory_resource, private reservable {
     ladder_->order = order;
   }
 
-  /// What recovery_rung::callback calls: `callback(bytes, argument)`, with the bytes asked for; it returns whether to try again, from
-  /// the first rung on. Anything that a failure_callback_t can hold; none if that is empty.
+  /// What recovery_rung::callback calls: `callback(bytes, argument)`, with the bytes asked for; it returns whether to
+  /// try again, from the first rung on. Anything that a failure_callback_t can hold; none if that is empty.
   ///
   /// It may free memory, also of this pool, allocate, and use any stream; no lock is held. Allocations that it makes itself from
   /// this pool do not call it again. What it throws reaches who asked for memory.

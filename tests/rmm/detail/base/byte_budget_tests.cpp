@@ -48,6 +48,18 @@ TEST(ByteBudget, CountsMoreGivenBackThanTakenAsRoom)
   EXPECT_EQ(budget.used(), 100U);
 }
 
+TEST(ByteBudget, CountsWhatThreadsTakeAtTheSameTime)
+{
+  constexpr std::size_t each = 500'000;
+  byte_budget budget{4 * each};
+  rmm::test::run_on_threads(4, [&](int) {
+    std::size_t taken = 0;
+    while (taken != each && budget.try_reserve(1)) { ++taken; }
+    EXPECT_EQ(taken, each);
+  });
+  EXPECT_FALSE(budget.try_reserve(1));
+}
+
 TEST(ByteBudget, NeverRefusesWhatFitsOnAnyThread)
 {
   byte_budget budget{8 * 10};

@@ -98,6 +98,34 @@ TEST(Placement, TakesTheSmallestRunAmongPlacesThatLeaveAsMuch)
   EXPECT_EQ(place.where, (address_range{origin + 14 * heap_granule, 6 * heap_granule}));
 }
 
+TEST(Placement, LeavesAFreeEndWholeWhereItSavesNoChunk)
+{
+  map_of_granules const map = "xxffeeee";
+  auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 4 * heap_granule, chunk);
+  EXPECT_EQ(place.where, (address_range{origin + 4 * heap_granule, 4 * heap_granule}));
+  EXPECT_EQ(place.missing_bytes, chunk);
+}
+
+TEST(Placement, RemaindersThatDifferByLessThanA32ndOfAChunkAreAlike)
+{
+  constexpr std::size_t large = std::size_t{2} << 20U;
+  constexpr std::size_t bytes = std::size_t{1} << 20U;
+  address_range const exact{origin + 100 * large, bytes};  // in a larger run, for a chunk that is empty is beside it
+  std::vector<address_range> const empty{{exact.end(), large}};
+  auto const begin_beside = [&](std::size_t rest) {
+    return find_placement({{origin, bytes + rest}, exact}, empty, bytes, large).where.begin;
+  };
+  EXPECT_EQ(begin_beside(large / 32 - heap_granule), origin);
+  EXPECT_EQ(begin_beside(large / 32), exact.begin);
+}
+
+TEST(Placement, TakesTheLowEndOfTheLowestRunAmongPlacesThatAreAlike)
+{
+  map_of_granules const map = "xxxxeeeeeeeexxxxeeeeeeeexxxx";
+  auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 4 * heap_granule, chunk);
+  EXPECT_EQ(place.where, (address_range{origin + 4 * heap_granule, 4 * heap_granule}));
+}
+
 TEST(Placement, FindsNoPlaceWhereNoneIsLargeEnough)
 {
   map_of_granules const map = "ffxfeeeexfff";

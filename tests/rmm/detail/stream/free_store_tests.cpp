@@ -59,6 +59,16 @@ TEST_F(FreeStore, KeepsRoomForWhatIsClaimed)
   EXPECT_GE(store.ranges().capacity(), 205U);
 }
 
+TEST_F(FreeStore, KeepsRoomForOneClaimToo)
+{
+  for (std::size_t more = 1; more < 200; ++more) {
+    free_store claimed{17};
+    ASSERT_TRUE(claimed.try_claim());
+    ASSERT_TRUE(claimed.try_make_room(more));
+    ASSERT_GE(claimed.ranges().capacity(), more + 1);
+  }
+}
+
 TEST_F(FreeStore, ClaimsThatAreOwedNeedNoRoom)
 {
   store.add_claims(-100);

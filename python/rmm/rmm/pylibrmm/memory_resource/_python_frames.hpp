@@ -160,8 +160,8 @@ class python_frames {
     return names;
   }
 
-  /// The names of a frame and those around it, `function at file:line`, each with its end, as many as fit. With the GIL. No Python code
-  /// runs meanwhile: it could allocate.
+  /// The names of a frame and those around it, `function at file:line`, each with its end, as many as fit. With the
+  /// GIL. No Python code runs meanwhile: it could allocate.
   [[nodiscard]] static std::string describe(PyObject* frame, std::size_t capacity)
   {
     PyObject* type{};
