@@ -4,6 +4,7 @@
 // RMM_CAPTURE_REPLAYS replays of each graph, 1,000 if that is not set.
 
 #include "../support/capture_program.hpp"
+#include "pattern_kernels.cuh"
 
 #include <rmm/capture_scope.hpp>
 #include <rmm/cuda_stream.hpp>
@@ -28,25 +29,8 @@ namespace {
 
 constexpr std::size_t MiB = std::size_t{1} << 20;
 
-/// Another word at each place, so that memory of the wrong place is seen too.
-__global__ void fill_kernel(std::uint32_t* words, std::size_t count, std::uint32_t pattern)
-{
-  auto const step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (auto i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    words[i] = pattern ^ static_cast<std::uint32_t>(i);
-  }
-}
-
-__global__ void verify_kernel(std::uint32_t const* words,
-                              std::size_t count,
-                              std::uint32_t pattern,
-                              unsigned long long* foreign)
-{
-  auto const step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (auto i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    if (words[i] != (pattern ^ static_cast<std::uint32_t>(i))) { atomicAdd(foreign, 1ULL); }
-  }
-}
+using rmm::test::fill_kernel;
+using rmm::test::verify_kernel;
 
 class device_work {
  public:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pattern_kernels.cuh"
+
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -20,26 +22,6 @@
 #include <vector>
 
 namespace rmm::test {
-
-/// Writes the pattern: another word at each place, so that memory of the wrong place is seen too.
-static __global__ void fill_kernel(std::uint32_t* words, std::size_t count, std::uint32_t pattern)
-{
-  auto const step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (auto i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    words[i] = pattern ^ static_cast<std::uint32_t>(i);
-  }
-}
-
-static __global__ void verify_kernel(std::uint32_t const* words,
-                                     std::size_t count,
-                                     std::uint32_t pattern,
-                                     unsigned long long* foreign)
-{
-  auto const step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (auto i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    if (words[i] != (pattern ^ static_cast<std::uint32_t>(i))) { atomicAdd(foreign, 1ULL); }
-  }
-}
 
 /// A block of memory and the pattern of its owner.
 struct owned_block {
