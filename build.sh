@@ -36,7 +36,8 @@ To build:
 To develop:
   check         formatting, every header compiled alone by two compilers, include layers, cost of headers, tests of the tools
   matrix        the test suite with every compiler, C++ standard and CCCL that is tested
-  coverage      the test suite on the simulator with every line counted; a page in build/coverage/report
+  coverage      the test suite on the simulator with every line counted, and a page in build/coverage/report; fails if it reaches less
+                than 95 % of the lines of include/rmm
   docs          the site of the documentation in build/docs/html, with all links checked
   bundle        one archive with all test and benchmark programs, for a machine with a GPU and without build tools
 
@@ -163,6 +164,7 @@ find_missing() {
     command -v dpkg-shlibdeps >/dev/null || WISHED+=(dpkg-dev)  # for the Debian package
     command -v file >/dev/null || WISHED+=(file)  # the same
     command -v pkg-config >/dev/null || WISHED+=(pkg-config)
+    wants --quick || command -v gcovr >/dev/null || WISHED+=(gcovr)  # the turn that counts lines
   fi
   if wants check || wants test || wants matrix; then  # the library works with spdlog and without, and is tested both ways
     need_header spdlog/spdlog.h libspdlog-dev spdlog-devel
@@ -450,12 +452,13 @@ run_matrix() {
   done
 }
 
-# Every commit takes the next combination.
+# Every commit takes the next combination, or counts what its tests reach.
 run_next_combination() {
-  local combinations turn
+  local combination combinations turn
   turn="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
-  mapfile -t combinations < <(compiler_combinations; cuda_combinations)
-  run_combination "${combinations[10#$turn % ${#combinations[@]}]}"
+  mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage)
+  combination="${combinations[10#$turn % ${#combinations[@]}]}"
+  if [[ $combination == coverage ]]; then run_coverage; else run_combination "$combination"; fi
 }
 
 run_tests() {
@@ -470,27 +473,44 @@ run_tests() {
 
 # --- coverage --------------------------------------------------------------------------------------------------------
 
-# Counts lines and branches of the library and of the simulator. A program that ends without its exit handlers counts nothing.
-# Long tests do less where more of the same reaches no other line; what compiles, or is built without gcov, is left out.
-coverage() {
-  local folder="$BUILD_DIR/coverage" status=0
-  configure_preset sim "$folder" -DCODE_COVERAGE=ON -DRMM_BUILD_PTDS_TESTS=OFF \
-    "-DCMAKE_CXX_FLAGS=--coverage -fprofile-update=atomic" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -g1 -DNDEBUG" || return 1
-  build_folder "$folder" || return 1
-  find "$folder" -name '*.gcda' -delete
-  RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_SEEDS=5 ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" \
-    --label-exclude '^(long|package|browser)$' --exclude-regex '^(nvcc_compiles_|refuses_)|_FUZZ|_MODEL' || status=1
-  report_coverage "$folder" || status=1
-  return "$status"
+# Counts lines and branches of the library and of the simulator, and prints how many of each folder the tests reach. Random
+# tests do less where more of the same reaches no other line. What compiles only, or is tested in programs without gcov, is left
+# out; nothing but what is counted is instrumented.
+run_coverage() {
+  local folder="$BUILD_DIR/coverage" begin=$SECONDS status=passed only="/include/rmm/;/include/rapids_logger/;/simulator/include/;/simulator/src/"
+  say "=== coverage"
+  if ! command -v gcovr >/dev/null || ! command -v gcov >/dev/null; then
+    say "Left out: there is no gcovr, or no gcov."
+    LEFT_OUT+=(coverage)
+    return
+  fi
+  if ! configure_preset sim "$folder" -DCMAKE_CXX_COMPILER=g++ -DCODE_COVERAGE=ON -DRMM_BUILD_PTDS_TESTS=OFF \
+    "-DCMAKE_CXX_FLAGS=--coverage -fprofile-update=atomic '-fprofile-filter-files=$only'" \
+    "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -g0 -DNDEBUG"; then
+    status="not configured"
+  elif ! build_folder "$folder" --target counted_programs; then
+    status="not built"
+  else
+    find "$folder" -name '*.gcda' -delete
+    rm -rf "$folder/reports"
+    mkdir -p "$folder/reports"
+    RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_SEEDS=5 GTEST_OUTPUT="xml:$folder/reports/" \
+      ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" --label-exclude '^long$' --tests-regex '_TEST(_4_DEVICES)?$' \
+      --exclude-regex '^BENCHMARKS_' --no-tests=error --output-junit "$folder/reports/ctest.junit" || status=failed
+    report_coverage "$folder" || status="less than 95 % of the lines of include/rmm, or not counted"
+  fi
+  SUITES+=("coverage|$status|$((SECONDS - begin))|$folder/reports")
 }
 
-# report_coverage FOLDER: of the programs that ran in a build folder
+# report_coverage FOLDER: of the programs that ran in a build folder. Its status says whether they reach enough.
 report_coverage() {
-  mkdir -p "$1/report"
-  (cd "$REPOSITORY" && gcovr --root . --object-directory "$1" --filter include/ --filter simulator/ --exclude-throw-branches \
-    --exclude-unreachable-branches --gcov-ignore-parse-errors -j "$JOBS" --txt "$1/report/lines.txt" --html-details "$1/report/index.html" \
-    --print-summary "$1") || return 1
-  say "$1/report/index.html"
+  local folder="$1" report="$1/report"
+  mkdir -p "$report"
+  (cd "$REPOSITORY" && gcovr --root . --object-directory "$folder" --filter include/ --filter simulator/include/ --filter simulator/src/ \
+    --exclude-throw-branches --exclude-unreachable-branches --gcov-ignore-parse-errors -j "$JOBS" --json-summary "$report/summary.json" \
+    --html-details "$report/index.html" "$folder") || return 1
+  say "$report/index.html"
+  python3 "$REPOSITORY/tools/coverage_table.py" "$report/summary.json"
 }
 
 # --- checking --------------------------------------------------------------------------------------------------------
@@ -639,9 +659,9 @@ if wants check; then check || STATUS=1; fi
 if wants demo; then demo; fi
 if wants test; then run_tests; fi
 if wants matrix; then run_matrix; fi
-if wants coverage; then coverage || STATUS=1; fi
+if wants coverage; then run_coverage; fi
 if [[ ${#LEFT_OUT[@]} -gt 0 ]]; then
-  say "Left out for want of headers or a compiler: ${LEFT_OUT[*]}"
+  say "Left out for want of headers or a program: ${LEFT_OUT[*]}"
   if wants matrix; then STATUS=1; fi
 fi
 if [[ ${#SUITES[@]} -gt 0 ]]; then summarize || STATUS=1; fi

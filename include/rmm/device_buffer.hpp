@@ -21,6 +21,9 @@
 #include <utility>
 
 namespace RMM_NAMESPACE {
+namespace detail {
+struct device_buffer_parts;
+}
 
 /// Untyped, uninitialised device memory that is given back on destruction.
 ///
@@ -36,6 +39,9 @@ class device_buffer {
   //  B2  block_ and data_ are null if and only if capacity_ is 0; else block_ is an allocation of block_size(capacity_)
   //      bytes from resource_, and data_ the first address in it that is a multiple of alignment_
   //  B3  device_ is the device of the memory; negative only if there is none
+
+  // For bindings to other languages, which hold locks of their own (mr/detail/immediate_resource.hpp).
+  friend struct detail::device_buffer_parts;
 
   // An integer converts to it, but not as readily as to a size: a literal 0 before it stays a pointer where it was one.
   struct alignment_argument {

@@ -114,8 +114,10 @@ struct memory_report {
       text += (text.empty() ? "" : ", ") + std::string{name_of(rung)};
       if (tries_of(rung) != 1) { text += " " + std::to_string(tries_of(rung)) + " times"; }
     }
-    return (text.empty() ? std::string{"nothing"} : text) + "; " + std::to_string(pool.recovery.failures) +
-           (pool.recovery.failures == 1 ? " failure" : " failures") + " of this pool so far";
+    if (text.empty()) { text = "nothing"; }
+    auto const failures = pool.recovery.failures;
+    if (failures == 0) { return text; }  // of what does not count them
+    return text + "; " + std::to_string(failures) + (failures == 1 ? " failure" : " failures") + " of this pool so far";
   }
 
   [[nodiscard]] std::string holders_text() const

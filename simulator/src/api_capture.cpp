@@ -230,15 +230,13 @@ cudaError_t capture_wait(stream& s, std::shared_ptr<stream> const& shared, event
   return cudaSuccess;
 }
 
-void abandon_capture(stream& s)
+void leave_capture(stream& s)
 {
-  auto const under_way   = s.capturing;
+  auto const under_way = s.capturing;
+  s.capturing          = nullptr;
+  if (under_way->origin.lock().get() != &s) { return; }
   under_way->invalidated = true;
-  if (under_way->origin.lock().get() == &s) {
-    close(under_way);
-  } else {
-    s.capturing = nullptr;
-  }
+  close(under_way);
 }
 
 }  // namespace cudasim

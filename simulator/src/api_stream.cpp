@@ -253,7 +253,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
     }
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (s->capturing != nullptr) { abandon_capture(*s); }
+    if (s->capturing != nullptr) { leave_capture(*s); }
     w.stream_handles.erase(handle);
     w.free_stream_handles.push_back(handle);
     s->held = false;  // its work goes on, as on a device

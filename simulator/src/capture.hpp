@@ -20,7 +20,7 @@ cudaError_t capture_record(stream const& s, event& e);
 /// cudaStreamWaitEvent where the stream captures or the event was captured: the stream joins the capture.
 cudaError_t capture_wait(stream& s, std::shared_ptr<stream> const& shared, event const& e);
 
-/// Ends the capture without a graph, because a stream in it goes away.
-void abandon_capture(stream& s);
+/// Takes a stream that goes away out of the capture, whose nodes stay. The capture ends, without a graph, if it began on that stream.
+void leave_capture(stream& s);
 
 }  // namespace cudasim

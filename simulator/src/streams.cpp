@@ -551,7 +551,10 @@ void drop_device_work(std::unique_lock<std::mutex>& lock, int device)
   auto streams = std::exchange(d.streams, {});
   streams.push_back(std::exchange(d.legacy, make_stream(device, stream::kind::legacy, cudaStreamDefault, 0)));
   for (auto const& s : streams) {
-    if (s->capturing != nullptr) { abandon_capture(*s); }
+    if (s->capturing != nullptr) {
+      s->capturing->invalidated = true;
+      leave_capture(*s);
+    }
     s->completed = s->submitted;  // nobody waits for what was dropped
     if (s->handle != nullptr && w.stream_handles.erase(s->handle) != 0) { w.free_stream_handles.push_back(s->handle); }
   }

@@ -549,6 +549,7 @@ TEST_F(CopyBehaviour, CopiesReachTheMemoryOfAnyDevice)
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   EXPECT_EQ(cudaMemcpy(remote, pageable_.data(), size, cudaMemcpyHostToDevice), cudaSuccess);
   EXPECT_EQ(cudaMemcpy(remote + 64, remote, 64, cudaMemcpyDeviceToDevice), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // that copy returned before it was done
   EXPECT_EQ(cudaMemcpyAsync(device_, remote, size, cudaMemcpyDeviceToDevice, stream_), cudaSuccess);
   auto const memory = read(device_, size);
   EXPECT_EQ(memory[63], 63);

@@ -476,6 +476,39 @@ TEST_F(CaptureBehaviour, EventsCarryTheCaptureAndBranchesHaveToBeJoined)
   ASSERT_EQ(cudaEventDestroy(join), cudaSuccess);
 }
 
+TEST_F(CaptureBehaviour, AStreamThatEndsInItLeavesItsNodes)
+{
+  journal j;
+  for (bool const joined : {true, false}) {
+    cudaStream_t ends{};
+    cudaEvent_t join{};
+    cudaGraph_t graph{};
+    ASSERT_EQ(cudaStreamCreateWithFlags(&ends, cudaStreamNonBlocking), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&join, cudaEventDisableTiming), cudaSuccess);
+    ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(e_, a_), cudaSuccess);
+    ASSERT_EQ(cudaStreamWaitEvent(ends, e_, 0), cudaSuccess);
+    ASSERT_EQ(cudaLaunchHostFunc(
+                ends, [](void*) {}, nullptr),
+              cudaSuccess);
+    if (joined) { ASSERT_EQ(cudaEventRecord(join, ends), cudaSuccess); }
+    EXPECT_EQ(cudaStreamDestroy(ends), cudaSuccess);
+    EXPECT_EQ(status(a_), cudaStreamCaptureStatusActive);
+    if (joined) {
+      ASSERT_EQ(cudaStreamWaitEvent(a_, join, 0), cudaSuccess);
+    }  // it carries the nodes of the stream that is gone
+    EXPECT_EQ(cudaStreamEndCapture(a_, &graph), joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined);
+    if (graph != nullptr) {
+      std::size_t nodes{};
+      EXPECT_EQ(cudaGraphGetNodes(graph, nullptr, &nodes), cudaSuccess);
+      EXPECT_EQ(nodes, 1U);
+      EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    }
+    EXPECT_EQ(graph != nullptr, joined);
+    ASSERT_EQ(cudaEventDestroy(join), cudaSuccess);
+  }
+}
+
 TEST_F(CaptureBehaviour, OnlyTheOriginEndsTheCapture)
 {
   ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeRelaxed), cudaSuccess);

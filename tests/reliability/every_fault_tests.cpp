@@ -802,16 +802,21 @@ TEST(EveryFault, LosesNothingAndIsReported)
     Simulated::start(machine);
   };
   faults.start_machine();
-  constexpr std::size_t enough = RMM_TEST_UNDER_SANITIZER ? 2'000 : 20'000;
-  auto const* const only       = std::getenv("RMM_TEST_SCENARIO");
-  bool const all               = std::getenv("RMM_TEST_EVERY_FAULT") != nullptr;
-  auto const begin             = std::clock();
+  auto const* const given = std::getenv("RMM_TEST_FAULTS");
+  auto const usual        = std::size_t{RMM_TEST_UNDER_SANITIZER ? 2'000 : 20'000};
+  auto const enough       = given != nullptr ? std::strtoull(given, nullptr, 10) : usual;
+  auto const seconds      = given != nullptr ? 0 : 20;
+  auto const* const only  = std::getenv("RMM_TEST_SCENARIO");
+  bool const all          = std::getenv("RMM_TEST_EVERY_FAULT") != nullptr;
+  auto const begin        = std::clock();
   std::size_t scenarios{0};
   for (auto const& scenario : every_scenario()) {
     if (only != nullptr && scenario.name.find(only) == std::string::npos) { continue; }
     ++scenarios;
     faults.run(scenario);
-    if (only == nullptr && !all && faults.triples() >= enough && std::clock() - begin > 20 * CLOCKS_PER_SEC) { break; }
+    if (only == nullptr && !all && faults.triples() >= enough && std::clock() - begin > seconds * CLOCKS_PER_SEC) {
+      break;
+    }
   }
   std::printf(
     "%zu scenarios, %llu runs with a fault, %zu distinct (scenario, call, error), %llu exceptions, %llu with the "

@@ -125,9 +125,9 @@ class cached_memory_resource final : public detail::growing_pool,
 
   void take_initial_block(std::size_t bytes)
   {
+    RMM_EXPECTS(bytes <= maximum_size_.value_or(bytes), "The initial size of the cache exceeds its maximum");
+    bytes = std::min(rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), room());
     if (bytes == 0) { return; }
-    bytes = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
-    RMM_EXPECTS(bytes <= room(), "The initial size of the cache exceeds its maximum");
     std::string reason;
     if (!try_add_block(upstream_, bytes, 0, cuda_stream_legacy, reason).has_value()) {
       throw_exhausted({bytes, cuda_stream_legacy, reason});

@@ -84,8 +84,8 @@ enum class paused_contents {
 ///  E3  memory is unmapped only when it is out of the heap and no work uses it; where that cannot be waited for it is leaving
 class elastic_pool_memory_resource final : public detail::growing_pool, public trimmable_resource {
  public:
-  /// Throws logic_error if a size is not a multiple of 256, the initial one is above the maximum, or an option is one that the
-  /// device does not have; out_of_memory if the device lacks the initial memory.
+  /// Throws logic_error if a size is not a multiple of 256, the initial one is above the maximum, there is no such device, or it
+  /// does not have an option; out_of_memory if the device lacks the initial memory.
   explicit elastic_pool_memory_resource(elastic_pool_options const& options)
     : growing_pool{default_order},
       device_{options.device.value_or(get_current_cuda_device())},
@@ -94,6 +94,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       options_{options}
   {
     check(options);
+    RMM_EXPECTS(!options.device || (device_.value() >= 0 && device_.value() < get_num_cuda_devices()),
+                "There is no device " + std::to_string(device_.value()));
     cuda_set_device_raii const on_device{device_};
     waiting_.emplace(cuda_stream::flags::non_blocking);
     if (rmm::detail::has_virtual_memory(device_.value())) {
@@ -528,8 +530,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   void describe(memory_report& report) const override
   {
     cuda_set_device_raii const on_device{device_};
-    report.maximum_bytes = maximum_bytes_;
-    report.device        = device_.value();
+    if (maximum_bytes_) { report.maximum_bytes = budget_->limit(); }  // in whole chunks
+    report.device = device_.value();
     report.device_figures.reset();
     if (auto const [free, total] = rmm::detail::device_memory_info_or_zero(); total != 0) {
       report.device_figures = {free, total};

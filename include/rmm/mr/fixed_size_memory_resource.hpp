@@ -114,7 +114,12 @@ class fixed_size_memory_resource : public device_memory_resource {
     } catch (rmm::out_of_memory const& e) {
       if (void* const block = heap_.allocate_synchronized(block_size_, stream)) { return block; }
       if (e.report() != nullptr) { throw; }  // upstream's own says more
-      throw_exhausted(e.what(), e.what(), asked, stream);
+      throw_exhausted("RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) +
+                        ": no block is free, and upstream gives no more (failed to allocate " +
+                        rmm::detail::format_bytes(asked) + "): " + e.what(),
+                      e.what(),
+                      asked,
+                      stream);
     } catch (std::bad_alloc const&) {
       if (void* const block = heap_.allocate_synchronized(block_size_, stream)) { return block; }
       throw;

@@ -14,6 +14,7 @@
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -92,6 +93,8 @@ class memory_reservation {
     : memory_{memory}, stream_{stream}
   {}
 
+  static constexpr auto largest = std::numeric_limits<std::size_t>::max() - (CUDA_ALLOCATION_ALIGNMENT - 1);
+
   [[nodiscard]] static std::size_t checked(std::size_t bytes)
   {
     RMM_EXPECTS(bytes != 0, "A reservation needs a size above 0");
@@ -119,6 +122,7 @@ class memory_reservation {
                                                                   std::size_t bytes,
                                                                   cuda_stream_view stream)
   {
+    if (bytes > largest) { return std::nullopt; }
     auto const rounded = checked(bytes);
     void* const block  = source.try_set_aside(rounded, stream);
     if (block == nullptr) { return std::nullopt; }

@@ -148,6 +148,20 @@ TEST_F(ArenaMemoryResource, ReturnsNullForZeroBytes)
   EXPECT_NO_THROW(mr.deallocate(nullptr, 0, stream));
 }
 
+TEST_F(ArenaMemoryResource, TakesNothingBackThatBeginsWhereItsMemoryEnds)
+{
+  arena mr{&upstream, mib};
+  void* const whole = mr.allocate(mib, stream);
+  auto const behind = [&] { mr.deallocate(static_cast<char*>(whole) + mib, 256, stream); };
+#if defined(RMM_ENABLE_ASSERTIONS)
+  EXPECT_DEATH(behind(), "offset < arena_size_");
+#else
+  behind();
+  EXPECT_EQ(mr.figures().live_bytes, mib);
+#endif
+  mr.deallocate(whole, mib, stream);
+}
+
 TEST_F(ArenaMemoryResource, IsEqualToItselfOnlyAndTakesReferences)
 {
   arena mr{&upstream, mib};

@@ -69,6 +69,13 @@ TEST_F(CachedMemoryResource, TakesItsInitialSizeAtOnce)
   EXPECT_EQ(upstream.asked(), sizes{3 * mebibyte});
 }
 
+TEST_F(CachedMemoryResource, TakesAnInitialSizeThatIsItsMaximum)
+{
+  cache.emplace(&upstream, 1000, 1000, mebibyte);
+  EXPECT_EQ(upstream.asked(), sizes{768}) << "no more than the maximum";
+  EXPECT_THROW((cached_memory_resource<counting_upstream>{&upstream, 1000, 999}), rmm::logic_error);
+}
+
 TEST_F(CachedMemoryResource, SaysThatUpstreamDoesNotGiveItsInitialSize)
 {
   upstream.refuse_above(mebibyte);

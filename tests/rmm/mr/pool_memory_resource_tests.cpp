@@ -66,6 +66,18 @@ TEST_F(PoolMemoryResource, RefusesSizesThatAreNoMultiplesOf256)
   EXPECT_NE(maximum.find("Maximum pool size required to be a multiple of 256 bytes"), std::string::npos);
 }
 
+TEST(PoolMemoryResourceOverNothing, TakesANullPointerForAFailure)
+{
+  struct : device_memory_resource {
+    void* do_allocate(std::size_t, rmm::cuda_stream_view) override { return nullptr; }
+    void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+  } upstream;
+  EXPECT_THROW((pool{&upstream, 1024}), rmm::out_of_memory);
+  pool mr{&upstream, 0};
+  EXPECT_THROW(static_cast<void>(mr.allocate(100)), rmm::out_of_memory);
+  EXPECT_EQ(mr.pool_size(), 0U);
+}
+
 TEST_F(PoolMemoryResource, AsksUpstreamForNothingBeforeItKnowsThatItsSizesAreRight)
 {
   EXPECT_THROW((pool{&upstream, 1024, 256}), rmm::logic_error);

@@ -132,6 +132,9 @@ TEST(ResourceConfiguration, RefusesValuesOutOfRange)
 {
   EXPECT_EQ(failure("pool,max=255"), "'max' has to be at least 256 @9");
   EXPECT_EQ(failure("cuda,limit=0"), "'limit' has to be at least 1 @11");
+  EXPECT_EQ(failure("pool,max=0%"), "'max' has to be above 0 @9");
+  EXPECT_EQ(failure("cuda,limit=0.0%free"), "'limit' has to be above 0 @11");
+  EXPECT_EQ(failure("pool,initial=0%,max=0.0001%"), "read as pool,initial=0%,max=0.0001%");
   EXPECT_EQ(failure("arena,size=1023KiB"), "'size' has to be at least 1MiB @11");
   EXPECT_EQ(failure("pinned_pool,node=1024"), "'node' has to be at most 1023 @17");
   EXPECT_EQ(failure("fixed_size,preallocate=0"), "'preallocate' has to be at least 1 @23");

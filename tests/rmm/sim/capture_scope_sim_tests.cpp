@@ -215,6 +215,36 @@ TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotUsedOnThePerThreadStreamOfAnot
   made.launch(stream);
 }
 
+TEST_F(CaptureScopeSim, ABlockFreedInACaptureIsNotUsedOnTheStreamThatGetsTheHandleOfTheOneThatEnded)
+{
+  pool mr{&cuda, 4 * MiB, 4 * MiB};
+  graph_memory const memory;
+  auto const made = capture(stream, cudaStreamCaptureModeRelaxed, [&] {
+    capture_scope const scope{stream, memory};
+    std::optional<rmm::cuda_stream> first{std::in_place, non_blocking};
+    auto const handle = first->value();
+    order(stream, *first);
+    void* const ptr = mr.allocate(64 * KiB, *first);
+    write(ptr, 64 * KiB, *first, "first");
+    mr.deallocate(ptr, 64 * KiB, *first);
+    cudaEvent_t end{};
+    ASSERT_EQ(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(end, first->value()), cudaSuccess);
+    first.reset();
+    rmm::cuda_stream const second{non_blocking};
+    ASSERT_EQ(second.value(), handle) << "the test needs a handle that comes back";
+    order(stream, second);  // from before what the first one does
+    void* const other_ptr = mr.allocate(64 * KiB, second);
+    EXPECT_NE(other_ptr, ptr);
+    write(other_ptr, 64 * KiB, second, "second");
+    mr.deallocate(other_ptr, 64 * KiB, second);
+    order(second, stream);
+    ASSERT_EQ(cudaStreamWaitEvent(stream.value(), end, 0), cudaSuccess);
+    ASSERT_EQ(cudaEventDestroy(end), cudaSuccess);
+  });
+  for (int i = 0; i < 10; ++i) { made.launch(stream); }
+}
+
 TEST_F(CaptureScopeSim, AStreamThatJoinsTheCaptureIsServedFromItsMemory)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};

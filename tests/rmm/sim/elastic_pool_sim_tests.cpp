@@ -125,6 +125,26 @@ TEST_F(ElasticPool, RefusesSizesAndOptionsThatCannotBe)
   EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error);
 }
 
+TEST_F(ElasticPool, RefusesADeviceThatIsNotThere)
+{
+  elastic_pool_options options;
+  for (int const device : {-1, rmm::get_num_cuda_devices()}) {
+    options.device = rmm::cuda_device_id{device};
+    EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error) << device;
+  }
+}
+
+TEST_F(ElasticPool, ReportsItsMaximumInWholeChunks)
+{
+  elastic_pool_memory_resource pool{0, 256};
+  try {
+    static_cast<void>(pool.allocate(pool.chunk_bytes() + 1, stream));
+    FAIL() << "expected out_of_memory";
+  } catch (rmm::out_of_memory const& e) {
+    EXPECT_EQ(e.report()->maximum_bytes, pool.chunk_bytes());
+  }
+}
+
 TEST_F(ElasticPool, TrimGivesBackWhatHoldsNoAllocation)
 {
   elastic_pool_memory_resource pool;

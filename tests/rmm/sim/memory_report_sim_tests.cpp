@@ -145,6 +145,24 @@ TEST_F(MemoryReport, SaysWhatWasTried)
     e, "tried: reclaim 2 times, grow 2 times, synchronize 2 times, callback 2 times; 2 failures of this pool so far");
 }
 
+TEST_F(MemoryReport, StandsOnceInTheTextOfAPoolOverAPool)
+{
+  pool lower{&cuda, 0, MiB};
+  rmm::mr::pool_memory_resource<pool> upper{&lower, 0};
+  auto const e = failure_of(upper, 2 * MiB, stream);
+  std::string const text{e.what()};
+  EXPECT_EQ(text.find("asked: "), text.rfind("asked: ")) << text;
+  expect_text(e, "the pool holds 0.000000 B of at most 1.000000 MiB");
+  EXPECT_NE(e.report()->reason.find("asked: "), std::string::npos) << "what the lower pool said is kept";
+}
+
+TEST_F(MemoryReport, CountsNoFailuresWhereNobodyDoes)
+{
+  rmm::mr::arena_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, MiB};
+  auto const e = failure_of(mr, 2 * MiB, stream);
+  expect_text(e, "tried: synchronize\n");
+}
+
 TEST_F(MemoryReport, KeepsTheTextOfTheContractInFront)
 {
   pool mr{&cuda, 0, MiB};

@@ -205,7 +205,10 @@ TEST_F(MemoryReservation, ThrowsOrSaysNothingIfThePoolHasNotSoMuch)
   EXPECT_THROW(static_cast<void>(mr.reserve(2 * MiB, stream)), rmm::out_of_memory);
   EXPECT_FALSE(mr.try_reserve(2 * MiB, stream).has_value());
   EXPECT_FALSE(mr.try_reserve(SIZE_MAX - 512, stream).has_value());
-  EXPECT_TRUE(mr.try_reserve(MiB, stream).has_value());
+  EXPECT_FALSE(mr.try_reserve(SIZE_MAX, stream).has_value());
+  auto all = mr.try_reserve(MiB, stream);
+  ASSERT_TRUE(all.has_value());
+  EXPECT_FALSE(all->try_reserve(SIZE_MAX, stream).has_value());
   EXPECT_THROW(static_cast<void>(mr.reserve(0, stream)), rmm::logic_error);
   EXPECT_EQ(mr.figures().recovery.failures, 1U);
 }

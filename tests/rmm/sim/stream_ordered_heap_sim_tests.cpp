@@ -404,6 +404,13 @@ TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForOnlyWhereThatIsWorthIt)
   EXPECT_EQ(then.sources().device_synchronizations, 1U);
 }
 
+TEST_F(StreamOrderedHeapSim, ANewHeapHasNothingThatItWouldPayToWaitFor)
+{
+  device_heap heap{MiB};
+  EXPECT_EQ(heap.heap().allocate_synchronized(4 * KiB, stream, 1), nullptr);
+  EXPECT_EQ(heap.figures().device_synchronizations, 0U);
+}
+
 TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForWhereAStreamCannotWait)
 {
   device_heap heap{MiB};
@@ -498,6 +505,22 @@ TEST_F(HeapForTwoDevices, WaitsForAllWhoseWorkMayUseTheMemory)
   EXPECT_TRUE(heap.good());
 }
 
+TEST_F(StreamOrderedHeapSim, WhatACacheHasJoinedGoesToTheStoreOfItsStreamWhenAllOfItCameBack)
+{
+  constexpr std::size_t blocks = 10;  // an event is recorded after the 5th free, and after the last
+  device_heap heap{512 * MiB};
+  ASSERT_NE(heap.allocate(4 * KiB, other), nullptr);  // so that there are two caches
+  std::vector<void*> mine;
+  for (std::size_t i = 0; i < blocks; ++i) { mine.push_back(heap.allocate(MiB, stream)); }
+  auto const rest = heap.figures().largest_free_bytes;
+  ASSERT_NE(heap.allocate(rest, other), nullptr);
+  for (void* const each : mine) { heap.deallocate(each, MiB, stream); }
+  since const then{heap};
+  EXPECT_NE(heap.try_allocate(4 * MiB, other), nullptr);
+  EXPECT_EQ(then.sources().other_stores, 1U);
+  EXPECT_EQ(then.sources().other_caches, 0U);
+}
+
 TEST_F(StreamOrderedHeapSim, ThroughTwoHandlesOfTheLegacyStreamMemoryIsOneStreams)
 {
 #ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -579,6 +602,49 @@ TEST_F(StreamOrderedHeapSim, OnlyWhatIsABlockStillGoesBackAsOne)
     ASSERT_EQ(heap.withdraw_blocks(ranges{{begin, 2 * MiB}}, stream).size(), 1U);
     EXPECT_EQ(heap.block_bytes(), 0U);
     EXPECT_TRUE(heap.check_invariants());
+  }
+  EXPECT_EQ(cudaFree(both), cudaSuccess);
+}
+
+TEST_F(StreamOrderedHeapSim, ARangeLeavesOutOfTheMiddleOfABlockHoweverMuchElseIsFree)
+{
+  constexpr std::size_t blocks = 40;
+  void* all{};
+  ASSERT_EQ(cudaMalloc(&all, blocks * MiB), cudaSuccess);
+  {
+    rmm::detail::stream_ordered_heap heap;
+    for (std::size_t i = 0; i < blocks; ++i) {
+      void* const block = static_cast<char*>(all) + i * MiB;
+      static_cast<void>(heap.add_block_and_allocate(block, MiB, 0, stream));
+      stream.synchronize();
+      heap.settle();
+      if (i == 0) { continue; }  // so that there are 2, 4, 6, ... ranges before one becomes two
+      rmm::detail::address_range const middle{reinterpret_cast<std::uintptr_t>(block) + 64 * KiB, 64 * KiB};
+      ASSERT_EQ(heap.withdraw({middle}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
+      EXPECT_TRUE(heap.check_invariants());
+      EXPECT_EQ(heap.free_runs().size(), 1 + 2 * i);
+    }
+  }
+  EXPECT_EQ(cudaFree(all), cudaSuccess);
+}
+
+TEST_F(StreamOrderedHeapSim, AHeapThatShrankLeavesLessUnmarked)
+{
+  void* both{};
+  ASSERT_EQ(cudaMalloc(&both, 65 * MiB), cudaSuccess);
+  {
+    rmm::detail::stream_ordered_heap heap;
+    rmm::detail::address_range const larger{reinterpret_cast<std::uintptr_t>(both), 64 * MiB};
+    static_cast<void>(heap.add_block_and_allocate(both, larger.bytes, 0, stream));
+    static_cast<void>(heap.add_block_and_allocate(static_cast<char*>(both) + larger.bytes, MiB, 0, stream));
+    ASSERT_NE(heap.try_allocate(256, stream), nullptr);  // the cache is there before the heap shrinks
+    stream.synchronize();
+    ASSERT_EQ(heap.withdraw({larger}, rmm::detail::stream_ordered_heap::leaving::at_once, stream).size(), 1U);
+    std::vector<void*> mine;
+    for (int i = 0; i < 4; ++i) { mine.push_back(heap.try_allocate(16 * KiB, stream)); }
+    auto const events = cudasim::calls("cudaEventRecord");
+    for (void* const each : mine) { heap.deallocate(each, 16 * KiB, stream); }
+    EXPECT_GT(cudasim::calls("cudaEventRecord"), events);
   }
   EXPECT_EQ(cudaFree(both), cudaSuccess);
 }

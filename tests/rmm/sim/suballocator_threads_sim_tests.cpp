@@ -9,6 +9,7 @@
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/heap_figures.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -293,6 +294,31 @@ TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPool)
       return std::make_unique<rmm::mr::pool_memory_resource<cuda_memory_resource>>(&cuda_, 256 * KiB, 2 * MiB);
     });
   });
+}
+
+/// A pool whose callers first ask whether it can serve them without waiting.
+class impatient_pool {
+ public:
+  explicit impatient_pool(cuda_memory_resource& upstream) : pool_{&upstream, 256 * KiB, 2 * MiB} {}
+
+  [[nodiscard]] void* allocate(std::size_t bytes, rmm::cuda_stream_view stream)
+  {
+    void* const ptr = pool_.try_allocate_without_waiting(bytes, stream);
+    return ptr != nullptr ? ptr : pool_.allocate(bytes, stream);
+  }
+  void deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream)
+  {
+    if (!pool_.try_deallocate_without_waiting(ptr, bytes, stream)) { pool_.deallocate(ptr, bytes, stream); }
+  }
+  [[nodiscard]] rmm::heap_figures figures() const { return pool_.figures(); }
+
+ private:
+  rmm::mr::pool_memory_resource<cuda_memory_resource> pool_;
+};
+
+TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPoolThatIsAskedNotToWait)
+{
+  for_each_seed(8, [&](std::uint64_t seed) { run(seed, {}, [&] { return std::make_unique<impatient_pool>(cuda_); }); });
 }
 
 TEST_F(SuballocatorThreads, KeepTheirBlocksOnAnArena)

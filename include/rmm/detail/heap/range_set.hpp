@@ -181,17 +181,19 @@ class range_set {
     return {};
   }
 
-  /// Bytes of the range that take_best(bytes) would take from; 0 if there is none.
-  [[nodiscard]] std::size_t best_fit(std::size_t bytes) const noexcept
+  /// Takes the first `bytes` of a range that has so many: take_best()'s choice among the first that it looks at, so that the
+  /// number of ranges does not matter. O(ranges in one bin) only where none of the bins above has any.
+  [[nodiscard]] taken_range take_good(std::size_t bytes) noexcept
   {
-    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
-      std::size_t best = no_limit;
-      for (auto at = head_of(bin); at != none; at = node_at(at).next) {
-        if (node_at(at).bytes >= bytes) { best = std::min(best, node_at(at).bytes); }
-      }
-      if (best != no_limit) { return best; }
-    }
-    return 0;
+    auto const at = find_good_fit(bytes);
+    return at == none ? taken_range{} : cut_front(at, bytes);
+  }
+
+  /// Bytes of the range that take_good(bytes) would take from; 0 if there is none.
+  [[nodiscard]] std::size_t good_fit(std::size_t bytes) const noexcept
+  {
+    auto const at = find_good_fit(bytes);
+    return at == none ? 0 : node_at(at).bytes;
   }
 
   /// Takes the last `bytes` of the range highest in memory that has so many. O(ranges).
@@ -250,17 +252,24 @@ class range_set {
   void move_all_to(range_set& other, seam_list const* seams = nullptr) noexcept
   {
     RMM_ASSERT(this != &other && other.count_ + count_ <= other.capacity_);
+    if (empty()) { return; }
     for_each([&](address_range range, std::uint64_t stamp) { other.insert(range, stamp, seams); });
     clear();
   }
 
-  /// Forgets all ranges, and keeps the host memory.
+  /// Forgets all ranges, and keeps the host memory. O(the most ranges there were since the last time): most bins and slots name
+  /// none, so it goes to those that do.
   void clear() noexcept
   {
     if (block_ == nullptr) { return; }
-    std::fill_n(&word_at(word_of_head(0)), bin_count, none);
-    std::fill_n(slots_, slot_count(), slot{});
-    for (auto at = first_node; at != unused_; at += node_units) { node_at(at).bytes = 0; }
+    for (auto at = first_node; at != unused_; at += node_units) {
+      auto& forgotten = node_at(at);
+      if (forgotten.bytes == 0) { continue; }
+      word_at(word_of_head(bin_of(forgotten.bytes))) = none;
+      slot_of(forgotten.begin)                       = slot{};
+      slot_of(forgotten.end())                       = slot{};
+      forgotten.bytes                                = 0;
+    }
     filled_words_          = 0;
     filled_bins_           = {};
     filled_bins_[end_word] = 1;
@@ -330,6 +339,7 @@ class range_set {
   static constexpr std::size_t bin_count           = std::size_t{52} << bins_per_doubling_bits;
   static constexpr std::size_t end_word            = bin_count / 64;  // the bit of bin_count, always set, ends searches
   static constexpr unsigned stamp_looks            = 8;
+  static constexpr unsigned good_looks             = 64;
 
   static constexpr std::size_t index_unit    = 8;
   static constexpr index node_units          = sizeof(node) / index_unit;
@@ -600,6 +610,28 @@ class range_set {
     }
     RMM_ASSERT(at == none || node_at(at).bytes >= bytes);
     return at;
+  }
+
+  /// Bins above that of `bytes` hold nothing smaller, so it looks at no more ranges of a bin than it has to.
+  [[nodiscard]] index find_good_fit(std::size_t bytes) const noexcept
+  {
+    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count;) {
+      auto const next_bin = next_filled_bin(bin + 1);
+      auto looks          = good_looks;
+      index best          = none;
+      for (auto at = head_of(bin); at != none; at = node_at(at).next) {
+        if (node_at(at).bytes >= bytes && (best == none || is_smaller(node_at(at), node_at(best)))) { best = at; }
+        if (looks > 1) {
+          --looks;
+        } else if (best != none || next_bin != bin_count) {
+          break;
+        }
+      }
+      if (best != none) { return best; }
+      bin = next_bin;
+    }
+    return none;
   }
 
   taken_range cut_back(index at, std::size_t bytes) noexcept

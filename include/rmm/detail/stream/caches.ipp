@@ -237,7 +237,7 @@ inline bool basic_stream_ordered_heap<Unused>::lease(free_store& from, std::size
     taken = from.ranges().count() <= few_ranges ? from.ranges().take_highest(size) : from.ranges().take_back(size);
     if (!taken) { size = bytes; }
   }
-  if (!taken) { taken = from.ranges().take_best(size); }
+  if (!taken) { taken = from.ranges().take_good(size); }
   if (!taken) { return false; }
   to.add_range({taken.begin, size});
   return true;

@@ -42,12 +42,12 @@ inline void* basic_stream_ordered_heap<Unused>::from_stores_at_once(std::size_t 
                                                                     free_store* own,
                                                                     asker const& who)
 {
-  auto const everyones = everyones_.ranges().best_fit(bytes);
-  auto const its_own   = own != nullptr ? own->ranges().best_fit(bytes) : 0;
+  auto const everyones = everyones_.ranges().good_fit(bytes);
+  auto const its_own   = own != nullptr ? own->ranges().good_fit(bytes) : 0;
   if (its_own != 0 && (everyones == 0 || its_own <= everyones)) {
-    return hand_out(own->ranges().take_best(bytes), bytes, who);
+    return hand_out(own->ranges().take_good(bytes), bytes, who);
   }
-  return everyones != 0 ? hand_out(everyones_.ranges().take_best(bytes), bytes, who) : nullptr;
+  return everyones != 0 ? hand_out(everyones_.ranges().take_good(bytes), bytes, who) : nullptr;
 }
 
 /// A block that was cut and claimed; null if nothing was.
@@ -66,7 +66,7 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t byt
 {
   for (auto const& store : stores_) {
     if (store->identity() == who.identity) { continue; }
-    auto const taken = store->ranges().take_best(bytes);
+    auto const taken = store->ranges().take_good(bytes);
     if (!taken) { continue; }
     if (who.may_wait && store->try_make_wait(who.stream, taken.stamp)) {
       ++from_other_stores_;
@@ -90,7 +90,7 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t byt
     static_cast<void>(cache->join_marked());
     auto& ranges = cache->ranges();
     if (ranges.total_bytes() < bytes) { continue; }
-    auto const taken = ranges.take_best(bytes);
+    auto const taken = ranges.take_good(bytes);
     if (!taken) { continue; }
     bool const reached = cache->event().is_reached();
     if (!same_stream && !reached && !(who.may_wait && cache->event().try_make_wait(who.stream))) {

@@ -158,6 +158,13 @@ class stream_cache {
 
   // --- the rest ---
 
+  /// Whether it will be, once a block of that size is freed.
+  [[nodiscard]] bool makes_mark_due(std::size_t bytes) const noexcept
+  {
+    return unmarked_frees_ + 1 >= most_unmarked_frees ||
+           unmarked_bytes_ + bytes > limits_.most_unmarked_bytes.load(std::memory_order_relaxed);
+  }
+
   /// A block of any size from recent frees and ranges; null if nothing fits. Throws std::bad_alloc, and has taken nothing
   /// then, if there is no host memory for the free that will follow.
   [[nodiscard]] void* take(std::size_t bytes)
@@ -176,7 +183,7 @@ class stream_cache {
   /// A block of any size from the ranges, missing none. Not for hot paths. Throws as take() does.
   [[nodiscard]] void* take_best(std::size_t bytes)
   {
-    auto const taken = ranges_.take_best(bytes);
+    auto const taken = ranges_.take_good(bytes);
     if (!taken) { return nullptr; }
     claim({taken.begin, bytes}, 1);
     live_bytes_ += static_cast<std::int64_t>(bytes);

@@ -167,6 +167,36 @@ class basic_stream_ordered_heap {
     deallocate_out_of_line(ptr, bytes, stream.value());
   }
 
+  /// What try_allocate() takes from the thread's own cache, if that needs no lock, no call of CUDA and no joining; else null, and
+  /// nothing has changed. See mr/detail/immediate_resource.hpp for who needs that.
+  [[nodiscard]] void* try_allocate_without_waiting(std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    if (bytes - 1 >= largest_request || takes_detour(detours_to_allocate, stream.value())) { return nullptr; }
+    bytes             = align_up(bytes, heap_granule);
+    auto* const cache = find_cache_at_once(stream.value());
+    if (cache == nullptr || !cache->is_trusted() || is_wide(bytes)) { return nullptr; }
+    cache_entered const inside{*cache};
+    if (!inside) { return nullptr; }
+    try {
+      return take_at_once(*cache, bytes);
+    } catch (std::bad_alloc const&) {
+      return nullptr;
+    }
+  }
+
+  /// What deallocate() puts into the thread's own cache, if that needs none of these either, so if it is not time to record an
+  /// event; else false, and nothing has changed.
+  [[nodiscard]] bool try_deallocate_without_waiting(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    if (bytes - 1 >= largest_request || takes_detour(all_detours, stream.value())) { return false; }
+    bytes             = align_up(bytes, heap_granule);
+    auto* const cache = find_cache_at_once(stream.value());
+    if (cache == nullptr || is_wide(bytes)) { return false; }
+    cache_entered const inside{*cache};
+    if (!inside || cache->makes_mark_due(bytes)) { return false; }
+    return bytes > small_block_limit ? cache->try_add_recent(ptr, bytes) : cache->try_push(ptr, granules_of(bytes));
+  }
+
   /// Tells that an allocated block will be given back in one part more than so far, each with its own address and size. False if
   /// the host has no memory to note that.
   [[nodiscard]] RMM_COLD bool try_divide() noexcept
@@ -312,6 +342,7 @@ class basic_stream_ordered_heap {
   static constexpr unsigned detour_owner        = 8;  // the owner wants to see each call
   static constexpr unsigned detours_that_ask    = detour_announced | detour_checks;
   static constexpr unsigned detours_to_allocate = detours_that_ask | detour_owner;
+  static constexpr unsigned all_detours         = detours_to_allocate | detour_has_memory;
 
   /// Keeps the owners of all caches out as long as it lives, but for one, the caller's own. With the heap's lock.
   class all_caches_closed {
@@ -602,6 +633,13 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_ALWAYS_INLINE bool asks_for_captures() const noexcept
   {
     return (detour_.load(std::memory_order_relaxed) & detours_that_ask) != 0;
+  }
+  /// Whether one of these bits sends a call on `stream` out of line. That the heap was told to ask is no reason where it does not
+  /// ask: the legacy default stream never captures.
+  [[nodiscard]] bool takes_detour(unsigned bits, cudaStream_t stream) const noexcept
+  {
+    auto const set = detour_.load(std::memory_order_relaxed) & bits;
+    return set != 0 && (set != detour_checks || !is_legacy_stream(stream));
   }
   void set_detour(unsigned bit, bool on) noexcept
   {

@@ -265,7 +265,8 @@ RMM_COLD inline void read_value(option_rule const& rule,
     if (value < rule.least) { refuse("has to be at least " + shown(rule.least)); }
     if (value > rule.most) { refuse("has to be at most " + shown(rule.most)); }
   };
-  auto const& value = written.text;
+  auto const& value  = written.text;
+  constexpr auto all = std::numeric_limits<std::size_t>::max();
   switch (rule.form) {
     case value_form::amount:
     case value_form::power_of_two: {
@@ -282,6 +283,8 @@ RMM_COLD inline void read_value(option_rule const& rule,
       }
       if (amount.is_absolute()) {
         check_range(bytes, [](std::uint64_t limit) { return memory_amount{limit}.text(); });
+      } else if (rule.least != 0 && amount.bytes(all, all) == 0) {
+        refuse("has to be above 0");
       }
       break;
     }

@@ -18,6 +18,7 @@
 #include <rmm/heap_figures.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/exhausted.hpp>
+#include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/detail/live_by_tag.hpp>
 #include <rmm/mr/detail/reservable.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
@@ -66,7 +67,7 @@ struct can_be_empty<Function, std::void_t<decltype(std::declval<Function const&>
 ///
 /// A template without a use for its parameter: whoever includes it and makes no pool does not compile what it does.
 template <class Unused>
-class basic_growing_pool : public device_memory_resource, private reservable {
+class basic_growing_pool : public device_memory_resource, public immediate_resource, private reservable {
  public:
   basic_growing_pool(basic_growing_pool const&)            = delete;
   basic_growing_pool(basic_growing_pool&&)                 = delete;
@@ -170,6 +171,29 @@ class basic_growing_pool : public device_memory_resource, private reservable {
 
   /// Whether it does: see set_check_capture().
   [[nodiscard]] bool check_capture() const noexcept { return heap_.checks_captures(); }
+
+  /// Allocates from the thread's own cache of `stream`; see immediate_resource. Where tools look on (RMM_NVTX), never.
+  [[nodiscard]] void* try_allocate_without_waiting([[maybe_unused]] std::size_t bytes,
+                                                   [[maybe_unused]] cuda_stream_view stream) noexcept final
+  {
+#if defined(RMM_NVTX)
+    return nullptr;
+#else
+    return heap_.try_allocate_without_waiting(bytes, stream);
+#endif
+  }
+
+  /// Gives back to that cache.
+  [[nodiscard]] bool try_deallocate_without_waiting([[maybe_unused]] void* ptr,
+                                                    [[maybe_unused]] std::size_t bytes,
+                                                    [[maybe_unused]] cuda_stream_view stream) noexcept final
+  {
+#if defined(RMM_NVTX)
+    return false;
+#else
+    return heap_.try_deallocate_without_waiting(ptr, bytes, stream);
+#endif
+  }
 
  protected:
   using growing_pool = basic_growing_pool;  // its name, for classes over it
@@ -280,7 +304,7 @@ class basic_growing_pool : public device_memory_resource, private reservable {
   {
     failures_.fetch_add(1, std::memory_order_relaxed);
     auto const text = "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
-                      "): " + failed.reason;
+                      "): " + failed.reason.substr(0, failed.reason.find('\n'));  // without the report of a pool below
     rmm::detail::log(rmm::detail::log_level::error, text.c_str());
     detail::throw_exhausted("RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text,
                             [&] { return make_report(failed); });
@@ -437,6 +461,12 @@ class basic_growing_pool : public device_memory_resource, private reservable {
 
   [[nodiscard]] RMM_OUT_OF_LINE void* allocate_elsewhere(std::size_t bytes, cuda_stream_view stream)
   {
+    void* const ptr = heap_.try_allocate_without_waiting(bytes, stream);
+    return ptr != nullptr ? ptr : allocate_with_patience(bytes, stream);
+  }
+
+  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_with_patience(std::size_t bytes, cuda_stream_view stream)
+  {
     if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nothing_or_too_much(bytes); }
     void* const ptr = part_to_ask().serve(bytes, stream);
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->add(ptr, bytes); }
@@ -453,6 +483,11 @@ class basic_growing_pool : public device_memory_resource, private reservable {
   }
 
   RMM_OUT_OF_LINE void deallocate_elsewhere(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    if (!heap_.try_deallocate_without_waiting(ptr, bytes, stream)) { deallocate_with_patience(ptr, bytes, stream); }
+  }
+
+  RMM_OUT_OF_LINE void deallocate_with_patience(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->remove(ptr); }
     part_with(ptr).heap_.deallocate_elsewhere(ptr, bytes, stream);

@@ -10,6 +10,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/resource_facade.hpp>
+#include <rmm/error.hpp>
 #include <rmm/mr/detail/upstream_alignment.hpp>
 #include <rmm/resource_ref.hpp>
 
@@ -76,12 +77,12 @@ class suballocator_upstream {
     rmm::detail::capture_exemption const exemption;
     auto const alignment = alignment_without_rounding(pointer_, bytes);
     if (rmm::detail::query_capture(stream.value()).is_none()) {
-      void* const block = ref_.allocate_async(bytes, alignment, stream);
+      void* const block = given(ref_.allocate_async(bytes, alignment, stream));
       rmm::detail::mark_memory_begins(block, bytes);
       return block;
     }
     cuda_stream const other{cuda_stream::flags::non_blocking};
-    void* const block = ref_.allocate_async(bytes, alignment, other);
+    void* const block = given(ref_.allocate_async(bytes, alignment, other));
     rmm::detail::scope_guard give_back{[&]() noexcept { ref_.deallocate_async(block, bytes, alignment, other); }};
     other.synchronize();
     give_back.dismiss();
@@ -117,6 +118,13 @@ class suballocator_upstream {
   {
     RMM_EXPECTS(upstream != nullptr, "Unexpected null upstream pointer.");
     return *upstream;
+  }
+
+  /// Resources that a program writes itself may say so that they have no memory.
+  [[nodiscard]] static void* given(void* block)
+  {
+    if (block == nullptr) { throw out_of_memory{"The upstream resource returned a null pointer"}; }
+    return block;
   }
 
   ref_type ref_;

@@ -43,7 +43,7 @@ TEST(RangeSetWithoutMemory, IsEmptyAndFindsNothing)
   EXPECT_FALSE(set.take_back(1_g));
   EXPECT_FALSE(set.take_best(1_g));
   EXPECT_FALSE(set.take_highest(1_g));
-  EXPECT_EQ(set.best_fit(1_g), 0U);
+  EXPECT_EQ(set.good_fit(1_g), 0U);
   EXPECT_FALSE(set.take_up_to(1_g));
   EXPECT_FALSE(set.take_exact({1_g, 1_g}));
   EXPECT_FALSE(set.remove_any());
@@ -87,13 +87,13 @@ TEST_F(RangeSet, CutsTheHighestRangeThatFitsAtItsEnd)
   EXPECT_FALSE(set.take_highest(48_g));
 }
 
-TEST_F(RangeSet, KnowsTheSizeOfWhatFitsBest)
+TEST_F(RangeSet, KnowsTheSizeOfWhatFits)
 {
   insert(100_g, 10_g);
   insert(200_g, 50_g);
-  EXPECT_EQ(set.best_fit(3_g), 10_g);
-  EXPECT_EQ(set.best_fit(11_g), 50_g);
-  EXPECT_EQ(set.best_fit(51_g), 0U);
+  EXPECT_EQ(set.good_fit(3_g), 10_g);
+  EXPECT_EQ(set.good_fit(11_g), 50_g);
+  EXPECT_EQ(set.good_fit(51_g), 0U);
 }
 
 TEST(RangeSetMemory, IsAtMostAHundredthOfLiveBlocksOf4KiB)
@@ -262,6 +262,38 @@ TEST_F(RangeSet, TakesFromTheSecondOfABinIfTheFirstIsTooSmall)
   insert(5000_g, 1001_g);
   EXPECT_EQ(set.take(1001_g).begin, 5000_g);
   EXPECT_EQ(set.take(1000_g).begin, 1000_g);
+}
+
+TEST_F(RangeSet, TakesTheBestOfFewRangesAsAGoodOne)
+{
+  insert(5000_g, 1001_g);  // all in one bin
+  insert(3000_g, 1000_g);
+  insert(1000_g, 1001_g);
+  EXPECT_EQ(set.good_fit(1000_g), 1000_g);
+  EXPECT_EQ(set.take_good(1001_g).begin, 1000_g);
+  EXPECT_EQ(set.take_good(1000_g).begin, 3000_g);
+  EXPECT_EQ(set.take_good(1000_g).begin, 5000_g);
+  EXPECT_FALSE(set.take_good(2_g));
+}
+
+TEST_F(RangeSet, LooksAtFewOfManyRangesForAGoodOne)
+{
+  ASSERT_TRUE(set.try_reserve(1001));
+  for (std::size_t i = 1; i <= 1000; ++i) { insert(i * 10_g, 4_g); }
+  EXPECT_EQ(set.take_good(4_g).begin, 10_g) << "the first of its bin";
+  EXPECT_NE(set.take_good(4_g).begin, 20_g) << "that is found only by looking at all";
+  insert(20'000_g, 500_g);
+  EXPECT_EQ(set.take_good(5_g).begin, 20'000_g);
+}
+
+TEST_F(RangeSet, FindsAGoodOneBehindManyThatAreTooSmall)
+{
+  ASSERT_TRUE(set.try_reserve(1001));
+  insert(1000_g, 1001_g);  // all in one bin, this one at its end
+  for (std::size_t i = 1; i <= 1000; ++i) { insert((i + 1) * 2000_g, 1000_g); }
+  EXPECT_EQ(set.good_fit(1001_g), 1001_g);
+  EXPECT_EQ(set.take_good(1001_g).begin, 1000_g);
+  EXPECT_FALSE(set.take_good(1001_g));
 }
 
 TEST_F(RangeSet, TakeMayMissWhatTakeBestFinds)

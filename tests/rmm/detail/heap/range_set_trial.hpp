@@ -48,8 +48,9 @@ class range_set_trial {
         return draining_ ? give_back(choose) : take(choose_bytes(choose));
       case 7:
       case 8:
-      case 9:
         return take(choose_bytes(choose));
+      case 9:
+        return take_good(choose_bytes(choose));
       case 10:
         return choose(4) == 0 ? take_highest(choose_bytes(choose)) : take_back(choose_bytes(choose));
       case 11:
@@ -213,12 +214,24 @@ class range_set_trial {
   void take_best(std::size_t bytes, std::uint64_t newest)
   {
     auto const best = model_.best_fit(bytes, newest);
-    if (newest == detail::range_set::any_stamp) { require(set_.best_fit(bytes) == best, "knows what fits best"); }
+    if (newest == detail::range_set::any_stamp) {
+      auto const good = set_.good_fit(bytes);
+      require(best == 0 ? good == 0 : good >= best, "knows of a range if there is one");
+    }
     auto const result = set_.take_best(bytes, newest);
     require((best != 0) == static_cast<bool>(result), "finds a range if there is one");
     if (!result) { return; }
     require(result.stamp <= newest, "only what is settled");
     require(took({result.begin, bytes}, result.stamp) == best, "the smallest range that fits");
+  }
+
+  void take_good(std::size_t bytes)
+  {
+    auto const good   = set_.good_fit(bytes);
+    auto const result = set_.take_good(bytes);
+    require(static_cast<bool>(result) == (good != 0), "takes what it knows of");
+    if (!result) { return; }
+    require(took({result.begin, bytes}, result.stamp) == good, "from the range that it knows of");
   }
 
   template <class Choose>

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What pools serve without waiting: from the thread's own cache, with no call of CUDA, and nothing of what somebody wants to see.
+
+#include "../../support/worker.hpp"
+#include "simulated.hpp"
+
+#include <rmm/capture_scope.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/detail/immediate_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::mr::cuda_memory_resource;
+using rmm::mr::device_memory_resource;
+using rmm::mr::detail::immediate_resource;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+/// A pool whose cache for `stream`, a stream of its own unless said otherwise, has a block of `size` bytes.
+struct warm_pool {
+  explicit warm_pool(std::size_t bytes = 1000) : size{bytes}
+  {
+    pool.set_check_capture(false);
+    warm_up(stream);
+  }
+
+  void warm_up(rmm::cuda_stream_view on) { pool.deallocate(pool.allocate(size, on), size, on); }
+
+  /// Whether a block comes and goes without waiting.
+  [[nodiscard]] bool serves(rmm::cuda_stream_view on)
+  {
+    auto const calls = cudasim::calls();
+    auto* const ptr  = pool.try_allocate_without_waiting(size, on);
+    if (ptr == nullptr) { return false; }
+    EXPECT_EQ(pool.figures().live_bytes, (size + 255) / 256 * 256);
+    EXPECT_TRUE(pool.try_deallocate_without_waiting(ptr, size, on));
+    EXPECT_EQ(cudasim::calls(), calls);
+    return true;
+  }
+
+  std::size_t size;
+  rmm::cuda_stream stream;
+  cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource<cuda_memory_resource> pool{&cuda, 64 * MiB, 64 * MiB};
+};
+
+struct ImmediateResourceSim : Simulated {};
+
+TEST_F(ImmediateResourceSim, ServesSmallAndLargerBlocksOverAndOverWithoutACallOfTheRuntime)
+{
+  for (std::size_t const size : {std::size_t{1}, std::size_t{1000}, 64 * KiB, 100 * KiB, MiB}) {
+    warm_pool warm{size};
+    for (int i = 0; i < 300; ++i) { ASSERT_TRUE(warm.serves(warm.stream)) << size; }
+    EXPECT_EQ(warm.pool.figures().live_bytes, 0U);
+  }
+}
+
+TEST_F(ImmediateResourceSim, HasNothingForAThreadOrAStreamThatHasNoCacheYet)
+{
+  warm_pool warm;
+  rmm::cuda_stream const other;
+  EXPECT_FALSE(warm.serves(other));
+  rmm::test::run_on_a_thread_that_ends([&] { EXPECT_FALSE(warm.serves(warm.stream)); });
+  auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
+  rmm::test::run_on_a_thread_that_ends(
+    [&] { EXPECT_FALSE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream)); });
+  EXPECT_EQ(warm.pool.figures().live_bytes, 1024U);
+  warm.pool.deallocate(ptr, warm.size, warm.stream);
+}
+
+TEST_F(ImmediateResourceSim, HasNothingForAStreamOfSomebodyElseWhoseHandleMayNameAnotherOneNow)
+{
+  warm_pool warm;
+  cudaStream_t stream{};
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  warm.warm_up(stream);
+  EXPECT_FALSE(warm.serves(stream));
+  ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+TEST_F(ImmediateResourceSim, HasNothingForNoBytesAndForTooMany)
+{
+  warm_pool warm;
+  EXPECT_EQ(warm.pool.try_allocate_without_waiting(0, warm.stream), nullptr);
+  for (std::size_t const size : {65 * MiB, std::numeric_limits<std::size_t>::max()}) {
+    EXPECT_EQ(warm.pool.try_allocate_without_waiting(size, warm.stream), nullptr);
+  }
+}
+
+TEST_F(ImmediateResourceSim, LeavesAFreeAloneWhenItIsTimeToRecordAnEvent)
+{
+  warm_pool warm;
+  std::vector<std::pair<void*, std::size_t>> blocks(200);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    auto const size = 256 * (1 + i % 4);  // no place is short
+    blocks[i]       = {warm.pool.allocate(size, warm.stream), size};
+  }
+  int at_once  = 0;
+  int in_a_row = 0;
+  for (auto const& [ptr, size] : blocks) {
+    auto const calls  = cudasim::calls();
+    auto const events = cudasim::calls("cudaEventRecord");
+    if (warm.pool.try_deallocate_without_waiting(ptr, size, warm.stream)) {
+      EXPECT_EQ(cudasim::calls(), calls);
+      ++at_once;
+      ++in_a_row;
+    } else {
+      warm.pool.deallocate(ptr, size, warm.stream);
+      if (cudasim::calls("cudaEventRecord") > events) { in_a_row = 0; }
+    }
+    ASSERT_LT(in_a_row, 64);
+  }
+  EXPECT_GT(at_once, 150);
+  EXPECT_EQ(warm.pool.figures().live_bytes, 0U);
+}
+
+TEST_F(ImmediateResourceSim, HurriesPastNobodyWhoWantsToSeeEachCall)
+{
+  warm_pool warm;
+  auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
+  warm.pool.track_tags(true);
+  EXPECT_FALSE(warm.serves(warm.stream));
+  EXPECT_FALSE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+  warm.pool.track_tags(false);
+  EXPECT_TRUE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+}
+
+TEST_F(ImmediateResourceSim, WhereCapturesAreCheckedServesTheLegacyStreamOnlyWhichHasNone)
+{
+  warm_pool warm;
+  auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
+  warm.pool.set_check_capture(true);
+  EXPECT_EQ(warm.pool.try_allocate_without_waiting(warm.size, warm.stream), nullptr);
+  EXPECT_FALSE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+  warm.warm_up(rmm::cuda_stream_legacy);  // just before, for streams may push each other out of the table of caches
+  auto* const legacy = warm.pool.try_allocate_without_waiting(warm.size, rmm::cuda_stream_legacy);
+  EXPECT_NE(legacy, nullptr);
+  EXPECT_TRUE(warm.pool.try_deallocate_without_waiting(legacy, warm.size, rmm::cuda_stream_legacy));
+  warm.pool.deallocate(ptr, warm.size, warm.stream);
+}
+
+TEST_F(ImmediateResourceSim, ServesNobodyWhileACaptureIsAnnounced)
+{
+  warm_pool warm;
+  auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
+  {
+    rmm::cuda_stream const captured;
+    rmm::graph_memory const memory;
+    rmm::capture_scope const scope{captured, memory};
+    EXPECT_FALSE(warm.serves(warm.stream));
+    EXPECT_FALSE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+  }
+  EXPECT_TRUE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+}
+
+TEST_F(ImmediateResourceSim, IsOfferedByAPoolAndNotByAnAdaptorOverIt)
+{
+  warm_pool warm;
+  device_memory_resource* const pool = &warm.pool;
+  EXPECT_NE(dynamic_cast<immediate_resource*>(pool), nullptr);
+  rmm::mr::statistics_resource_adaptor<device_memory_resource> adaptor{pool};
+  EXPECT_EQ(dynamic_cast<immediate_resource*>(static_cast<device_memory_resource*>(&adaptor)), nullptr);
+}
+
+}  // namespace
