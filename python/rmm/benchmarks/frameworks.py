@@ -51,7 +51,8 @@ prelude = """
 # Loops that allocate much: arrays of many sizes, some of which live for a while.
 churn = """
     import random
-    sizes = [random.Random(5).choice([256, 1000, 5000, 100000, 3000000]) for _ in range(4096)]
+    chooser = random.Random(5)
+    sizes = [chooser.choice([256, 1000, 5000, 100000, 3000000]) for _ in range(4096)]
     kept = [None] * 64
     state = [0]
     def step():

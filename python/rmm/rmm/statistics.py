@@ -201,6 +201,10 @@ class _Profiler(ContextDecorator):
     def __init__(self, records: ProfilerRecords, name: str) -> None:
         self._records = records
         self._name = name
+        self._entered: list[StatisticsResourceAdaptor | None] = []  # what was pushed on by each entry
+
+    def _recreate_cm(self) -> _Profiler:
+        return _Profiler(self._records, self._name)  # for each call of a function, which threads may call
 
     def __call__(self, func: _F) -> _F:
         named = _Profiler(self._records, self._name or _get_descriptive_name_of_object(func))
@@ -209,14 +213,17 @@ class _Profiler(ContextDecorator):
     def __enter__(self) -> None:
         if not self._name:
             raise ValueError("rmm.statistics.profiler() needs a name where it is used as context manager")
-        push_statistics()
+        adaptor = _adaptor()
+        if adaptor is not None:
+            adaptor.push_counters()
+        self._entered.append(adaptor)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        popped = pop_statistics()
-        if popped is not None:
-            self._records.add(self._name, popped)
+        adaptor = self._entered.pop()  # the current resource may be another one by now
+        if adaptor is not None:
+            self._records.add(self._name, adaptor.pop_counters())
 
 
 def profiler(*, records: ProfilerRecords = default_profiler_records, name: str = "") -> _Profiler:

@@ -74,6 +74,18 @@ def test_buffers_of_cpp_become_buffers_of_python(client: Any, small_pool: rmm.mr
     assert client.buffer_of_defaults(10).mr is small_pool
 
 
+def test_memory_goes_back_to_where_it_came_from_whatever_the_buffer_says(
+    client: Any, small_pool: rmm.mr.PoolMemoryResource
+) -> None:
+    rmm.DeviceBuffer(size=128)  # from now on the pool would take blocks of that size at once
+    other = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+    buffer = client.buffer_that_is_said_to_be_of_the_current_resource(128, other)
+    assert buffer.mr is small_pool
+    assert other.allocation_counts.current_bytes == 128
+    del buffer
+    assert other.allocation_counts.current_bytes == 0
+
+
 def test_bytes_are_copied_by_c_functions(client: Any) -> None:
     assert client.buffer_of_bytes(b"abc") == b"abcabcabc"
 
@@ -129,3 +141,26 @@ def test_sizes(client: Any) -> None:
     assert total == rmm.mr.available_device_memory()[1]
     assert 0 < share < total
     assert device == 0
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "rmm.mr.CallbackMemoryResource(c.allocate, c.deallocate)",
+        "rmm.mr.GuardResourceAdaptor(c, handler=print)",
+        "rmm.mr.PoolMemoryResource(c, 1 << 20)",
+    ],
+)
+def test_buffers_of_cpp_may_end_after_the_interpreter(client: Any, resource: str) -> None:
+    program = f"""
+import ctypes, importlib.util, rmm
+spec = importlib.util.spec_from_file_location("client", {client.__spec__.origin!r})
+client = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(client)
+c = rmm.mr.CudaMemoryResource()
+resource = {resource}
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(resource))  # as C++ code does that keeps it
+client.keep_until_the_end(rmm.DeviceBuffer(size=10, mr=resource))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -7,8 +7,13 @@ import copy
 import gc
 import pickle
 import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+from threading import Event, Thread
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -473,3 +478,119 @@ def test_no_reference_to_none_is_lost() -> None:
     for _ in range(100):
         rmm.DeviceBuffer(size=10)
     assert sys.getrefcount(DEFAULT_STREAM) == before
+
+
+class Watchful(rmm.DeviceBuffer):
+    """Looks at itself when it ends, and keeps what it hears."""
+
+    heard: ClassVar[list[str]] = []
+
+    def __del__(self) -> None:
+        looks = (
+            lambda: self.size,
+            lambda: self.ptr,
+            lambda: self.capacity(),
+            lambda: self.reserve(10),
+            lambda: self.resize(10),
+            lambda: self.tobytes(),
+            lambda: self.copy(),
+            lambda: self.prefetch(),
+            lambda: self.copy_from_host(b"a"),
+            lambda: self.__dlpack__(),
+            lambda: repr(self),
+        )
+        for look in looks:
+            try:
+                look()
+            except ValueError as error:
+                self.heard.append(str(error))
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"size": 10, "stream": None}, {"size": 10, "mr": 5}, {"ptr": 8, "size": 1 << 50}]
+)
+def test_a_buffer_that_could_not_be_made_can_be_looked_at(arguments: dict[str, Any]) -> None:
+    Watchful.heard.clear()
+    with pytest.raises((MemoryError, TypeError)):
+        Watchful(**arguments)
+    gc.collect()
+    assert Watchful.heard == ["the buffer was not made, or was given away"] * 11
+
+
+def test_a_stream_of_none_is_refused_where_arrays_are_copied() -> None:
+    source = rmm.DeviceBuffer.to_device(b"abc")
+    for each in (source, np.arange(3)):
+        with pytest.raises(TypeError, match="stream argument cannot be None"):
+            rmm.DeviceBuffer.from_device(each, stream=None)  # type: ignore[arg-type]
+
+
+def test_buffers_of_all_sizes_go_back_on_any_thread() -> None:
+    """Whether they are served at once or not: what is live is the sum of what is held."""
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 24, 1 << 24)
+    rmm.mr.set_current_device_resource(pool)
+    stream = Stream()
+    random = Random(1)
+
+    def use() -> None:
+        held: list[rmm.DeviceBuffer] = []
+        for _ in range(2000):
+            size = random.choice([0, 1, 256, 5000, 70_000, 300_000])
+            held.append(rmm.DeviceBuffer(size=size, stream=random.choice([DEFAULT_STREAM, stream])))
+            if len(held) > 20:
+                del held[random.randrange(len(held))]
+        kept.append(held)
+
+    kept: list[list[rmm.DeviceBuffer]] = []
+    threads = [Thread(target=use) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(kept) == 3
+    blocks = sorted((buffer.ptr, buffer.size) for held in kept for buffer in held if buffer.size)
+    assert all(one + size <= next_one for (one, size), (next_one, _) in pairwise(blocks))
+    assert pool.figures()["live_bytes"] == sum((size + 255) // 256 * 256 for _, size in blocks)
+    kept.clear()
+    assert pool.figures()["live_bytes"] == 0
+
+
+@pytest.fixture
+def turns() -> Iterator[list[int]]:
+    """Counts how often another thread got the GIL, which nobody takes away from the thread that has it."""
+    taken = [0]
+    done = Event()
+
+    def take_turns() -> None:
+        while not done.is_set():
+            taken[0] += 1
+            time.sleep(0)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    other = Thread(target=take_turns)
+    other.start()
+    yield taken
+    done.set()
+    sys.setswitchinterval(interval)
+    other.join()
+
+
+def test_the_gil_is_held_where_a_pool_serves_at_once(small_pool: rmm.mr.PoolMemoryResource, turns: list[int]) -> None:
+    rmm.DeviceBuffer(size=256)
+    before = turns[0]
+    for _ in range(20_000):
+        rmm.DeviceBuffer(size=256)
+    assert turns[0] == before
+
+
+def test_the_gil_is_released_where_a_resource_may_wait(small_pool: rmm.mr.PoolMemoryResource, turns: list[int]) -> None:
+    adaptor = rmm.mr.StatisticsResourceAdaptor(small_pool)
+    rmm.mr.set_current_device_resource(adaptor)
+    before = turns[0]
+    deadline = time.monotonic() + 30
+    count = 0
+    while turns[0] == before and time.monotonic() < deadline:
+        rmm.DeviceBuffer(size=256)
+        count += 1
+    assert turns[0] > before
+    assert adaptor.allocation_counts.total_count == count

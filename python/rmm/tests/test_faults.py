@@ -146,12 +146,13 @@ def test_any_call_may_fail_once(scenario: str, tmp_path: Path) -> None:
     assert status == 0, report
     calls = re.findall(r"^  (\w+) +(\d+)$", report, re.MULTILINE)
     assert sum(int(count) for _, count in calls) > 20
+    # Each call; of those that come with each allocation, as captures are asked for, the first ten.
     faults = [
         f"{name}:{number}:{error}"
         for name, count in calls
         if not giving_back.search(name)
-        for number, error in ((1, "cudaErrorMemoryAllocation"), (2, "cudaErrorUnknown"))
-        if number <= int(count)
+        for number in range(1, min(int(count), 10 if "Capture" in name else 1000) + 1)
+        for error in (("cudaErrorMemoryAllocation", "cudaErrorUnknown")[(number - 1) % 2],)
     ]
     ends = run(scenario, tmp_path, *faults)
     leaks = {fault: report for fault, (status, report) in ends.items() if status != 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -551,3 +552,38 @@ def test_addresses_are_aligned() -> None:
     assert [buffer.ptr % 4096 for buffer in buffers] == [0] * 5
     with pytest.raises(RuntimeError, match="power of 2"):
         rmm.mr.AlignedResourceAdaptor(cuda(), 100)
+
+
+@pytest.mark.parametrize(
+    ("base", "arguments"),
+    [
+        ("mr.ElasticPoolMemoryResource", {"initial_pool_size": -1}),
+        ("mr.CudaAsyncMemoryResource", {"initial_pool_size": -1}),
+        ("mr.RegisteredHostMemoryResource", {"numa_node": -1}),
+        ("mr.BinningMemoryResource", {"upstream_mr": None}),
+        ("mr.LimitingResourceAdaptor", {"upstream_mr": None, "allocation_limit": 1}),
+        ("mr.LoggingResourceAdaptor", {"upstream_mr": None, "log_file_name": "log"}),
+        ("mr.StatisticsResourceAdaptor", {"upstream_mr": None}),
+        ("mr.TrackingResourceAdaptor", {"upstream_mr": None}),
+        ("mr.TraceResourceAdaptor", {"upstream_mr": None, "file_name": "trace"}),
+        ("pylibrmm.CudaStreamPool", {"pool_size": 0}),
+    ],
+)
+def test_what_could_not_be_made_can_be_asked_all_the_same(base: str, arguments: dict[str, Any]) -> None:
+    """A class of Python over one of the package sees such an object in its __del__."""
+    answers: list[object] = []
+
+    def ask(made: Any) -> None:
+        for name in dir(made):
+            if name.startswith("_") or name == "upstream_mr":
+                continue
+            try:
+                attribute = getattr(made, name)
+                answers.append(attribute(*([5] if name == "add_bin" else [])) if callable(attribute) else attribute)
+            except (TypeError, ValueError) as error:
+                answers.append(error)
+
+    derived = type("Derived", (attrgetter(base)(rmm),), {"__del__": ask})
+    with pytest.raises(Exception):  # noqa: B017, PT011 (None as upstream is an Exception)
+        derived(**arguments)
+    assert any(isinstance(answer, (TypeError, ValueError)) for answer in answers)

@@ -103,6 +103,39 @@ def test_processes_end_well(body: str) -> None:
     run(f"import rmm\nc = rmm.mr.CudaMemoryResource()\n{body}")
 
 
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "rmm.mr.PoolMemoryResource(c, 1 << 20)",
+        "rmm.mr.CallbackMemoryResource(lambda n, s: c.allocate(n, s), lambda p, n, s: c.deallocate(p, n, s))",
+        "rmm.mr.FailureCallbackResourceAdaptor(rmm.mr.LimitingResourceAdaptor(c, 0), lambda n: False)",
+        "rmm.mr.PoolMemoryResource(c, 1 << 12, 1 << 12)",
+    ],
+)
+def test_processes_end_well_while_threads_allocate(resource: str) -> None:
+    """Python ends such threads when they want the GIL, wherever in C++ they are."""
+    program = f"""
+import itertools, threading, rmm
+c = rmm.mr.CudaMemoryResource()
+resource = {resource}
+tries, many = itertools.count(), threading.Event()
+
+def allocate():
+    while True:
+        if next(tries) > 200:
+            many.set()
+        try:
+            rmm.DeviceBuffer(size=1 << 13, mr=resource)
+        except MemoryError:
+            pass
+
+for _ in range(4):
+    threading.Thread(target=allocate, daemon=True).start()
+many.wait()
+"""
+    run(program)
+
+
 def test_processes_end_well_whatever_is_imported_first() -> None:
     names = ["rmm", "rmm.mr", "rmm.statistics", "rmm.allocators.torch", "rmm.allocators.cupy", "rmm._lib", "librmm"]
     names += ["rmm.pylibrmm.scopes", "rmm.memory_report", "rmm._cuda.stream"]

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -219,3 +222,13 @@ def test_importing_and_setting_warn_of_nothing(cuda: rmm.mr.CudaMemoryResource) 
         warnings.simplefilter("error")
         rmm.reinitialize()
         rmm.mr.set_current_device_resource(cuda)
+
+
+def test_an_error_in_the_environment_names_the_variable() -> None:
+    environment = {**os.environ, "RMM_RESOURCE": "pool,maxx=80%"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import rmm"], check=False, capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 1
+    assert "unknown option 'maxx' of pool" in done.stderr
+    assert done.stderr.rstrip().endswith("RMM_RESOURCE asks for.")

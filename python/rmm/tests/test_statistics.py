@@ -184,6 +184,44 @@ def test_the_default_records_are_shared(adaptor: rmm.mr.StatisticsResourceAdapto
     assert default_profiler_records.records["test_the_default_records_are_shared"].memory_total == 16
 
 
+def test_statistics_may_be_enabled_inside_a_profiler() -> None:
+    records = ProfilerRecords()
+
+    @profiler(records=records, name="main")
+    def main() -> rmm.DeviceBuffer:
+        enable_statistics()
+        return rmm.DeviceBuffer(size=16)
+
+    main()
+    assert records.records == {}  # was not counted from its begin
+    main()
+    assert records.records["main"].num_calls == 1
+
+
+def test_a_profiler_pops_what_it_pushed_where_the_resource_was_changed_inside(
+    adaptor: rmm.mr.StatisticsResourceAdaptor,
+) -> None:
+    records = ProfilerRecords()
+    with profiler(records=records, name="changes"):
+        buffer = rmm.DeviceBuffer(size=16)
+        rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource()))
+        rmm.DeviceBuffer(size=32)
+    assert records.records["changes"].memory_total == buffer.size
+    assert adaptor.allocation_counts == zeros(
+        current_bytes=16, current_count=1, peak_bytes=16, peak_count=1, total_bytes=16, total_count=1
+    )
+
+
+def test_a_profiler_may_be_entered_again_inside_itself(adaptor: rmm.mr.StatisticsResourceAdaptor) -> None:
+    records = ProfilerRecords()
+    block = profiler(records=records, name="block")
+    with block, block:
+        rmm.DeviceBuffer(size=16)
+    assert records.records["block"].num_calls == 2
+    with pytest.raises(IndexError):
+        adaptor.pop_counters()
+
+
 def test_exceptions_pass_a_profiler_and_are_recorded(adaptor: rmm.mr.StatisticsResourceAdaptor) -> None:
     records = ProfilerRecords()
 

@@ -215,6 +215,7 @@ print(rmm.mr.get_current_device_resource().get_file_name())
 """
     done = run(program, tmp_path, RMM_TRACE_FILE=str(tmp_path))  # a folder
     assert done.stdout.strip() == "None"
+    assert "RMM_TRACE_FILE: nothing is traced" in done.stderr
 
 
 def test_nothing_is_traced_unless_the_environment_says_so() -> None:

@@ -14,7 +14,14 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=int, default=5000, help="number of allocations (%(default)s)")
+    parser.add_argument("--steps", type=count, default=5000, help="number of allocations (%(default)s)")
+
+
+def count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is below 1")
+    return number
 
 
 def run(options: argparse.Namespace) -> int:

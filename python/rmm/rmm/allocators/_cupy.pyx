@@ -6,7 +6,8 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stddef cimport size_t
 from libc.stdint cimport intptr_t, uintptr_t
 
-from rmm.pylibrmm.device_buffer cimport DeviceBuffer, allocated
+from rmm.librmm.device_buffer cimport device_buffer
+from rmm.pylibrmm.device_buffer cimport DeviceBuffer, fill_at_once, fill_with, without_memory
 from rmm.pylibrmm.stream cimport Stream
 
 from importlib import import_module
@@ -20,16 +21,22 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
 
 
-cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:
-    int current_device() noexcept
+cdef extern from "pylibrmm/_device_buffer_parts.hpp" namespace "rmm::detail::device_buffer_parts" nogil:
+    int device_of "rmm::detail::device_buffer_parts::device"(const device_buffer&)
+
+
+cdef extern from "allocators/_object_maker.hpp" namespace "rmm_python":
+    cdef cppclass object_maker:
+        void set(object)
+        object make(tuple)
 
 
 ctypedef intptr_t (*handle_function)() noexcept
 
 # Of CuPy, since the first call.
 cdef object _cuda = None
-cdef object _unowned_memory = None
-cdef object _memory_pointer = None
+cdef object_maker _unowned_memory
+cdef object_maker _memory_pointer
 cdef object _current_stream = None
 cdef handle_function _current_handle = NULL
 
@@ -38,15 +45,15 @@ cdef Stream _default_stream = DEFAULT_STREAM
 
 
 cdef find_cupy():
-    global _cuda, _unowned_memory, _memory_pointer, _current_stream, _current_handle
+    global _cuda, _current_stream, _current_handle
     found = import_module("cupy.cuda")
     functions = getattr(found.stream, "__pyx_capi__", {})
     capsule = functions.get("get_current_stream_ptr")
     _current_handle = NULL
     if capsule is not None and PyCapsule_IsValid(capsule, "intptr_t (void)"):
         _current_handle = <handle_function>PyCapsule_GetPointer(capsule, "intptr_t (void)")
-    _unowned_memory = found.UnownedMemory
-    _memory_pointer = found.MemoryPointer
+    _unowned_memory.set(found.UnownedMemory)
+    _memory_pointer.set(found.MemoryPointer)
     _current_stream = found.get_current_stream
     _cuda = found
 
@@ -79,15 +86,18 @@ def rmm_cupy_allocator(size_t nbytes):
     >>> import cupy  # doctest: +SKIP
     >>> cupy.cuda.set_allocator(rmm_cupy_allocator)  # doctest: +SKIP
     """
-    cdef DeviceBuffer buffer
     if _cuda is None:
         find_cupy()
-    try:
-        buffer = allocated(nbytes, current_stream())
-    except MemoryError as error:
-        raise out_of_memory(nbytes, error) from None
+    cdef DeviceBuffer buffer = without_memory(current_stream())
+    if not fill_at_once(buffer, nbytes):
+        try:
+            fill_with(buffer, nbytes)
+        except MemoryError as error:
+            raise out_of_memory(nbytes, error) from None
+    cdef device_buffer* memory = buffer.c_obj.get()
     # The device is given, for CuPy asks the driver where the memory is if it is not.
-    return _memory_pointer(_unowned_memory(<uintptr_t>buffer.c_data(), nbytes, buffer, current_device()), 0)
+    owned = _unowned_memory.make((<uintptr_t>memory.data(), nbytes, buffer, device_of(memory[0])))
+    return _memory_pointer.make((owned, 0))
 
 
 cdef object out_of_memory(size_t nbytes, error):

@@ -27,5 +27,9 @@ def obey() -> None:
             set_per_device_resource(
                 device, ConfiguredMemoryResource(configuration) if configuration else CudaMemoryResource()
             )
+    except Exception as error:
+        if configuration:
+            error.add_note("That is what the environment variable RMM_RESOURCE asks for.")
+        raise
     finally:
         gpu.setDevice(before)

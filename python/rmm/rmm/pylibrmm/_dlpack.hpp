@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pylibrmm/_run_python.hpp"
+
 #include <Python.h>
 
 #include <cstddef>
@@ -71,9 +73,11 @@ struct exported_bytes {
     managed.deleter = [](Managed* self) {
       auto* const exported = reinterpret_cast<exported_bytes*>(self);  // its first member
       if (Py_IsInitialized() != 0) {
-        auto const state = PyGILState_Ensure();
-        Py_DECREF(static_cast<PyObject*>(self->owner));
-        PyGILState_Release(state);
+        run_python([&] {
+          auto const state = PyGILState_Ensure();
+          Py_DECREF(static_cast<PyObject*>(self->owner));
+          PyGILState_Release(state);
+        });
       }
       delete exported;
     };

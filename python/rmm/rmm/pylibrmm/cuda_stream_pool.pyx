@@ -43,10 +43,16 @@ cdef class CudaStreamPool:
         """The next stream, or the one with number `stream_id` modulo the size of the pool. It keeps the pool alive."""
         cdef size_t number
         if stream_id is None:
-            return Stream._from_cudaStream_t(self.c_obj.get()[0].get_stream().value(), self)
+            return Stream._from_cudaStream_t(self.streams().get_stream().value(), self)
         number = stream_id
-        return Stream._from_cudaStream_t(self.c_obj.get()[0].get_stream(number).value(), self)
+        return Stream._from_cudaStream_t(self.streams().get_stream(number).value(), self)
 
     def get_pool_size(self):
         """Number of streams."""
-        return self.c_obj.get()[0].get_pool_size()
+        return self.streams().get_pool_size()
+
+    cdef cuda_stream_pool* streams(self) except NULL:
+        """The streams; ValueError where there are none, as in an object whose constructor raised an exception."""
+        if self.c_obj.get() == NULL:
+            raise ValueError("the pool of streams was not made")
+        return self.c_obj.get()

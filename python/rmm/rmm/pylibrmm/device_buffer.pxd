@@ -2,6 +2,7 @@
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uintptr_t
+from libcpp cimport bool
 from libcpp.memory cimport unique_ptr
 
 from rmm.librmm.device_buffer cimport device_buffer
@@ -38,9 +39,13 @@ cdef class DeviceBuffer:
     cdef void* c_data(self) except *
 
     cdef device_buffer c_release(self) except *
+    cdef device_buffer* contents(self) except NULL
 
 
 cdef DeviceBuffer allocated(size_t size, Stream stream)
+cdef DeviceBuffer without_memory(Stream stream)
+cdef bool fill_at_once(DeviceBuffer made, size_t size) noexcept
+cdef int fill_with(DeviceBuffer made, size_t size) except -1
 
 cpdef DeviceBuffer to_device(const unsigned char[::1] b, Stream stream=*)
 cpdef void copy_ptr_to_host(uintptr_t db, unsigned char[::1] hb, Stream stream=*) except *

@@ -21,6 +21,7 @@ from rmm.librmm.per_device_resource cimport cuda_device_id
 from rmm.pylibrmm.memory_resource._memory_resource cimport (
     DeviceMemoryResource,
     get_current_device_resource,
+    immediate_resource,
     report_of,
 )
 from rmm.pylibrmm.stream cimport Stream
@@ -86,6 +87,12 @@ cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
             const device_buffer& source, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
         void reserve(size_t new_capacity, cuda_stream_view stream) except +raise_error
         void resize(size_t new_size, cuda_stream_view stream) except +raise_error
+
+
+cdef extern from "pylibrmm/_device_buffer_parts.hpp" namespace "rmm::detail::device_buffer_parts" nogil:
+    bool try_fill_at_once(device_buffer&, size_t size, cuda_stream_view stream, immediate_resource* source)
+    void fill(device_buffer&, size_t size, cuda_stream_view stream) except +raise_error
+    bool try_give_back_at_once(device_buffer&, device_memory_resource& resource, immediate_resource& to)
 
 
 cdef extern from "pylibrmm/_dlpack.hpp" namespace "rmm_python":
@@ -218,18 +225,25 @@ cdef class DeviceBuffer:
         self.mr = get_current_device_resource() if mr is None else mr
         self.mr.usable()
         cdef cuda_stream_view c_stream = stream.view()
-        if size == 0:  # has nothing to wait for
-            self.c_obj.reset(<device_buffer*>new reporting_buffer(0, c_stream, self.mr.get_mr()))
+        if source == NULL or size == 0:
+            self.c_obj.reset(<device_buffer*>new reporting_buffer(0, c_stream, self.mr.get_mr()))  # has nothing to wait for
+            if size != 0 and not fill_at_once(self, size):
+                fill_with(self, size)
             return
         with nogil:
-            if source == NULL:
-                self.c_obj.reset(<device_buffer*>new reporting_buffer(size, c_stream, self.mr.get_mr()))
-            else:
-                self.c_obj.reset(<device_buffer*>new reporting_buffer(source, size, c_stream, self.mr.get_mr()))
-                if c_stream.is_default():
-                    c_stream.synchronize()
+            self.c_obj.reset(<device_buffer*>new reporting_buffer(source, size, c_stream, self.mr.get_mr()))
+            if c_stream.is_default():
+                c_stream.synchronize()
 
     def __dealloc__(self):
+        cdef immediate_resource* at_once
+        if self.c_obj.get() == NULL:
+            return
+        if self.mr is not None:
+            at_once = self.mr.immediate()
+            if at_once != NULL and try_give_back_at_once(self.c_obj.get()[0], self.mr.get_mr()[0], at_once[0]):
+                self.c_obj.reset()
+                return
         with nogil:
             self.c_obj.reset()
 
@@ -299,10 +313,11 @@ cdef class DeviceBuffer:
 
     def copy(self):
         """A new buffer with the same content, resource and stream."""
+        cdef device_buffer* source = self.contents()
         cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer, stream=self.stream, mr=self.mr)
         cdef cuda_stream_view c_stream = self.stream.view()
         with nogil:
-            made.c_obj.reset(<device_buffer*>new reporting_buffer(dereference(self.c_obj), c_stream, self.mr.get_mr()))
+            made.c_obj.reset(<device_buffer*>new reporting_buffer(source[0], c_stream, self.mr.get_mr()))
             if c_stream.is_default():
                 c_stream.synchronize()
         return made
@@ -316,8 +331,8 @@ cdef class DeviceBuffer:
         In the order of `stream`, by default the buffer's.
         """
         cdef cuda_device_id destination = cuda_device_id(c_current_device() if device is None else <int>device)
-        cdef cuda_stream_view c_stream = (self.stream if stream is None else <Stream?>stream).view()
         cdef void* ptr = self.c_data()
+        cdef cuda_stream_view c_stream = (self.stream if stream is None else <Stream?>stream).view()
         cdef size_t size = self.c_size()
         with nogil:
             cpp_prefetch(ptr, size, destination, c_stream)
@@ -360,6 +375,7 @@ cdef class DeviceBuffer:
         mr:
             Resource to allocate from, that of the current device if None.
         """
+        as_stream(stream)
         interface = getattr(source, "__cuda_array_interface__", None)
         if interface is not None:
             expect_interface(interface)
@@ -436,32 +452,40 @@ cdef class DeviceBuffer:
         return content
 
     cdef size_t c_size(self) except *:
-        return self.c_obj.get()[0].size()
+        return self.contents().size()
 
     cpdef void reserve(self, size_t new_capacity, Stream stream=_default_stream) except *:
         """Makes the capacity at least `new_capacity` bytes. The content may move."""
         cdef cuda_stream_view c_stream = as_stream(stream).view()
+        cdef reporting_buffer* buffer = <reporting_buffer*>self.contents()
         with nogil:
-            (<reporting_buffer*>self.c_obj.get())[0].reserve(new_capacity, c_stream)
+            buffer.reserve(new_capacity, c_stream)
         self.stream = stream
 
     cpdef void resize(self, size_t new_size, Stream stream=_default_stream) except *:
         """Makes the size `new_size` bytes; what is added is uninitialised. The content moves if the capacity is too small."""
         cdef cuda_stream_view c_stream = as_stream(stream).view()
+        cdef reporting_buffer* buffer = <reporting_buffer*>self.contents()
         with nogil:
-            (<reporting_buffer*>self.c_obj.get())[0].resize(new_size, c_stream)
+            buffer.resize(new_size, c_stream)
         self.stream = stream
 
     cpdef size_t capacity(self) except *:
         """Bytes allocated: what the size can grow to without moving the content."""
-        return self.c_obj.get()[0].capacity()
+        return self.contents().capacity()
 
     cdef void* c_data(self) except *:
-        return self.c_obj.get()[0].data()
+        return self.contents().data()
+
+    cdef device_buffer* contents(self) except NULL:
+        """The C++ buffer; ValueError where there is none, as in an object whose constructor raised an exception."""
+        if self.c_obj.get() == NULL:
+            raise ValueError("the buffer was not made, or was given away")
+        return self.c_obj.get()
 
     cdef device_buffer c_release(self) except *:
         """Moves the C++ buffer out, which leaves this one empty. The caller keeps the resource alive."""
-        return move(dereference(self.c_obj))
+        return move(dereference(self.contents()))
 
 
 cdef class ImportedMemory:
@@ -495,6 +519,12 @@ cdef class ImportedMemory:
         with nogil:
             self.c_obj.reset()
 
+    cdef mapped_memory* mapping(self) except NULL:
+        """What is mapped; ValueError where nothing is, as in an object whose constructor raised an exception."""
+        if self.c_obj.get() == NULL:
+            raise ValueError("nothing was mapped")
+        return self.c_obj.get()
+
     def __len__(self):
         return self.size
 
@@ -504,7 +534,7 @@ cdef class ImportedMemory:
     @property
     def size(self):
         """Bytes."""
-        return self.c_obj.get()[0].size()
+        return self.mapping().size()
 
     @property
     def nbytes(self):
@@ -514,12 +544,12 @@ cdef class ImportedMemory:
     @property
     def ptr(self):
         """Address of the memory in this process."""
-        return <uintptr_t>self.c_obj.get()[0].data()
+        return <uintptr_t>self.mapping().data()
 
     @property
     def device(self):
         """Number of the device."""
-        return self.c_obj.get()[0].device()
+        return self.mapping().device()
 
     @property
     def __cuda_array_interface__(self):
@@ -534,17 +564,35 @@ cdef class ImportedMemory:
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("imported memory is not copied")
         return export_bytes(
-            self, self.c_obj.get()[0].data(), self.size, self.device, max_version is not None and max_version[0] >= 1)
+            self, self.mapping().data(), self.size, self.device, max_version is not None and max_version[0] >= 1)
 
 
 cdef DeviceBuffer allocated(size_t size, Stream stream):
     """What `DeviceBuffer(size=size, stream=stream)` makes, without arguments by name, which take long to pass."""
-    cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer)
-    cdef cuda_stream_view c_stream = stream.view()
-    made.stream = stream
-    with nogil:
-        made.c_obj.reset(<device_buffer*>new reporting_buffer(size, c_stream, made.mr.get_mr()))
+    cdef DeviceBuffer made = without_memory(stream)
+    if not fill_at_once(made, size):
+        fill_with(made, size)
     return made
+
+
+cdef DeviceBuffer without_memory(Stream stream):
+    """A buffer for fill_at_once() and fill_with()."""
+    cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer)
+    made.stream = stream
+    return made
+
+
+cdef bool fill_at_once(DeviceBuffer made, size_t size) noexcept:
+    """Gives a buffer without memory `size` bytes in the order of its stream, if that can be done without releasing the GIL."""
+    return try_fill_at_once(made.c_obj.get()[0], size, made.stream.view(), made.mr.immediate())
+
+
+cdef int fill_with(DeviceBuffer made, size_t size) except -1:
+    """Gives a buffer without memory `size` bytes in the order of its stream."""
+    cdef cuda_stream_view c_stream = made.stream.view()
+    with nogil:
+        fill(made.c_obj.get()[0], size, c_stream)
+    return 0
 
 
 cdef dict interface_of(uintptr_t ptr, size_t size):

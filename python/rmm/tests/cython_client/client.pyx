@@ -67,6 +67,7 @@ from rmm.pylibrmm.memory_resource cimport (
     UpstreamResourceAdaptor,
     get_current_device_resource,
 )
+from rmm.pylibrmm.memory_resource.experimental cimport CudaAsyncManagedMemoryResource
 from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
 
@@ -80,6 +81,11 @@ def buffer_of_cpp(size_t size, Stream stream=None, DeviceMemoryResource mr=None)
     with nogil:
         made = make_unique[device_buffer](size, view, resource.get_mr())
     return DeviceBuffer.c_from_unique_ptr(move(made), used, resource)
+
+
+def buffer_that_is_said_to_be_of_the_current_resource(size_t size, DeviceMemoryResource mr):
+    cdef unique_ptr[device_buffer] made = make_unique[device_buffer](size, cuda_stream_view(), mr.get_mr())
+    return DeviceBuffer.c_from_unique_ptr(move(made))
 
 
 def buffer_of_defaults(size_t size):
@@ -148,3 +154,16 @@ def same_types():
 def sizes():
     cdef object parsed = parse_bytes("2KiB")
     return parsed, available_device_memory().second, percent_of_free_device_memory(10), get_current_cuda_device().value()
+
+
+cdef extern from *:
+    """
+    static rmm::device_buffer kept_until_the_end;
+    """
+    device_buffer kept_until_the_end
+
+
+def keep_until_the_end(DeviceBuffer buffer):
+    """Moves it to a static object, which ends after the interpreter."""
+    global kept_until_the_end
+    kept_until_the_end = move(buffer.c_release())

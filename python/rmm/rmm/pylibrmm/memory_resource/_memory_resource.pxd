@@ -7,10 +7,18 @@ from rmm.librmm._device_memory_resource cimport device_memory_resource
 from rmm.pylibrmm.stream cimport Stream
 
 
+cdef extern from "rmm/mr/detail/immediate_resource.hpp" namespace "rmm::mr::detail" nogil:
+    cdef cppclass immediate_resource:
+        pass
+
+
 cdef class DeviceMemoryResource:
     cdef shared_ptr[device_memory_resource] c_obj
+    cdef immediate_resource* _immediate
+    cdef device_memory_resource* _asked  # that is `_immediate`
     cdef device_memory_resource* get_mr(self) noexcept nogil
     cdef device_memory_resource* usable(self) except NULL nogil
+    cdef immediate_resource* immediate(self) noexcept
 
 
 cdef class UpstreamResourceAdaptor(DeviceMemoryResource):

@@ -181,6 +181,10 @@ cdef extern from "pylibrmm/memory_resource/_python_frames.hpp" namespace "rmm_py
     void c_end_python_frames "rmm_python::end_python_frames"() noexcept
 
 
+cdef extern from *:
+    immediate_resource* as_immediate "dynamic_cast<rmm::mr::detail::immediate_resource*>"(device_memory_resource*)
+
+
 ctypedef device_memory_resource base
 ctypedef shared_ptr[device_memory_resource] resource_ptr
 
@@ -403,6 +407,14 @@ cdef class DeviceMemoryResource:
             with gil:
                 raise TypeError(f"{type(self).__name__} is not a resource: use one of the classes derived from it")
         return self.c_obj.get()
+
+    cdef immediate_resource* immediate(self) noexcept:
+        """The resource as one that serves calls without waiting, for which the GIL may be held; NULL if it is none. Asked once."""
+        cdef device_memory_resource* mr = self.c_obj.get()
+        if self._asked != mr:
+            self._immediate = as_immediate(mr)
+            self._asked = mr
+        return self._immediate
 
     def __repr__(self):
         return f"{type(self).__name__}()"
@@ -644,7 +656,7 @@ cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
     @property
     def numa_node(self):
         """The node that memory is taken from; None if that is left to the system."""
-        cdef optional[int] node = (<registered_host_memory_resource*>self.c_obj.get())[0].numa_node()
+        cdef optional[int] node = (<registered_host_memory_resource*>self.usable())[0].numa_node()
         return node.value() if node.has_value() else None
 
 
@@ -695,7 +707,7 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Trimmable):
 
     def pool_handle(self):
         """Handle of the driver's pool."""
-        return <uintptr_t>(<cuda_async_memory_resource*>self.c_obj.get())[0].pool_handle()
+        return <uintptr_t>(<cuda_async_memory_resource*>self.usable())[0].pool_handle()
 
 
 cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource):
@@ -716,7 +728,7 @@ cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource):
 
     def pool_handle(self):
         """Handle of the driver's pool."""
-        return <uintptr_t>(<cuda_async_view_memory_resource*>self.c_obj.get())[0].pool_handle()
+        return <uintptr_t>(<cuda_async_view_memory_resource*>self.usable())[0].pool_handle()
 
 
 cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource):
@@ -727,7 +739,7 @@ cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource):
 
     def pool_handle(self):
         """Handle of the driver's pool."""
-        return <uintptr_t>(<cuda_async_managed_memory_resource*>self.c_obj.get())[0].pool_handle()
+        return <uintptr_t>(<cuda_async_managed_memory_resource*>self.usable())[0].pool_handle()
 
 
 cdef class CallbackMemoryResource(DeviceMemoryResource):
@@ -860,6 +872,7 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Suballocator):
         Without one, from blocks of that size of the upstream. Not while other threads allocate.
         """
         cdef resource_ptr resource
+        self.usable()
         if bin_resource is not None:
             bin_resource.usable()
             resource = bin_resource.c_obj
@@ -874,8 +887,8 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Suballocator):
         return self._bin_mrs
 
 
-cdef inline elastic_pool_memory_resource* elastic_pool(DeviceMemoryResource resource) noexcept nogil:
-    return <elastic_pool_memory_resource*>resource.c_obj.get()
+cdef inline elastic_pool_memory_resource* elastic_pool(DeviceMemoryResource resource) except NULL nogil:
+    return <elastic_pool_memory_resource*>resource.usable()
 
 
 cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
@@ -1180,11 +1193,11 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
 
     def get_allocated_bytes(self):
         """Bytes in use."""
-        return (<limiting_resource_adaptor[base]*>self.c_obj.get())[0].get_allocated_bytes()
+        return (<limiting_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
     def get_allocation_limit(self):
         """The most bytes that may be in use."""
-        return (<limiting_resource_adaptor[base]*>self.c_obj.get())[0].get_allocation_limit()
+        return (<limiting_resource_adaptor[base]*>self.usable())[0].get_allocation_limit()
 
 
 def _log_file_name_of_device(name, int device):
@@ -1219,7 +1232,7 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
     cpdef flush(self):
         """Writes what is buffered."""
         with nogil:
-            (<logging_resource_adaptor[base]*>self.c_obj.get())[0].flush()
+            (<logging_resource_adaptor[base]*>self.usable())[0].flush()
 
     cpdef get_file_name(self):
         """Absolute name of the file."""
@@ -1241,12 +1254,12 @@ cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
     @property
     def allocation_counts(self):
         """The `rmm.statistics.Statistics` since the adaptor was made, or since the last push."""
-        cdef statistics_resource_adaptor[base]* mr = <statistics_resource_adaptor[base]*>self.c_obj.get()
+        cdef statistics_resource_adaptor[base]* mr = <statistics_resource_adaptor[base]*>self.usable()
         return _statistics(mr[0].get_bytes_counter(), mr[0].get_allocations_counter())
 
     def push_counters(self):
         """Starts to count from zero; returns the statistics until now. `pop_counters` ends that."""
-        counters = (<statistics_resource_adaptor[base]*>self.c_obj.get())[0].push_counters()
+        counters = (<statistics_resource_adaptor[base]*>self.usable())[0].push_counters()
         return _statistics(counters.first, counters.second)
 
     def pop_counters(self):
@@ -1254,7 +1267,7 @@ cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
 
         IndexError if there was none.
         """
-        counters = (<statistics_resource_adaptor[base]*>self.c_obj.get())[0].pop_counters()
+        counters = (<statistics_resource_adaptor[base]*>self.usable())[0].pop_counters()
         return _statistics(counters.first, counters.second)
 
 
@@ -1274,19 +1287,19 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
 
     def get_allocated_bytes(self):
         """Bytes in use."""
-        return (<tracking_resource_adaptor[base]*>self.c_obj.get())[0].get_allocated_bytes()
+        return (<tracking_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
     def get_outstanding_allocations_str(self):
         """A line for each allocation in use, with its stack if that was captured."""
         cdef string text
         with nogil:
-            text = (<tracking_resource_adaptor[base]*>self.c_obj.get())[0].get_outstanding_allocations_str()
+            text = (<tracking_resource_adaptor[base]*>self.usable())[0].get_outstanding_allocations_str()
         return text.decode("utf-8", "replace")
 
     def log_outstanding_allocations(self):
         """Writes them to the debug log, at level debug."""
         with nogil:
-            (<tracking_resource_adaptor[base]*>self.c_obj.get())[0].log_outstanding_allocations()
+            (<tracking_resource_adaptor[base]*>self.usable())[0].log_outstanding_allocations()
 
 
 @cython.no_gc_clear
@@ -1417,15 +1430,15 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
     def flush(self):
         """Writes what is buffered."""
         with nogil:
-            (<trace_resource_adaptor[base]*>self.c_obj.get())[0].flush()
+            (<trace_resource_adaptor[base]*>self.usable())[0].flush()
 
     def get_file_name(self):
         """Absolute name of the first file of the trace."""
-        return os.path.abspath(os.fsdecode((<trace_resource_adaptor[base]*>self.c_obj.get())[0].get_file_name()))
+        return os.path.abspath(os.fsdecode((<trace_resource_adaptor[base]*>self.usable())[0].get_file_name()))
 
     def get_lost_events(self):
         """How many events could not be written. 0 is good."""
-        return (<trace_resource_adaptor[base]*>self.c_obj.get())[0].get_lost_events()
+        return (<trace_resource_adaptor[base]*>self.usable())[0].get_lost_events()
 
 
 cdef class EnvironmentTrace(UpstreamResourceAdaptor):
@@ -1475,14 +1488,26 @@ _is_traced = os.environ.get("RMM_TRACE_FILE", "") != ""  # from the beginning, s
 _changes = threading.Lock()  # held while the two registries are made to agree; resources end after it is free
 
 
+# The same for the first devices, where finding them costs a load. The dict keeps them alive; who changes it changes these.
+cdef PyObject* _first_mrs[64]
+
+
+cdef void note_registered(int device, object mr) noexcept:
+    if 0 <= device < 64:
+        _first_mrs[device] = <PyObject*>mr
+
+
 cpdef DeviceMemoryResource get_per_device_resource(int device):
     """The resource of `device`; a `CudaMemoryResource` if none was set."""
+    if 0 <= device < 64 and _first_mrs[device] != NULL:
+        return <DeviceMemoryResource>_first_mrs[device]
     mr = _per_device_mrs.get(device)
     if mr is None:
         expect_device(device)
         if _is_traced:
             set_per_device_resource(device, CudaMemoryResource())
         mr = _per_device_mrs.setdefault(device, CudaMemoryResource())
+        note_registered(device, mr)
     return mr
 
 
@@ -1515,6 +1540,7 @@ cpdef set_per_device_resource(int device, DeviceMemoryResource mr):
         before = _per_device_mrs.get(device)
         register_resource(device, mr.get_mr(), <PyObject*>mr)
         _per_device_mrs[device] = mr
+        note_registered(device, mr)
     del before
 
 
@@ -1539,6 +1565,8 @@ def forget_registered_resources():
         before = dict(_per_device_mrs)
         for device in before:
             unregister_resource(device)
+            if 0 <= device < 64:
+                _first_mrs[<int>device] = NULL
         _per_device_mrs.clear()
     del before
 

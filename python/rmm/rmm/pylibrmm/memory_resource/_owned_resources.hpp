@@ -3,6 +3,7 @@
 
 #include "librmm/_innermost_resource.hpp"
 #include "librmm/_registered_owners.hpp"
+#include "pylibrmm/_run_python.hpp"
 #include "pylibrmm/memory_resource/_reserved_resource.hpp"
 
 #include <Python.h>
@@ -310,9 +311,11 @@ inline void throw_python_error(python_error const& error)
 {
   return {Py_NewRef(object), [](PyObject* owned) {
             if (Py_IsInitialized() == 0) { return; }
-            auto const state = PyGILState_Ensure();
-            Py_DECREF(owned);
-            PyGILState_Release(state);
+            run_python([&] {
+              auto const state = PyGILState_Ensure();
+              Py_DECREF(owned);
+              PyGILState_Release(state);
+            });
           }};
 }
 
@@ -325,14 +328,17 @@ inline void throw_python_error(python_error const& error)
   return std::make_shared<rmm::mr::callback_memory_resource>(
     [allocate, callable = share_python_object(allocate_callable)](
       std::size_t bytes, rmm::cuda_stream_view stream, void*) {
+      if (!can_run_python()) { throw std::runtime_error{"the Python interpreter has ended"}; }
       python_error error{};
-      void* const ptr = allocate(callable.get(), bytes, stream.value(), error);
+      void* const ptr = run_python([&] { return allocate(callable.get(), bytes, stream.value(), error); });
       throw_python_error(error);
       return ptr;
     },
     [deallocate, callable = share_python_object(deallocate_callable)](
       void* ptr, std::size_t bytes, rmm::cuda_stream_view stream, void*) {
-      deallocate(callable.get(), ptr, bytes, stream.value());
+      if (can_run_python()) {
+        run_python([&] { deallocate(callable.get(), ptr, bytes, stream.value()); });
+      }
     });
 }
 
@@ -341,8 +347,9 @@ inline void throw_python_error(python_error const& error)
                                                                        PyObject* callable)
 {
   return [callback, owned = share_python_object(callable)](std::size_t bytes, void*) {
+    if (!can_run_python()) { return false; }
     python_error error{};
-    bool const retry = callback(owned.get(), bytes, error);
+    bool const retry = run_python([&] { return callback(owned.get(), bytes, error); });
     throw_python_error(error);
     return retry;
   };
@@ -384,7 +391,9 @@ inline void set_failure_callback(rmm::mr::detail::growing_pool* pool,
   options.capture_stacks   = capture_stacks;
   if (callable != Py_None) {
     options.handler = [handler, owned = share_python_object(callable)](rmm::mr::guard_violation const& found) {
-      handler(owned.get(), found);
+      if (can_run_python()) {
+        run_python([&] { handler(owned.get(), found); });
+      }
     };
   }
   return make_resource_over<rmm::mr::guard_resource_adaptor>(upstream, options);

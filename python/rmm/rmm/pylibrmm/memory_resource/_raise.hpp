@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pylibrmm/_run_python.hpp"
+
 #include <Python.h>
 
 #include <rmm/error.hpp>
@@ -22,7 +24,7 @@ inline void raise_current(PyObject* (*make_report)(void const*)) noexcept
     throw;
   } catch (rmm::out_of_memory const& error) {
     if (error.report() == nullptr) { return PyErr_SetString(PyExc_MemoryError, error.what()); }
-    PyObject* const report = make_report(error.report());
+    PyObject* const report = run_python([&] { return make_report(error.report()); });
     if (report == nullptr) { PyErr_Clear(); }  // no memory for it, most likely: the text says the same
     PyObject* const raised = PyObject_CallFunction(PyExc_MemoryError, "s", error.what());
     if (raised != nullptr) {
