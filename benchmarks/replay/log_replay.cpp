@@ -127,7 +127,7 @@ bool log_replay::play(std::size_t thread)
     try {
       play_call(call, device);
     } catch (std::exception const& e) {
-      failure_ = replay_failure{call.event, e.what(), moment_of(call.event)};
+      failure_ = replay_failure{call.event, e.what(), moment_of(call.event), pass};
       end_pass(device);
     }
     ++next_;
@@ -210,16 +210,16 @@ void log_replay::measure(rmm::detail::event const& event)
 {
   auto const now = moment_of(event);
   if (observer_) { observer_(now); }
+  if (next_ >= history_.size()) { return; }  // not the first pass
   if (now.live > peak_live_.live) { peak_live_ = now; }
   if (now.reserved > peak_reserved_.reserved) { peak_reserved_ = now; }
   auto const distance = std::max<std::size_t>(1, history_.size() / points_of_curve);
-  bool const is_first = next_ < history_.size();
-  if (is_first && (event.index % distance == 0 || event.index + 1 == history_.size())) { curve_.push_back(now); }
+  if (event.index % distance == 0 || event.index + 1 == history_.size()) { curve_.push_back(now); }
 }
 
 void log_replay::end_pass(current_device& device)
 {
-  left_ = {live_.size(), live_bytes_};
+  if (next_ <= history_.size()) { left_ = {live_.size(), live_bytes_}; }  // the first pass
   for (auto const& [key, rest] : live_) {
     device.become(targets_[rest.target].device);
     targets_[rest.target].resource->deallocate(rest.ptr, rest.bytes, view_of(rest.stream, rest.handle));

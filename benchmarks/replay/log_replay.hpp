@@ -100,6 +100,7 @@ struct replay_failure {
   rmm::detail::event event;
   std::string what;
   replay_moment before;
+  std::size_t pass{};  ///< from 0
 };
 
 /// Replays a history, any number of times: each thread of the log is played by a thread, which makes the same calls, on the
@@ -109,6 +110,9 @@ struct replay_failure {
 /// An allocation that fails although that of the log did not ends the replay. A free of what the log never allocated is left
 /// out: the log began after that allocation. Memory is freed with the size it was allocated with. What is not freed at
 /// the end of a pass is freed then.
+///
+/// What the resource needs is what the first pass shows. Later ones, which are there to measure time, begin with what the one
+/// before left of it, maybe in pieces.
 class log_replay {
  public:
   /// On the current device, whatever the log's. The arguments have to outlive the replay.
@@ -130,9 +134,12 @@ class log_replay {
 
   /// The rest is for when no thread plays.
   [[nodiscard]] std::optional<replay_failure> const& failure() const { return failure_; }
-  [[nodiscard]] leftovers const& left() const { return left_; }                ///< by the last pass
-  [[nodiscard]] std::size_t unknown_frees() const { return unknown_frees_; }   ///< left out in all passes
-  [[nodiscard]] replay_moment const& peak_live() const { return peak_live_; }  ///< when most was live
+  [[nodiscard]] leftovers const& left() const { return left_; }               ///< by the first pass
+  [[nodiscard]] std::size_t unknown_frees() const { return unknown_frees_; }  ///< left out in all passes
+  [[nodiscard]] replay_moment const& peak_live() const
+  {
+    return peak_live_;
+  }  ///< when most was live, in the first pass
   [[nodiscard]] replay_moment const& peak_reserved() const { return peak_reserved_; }
   [[nodiscard]] bool knows_reserved() const { return knows_reserved_; }
 

@@ -152,7 +152,7 @@ class replay_benchmark {
     if (!problem.empty()) { state.SkipWithError(problem.c_str()); }
     for ([[maybe_unused]] auto _ : state) {
       if (!replay_->play(thread)) {
-        state.SkipWithError("the replay failed");
+        state.SkipWithError(replay_->failure()->pass == 0 ? "the replay failed" : "a repetition failed");
         break;
       }
     }
@@ -163,7 +163,8 @@ class replay_benchmark {
   bool report() const
   {
     if (!has_run_) { return true; }
-    if (left_.allocations != 0 && !failure_) {
+    bool const has_failed = failure_ && failure_->pass == 0;
+    if (left_.allocations != 0 && !has_failed) {
       std::cout << "LOG shows leak of " << left_.allocations << " allocations of " << left_.bytes << " total bytes\n";
     }
     if (unknown_frees_) { std::cout << "LOG frees what it never allocated; these events were left out\n"; }
@@ -172,7 +173,7 @@ class replay_benchmark {
       std::cout << "FAILED before the first event: " << problem_ << '\n';
       return false;
     }
-    if (failure_) {
+    if (has_failed) {
       std::cout << "FAILED at " << failure_->event << ", with " << failure_->before.live << " bytes live";
       if (knows_reserved_) { std::cout << " and " << failure_->before.reserved << " reserved"; }
       std::cout << ": " << failure_->what << '\n';
@@ -185,6 +186,10 @@ class replay_benchmark {
                 << std::defaultfloat;
     }
     std::cout << '\n';
+    if (failure_) {
+      std::cout << "No time: repetition " << failure_->pass << " on what was left of the same resource failed at "
+                << failure_->event << '\n';
+    }
     return true;
   }
 
@@ -296,7 +301,7 @@ void print_summary(allocation_history const& history, rmm::benchmarks::logged_ev
     std::cout << "LOG shows " << history.logged_failures() << " allocations that could not be; these are left out\n";
   }
   if (log.lost != 0) { std::cout << "LOG lacks " << log.lost << " events that could not be written\n"; }
-  if (log.cut_off_at) { std::cout << "LOG ends within a block, at byte " << *log.cut_off_at << '\n'; }
+  if (log.cut_off_at) { std::cout << "LOG is cut off at byte " << *log.cut_off_at << '\n'; }
 }
 
 void write_curves(std::string const& path, std::vector<std::unique_ptr<replay_benchmark>> const& replays)

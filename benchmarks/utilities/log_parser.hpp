@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 /// @file
@@ -163,8 +164,9 @@ class log_clock {
   std::uint64_t elapsed_{0};
 };
 
-/// Throws logic_error if it is no log; the message has the line.
-inline std::vector<event> parse_csv(std::istream& in)
+/// Throws logic_error if it is no log; the message has the line. Where `cut_off_at` is given, a last row that the program did
+/// not finish is no error: it is left out, and `*cut_off_at` is its offset.
+inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_t>* cut_off_at = nullptr)
 {
   constexpr int most_devices                                  = 1024;
   constexpr std::size_t column_count                          = 6;
@@ -179,31 +181,37 @@ inline std::vector<event> parse_csv(std::istream& in)
     if (found == names.end()) { throw logic_error("line 1: the log has no column '" + std::string{wanted[i]} + "'."); }
     column[i] = static_cast<std::size_t>(found - names.begin());
   }
-  auto const last_column   = *std::max_element(column.begin(), column.end());
+  auto const width         = names.size();
   auto const device_column = static_cast<std::size_t>(std::find(names.begin(), names.end(), "Device") - names.begin());
 
   log_clock clock;
   std::vector<event> events;
+  std::uint64_t end = row.size() + 1;  // of what was read
   for (std::size_t line = 2; std::getline(in, row); ++line) {
+    auto const begin = std::exchange(end, end + row.size() + 1);
     if (row.empty() || row == "\r") { continue; }
     try {
       auto const fields = split_row(row);
-      if (fields.size() <= last_column) { throw logic_error("Size mismatch in columns of parsed log."); }
-      auto const number = events.size();
-      events.emplace_back(parse_log_number<std::size_t>(fields[column[0]], 10),
-                          parse_action(fields[column[2]]),
-                          parse_log_number<std::size_t>(fields[column[4]], 10),
-                          parse_log_number<std::uintptr_t>(fields[column[3]], 16),
-                          parse_log_number<std::uintptr_t>(fields[column[5]], 16),
-                          number);
-      events.back().time_ns = clock.elapsed_ns(fields[column[1]]);
-      if (device_column < fields.size()) {
-        events.back().device = parse_log_number<int>(fields[device_column], 10);
-        if (events.back().device < 0 || events.back().device >= most_devices) {
+      if (fields.size() != width) { throw logic_error("Size mismatch in columns of parsed log."); }
+      event made{parse_log_number<std::size_t>(fields[column[0]], 10),
+                 parse_action(fields[column[2]]),
+                 parse_log_number<std::size_t>(fields[column[4]], 10),
+                 parse_log_number<std::uintptr_t>(fields[column[3]], 16),
+                 parse_log_number<std::uintptr_t>(fields[column[5]], 16),
+                 events.size()};
+      if (device_column < width) {
+        made.device = parse_log_number<int>(fields[device_column], 10);
+        if (made.device < 0 || made.device >= most_devices) {
           throw logic_error("there is no device " + std::string{fields[device_column]} + ".");
         }
       }
+      made.time_ns = clock.elapsed_ns(fields[column[1]]);
+      events.push_back(made);
     } catch (logic_error const& e) {
+      if (cut_off_at != nullptr && in.eof()) {  // no end of line
+        *cut_off_at = begin;
+        break;
+      }
       throw logic_error("line " + std::to_string(line) + ": " + e.what());
     }
   }
@@ -211,11 +219,11 @@ inline std::vector<event> parse_csv(std::istream& in)
 }
 
 /// The rows of a log. Its columns are found by their names. Throws logic_error if the file is no log.
-inline std::vector<event> parse_csv(std::string const& filename)
+inline std::vector<event> parse_csv(std::string const& filename, std::optional<std::uint64_t>* cut_off_at = nullptr)
 {
   std::ifstream in{filename};
   RMM_EXPECTS(in.is_open(), "The log '" + filename + "' cannot be read.");
-  return parse_csv(in);
+  return parse_csv(in, cut_off_at);
 }
 
 }  // namespace rmm::detail

@@ -6,6 +6,7 @@
 #include <array>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -66,7 +67,10 @@ recorded_file read_any(std::string const& path)
   bool const is_log = !start.empty() && !trace_reader::is_trace(start);
   if (!is_log) { return {trace_reader::read(path), "rmm trace 1", {}}; }
   try {
-    return {trace_of_log(rmm::detail::parse_csv(path)), "csv", {}};
+    std::optional<std::uint64_t> cut_off_at;
+    recorded_file log{trace_of_log(rmm::detail::parse_csv(path, &cut_off_at)), "csv", {}};
+    log.trace.cut_off_at = cut_off_at;
+    return log;
   } catch (rmm::logic_error const& error) {
     throw rmm::logic_error(path + ": " + error.what());
   }

@@ -19,7 +19,7 @@ namespace rmm::benchmarks {
 struct logged_events {
   std::vector<rmm::detail::event> events;
   std::uint64_t lost{};                     ///< events that could not be written
-  std::optional<std::uint64_t> cut_off_at;  ///< offset of a last block that the program did not finish
+  std::optional<std::uint64_t> cut_off_at;  ///< offset of a last block or row that the program did not finish
 };
 
 /// The events of a binary trace.

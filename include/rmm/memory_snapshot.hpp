@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
+#include <rmm/detail/base/utf8.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/heap_contents.hpp>
@@ -86,7 +87,7 @@ struct memory_snapshot {
   }
 
   /// The snapshot as JSON, in one line: docs/snapshots.md has the names. Addresses of blocks are texts, for a number in JSON may be
-  /// rounded; those of ranges are offsets. Names of tags are written as they are, in UTF-8 hopefully.
+  /// rounded; those of ranges are offsets. In names of tags, what is not UTF-8 is U+FFFD.
   [[nodiscard]] RMM_COLD std::string to_json() const
   {
     auto const nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -160,7 +161,7 @@ struct memory_snapshot {
     if (of.is_pending) { json += ", \"pending\": true"; }
     if (of.label) {
       json += ", \"tag\": \"";
-      append_escaped(json, of.label.name());
+      append_escaped(json, detail::valid_utf8(of.label.name()).c_str());
       json += "\"";
     }
     json += "}";

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <type_traits>
@@ -129,6 +130,29 @@ TEST(LogParser, RefusesColumnsOfUnequalLength)
 {
   EXPECT_THAT([] { parsed(header + "1,t,allocate,0x1,1,0\n1,t,free,0x1\n"); },
               ThrowsMessage<rmm::logic_error>(HasSubstr("Size mismatch in columns of parsed log.")));
+}
+
+TEST(LogParser, RefusesMoreFieldsThanThereAreColumns)
+{
+  EXPECT_THAT([] { parsed(header + "1,t,allocate,0x1,1,0,3\n"); },
+              ThrowsMessage<rmm::logic_error>("line 2: Size mismatch in columns of parsed log."));
+}
+
+TEST(LogParser, LeavesOutALastRowThatWasNotFinished)
+{
+  auto const row = std::string{"1,t,allocate,0x1,1,0\n"};
+  std::optional<std::uint64_t> cut_off_at;
+  auto const cut = [&](std::string const& text) {
+    std::istringstream in{text};
+    cut_off_at.reset();
+    return parse_csv(in, &cut_off_at);
+  };
+  EXPECT_THAT(cut(header + row + "1,t,free,0x1"), SizeIs(1));
+  EXPECT_EQ(cut_off_at, header.size() + row.size());
+  EXPECT_THAT(cut(header + row + row.substr(0, row.size() - 1)), SizeIs(2));  // only the end of the line lacks
+  EXPECT_FALSE(cut_off_at.has_value());
+  EXPECT_THROW(cut(header + "1,t,free,0x1\n" + row), rmm::logic_error);
+  EXPECT_THROW(cut(header + row + "1,t,free,0x1\n"), rmm::logic_error);
 }
 
 TEST(LogParser, RefusesAMissingColumn)

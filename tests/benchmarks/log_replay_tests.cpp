@@ -59,6 +59,22 @@ class noting_resource final : public rmm::mr::device_memory_resource {
   std::uintptr_t next_{0};
 };
 
+/// Fails at its n-th allocation.
+class failing_resource final : public rmm::mr::device_memory_resource {
+ public:
+  explicit failing_resource(int n) : allocations_left_{n} {}
+
+ private:
+  void* do_allocate(std::size_t, rmm::cuda_stream_view) override
+  {
+    if (--allocations_left_ == 0) { throw rmm::out_of_memory{"no more"}; }
+    return this;
+  }
+  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+
+  int allocations_left_;
+};
+
 TEST(SimulatedResource, HandsOutEachAddressOnce)
 {
   simulated_memory_resource mr{1000};
@@ -248,6 +264,28 @@ TEST(LogReplay, TellsWhenMostWasLiveAndReserved)
   EXPECT_EQ(replay.peak_reserved().reserved, 100);
   EXPECT_EQ(replay.peak_reserved().event, 2);
   EXPECT_EQ(replay.peak_reserved().live, 20);
+}
+
+TEST(LogReplay, ShowsTheNeedsOfTheFirstPass)
+{
+  allocation_history const history{{on_thread(1, action::ALLOCATE, 1, 600), on_thread(1, action::FREE, 1, 600)}};
+  noting_resource mr;
+  log_replay replay{history, {{0, &mr, [&] { return mr.calls.size(); }}}};
+  for (int pass = 0; pass < 3; ++pass) { EXPECT_TRUE(replay.play(0)); }
+  EXPECT_EQ(replay.peak_reserved().reserved, 2);
+}
+
+TEST(LogReplay, TellsThePassThatFailed)
+{
+  allocation_history const history{{on_thread(1, action::ALLOCATE, 1, 600), on_thread(1, action::ALLOCATE, 2, 300)}};
+  failing_resource mr{4};
+  log_replay replay{history, mr};
+  EXPECT_TRUE(replay.play(0));
+  EXPECT_FALSE(replay.play(0));
+  ASSERT_TRUE(replay.failure().has_value());
+  EXPECT_EQ(replay.failure()->pass, 1);
+  EXPECT_EQ(replay.failure()->event.index, 1);
+  EXPECT_EQ(replay.left().allocations, 2);
 }
 
 TEST(LogReplay, DrawsTheCurveOfTheFirstPass)

@@ -363,6 +363,19 @@ TEST(Export, ToPyTorchKeepsStacks)
   EXPECT_EQ(again.frame_names.at(stack[1]), "main");
 }
 
+TEST(Export, ToPyTorchHasNoTextThatIsNotUtf8)
+{
+  auto file                 = random_file(1, 0);
+  file.trace.frame_names[1] = "caf\xC3 at \xFF.cpp:7";
+  file.trace.events.push_back({0, 0x1000, 5, 0, 0, 0, kind::allocate});
+  std::ostringstream out;
+  rmm::tools::export_torch(file, out);
+  auto const again = read_torch_snapshot(out.str(), "again").trace;
+  ASSERT_THAT(again.events, SizeIs(1));
+  EXPECT_EQ(again.frame_names.at(again.stacks.at(again.events[0].stack).at(0)),
+            "caf\xEF\xBF\xBD at \xEF\xBF\xBD.cpp:7");
+}
+
 TEST(Export, ToPyTorchPutsWhatIsLiveIntoSegments)
 {
   auto file = random_file(1, 0);
@@ -642,6 +655,18 @@ TEST(Report, NamesLeaksAndFailures)
   EXPECT_THAT(document, HasSubstr(R"("tags":["","\u003cmodel\u003e","data \"loader\""])"));
   EXPECT_THAT(document, HasSubstr(R"("peak_live":800,"peak_live_time":10,"peak_live_count":2)"));
   EXPECT_THAT(document, ::testing::Not(HasSubstr("</script>")));
+}
+
+TEST(Report, CountsTheTimeOfAFailedReplayFromTheFirstEvent)
+{
+  auto file = random_file(1, 0);
+  file.trace.events.push_back({5000, 0x1000, 500, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({5020, 0x2000, 300, 0, 0, no_stack, kind::allocate});
+  report made{file, "trace", 1};
+  rmm::tools::replay_figures replay;
+  replay.first_failure = rmm::tools::replay_figures::failure{1, 5020, 300, "no more"};
+  made.add(replay);
+  EXPECT_THAT(made.document(), HasSubstr(R"("first_failure":{"event":1,"t":20,"bytes":300,"text":"no more"})"));
 }
 
 TEST(Report, CountsNothingThatHasNoBytes)

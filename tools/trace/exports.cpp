@@ -3,6 +3,8 @@
 #include <tools/trace/json_writer.hpp>
 #include <tools/trace/lifetimes.hpp>
 
+#include <rmm/detail/base/utf8.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -84,9 +86,11 @@ class pickle_writer {
     }
   }
 
-  void value(std::string_view text)
+  /// Readers refuse what is not UTF-8.
+  void value(std::string_view given)
   {
-    auto const known = texts_.find(std::string{text});
+    auto const text  = rmm::detail::valid_utf8(given);
+    auto const known = texts_.find(text);
     if (known != texts_.end()) { return recall(known->second); }
     if (text.size() < 0x100) {
       op('\x8C');

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/utf8.hpp>
+
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -61,7 +63,7 @@ class json_writer {
     separate();
     text_ += '"';
     for (std::size_t i = 0; i < text.size();) {
-      auto const length = length_of_character(text.substr(i));
+      auto const length = rmm::detail::length_of_character(text.substr(i));
       if (length == 0) {
         text_ += "\xEF\xBF\xBD";
         ++i;
@@ -123,22 +125,6 @@ class json_writer {
   {
     if (needs_comma_) { text_ += ','; }
     needs_comma_ = false;
-  }
-
-  /// Bytes of the character of UTF-8 that the text begins with; 0 if it begins with none.
-  [[nodiscard]] static std::size_t length_of_character(std::string_view text)
-  {
-    auto const byte          = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    auto const first         = byte(0);
-    std::size_t const length = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-    if (first >= 0x80 && (first < 0xC2 || first > 0xF4 || text.size() < length)) { return 0; }
-    for (std::size_t i = 1; i < length; ++i) {
-      if ((byte(i) & 0xC0U) != 0x80) { return 0; }
-    }
-    bool const is_overlong  = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
-    bool const is_surrogate = first == 0xED && byte(1) >= 0xA0;
-    bool const is_too_large = first == 0xF4 && byte(1) >= 0x90;
-    return is_overlong || is_surrogate || is_too_large ? 0 : length;
   }
 
   void add_character(std::string_view character)

@@ -228,8 +228,9 @@ status make_report(command_line const& line)
   auto const file = read(line.trace, shown);
   shown.begin("reducing");
   auto const slash = line.trace.rfind('/');
-  rmm::tools::report report{
-    file, slash == std::string::npos ? line.trace : line.trace.substr(slash + 1), size_of(line.trace)};
+  rmm::tools::report report{file,
+                            slash == std::string::npos ? line.trace : line.trace.substr(slash + 1),
+                            file.trace.bytes != 0 ? file.trace.bytes : size_of(line.trace)};
   auto configurations = line.configurations;
   if (configurations.empty()) { configurations = {"pool", "elastic", "cuda_async"}; }
   if (!line.wants_no_replay && !file.trace.events.empty()) {

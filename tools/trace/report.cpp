@@ -871,6 +871,7 @@ namespace {
 void write_replay(json_writer& out,
                   replay_figures const& replay,
                   std::vector<std::uint64_t> const& reserved,
+                  std::uint64_t begin_ns,
                   bool is_recorded)
 {
   auto const or_null = [&](char const* name, auto const& value) {
@@ -886,7 +887,8 @@ void write_replay(json_writer& out,
   out.member("completed", !replay.first_failure.has_value()).member("failures", replay.first_failure ? 1 : 0);
   if (replay.first_failure) {
     auto const& failure = *replay.first_failure;
-    out.key("first_failure").begin_object().member("event", failure.event).member("t", failure.time_ns);
+    auto const time     = failure.time_ns - std::min(begin_ns, failure.time_ns);
+    out.key("first_failure").begin_object().member("event", failure.event).member("t", time);
     out.member("bytes", failure.bytes).member("text", failure.text).end_object();
   } else {
     out.null_member("first_failure");
@@ -992,14 +994,14 @@ std::string report::document() const
 
   out.key("whatif").begin_array();
   auto const points = moments();
-  if (!file_.regions.empty()) { write_replay(out, recorded_figures(file_, lifetimes_), {}, true); }
+  if (!file_.regions.empty()) { write_replay(out, recorded_figures(file_, lifetimes_), {}, begin_ns_, true); }
   for (auto const& replay : replays_) {
     std::vector<std::uint64_t> reserved;  // at the points of the first device's timeline
     if (!devices_.empty() && devices_.size() == 1 && !replay.reserved.empty() && replay.peak_reserved) {
       reserved = replay.reserved.front();
       if (reserved.size() != points.size()) { reserved.clear(); }
     }
-    write_replay(out, replay, reserved, false);
+    write_replay(out, replay, reserved, begin_ns_, false);
   }
   out.end_array().end_object();
   return out.text();

@@ -9,10 +9,13 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/trace/trace_reader.hpp>
 #include <rmm/device_uvector.hpp>
+#include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/environment_trace.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
+
+#include <tests/support/temporary_folder.hpp>
 
 #include <gtest/gtest.h>
 
@@ -68,6 +71,38 @@ TEST(EnvironmentTrace, HasOneFileForEachDevice)
   EXPECT_EQ(environment_trace::file_for("a/.run", 1), "a/.run.dev1");
   EXPECT_EQ(environment_trace::file_for("run.%d.rmmtrace", 1), "run.%d.rmmtrace");
   EXPECT_EQ(environment_trace::file_for("%%d.x", 1), "%%d.dev1.x");
+}
+
+/// Ends the process: it has one trace for each device. Allocates so much that it fails, and writes what the trace says of it.
+[[noreturn]] void trace_a_failure(char const* file)
+{
+  ::setenv("RMM_TRACE_FILE", file, 1);
+  rmm::mr::cuda_memory_resource cuda;
+  environment_trace mr{&cuda, 0};
+  try {
+    static_cast<void>(mr.allocate(std::size_t{1} << 50U));
+  } catch (rmm::bad_alloc const& error) {
+    if (mr.file_name().empty()) { std::_Exit(2); }
+    mr.flush();
+    auto const trace = rmm::detail::trace::trace_reader::read(mr.file_name());
+    bool const same  = trace.reports.size() == 1 && trace.reports.begin()->second == error.what();
+    std::_Exit(same ? 0 : 1);
+  }
+  std::_Exit(3);
+}
+
+TEST(EnvironmentTrace, HasTheReportsOfFailures)
+{
+  rmm::test::temporary_folder const folder;
+  auto const file = folder / "trace";
+  EXPECT_EXIT(trace_a_failure(file.c_str()), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(EnvironmentTrace, SaysWhereAPersonSeesItThatNothingIsTraced)
+{
+  EXPECT_EXIT(trace_a_failure("/"),
+              ::testing::ExitedWithCode(2),
+              "RMM_TRACE_FILE: nothing is traced: cannot write the trace '/': ");
 }
 
 }  // namespace

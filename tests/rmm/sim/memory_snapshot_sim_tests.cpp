@@ -454,6 +454,17 @@ class json_reader {
   std::map<std::string, std::string> values_;
 };
 
+TEST_F(MemorySnapshot, HasJsonInUtf8WhateverTheNamesOfTags)
+{
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 4 * MiB};
+  mr.track_tags();
+  rmm::tag_scope const scope{"caf\xC3\xA9 \xFF"};
+  void* const ptr = mr.allocate(1000, stream);
+  auto const json = mr.snapshot().to_json();
+  EXPECT_NE(json.find("\"tag\": \"caf\xC3\xA9 \xEF\xBF\xBD\""), std::string::npos) << json;
+  mr.deallocate(ptr, 1000, stream);
+}
+
 TEST_F(MemorySnapshot, IsReadFromItsJson)
 {
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 4 * MiB};

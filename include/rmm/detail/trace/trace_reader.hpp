@@ -67,6 +67,7 @@ struct recorded_trace {
   std::vector<std::vector<std::uint64_t>> stacks;  ///< addresses, innermost first
   std::unordered_map<std::uint64_t, std::string> frame_names;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> reports;  ///< of failures, by thread and time
+  std::uint64_t bytes{};                                                   ///< of all files
   std::uint64_t lost{};                                                    ///< events that could not be written
   std::optional<std::uint64_t> cut_off_at;  ///< offset of a last block that is not whole: the program crashed meanwhile
 };
@@ -214,6 +215,7 @@ class trace_reader {
     }
     if (!has_header_) { trace_.header = header; }
     has_header_ = true;
+    trace_.bytes += content.size();
     for (std::uint64_t at = header.header_bytes; at < content.size();) {
       auto const bytes = read_block(content, at, name);
       if (bytes == 0) {

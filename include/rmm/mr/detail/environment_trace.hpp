@@ -4,7 +4,6 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/log_hook.hpp>
-#include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/trace/format.hpp>
@@ -13,6 +12,7 @@
 #include <rmm/mr/device_memory_resource.hpp>
 
 #include <cstddef>
+#include <cstdio>
 #include <exception>
 #include <map>
 #include <memory>
@@ -29,7 +29,7 @@ namespace detail {
 /// Thread-safe. Does not own the upstream.
 class environment_trace final : public device_memory_resource {
  public:
-  /// Throws nothing if the trace cannot be written: that is logged, once for each device.
+  /// Throws nothing if the trace cannot be written: that is logged, and said on standard error, once for each device.
   environment_trace(device_memory_resource* upstream, int device) : upstream_{upstream}, writer_{writer_of(device)} {}
 
   [[nodiscard]] device_memory_resource* get_upstream() const noexcept { return upstream_; }
@@ -77,6 +77,7 @@ class environment_trace final : public device_memory_resource {
     } catch (std::exception const& error) {
       auto const text = std::string{"RMM_TRACE_FILE: nothing is traced: "} + error.what();
       rmm::detail::log(rmm::detail::log_level::error, text.c_str());
+      std::fprintf(stderr, "%s\n", text.c_str());  // who set the variable looks there, and not for a log
     }
     return at->second.get();
   }
@@ -84,12 +85,17 @@ class environment_trace final : public device_memory_resource {
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     if (writer_ == nullptr) { return upstream_->allocate(bytes, stream); }
-    rmm::detail::scope_guard trace_failure{
-      [&]() noexcept { writer_->add(kind::allocate_failure, nullptr, bytes, stream.value()); }};
-    void* const ptr = upstream_->allocate(bytes, stream);
-    trace_failure.dismiss();
-    writer_->add(kind::allocate, ptr, bytes, stream.value());
-    return ptr;
+    try {
+      void* const ptr = upstream_->allocate(bytes, stream);
+      writer_->add(kind::allocate, ptr, bytes, stream.value());
+      return ptr;
+    } catch (std::exception const& error) {
+      writer_->add_failure(bytes, stream.value(), error.what());
+      throw;
+    } catch (...) {
+      writer_->add_failure(bytes, stream.value(), {});
+      throw;
+    }
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
