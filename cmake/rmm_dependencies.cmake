@@ -46,7 +46,8 @@ endmacro()
 
 # rmm_dependency(<name> TARGETS <target>... INSTALL <words> [FIND_ARGS <argument>...] CPM_ARGS <argument>...)
 #
-# Provides the targets of package <name>, or ends with one message that says which package is missing and how to get it.
+# Provides the targets of package <name>, or ends with one message that says which package is missing and how to get it: <words>,
+# without a semicolon.
 # With FIND_ARGS the package is found by find_package(<name> <argument>...), else by rmm_find_package(<name>).
 macro(rmm_dependency name)
   cmake_parse_arguments(rmm_dependency "" "INSTALL" "TARGETS;FIND_ARGS;CPM_ARGS" ${ARGN})
@@ -66,14 +67,19 @@ macro(rmm_dependency name)
       endif()
     endif()
   endif()
+  set(rmm_dependency_copy "")
+  if(rmm_dependency_CPM_ARGS)
+    set(rmm_dependency_copy
+        " To build a copy of its sources, set CPM_${name}_SOURCE and have CPM.cmake in \$CPM_SOURCE_CACHE/cpm.")
+  endif()
   foreach(rmm_dependency_target IN LISTS rmm_dependency_TARGETS)
     if(NOT TARGET ${rmm_dependency_target})
       message(
         FATAL_ERROR
           "RMM needs ${name} (target ${rmm_dependency_target}), which was neither found on this system nor downloaded.\n"
           "  Install it: ${rmm_dependency_INSTALL}.\n"
-          "  If it is installed where CMake does not look, set ${name}_ROOT or CMAKE_PREFIX_PATH; to build a copy of "
-          "its sources, set CPM_${name}_SOURCE and have CPM.cmake in \$CPM_SOURCE_CACHE/cpm.")
+          "  If it is installed where CMake does not look, set ${name}_ROOT or CMAKE_PREFIX_PATH."
+          "${rmm_dependency_copy}")
     endif()
   endforeach()
 endmacro()
@@ -81,7 +87,7 @@ endmacro()
 rmm_dependency(
   CUDAToolkit
   TARGETS CUDA::cudart CUDA::toolkit
-  INSTALL "the CUDA toolkit 12 or newer, from NVIDIA; its nvcc has to be on PATH, or CUDAToolkit_ROOT has to name its folder")
+  INSTALL "the CUDA toolkit 12 or newer, from NVIDIA, with its nvcc on PATH or its folder named by CUDAToolkit_ROOT")
 rmm_dependency(
   CCCL
   TARGETS CCCL::CCCL
@@ -108,7 +114,7 @@ if(RMM_BUILD_TESTS)
   rmm_dependency(
     GTest
     TARGETS GTest::gtest GTest::gmock GTest::gmock_main
-    INSTALL "Debian and Ubuntu: apt-get install libgtest-dev libgmock-dev; Fedora: dnf install gtest-devel gmock-devel"
+    INSTALL "Debian and Ubuntu: apt-get install libgtest-dev libgmock-dev, Fedora: dnf install gtest-devel gmock-devel"
     FIND_ARGS 1.12
     CPM_ARGS GITHUB_REPOSITORY google/googletest GIT_TAG v1.14.0 OPTIONS "INSTALL_GTEST OFF")
 endif()
@@ -116,7 +122,7 @@ if(RMM_BUILD_BENCHMARKS)
   rmm_dependency(
     benchmark
     TARGETS benchmark::benchmark
-    INSTALL "Debian and Ubuntu: apt-get install libbenchmark-dev; Fedora: dnf install google-benchmark-devel"
+    INSTALL "Debian and Ubuntu: apt-get install libbenchmark-dev, Fedora: dnf install google-benchmark-devel"
     FIND_ARGS CONFIG
     CPM_ARGS GITHUB_REPOSITORY google/benchmark GIT_TAG v1.8.5
       OPTIONS "BENCHMARK_ENABLE_TESTING OFF" "BENCHMARK_ENABLE_INSTALL OFF" "BUILD_SHARED_LIBS OFF")

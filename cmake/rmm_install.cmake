@@ -40,3 +40,10 @@ install(FILES "${PROJECT_BINARY_DIR}/rmm-config.cmake" "${PROJECT_BINARY_DIR}/rm
 
 include("${CMAKE_CURRENT_LIST_DIR}/rmm_pkg_config.cmake")
 install(FILES "${PROJECT_SOURCE_DIR}/tools/gdb/rmm_printers.py" DESTINATION "${CMAKE_INSTALL_DATADIR}/rmm/gdb")
+
+# For gdb in the build tree: our printers, and Thrust's where CCCL is built from its sources; the toolkit has none.
+set(rmm_thrust_printers "")
+if(EXISTS "${CCCL_SOURCE_DIR}/thrust/scripts/gdb-pretty-printers.py")
+  set(rmm_thrust_printers "source ${CCCL_SOURCE_DIR}/thrust/scripts/gdb-pretty-printers.py")
+endif()
+configure_file("${PROJECT_SOURCE_DIR}/tools/gdb/load-pretty-printers.in" "${PROJECT_BINARY_DIR}/load-pretty-printers" @ONLY)

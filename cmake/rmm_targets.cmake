@@ -70,3 +70,11 @@ macro(rmm_set_program_rpath)
     set(CMAKE_INSTALL_RPATH "\$ORIGIN/../../../${CMAKE_INSTALL_LIBDIR}")
   endif()
 endmacro()
+
+# rmm_doc makes the site of the documentation in docs/html of the build folder.
+if(PROJECT_IS_TOP_LEVEL)
+  add_custom_target(
+    rmm_doc
+    COMMAND "${CMAKE_COMMAND}" -E env "LIBRMM_BUILD_DIR=${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}/build.sh" docs
+    USES_TERMINAL VERBATIM)
+endif()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""gdb_printers_tests.py PROGRAM PRINTERS: stops PROGRAM under gdb and compares what the printers say with what the program says.
+"""gdb_printers_tests.py PROGRAM PRINTERS LOADER: stops PROGRAM under gdb, where LOADER, a script of gdb, has loaded PRINTERS, and compares
+what they say with what the program says.
 
 Ends with status 77 if there is no gdb, or it cannot run programs here.
 """
@@ -15,8 +16,8 @@ import unittest
 PRINTED = ("view", "default_stream", "device", "buffer", "roomy", "moved", "vector", "scalar", "pool", "arena", "elastic")
 
 
-def run_gdb(gdb, program, printers, said):
-    commands = ["set debuginfod enabled off", "set disable-randomization off", "set width 0", f"source {printers}"]
+def run_gdb(gdb, program, loader, said):
+    commands = ["set debuginfod enabled off", "set disable-randomization off", "set width 0", f"source {loader}"]
     commands += ["break look_at_the_caller", f"run > {said}", "up"]
     for name in PRINTED:
         commands += [f"echo \\n= {name}=", f"output {name}"]
@@ -91,13 +92,13 @@ class PrintersTest(unittest.TestCase):
 
 
 def main():
-    program, printers = sys.argv[1:3]
+    program, printers, loader = sys.argv[1:4]
     gdb = shutil.which("gdb")
     if gdb is None:
         print("Skipped: there is no gdb")
         return 77
     with tempfile.NamedTemporaryFile("r") as said:
-        output, errors = run_gdb(gdb, program, printers, said.name)
+        output, errors = run_gdb(gdb, program, loader, said.name)
         lines = said.read().splitlines()
     if "\n= end" not in output or "look_at_the_caller" not in output:
         print(output + errors)

@@ -112,6 +112,7 @@ TOPICS: dict[str, tuple[str, list[str]]] = {
         "Errors, reports, figures",
         [
             "rmm/error.hpp",
+            "rmm/detail/error.hpp",
             "rmm/memory_report.hpp",
             "rmm/recovery.hpp",
             "rmm/heap_figures.hpp",
@@ -133,7 +134,10 @@ TOPICS: dict[str, tuple[str, list[str]]] = {
     "simulator": ("The simulator", ["cudasim/cudasim.h"]),
 }
 
-FORWARDED = re.compile(r"rmm/mr/device/|rapids_logger/|/detail/|^rmm/detail/")
+FORWARDED = re.compile(r"rmm/mr/device/|rapids_logger/|^(?!rmm/detail/error\.hpp$).*/detail/")
+
+# Where the macros are that come with a header.
+MACROS_OF = {"rmm/logger_macros.hpp": "rmm/detail/logger_frontend.hpp"}
 
 DOXYFILE = """
 PROJECT_NAME = rmm
@@ -157,10 +161,12 @@ AUTOLINK_SUPPORT = NO
 INPUT_FILTER = "sed -E -f '{filter}'"
 WARN_IF_UNDOCUMENTED = NO
 WARN_NO_PARAMDOC = NO
+EXTRACT_PRIV_VIRTUAL = YES
 MACRO_EXPANSION = YES
 EXPAND_ONLY_PREDEF = YES
 PREDEFINED = RMM_NAMESPACE=rmm RMM_EXPORT= RMM_HIDDEN= RMM_COLD= RMM_OUT_OF_LINE= RMM_ALWAYS_INLINE=inline \\
-             "RMM_CONSTEXPR_FRIEND=friend constexpr" RMM_EXEC_CHECK_DISABLE= CUDASIM_EXPORT= __cplusplus=201703L
+             "RMM_CONSTEXPR_FRIEND=friend constexpr" RMM_EXEC_CHECK_DISABLE= CUDASIM_EXPORT= __cplusplus=201703L \\
+             RMM_HAS_SPDLOG=1 SPDLOG_USE_STD_FORMAT
 """
 
 # The paragraphs of our comments, and lists of invariants.
@@ -168,6 +174,7 @@ FILTER = r"""
 s@^( *///) (Returns|Failure|Threads|Stream|Cost|Note)  +@\1 \\par \2\n\1 @
 s@^( *///)  ([A-Z][0-9]+)  @\1 - `\2` @
 s@^( *///) Invariants:@\1 \\par Invariants\n\1@
+/^ *\/\/\//s@%([A-Za-z_])@%%\1@g
 """
 
 
@@ -381,6 +388,11 @@ def function_signature(member: Element) -> str:
     return tidied(f"{template_of(member)} {' '.join(words)} {kind} {name}{arguments_of(member)}")
 
 
+def is_to_be_overridden(member: Element) -> bool:
+    virtual = member.get("virt") in ("virtual", "pure-virtual")
+    return member.get("prot") == "private" and virtual and not re.search(r"\b(override|final)\b", arguments_of(member))
+
+
 def flag(member: Element, word: str) -> bool:
     return (
         member.get({"virtual": "virt"}.get(word, word)) in ("yes", "virtual", "pure-virtual")
@@ -420,13 +432,25 @@ class Reference:
                 return compound
         return None
 
+    def public_bases(self, compound: Element) -> Iterator[str]:
+        """Names of public bases; in place of those in `detail` that what they are derived from."""
+        for base in compound.findall("basecompoundref"):
+            if base.get("prot") == "private":
+                continue
+            if "detail::" not in (base.text or ""):
+                yield plain(base)
+            elif base.get("refid", "") in self.compounds:
+                yield from self.public_bases(self.compounds[base.get("refid", "")])
+
     def members(self, compound: Element) -> list[Element]:
-        """Public members, and protected ones that are documented, with those of bases that only `detail` names."""
+        """Public members, and others that derived classes use or override and that are documented, with those of bases that only
+        `detail` names."""
         found = [
             member
             for section in compound.findall("sectiondef")
             for member in section.findall("memberdef")
-            if member.get("prot") == "public" or (member.get("prot") == "protected" and has_text(member))
+            if member.get("prot") == "public"
+            or (has_text(member) and (member.get("prot") == "protected" or is_to_be_overridden(member)))
         ]
         found.sort(key=line_of)
         names = {plain(member.find("name")) for member in found}
@@ -438,6 +462,7 @@ class Reference:
             for member in self.members(above):
                 name = plain(member.find("name"))
                 special = name in (own, "~" + own) or name.startswith("operator") or member.get("prot") != "public"
+                special = special or re.search(r"\b(override|final)\b", arguments_of(member)) is not None
                 if name not in names and not special:
                     found.append(member)
         return found
@@ -489,9 +514,9 @@ class Reference:
     def class_lines(self, compound: Element) -> list[str]:
         name = plain(compound.find("compoundname"))
         own = name.rpartition("::")[2]
-        bases = [plain(base) for base in compound.findall("basecompoundref") if "detail::" not in (base.text or "")]
+        bases = [base for base in dict.fromkeys(self.public_bases(compound)) if "<" not in base]
         final = " final" if compound.get("final") == "yes" else ""
-        below = " : public " + ", public ".join(bases) if bases and all("<" not in base for base in bases) else ""
+        below = " : public " + ", public ".join(bases) if bases else ""
         kind = "struct" if compound.get("kind") == "struct" else "class"
         lines = [f".. cpp:{kind}:: " + tidied(f"{template_of(compound)} {own}{final}{below}"), ""]
         lines += [*indented(description_of(compound), 3), ""]
@@ -527,7 +552,10 @@ class Reference:
                 continue
             for member in compound.iter("memberdef"):
                 place = member.find("location")
-                if place is None or place.get("file") != header or member.get("static") == "yes":
+                if place is None or member.get("static") == "yes":
+                    continue
+                macro = member.get("kind") == "define" and place.get("file") == MACROS_OF.get(header)
+                if (place.get("file") != header and not macro) or plain(member.find("name")).startswith("RMM_DETAIL_"):
                     continue
                 if compound.get("kind") == "file":
                     if member.get("kind") == "define" and has_text(member):
@@ -602,7 +630,10 @@ def location_of(element: Element) -> str:
 
 
 def write_pages(root: Path, work: Path, folder: Path) -> None:
-    """Writes the pages, and an index of them, to `folder`. A function without a text, its own or an overload's, is an error."""
+    """Writes the pages, and an index of them, to `folder`.
+
+    A function without a text, its own or an overload's, is an error, and so is a header of which nothing is shown.
+    """
     check_topics(public_headers(root))
     reference = Reference(run_doxygen(root, work))
     folder.mkdir(parents=True, exist_ok=True)
@@ -618,8 +649,9 @@ def write_pages(root: Path, work: Path, folder: Path) -> None:
         lines = [title, "=" * len(title), ""]
         for header in headers:
             more = reference.header_lines(header)
-            if more:
-                lines += [header, "-" * len(header), "", f"``#include <{header}>``", "", *more, ""]
+            if not more:
+                reference.uncommented.append(f"{header}: has nothing to show")
+            lines += [header, "-" * len(header), "", f"``#include <{header}>``", "", *more, ""]
         (folder / f"{name}.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "index.rst").write_text("\n".join(index) + "\n", encoding="utf-8")
     if reference.uncommented:

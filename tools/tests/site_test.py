@@ -89,6 +89,48 @@ class CppReference(unittest.TestCase):
             ("end", ["   Text."]), ("cend", [""]), ("operator==", ["   Text."]), ("operator!=", [""]), ("cend", [""]))]
         self.assertEqual([entries[0][1][0], entries[2][1][0], entries[4][1][0]], [lines[0] for lines in cpp_reference.joined(entries)])
 
+    def lines(self, xml: str, header: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "x.xml").write_text(f"<doxygen>{xml}</doxygen>", encoding="utf-8")
+            return "\n".join(cpp_reference.Reference(Path(folder)).header_lines(header))
+
+    def test_a_class_shows_its_public_bases_also_those_behind_detail(self) -> None:
+        def compound(name: str, bases: str) -> str:
+            return (
+                f'<compounddef kind="class" id="{name}" prot="public"><compoundname>{name}</compoundname>{bases}'
+                '<location file="rmm/x.hpp" line="1"/></compounddef>')
+
+        base = '<basecompoundref refid="{0}" prot="{1}" virt="non-virtual">{0}</basecompoundref>'
+        detail = compound("rmm::detail::d", base.format("rmm::b", "public") + base.format("rmm::p", "private"))
+        lines = self.lines(
+            compound("rmm::x", base.format("rmm::detail::d", "public") + base.format("rmm::c", "public")) + detail, "rmm/x.hpp")
+        self.assertIn(".. cpp:class:: x : public rmm::b, public rmm::c\n", lines)
+
+    def test_functions_to_override_are_shown_though_they_are_private(self) -> None:
+        def function(name: str, arguments: str) -> str:
+            return (
+                f'<memberdef kind="function" id="{name}" prot="private" static="no" virt="virtual"><type>void</type><name>{name}</name>'
+                f"<argsstring>{arguments}</argsstring><briefdescription><para>Text.</para></briefdescription>"
+                '<location file="rmm/x.hpp" line="2"/></memberdef>')
+
+        lines = self.lines(
+            '<compounddef kind="class" id="x" prot="public"><compoundname>rmm::x</compoundname><sectiondef>' + function("do_it", "()=0")
+            + function("do_that", "() override") + '</sectiondef><location file="rmm/x.hpp" line="1"/></compounddef>', "rmm/x.hpp")
+        self.assertIn("virtual void do_it() = 0", lines)
+        self.assertNotIn("do_that", lines)
+
+    def test_macros_of_another_file_are_shown_with_the_header_that_brings_them(self) -> None:
+        def macro(name: str) -> str:
+            return (
+                f'<memberdef kind="define" id="{name}" prot="public" static="no"><name>{name}</name><briefdescription><para>Text.</para>'
+                '</briefdescription><location file="rmm/detail/logger_frontend.hpp" line="2"/></memberdef>')
+
+        lines = self.lines(
+            '<compounddef kind="file" id="f"><compoundname>logger_frontend.hpp</compoundname><sectiondef>' + macro("RMM_LOG_INFO")
+            + macro("RMM_DETAIL_LOG") + "</sectiondef></compounddef>", "rmm/logger_macros.hpp")
+        self.assertIn(".. c:macro:: RMM_LOG_INFO", lines)
+        self.assertNotIn("RMM_DETAIL_LOG", lines)
+
     def test_public_functions_without_a_text_are_noted(self) -> None:
         def function(line: int, name: str, text: str = "", protection: str = "public", arguments: str = "()") -> str:
             return (

@@ -49,9 +49,10 @@
 #endif
 #endif
 
-/// `RMM_LOG_<LEVEL>(message)`, `RMM_LOG_<LEVEL>(format, args...)`: writes a line to the debug log.
+/// `RMM_LOG_<LEVEL>(message)`, `RMM_LOG_<LEVEL>(format, args...)`: writes a line to the debug log. The levels have a macro each:
+/// `RMM_LOG_TRACE`, `RMM_LOG_DEBUG`, `RMM_LOG_INFO`, `RMM_LOG_WARN`, `RMM_LOG_ERROR`, `RMM_LOG_CRITICAL`.
 ///
-/// A message alone is taken as it is. A format is one of printf, where %s takes a std::string too; with spdlog it may have
+/// A message alone is taken as it is. A format is one of printf, where `%s` takes a std::string too; with spdlog it may have
 /// the placeholders of fmt instead. Below the active level the arguments are not evaluated.
 #if RMM_LOG_ACTIVE_LEVEL <= RMM_LOG_LEVEL_TRACE
 #define RMM_LOG_TRACE(...) RMM_DETAIL_LOG(trace, __VA_ARGS__)

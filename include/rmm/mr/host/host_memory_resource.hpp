@@ -61,6 +61,7 @@ class host_memory_resource {
   friend void get_property(host_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}
 
  private:
+  /// Allocates. `bytes` may be 0.
   virtual void* do_allocate(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) = 0;
 
   /// Must not throw.
