@@ -200,10 +200,31 @@ find_missing() {
   fi
 }
 
-# Of ensure_installed(): packages of which one is not to be had are all left out.
+# Of ensure_installed() and install_compiler(): packages of which one is not to be had are all left out.
 apt_install() {
   [[ $# -eq 0 ]] ||
     "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null || true
+}
+
+# A compiler that one combination alone takes is installed when that has its turn.
+install_compiler() {
+  local root=()
+  if [[ $EUID -ne 0 ]]; then root=(sudo -n); fi
+  if command -v apt-get >/dev/null && "${root[@]}" true 2>/dev/null; then
+    say "Installing $1"
+    apt_install "${1/clang++/clang}"
+  fi
+}
+
+# Names what is missing, and ends if anything is.
+expect_nothing_missing() {
+  local entry
+  [[ ${#MISSING[@]} -gt 0 ]] || return 0
+  say "These things are missing:" >&2
+  for entry in "${MISSING[@]}"; do
+    printf '  %s\n' "${entry#*|}" >&2
+  done
+  exit 1
 }
 
 # Installs what is missing, or names it and ends.
@@ -221,12 +242,7 @@ ensure_installed() {
     apt_install "${WISHED[@]}"
     find_missing
   fi
-  [[ ${#MISSING[@]} -gt 0 ]] || return 0
-  say "These things are missing:" >&2
-  for entry in "${MISSING[@]}"; do
-    printf '  %s\n' "${entry#*|}" >&2
-  done
-  exit 1
+  expect_nothing_missing
 }
 
 # --- building --------------------------------------------------------------------------------------------------------
@@ -249,6 +265,9 @@ clean() {
 
 build_librmm() {
   local generator=() arguments
+  MISSING=()
+  need_command cmake cmake
+  expect_nothing_missing
   if [[ -z "${CMAKE_GENERATOR:-}" && ! -f "$BUILD_DIR/CMakeCache.txt" ]] && command -v ninja >/dev/null; then
     generator=(-G Ninja)
   fi
@@ -428,6 +447,7 @@ run_combination() {
   read -r name arguments <<<"$1"
   folder="$BUILD_DIR/matrix/$name"
   compiler="$(sed -n 's/.*-DCMAKE_CXX_COMPILER=\([^ ]*\).*/\1/p' <<<"$arguments")"
+  if [[ -n $compiler ]] && ! command -v "$compiler" >/dev/null; then install_compiler "$compiler"; fi
   if [[ -n $compiler ]] && ! command -v "$compiler" >/dev/null; then
     say "=== matrix $name"
     say "Left out: there is no $compiler."
@@ -615,6 +635,7 @@ bundle() {
   done
   cp "$REPOSITORY/tools/run_bundle.sh" "$stage/run_tests.sh"
   cp "$REPOSITORY/LICENSE" "$REPOSITORY/VERSION" "$stage"
+  cp -r "$REPOSITORY/tests/traces" "$stage"
 
   while read -r file; do
     for library in $(needed_libraries "$file"); do

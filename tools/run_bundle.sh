@@ -10,6 +10,7 @@ set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 logs="${LOGS:-$here/logs}"
 mkdir -p "$logs" || exit 1
+export RMM_TEST_TRACES="$here/traces"
 
 programs=()
 if [[ $# -gt 0 ]]; then

@@ -8,6 +8,7 @@
 #include <benchmarks/compare/row.hpp>
 #include <benchmarks/compare/synchronizations.hpp>
 #include <benchmarks/compare/trace.hpp>
+#include <tests/support/trace_file.hpp>
 
 #include <rmm/detail/error.hpp>
 
@@ -282,11 +283,11 @@ TEST(SmallestPool, IsFoundForOneThatNeedsMore)
 
 TEST(RecordedTraces, AreWhatTheirPageSays)
 {
-  auto const training = read_trace(RMM_TRACE_FOLDER "/gpt2-train-varlen.csv.gz");
+  auto const training = read_trace(rmm::test::trace_file("gpt2-train-varlen.csv.gz"));
   EXPECT_EQ(training.events.size(), 171'297);
   EXPECT_EQ(training.peak_bytes, 23'216'124'760);
   EXPECT_EQ(training.streams, 1);
-  auto const sort = read_trace(RMM_TRACE_FOLDER "/six-streams-sort.csv.gz");
+  auto const sort = read_trace(rmm::test::trace_file("six-streams-sort.csv.gz"));
   EXPECT_EQ(sort.events.size(), 6'235);
   EXPECT_EQ(sort.peak_bytes, 878'951'283);
   EXPECT_EQ(sort.streams, 6);

@@ -12,6 +12,7 @@
 
 #include <tests/support/seeds.hpp>
 #include <tests/support/temporary_folder.hpp>
+#include <tests/support/trace_file.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -143,7 +144,7 @@ TEST_F(TraceEvents, GiveTheSameCurveWhenTheyAreTracedAndReplayed)
 // thread. What reads today's traces has to read it.
 TEST(KeptTrace, CanStillBeRead)
 {
-  auto const trace = rmm::detail::trace::trace_reader::read(std::string{RMM_TRACE_FOLDER "/two-threads.rmmtrace"});
+  auto const trace = rmm::detail::trace::trace_reader::read(rmm::test::trace_file("two-threads.rmmtrace"));
   EXPECT_FALSE(trace.cut_off_at.has_value());
   EXPECT_EQ(trace.lost, 0);
   EXPECT_THAT(trace.threads, SizeIs(2));

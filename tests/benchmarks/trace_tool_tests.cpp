@@ -13,6 +13,7 @@
 
 #include <tests/support/seeds.hpp>
 #include <tests/support/temporary_folder.hpp>
+#include <tests/support/trace_file.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,8 +55,8 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
-std::string const snapshot_path{RMM_TRACE_FOLDER "/torch-snapshot.pickle"};
-std::string const trace_path{RMM_TRACE_FOLDER "/two-threads.rmmtrace"};
+auto const snapshot_path = rmm::test::trace_file("torch-snapshot.pickle");
+auto const trace_path    = rmm::test::trace_file("two-threads.rmmtrace");
 
 // --- pickles ---------------------------------------------------------------------------------------------------------
 
@@ -233,6 +234,7 @@ void use(Read const& read)
 TEST(BrokenFile, IsReadOrRefusedWhereverASnapshotEnds)
 {
   auto const whole = contents_of(snapshot_path);
+  ASSERT_FALSE(whole.empty());
   for (std::size_t length = 0; length < whole.size(); ++length) {
     auto const part = whole.substr(0, length);
     EXPECT_THROW(static_cast<void>(read_torch_snapshot(part, "the file")), bad_trace) << length;
@@ -242,6 +244,7 @@ TEST(BrokenFile, IsReadOrRefusedWhereverASnapshotEnds)
 TEST(BrokenFile, IsReadOrRefusedWhereverATraceEnds)
 {
   auto const whole = contents_of(trace_path);
+  ASSERT_FALSE(whole.empty());
   for (std::size_t length = 0; length < 1000; ++length) {
     use([&] { return recorded_file{trace_reader::read(whole.substr(0, length), "the file"), "", {}}; });
   }
@@ -263,6 +266,7 @@ TEST(BrokenFile, IsReadOrRefusedWhereverALogEnds)
 TEST(BrokenFile, IsReadOrRefusedWhateverASnapshotHas)
 {
   auto const whole = contents_of(snapshot_path);
+  ASSERT_FALSE(whole.empty());
   rmm::test::for_each_seed(500, [&](std::uint64_t seed) {
     std::mt19937_64 random{seed};
     auto changed = whole;
@@ -454,8 +458,8 @@ TEST(Export, ToPerfettoHasACounterAndSlices)
 
 // --- one training with PyTorch, twice: tests/traces/torch_training.py recorded it on a GPU ----------------------------
 
-std::string const training_trace{RMM_TRACE_FOLDER "/torch-training.rmmtrace"};
-std::string const training_snapshot{RMM_TRACE_FOLDER "/torch-training.pickle"};
+auto const training_trace    = rmm::test::trace_file("torch-training.rmmtrace");
+auto const training_snapshot = rmm::test::trace_file("torch-training.pickle");
 
 // What PyTorch said of it.
 constexpr std::size_t training_allocations           = 5278;

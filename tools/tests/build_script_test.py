@@ -96,6 +96,15 @@ class TestCommandLine(unittest.TestCase):
             self.assertRegex(output, "^build.sh: --quick .*./build.sh test --quick")
             self.assertEqual(1, output.count("\n"), output)
 
+    def test_without_cmake_it_says_how_to_get_it(self) -> None:
+        few = self.root.parent / "few"
+        few.mkdir()
+        for name in ("bash", "dirname"):
+            (few / name).symlink_to(str(shutil.which(name)))
+        status, output = self.run_script("librmm", PATH=str(few))
+        self.assertEqual(1, status, output)
+        self.assertIn("cmake: Debian and Ubuntu: apt-get install cmake", output)
+
     def test_help_comes_before_everything(self) -> None:
         for arguments in (["-h"], ["clean", "nonsense", "--help"]):
             status, output = self.run_script(*arguments)
@@ -118,6 +127,36 @@ class TestCommandLine(unittest.TestCase):
             self.assertEqual(1, status)
             self.assertRegex(output, "^build.sh: clean would delete the sources")
             self.assertTrue((self.root / "python/rmm/pyproject.toml").exists())
+
+    def count_lines(self, lines: int, ctest_status: int = 0) -> tuple[int, str]:
+        """Status and output of `coverage` where the tests reach so many of 100 lines, with programs in place of all it calls."""
+        programs = Path(self.environment["PATH"].split(":")[0])
+        (programs / "python3").unlink()
+        shutil.copytree(REPOSITORY / "tools", self.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+        summary = ('{"files": [{"filename": "include/rmm/a.hpp", "line_covered": %d, "line_total": 100, "branch_covered": 1, "branch_total": 2}]}'
+                   % lines)
+        find = 'while [ "$1" != --json-summary ]; do shift; done\n'
+        for name, text in (("cmake", '[ "$1" = --version ] && echo cmake version 3.30.0\n' + 'printf "cmake: %s\\n" "$*"\n'), ("gcov", ""),
+                           ("ctest", f'echo "ctest: $*, $RMM_TEST_SEEDS seeds"; exit {ctest_status}\n'), ("gcovr", f"{find}echo '{summary}' >\"$2\"\n")):
+            (programs / name).write_text("#!/bin/sh\n" + text, encoding="utf-8")
+            (programs / name).chmod(0o755)
+        (self.root / "build/coverage").mkdir(parents=True)
+        return self.run_script("coverage", CMAKE_PREFIX_PATH="/none", CUDACXX="nvcc")
+
+    def test_coverage_runs_the_tests_and_prints_what_they_reach(self) -> None:
+        status, output = self.count_lines(95)
+        self.assertEqual(0, status, output)
+        self.assertIn("--target counted_programs", output)
+        self.assertRegex(output, "ctest: .*, 5 seeds")
+        self.assertRegex(output, r"include/rmm +95 of 100 +95.0 % +1 of 2 +50.0 %")
+
+    def test_coverage_fails_where_too_little_is_reached_or_a_test_fails(self) -> None:
+        for lines, ctest_status, why in ((94, 0, "less than 95 % of the lines of include/rmm"), (100, 8, "failed")):
+            with self.subTest(why):
+                self.setUp()
+                status, output = self.count_lines(lines, ctest_status)
+                self.assertEqual(1, status, output)
+                self.assertIn(f"  failed: {why}", output)
 
 
 if __name__ == "__main__":

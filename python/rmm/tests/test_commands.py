@@ -45,7 +45,8 @@ def test_what_the_runtime_objects_to_is_said_in_a_line(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["no-such-command"], ["demo", "--steps", "0"], ["demo", "--steps", "-5"], ["demo", "--steps", "x"]]
+    "arguments",
+    [[], ["no-such-command"], ["demo", "--steps", "0"], ["demo", "--steps", "-5"], ["demo", "--steps", "x"]],
 )
 def test_other_commands_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

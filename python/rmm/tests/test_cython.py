@@ -141,26 +141,3 @@ def test_sizes(client: Any) -> None:
     assert total == rmm.mr.available_device_memory()[1]
     assert 0 < share < total
     assert device == 0
-
-
-@pytest.mark.parametrize(
-    "resource",
-    [
-        "rmm.mr.CallbackMemoryResource(c.allocate, c.deallocate)",
-        "rmm.mr.GuardResourceAdaptor(c, handler=print)",
-        "rmm.mr.PoolMemoryResource(c, 1 << 20)",
-    ],
-)
-def test_buffers_of_cpp_may_end_after_the_interpreter(client: Any, resource: str) -> None:
-    program = f"""
-import ctypes, importlib.util, rmm
-spec = importlib.util.spec_from_file_location("client", {client.__spec__.origin!r})
-client = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(client)
-c = rmm.mr.CudaMemoryResource()
-resource = {resource}
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(resource))  # as C++ code does that keeps it
-client.keep_until_the_end(rmm.DeviceBuffer(size=10, mr=resource))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

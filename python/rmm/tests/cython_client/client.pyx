@@ -154,16 +154,3 @@ def same_types():
 def sizes():
     cdef object parsed = parse_bytes("2KiB")
     return parsed, available_device_memory().second, percent_of_free_device_memory(10), get_current_cuda_device().value()
-
-
-cdef extern from *:
-    """
-    static rmm::device_buffer kept_until_the_end;
-    """
-    device_buffer kept_until_the_end
-
-
-def keep_until_the_end(DeviceBuffer buffer):
-    """Moves it to a static object, which ends after the interpreter."""
-    global kept_until_the_end
-    kept_until_the_end = move(buffer.c_release())

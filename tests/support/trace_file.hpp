@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+namespace rmm::test {
+
+/// A file of tests/traces; where the sources are not, the folder that RMM_TEST_TRACES names has them.
+inline std::string trace_file(char const* name)
+{
+  auto const* const folder = std::getenv("RMM_TEST_TRACES");
+  return std::string{folder != nullptr ? folder : RMM_TRACE_FOLDER} + "/" + name;
+}
+
+}  // namespace rmm::test
