@@ -10,7 +10,9 @@
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +28,32 @@ rmm::mr::device_memory_resource* hidden(rmm::mr::device_memory_resource* resourc
 {
   asm volatile("" : "+r"(resource));
   return resource;
+}
+
+/// Frees one of 100 live blocks of 64 KiB to 1 MiB, and allocates another, of some other size.
+void replace_middle_sizes(rmm::mr::device_memory_resource& resource, rmm::cuda_stream_view stream, long times)
+{
+  struct block {
+    void* ptr;
+    std::size_t bytes;
+  };
+  std::uint64_t state = 1;
+  auto const draw     = [&](std::uint64_t below) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    return (state >> 33U) % below;
+  };
+  auto const allocate = [&] {
+    auto const bytes = (std::size_t{64} << 10U) + 256 * static_cast<std::size_t>(draw(3841));
+    return block{resource.allocate(bytes, stream), bytes};
+  };
+  std::array<block, 100> live{};
+  for (auto& each : live) { each = allocate(); }
+  for (long i = 0; i < times; ++i) {
+    auto& each = live[draw(live.size())];
+    resource.deallocate(each.ptr, each.bytes, stream);
+    each = allocate();
+  }
+  for (auto const& each : live) { resource.deallocate(each.ptr, each.bytes, stream); }
 }
 
 void run(char const* what, long times)
@@ -46,6 +74,8 @@ void run(char const* what, long times)
         use(ptr);
         resource->deallocate(ptr, 256, stream);
       });
+    } else if (std::strcmp(what, "middle") == 0) {
+      replace_middle_sizes(*resource, stream, times);
     } else if (std::strcmp(what, "uvector") == 0) {
       repeat([&] {
         rmm::device_uvector<int> const vector{1000, stream};
@@ -54,7 +84,7 @@ void run(char const* what, long times)
     } else if (std::strcmp(what, "getter") == 0) {
       repeat([] { use(rmm::mr::get_current_device_resource()); });
     } else {
-      std::fprintf(stderr, "INSTRUCTION_BUDGET: %s is none of pair, uvector, getter\n", what);
+      std::fprintf(stderr, "INSTRUCTION_BUDGET: %s is none of pair, middle, uvector, getter\n", what);
       std::exit(2);
     }
   }
@@ -66,7 +96,7 @@ void run(char const* what, long times)
 int main(int argc, char** argv)
 {
   if (argc != 3) {
-    std::fputs("INSTRUCTION_BUDGET <pair|uvector|getter> <times>\n", stderr);
+    std::fputs("INSTRUCTION_BUDGET <pair|middle|uvector|getter> <times>\n", stderr);
     return 2;
   }
   try {

@@ -5,6 +5,7 @@
 
 #include "capture.hpp"
 
+#include "driver.hpp"
 #include "streams.hpp"
 
 #include <algorithm>
@@ -130,16 +131,28 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph, void const* site)
   });
 }
 
+cudaError_t put_status(call& c, cudaStream_t handle, cudaStreamCaptureStatus* status)
+{
+  auto const s = find_stream(c, handle);
+  if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
+  if (status == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the status"); }
+  if (blocked_by_capture(*s)) { return cudaErrorStreamCaptureImplicit; }
+  *status = status_of(*s);
+  return cudaSuccess;
+}
+
 cudaError_t is_capturing(cudaStream_t handle, cudaStreamCaptureStatus* status, void const* site)
 {
-  CUDASIM_CALL_AT(cudaStreamIsCapturing, site, {
-    auto const s = find_stream(c, handle);
-    if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (status == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the status"); }
-    if (blocked_by_capture(*s)) { return cudaErrorStreamCaptureImplicit; }
-    *status = status_of(*s);
-    return cudaSuccess;
-  });
+  CUDASIM_CALL_AT(cudaStreamIsCapturing, site, { return put_status(c, handle, status); });
+}
+
+cudaError_t exchange_mode(call& c, cudaStreamCaptureMode* mode)
+{
+  if (mode == nullptr || *mode < cudaStreamCaptureModeGlobal || *mode > cudaStreamCaptureModeRelaxed) {
+    return c.misuse(cudaErrorInvalidValue, "no mode, or an unknown one");
+  }
+  std::swap(*mode, this_thread().capture_mode);
+  return cudaSuccess;
 }
 
 struct capture_info {
@@ -239,19 +252,39 @@ void leave_capture(stream& s)
   close(under_way);
 }
 
+CUresult driver::is_capturing(CUstream handle, CUstreamCaptureStatus* status)
+{
+  CUDASIM_DRIVER_CALL(cuStreamIsCapturing, {
+    if (lacks_context(handle)) { return cudaErrorDeviceUninitialized; }
+    auto found       = cudaStreamCaptureStatusNone;
+    auto const error = put_status(c, handle, status != nullptr ? &found : nullptr);
+    if (error == cudaSuccess) { *status = static_cast<CUstreamCaptureStatus>(found); }
+    return error;
+  });
+}
+
+CUresult driver::is_capturing_per_thread(CUstream handle, CUstreamCaptureStatus* status)
+{
+  return is_capturing(per_thread(handle), status);
+}
+
+CUresult driver::exchange_capture_mode(CUstreamCaptureMode* mode)
+{
+  CUDASIM_DRIVER_CALL(cuThreadExchangeStreamCaptureMode, {
+    auto exchanged   = mode != nullptr ? static_cast<cudaStreamCaptureMode>(*mode) : cudaStreamCaptureModeGlobal;
+    auto const error = exchange_mode(c, mode != nullptr ? &exchanged : nullptr);
+    if (error == cudaSuccess) { *mode = static_cast<CUstreamCaptureMode>(exchanged); }
+    return error;
+  });
+}
+
 }  // namespace cudasim
 
 using namespace cudasim;
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode)
 {
-  CUDASIM_CALL(cudaThreadExchangeStreamCaptureMode, {
-    if (mode == nullptr || *mode < cudaStreamCaptureModeGlobal || *mode > cudaStreamCaptureModeRelaxed) {
-      return c.misuse(cudaErrorInvalidValue, "no mode, or an unknown one");
-    }
-    std::swap(*mode, this_thread().capture_mode);
-    return cudaSuccess;
-  });
+  CUDASIM_CALL(cudaThreadExchangeStreamCaptureMode, { return exchange_mode(c, mode); });
 }
 
 extern "C" {

@@ -3,6 +3,7 @@
 // cudaEvent*.
 
 #include "capture.hpp"
+#include "driver.hpp"
 #include "streams.hpp"
 
 #include <algorithm>
@@ -79,7 +80,36 @@ cudaError_t refuse_captured(event const& e)
   return cudaErrorCapturedEvent;
 }
 
+cudaError_t query(call& c, cudaEvent_t handle)
+{
+  auto const e = find_event(c, handle);
+  if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
+  if (auto const error = refuse_captured(*e); error != cudaSuccess) { return error; }
+  if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
+  if (!e->recorded) { return cudaSuccess; }
+  return e->at.reached() ? wait_for(c, e->at, e->clock) : cudaErrorNotReady;
+}
+
 }  // namespace
+
+CUresult driver::record(CUevent event_handle, CUstream handle)
+{
+  CUDASIM_DRIVER_CALL(cuEventRecord, {
+    if (lacks_context(handle)) { return cudaErrorDeviceUninitialized; }
+    return cudasim::record(c, event_handle, handle, cudaEventRecordDefault);
+  });
+}
+
+CUresult driver::record_per_thread(CUevent event_handle, CUstream handle)
+{
+  return record(event_handle, per_thread(handle));
+}
+
+CUresult driver::query(CUevent handle)
+{
+  CUDASIM_DRIVER_CALL(cuEventQuery, { return cudasim::query(c, handle); });
+}
+
 }  // namespace cudasim
 
 using namespace cudasim;
@@ -107,14 +137,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle)
 
 cudaError_t cudaEventQuery(cudaEvent_t handle)
 {
-  CUDASIM_CALL(cudaEventQuery, {
-    auto const e = find_event(c, handle);
-    if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (auto const error = refuse_captured(*e); error != cudaSuccess) { return error; }
-    if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
-    if (!e->recorded) { return cudaSuccess; }
-    return e->at.reached() ? wait_for(c, e->at, e->clock) : cudaErrorNotReady;
-  });
+  CUDASIM_CALL(cudaEventQuery, { return query(c, handle); });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle)

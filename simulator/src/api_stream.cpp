@@ -3,6 +3,7 @@
 // cudaStream*, host functions, and what is outstanding of streams, events and graphs.
 
 #include "capture.hpp"
+#include "driver.hpp"
 #include "streams.hpp"
 
 #include <algorithm>
@@ -125,28 +126,31 @@ cudaError_t get_device(cudaStream_t handle, int* number, void const* site)
   });
 }
 
+cudaError_t make_wait(call& c, cudaStream_t handle, cudaEvent_t event_handle, unsigned flags)
+{
+  auto const s = find_stream(c, handle);
+  if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
+  auto const e = find_event(c, event_handle);
+  if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
+  if (flags != cudaEventWaitDefault && flags != cudaEventWaitExternal) {
+    return c.misuse(cudaErrorInvalidValue, "unknown flags %#x", flags);
+  }
+  if (e->captured_in != nullptr || s->capturing != nullptr) { return capture_wait(*s, s, *e); }
+  if (!e->recorded) { return cudaSuccess; }
+  auto const& w = the_world();
+  if (!w.checking && w.machine.mode == execution::threads && e->at.reached() && s->idle() && !s->held) {
+    s->time_ns = std::max(s->time_ns, e->at.time_ns());
+    return cudaSuccess;
+  }
+  operation work;
+  work.after.push_back(e->at);
+  work.clock = e->clock;
+  return submit(c, s, std::move(work));
+}
+
 cudaError_t wait_event(cudaStream_t handle, cudaEvent_t event_handle, unsigned flags, void const* site)
 {
-  CUDASIM_CALL_AT(cudaStreamWaitEvent, site, {
-    auto const s = find_stream(c, handle);
-    if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    auto const e = find_event(c, event_handle);
-    if (e == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (flags != cudaEventWaitDefault && flags != cudaEventWaitExternal) {
-      return c.misuse(cudaErrorInvalidValue, "unknown flags %#x", flags);
-    }
-    if (e->captured_in != nullptr || s->capturing != nullptr) { return capture_wait(*s, s, *e); }
-    if (!e->recorded) { return cudaSuccess; }
-    auto const& w = the_world();
-    if (!w.checking && w.machine.mode == execution::threads && e->at.reached() && s->idle() && !s->held) {
-      s->time_ns = std::max(s->time_ns, e->at.time_ns());
-      return cudaSuccess;
-    }
-    operation work;
-    work.after.push_back(e->at);
-    work.clock = e->clock;
-    return submit(c, s, std::move(work));
-  });
+  CUDASIM_CALL_AT(cudaStreamWaitEvent, site, { return make_wait(c, handle, event_handle, flags); });
 }
 
 cudaError_t launch_host_function(cudaStream_t handle, cudaHostFn_t function, void* data, void const* site)
@@ -214,6 +218,19 @@ void list_streams(std::vector<outstanding>& out)
   for (auto const& [handle, exec] : w.graph_execs) {
     out.push_back({"cudaGraphInstantiate", "cudaGraphExecDestroy", handle, 0, 0, describe_address(nullptr)});
   }
+}
+
+CUresult driver::wait_event(CUstream handle, CUevent event_handle, unsigned flags)
+{
+  CUDASIM_DRIVER_CALL(cuStreamWaitEvent, {
+    if (lacks_context(handle)) { return cudaErrorDeviceUninitialized; }
+    return make_wait(c, handle, event_handle, flags);
+  });
+}
+
+CUresult driver::wait_event_per_thread(CUstream handle, CUevent event_handle, unsigned flags)
+{
+  return wait_event(per_thread(handle), event_handle, flags);
 }
 
 }  // namespace cudasim

@@ -300,6 +300,7 @@ CUresult pop_context(CUcontext* out)
 CUresult stream_id(CUstream handle, unsigned long long* out)
 {
   CUDASIM_DRIVER_CALL(cuStreamGetId, {
+    if (lacks_context(handle)) { return cudaErrorDeviceUninitialized; }
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
     if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the id"); }
@@ -530,7 +531,12 @@ template <class Signature>
     CUDASIM_DRIVER_ENTRY(cuDevicePrimaryCtxRetain, 7000, retain_primary_context),
     entry_for<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent", 4000, push_context),
     entry_for<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent", 4000, pop_context),
+    CUDASIM_DRIVER_ENTRY(cuThreadExchangeStreamCaptureMode, 10010, driver::exchange_capture_mode),
+    CUDASIM_DRIVER_ENTRY(cuStreamIsCapturing, 10000, driver::is_capturing, driver::is_capturing_per_thread),
     CUDASIM_DRIVER_ENTRY(cuStreamGetId, 12000, stream_id, stream_id_per_thread),
+    CUDASIM_DRIVER_ENTRY(cuStreamWaitEvent, 3020, driver::wait_event, driver::wait_event_per_thread),
+    CUDASIM_DRIVER_ENTRY(cuEventRecord, 2000, driver::record, driver::record_per_thread),
+    CUDASIM_DRIVER_ENTRY(cuEventQuery, 2000, driver::query),
     entry_for<decltype(cuMemGetInfo)>("cuMemGetInfo", 3020, get_memory_info),
     entry_for<decltype(cuMemGetAddressRange)>("cuMemGetAddressRange", 3020, get_address_range),
     CUDASIM_DRIVER_ENTRY(cuPointerGetAttribute, 4000, get_pointer_attribute),

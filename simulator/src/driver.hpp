@@ -48,7 +48,29 @@ CUresult enter_driver_unlocked(entry_point& entry, Body&& body) noexcept
   return ::cudasim::enter_driver(                                                                  \
     entry, __builtin_return_address(0), [&]([[maybe_unused]] ::cudasim::call & c) -> cudaError_t __VA_ARGS__)
 
+/// Whether a handle names a default stream, and the thread has no context that this could be one of. Functions of the runtime
+/// make one first.
+[[nodiscard]] inline bool lacks_context(cudaStream_t handle) noexcept
+{
+  return (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) &&
+         !this_thread().has_context;
+}
+
 namespace driver {
+
+// api_capture.cpp
+CUresult is_capturing(CUstream, CUstreamCaptureStatus*);
+CUresult is_capturing_per_thread(CUstream, CUstreamCaptureStatus*);
+CUresult exchange_capture_mode(CUstreamCaptureMode*);
+
+// api_event.cpp
+CUresult record(CUevent, CUstream);
+CUresult record_per_thread(CUevent, CUstream);
+CUresult query(CUevent);
+
+// api_stream.cpp
+CUresult wait_event(CUstream, CUevent, unsigned);
+CUresult wait_event_per_thread(CUstream, CUevent, unsigned);
 
 // virtual_memory.cpp
 CUresult get_allocation_granularity(std::size_t*, CUmemAllocationProp const*, CUmemAllocationGranularity_flags);

@@ -9,9 +9,11 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 namespace cudasim {
 
@@ -81,7 +83,7 @@ constexpr std::array<std::string_view, 3> need_no_device{
 constexpr std::array<std::string_view, 1> about_the_thread{"cudaThreadExchangeStreamCaptureMode"};
 
 /// What host functions may call (observed on driver 580).
-constexpr std::array<std::string_view, 12> may_be_called_inside_work{"cudaDriverGetVersion",
+constexpr std::array<std::string_view, 13> may_be_called_inside_work{"cudaDriverGetVersion",
                                                                      "cudaEventElapsedTime",
                                                                      "cudaEventQuery",
                                                                      "cudaEventSynchronize",
@@ -89,6 +91,7 @@ constexpr std::array<std::string_view, 12> may_be_called_inside_work{"cudaDriver
                                                                      "cudaGetDeviceProperties",
                                                                      "cudaRuntimeGetVersion",
                                                                      "cuDriverGetVersion",
+                                                                     "cuEventQuery",
                                                                      "cuGetErrorName",
                                                                      "cuGetErrorString",
                                                                      "cuInit",
@@ -97,6 +100,26 @@ constexpr std::array<std::string_view, 12> may_be_called_inside_work{"cudaDriver
 /// These report errors, and so have none of their own.
 constexpr std::array<std::string_view, 4> never_fail{
   "cudaGetErrorName", "cudaGetErrorString", "cudaGetLastError", "cudaPeekAtLastError"};
+
+/// Functions of the driver that do just what one of the runtime does: whoever counts calls of that, or makes them fail, means
+/// these as well.
+constexpr std::pair<std::string_view, std::string_view> twins_of_driver[]{
+  {"cuEventQuery", "cudaEventQuery"},
+  {"cuEventRecord", "cudaEventRecord"},
+  {"cuStreamGetId", "cudaStreamGetId"},
+  {"cuStreamIsCapturing", "cudaStreamIsCapturing"},
+  {"cuStreamWaitEvent", "cudaStreamWaitEvent"},
+  {"cuThreadExchangeStreamCaptureMode", "cudaThreadExchangeStreamCaptureMode"},
+};
+
+/// Whether whoever says `named` means the function `called`.
+[[nodiscard]] bool means(std::string_view named, std::string_view called)
+{
+  if (named == "*" || named == called) { return true; }
+  return std::any_of(std::begin(twins_of_driver), std::end(twins_of_driver), [&](auto const& twin) {
+    return twin.first == called && twin.second == named;
+  });
+}
 
 /// The function that a symbol stands for: twins for per-thread streams are the function itself, and so are the versions of
 /// one of the runtime. The driver's versions are functions that differ.
@@ -130,7 +153,7 @@ constexpr std::array<std::string_view, 4> never_fail{
   auto& state = faults();
   auto error  = cudaSuccess;
   for (auto& f : state.armed) {
-    if (f.what.function != "*" && f.what.function != function) { continue; }
+    if (!means(f.what.function, function)) { continue; }
     ++f.seen;
     if (error == cudaSuccess && f.seen >= f.what.nth) { error = f.what.error; }
   }
@@ -296,7 +319,7 @@ std::uint64_t calls(std::string const& function)
   auto const wanted = function_of(function);
   std::uint64_t sum = 0;
   for (auto const& [name, count] : calls_by_function()) {
-    if (wanted == "*" || wanted == name) { sum += count; }
+    if (means(wanted, name)) { sum += count; }
   }
   return sum;
 }

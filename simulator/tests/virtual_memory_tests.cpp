@@ -418,7 +418,12 @@ INSTANTIATE_TEST_SUITE_P(
     DRIVER_CALL(cuDevicePrimaryCtxRetain, nullptr, 0),
     driver_call{"cuCtxPushCurrent", [] { return entry<decltype(::cuCtxPushCurrent)>("cuCtxPushCurrent")(nullptr); }},
     driver_call{"cuCtxPopCurrent", [] { return entry<decltype(::cuCtxPopCurrent)>("cuCtxPopCurrent")(nullptr); }},
+    DRIVER_CALL(cuThreadExchangeStreamCaptureMode, nullptr),
+    DRIVER_CALL(cuStreamIsCapturing, nullptr, nullptr),
     DRIVER_CALL(cuStreamGetId, nullptr, nullptr),
+    DRIVER_CALL(cuStreamWaitEvent, nullptr, nullptr, 0),
+    DRIVER_CALL(cuEventRecord, nullptr, nullptr),
+    DRIVER_CALL(cuEventQuery, nullptr),
     driver_call{"cuMemGetInfo", [] { return entry<decltype(::cuMemGetInfo)>("cuMemGetInfo")(nullptr, nullptr); }},
     driver_call{"cuMemGetAddressRange",
                 [] { return entry<decltype(::cuMemGetAddressRange)>("cuMemGetAddressRange")(nullptr, nullptr, 0); }},
@@ -452,6 +457,60 @@ TEST_F(SimulatedVirtualMemory, StreamIdsFollowTheDefaultStreamThatIsAskedFor)
   EXPECT_EQ(id, mine);
   EXPECT_EQ(entry<decltype(cuStreamGetId)>("cuStreamGetId")(nullptr, &id), CUDA_SUCCESS);
   EXPECT_EQ(id, legacys);
+}
+
+TEST_F(SimulatedVirtualMemory, ADriverFunctionCountsAsThatOfTheRuntimeToo)
+{
+  auto* const record = entry<decltype(cuEventRecord)>("cuEventRecord");
+  scoped_event const event;
+  EXPECT_EQ(record(event, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cudaEventRecord(event, nullptr), cudaSuccess);
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), 2U);
+  EXPECT_EQ(cudasim::calls("cuEventRecord"), 1U);
+
+  cudasim::inject({"cudaEventRecord", 2, cudaErrorUnknown, 1});
+  EXPECT_EQ(record(event, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(record(event, nullptr), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  cudasim::inject({"cuEventRecord", 1, cudaErrorUnknown, 1});
+  EXPECT_EQ(cudaEventRecord(event, nullptr), cudaSuccess);
+  EXPECT_EQ(record(event, nullptr), CUDA_ERROR_UNKNOWN);
+}
+
+TEST_F(SimulatedVirtualMemory, DriverFunctionsFollowTheDefaultStreamThatIsAskedFor)
+{
+  auto const of_threads = [](char const* name) {
+    void* found = nullptr;
+    EXPECT_EQ(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnablePerThreadDefaultStream, nullptr),
+              cudaSuccess);
+    return found;
+  };
+  cudasim::hold(cudaStreamPerThread);
+  cudasim::launch(cudaStreamPerThread, {}, {}, [] {});
+  scoped_event const mine;
+  scoped_event const legacys;
+  auto* const query = entry<decltype(cuEventQuery)>("cuEventQuery");
+  EXPECT_EQ(entry<decltype(cuEventRecord)>("cuEventRecord")(legacys, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(reinterpret_cast<decltype(&cuEventRecord)>(of_threads("cuEventRecord"))(mine, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(query(mine), CUDA_ERROR_NOT_READY);
+
+  scoped_stream const behind;
+  ASSERT_EQ(reinterpret_cast<decltype(&cuStreamWaitEvent)>(of_threads("cuStreamWaitEvent"))(nullptr, mine, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(cudaStreamBeginCapture(behind, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  auto status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+  EXPECT_EQ(reinterpret_cast<decltype(&cuStreamIsCapturing)>(of_threads("cuStreamIsCapturing"))(nullptr, &status),
+            CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
+  EXPECT_EQ(entry<decltype(cuStreamIsCapturing)>("cuStreamIsCapturing")(behind, &status), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(behind, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  cudasim::let_go(cudaStreamPerThread);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(query(mine), CUDA_SUCCESS);
+  EXPECT_EQ(query(legacys), CUDA_SUCCESS);
 }
 
 TEST_F(SimulatedVirtualMemory, TheContextOfVersion13KnowsItsDevice)

@@ -458,6 +458,104 @@ TEST_F(Driver, GivesStreamsTheSameIdAsTheRuntime)
   EXPECT_EQ(cudaStreamDestroy(s), cudaSuccess);
 }
 
+/// A stream and an event of the runtime, for functions of the driver.
+class DriverStreams : public Driver {
+ protected:
+  void SetUp() override
+  {
+    Driver::SetUp();
+    ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+  }
+  void TearDown() override
+  {
+    EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    Driver::TearDown();
+  }
+
+  DRIVER_FUNCTION(cuThreadExchangeStreamCaptureMode);
+  DRIVER_FUNCTION(cuStreamIsCapturing);
+  DRIVER_FUNCTION(cuStreamGetId);
+  DRIVER_FUNCTION(cuStreamWaitEvent);
+  DRIVER_FUNCTION(cuEventRecord);
+  DRIVER_FUNCTION(cuEventQuery);
+  cudaStream_t stream{};
+  cudaEvent_t event{};
+};
+
+TEST_F(DriverStreams, EventsAreThoseOfTheRuntime)
+{
+  EXPECT_EQ(cuEventQuery_(event), CUDA_SUCCESS);  // never recorded
+  EXPECT_EQ(cuEventRecord_(event, stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamWaitEvent_(cudaStreamPerThread, event, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cudaEventSynchronize(event), cudaSuccess);
+  EXPECT_EQ(cuEventQuery_(event), CUDA_SUCCESS);
+  EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
+}
+
+TEST_F(DriverStreams, AThreadWithoutAContextIsAnsweredForStreamsAndEventsButNotForDefaultStreams)
+{
+  std::thread{[&] {
+    unsigned long long id{};
+    auto status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    auto mode   = CU_STREAM_CAPTURE_MODE_RELAXED;
+    EXPECT_EQ(cuStreamIsCapturing_(stream, &status), CUDA_SUCCESS);
+    EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    EXPECT_EQ(cuStreamGetId_(stream, &id), CUDA_SUCCESS);
+    EXPECT_EQ(cuEventRecord_(event, stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamWaitEvent_(stream, event, 0), CUDA_SUCCESS);
+    auto const reached = cuEventQuery_(event);
+    EXPECT_TRUE(reached == CUDA_SUCCESS || reached == CUDA_ERROR_NOT_READY) << reached;
+    EXPECT_EQ(cuThreadExchangeStreamCaptureMode_(&mode), CUDA_SUCCESS);
+    EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+
+    for (cudaStream_t const each : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
+      EXPECT_EQ(cuStreamIsCapturing_(each, &status), CUDA_ERROR_INVALID_CONTEXT);
+      EXPECT_EQ(cuStreamGetId_(each, &id), CUDA_ERROR_INVALID_CONTEXT);
+      EXPECT_EQ(cuEventRecord_(event, each), CUDA_ERROR_INVALID_CONTEXT);
+      EXPECT_EQ(cuStreamWaitEvent_(each, event, 0), CUDA_ERROR_INVALID_CONTEXT);
+    }
+    auto of_runtime = cudaStreamCaptureStatusActive;
+    EXPECT_EQ(cudaStreamIsCapturing(cudaStreamLegacy, &of_runtime), cudaSuccess);  // makes a context
+    EXPECT_EQ(of_runtime, cudaStreamCaptureStatusNone);
+    EXPECT_EQ(cuStreamIsCapturing_(cudaStreamLegacy, &status), CUDA_SUCCESS);
+  }}.join();
+}
+
+TEST_F(DriverStreams, CapturesAreSeenAsTheRuntimeSeesThem)
+{
+  auto status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  EXPECT_EQ(cuStreamIsCapturing_(stream, &status), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(cuStreamIsCapturing_(stream, &status), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  auto of_runtime = cudaStreamCaptureStatusNone;
+  EXPECT_EQ(cudaStreamIsCapturing(cudaStreamLegacy, &of_runtime), cudaErrorStreamCaptureImplicit);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorStreamCaptureImplicit);
+  EXPECT_EQ(cuStreamIsCapturing_(cudaStreamLegacy, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  unsigned long long id{};
+  EXPECT_EQ(cuStreamGetId_(stream, &id), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);  // and breaks it
+  EXPECT_EQ(cuStreamIsCapturing_(stream, &status), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(DriverStreams, TheModeOfAThreadIsThatOfTheRuntime)
+{
+  auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  EXPECT_EQ(cuThreadExchangeStreamCaptureMode_(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  auto of_runtime = cudaStreamCaptureModeThreadLocal;
+  EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&of_runtime), cudaSuccess);
+  EXPECT_EQ(of_runtime, cudaStreamCaptureModeRelaxed);
+  EXPECT_EQ(cuThreadExchangeStreamCaptureMode_(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
 TEST_F(Driver, KnowsHowMuchMemoryThereIs)
 {
   auto* const get   = entry<decltype(cuMemGetInfo)>("cuMemGetInfo");

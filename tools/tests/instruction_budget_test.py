@@ -21,7 +21,7 @@ import os, sys
 what, times = sys.argv[-2], int(sys.argv[-1])
 if os.environ.get("CUDASIM_MODE") != "stepped":
     sys.exit("not stepped")
-each = {"pair": 140, "uvector": 220, "getter": 7}[what]
+each = {"pair": 140, "middle": 800, "uvector": 220, "getter": 7}[what]
 print(f"==1== Collected : {1000 + each * times}", file=sys.stderr)
 """
 
@@ -55,6 +55,12 @@ class InstructionBudget(unittest.TestCase):
         status, text = self.run_main("--valgrind", self.make_tool(STAND_IN), "--budget", "139.5")
         self.assertEqual(status, 1)
         self.assertIn("139.5", text)
+
+    def test_fails_above_the_budget_of_middle_sizes(self) -> None:
+        status, text = self.run_main("--valgrind", self.make_tool(STAND_IN), "--middle-budget", "799")
+        self.assertEqual(status, 1)
+        self.assertIn("`middle`", text)
+        self.assertEqual(self.run_main("--valgrind", self.make_tool(STAND_IN), "--middle-budget", "inf")[0], 0)
 
     def test_accepts_exactly_the_budget(self) -> None:
         self.assertEqual(self.run_main("--valgrind", self.make_tool(STAND_IN), "--budget", "140")[0], 0)

@@ -220,7 +220,7 @@ struct outstanding {
 
 /// Makes calls fail that would have succeeded; a call that fails this way has no effect.
 struct fault {
-  std::string function{"*"};  ///< name of the CUDA function, e.g. "cudaMalloc"; "*" is any
+  std::string function{"*"};  ///< name of the CUDA function, e.g. "cudaMalloc", as for calls(); "*" is any
   std::uint64_t nth{1};       ///< counted from the injection; 1 is the next call
   cudaError_t error{cudaErrorMemoryAllocation};
   std::uint64_t count{1};  ///< so many calls fail in a row
@@ -235,7 +235,8 @@ CUDASIM_EXPORT void clear_faults();
 /// Number of calls that faults made fail since reset().
 [[nodiscard]] CUDASIM_EXPORT std::uint64_t faults_fired();
 
-/// Calls of one CUDA function (the per-thread-stream twin counts as the function itself), or of all, since reset().
+/// Calls of one CUDA function, or of all, since reset(). The per-thread-stream twin counts as the function itself, and a function of
+/// the driver that does the same counts as that of the runtime, too: cuEventRecord as cudaEventRecord.
 [[nodiscard]] CUDASIM_EXPORT std::uint64_t calls(std::string const& function = "*");
 
 /// Runs `scenario` again and again, with its 1st, 2nd, ... CUDA call failing with `error`, until a run meets no fault.

@@ -974,11 +974,11 @@ TEST_F(CaptureScopeSim, TheLegacyStreamIsNotAskedWhetherItCaptures)
   auto const use = [&](rmm::cuda_stream_view on) { mr.deallocate(mr.allocate(KiB, on), KiB, on); };
   use(rmm::cuda_stream_legacy);
   use(other);
-  auto const asked = cudasim::calls("cudaStreamGetCaptureInfo");
+  auto const asked = cudasim::calls("cudaStreamIsCapturing");
   use(rmm::cuda_stream_legacy);
-  EXPECT_EQ(cudasim::calls("cudaStreamGetCaptureInfo"), asked);
+  EXPECT_EQ(cudasim::calls("cudaStreamIsCapturing"), asked);
   use(other);
-  EXPECT_EQ(cudasim::calls("cudaStreamGetCaptureInfo"), asked + 2);
+  EXPECT_EQ(cudasim::calls("cudaStreamIsCapturing"), asked + 2);
 }
 
 TEST_F(CaptureScopeSim, WhatTheLegacyStreamFreesWhileABlockingStreamCapturesStaysItsOwn)

@@ -5,6 +5,7 @@
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/cuda/context_device.hpp>
 #include <rmm/detail/cuda/driver.hpp>
+#include <rmm/detail/cuda/stream_calls.hpp>
 #include <rmm/detail/runtime_capabilities.hpp>
 #include <rmm/error.hpp>
 
@@ -12,9 +13,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -181,6 +185,125 @@ TEST_F(CudaDeviceCost, AGuardOfAnotherDeviceSetsTwice)
   }
   EXPECT_EQ(cudasim::calls("cudaSetDevice"), sets + 2);
   EXPECT_EQ(cudasim::calls("cudaGetDevice"), gets);
+}
+
+// --- what streams and events are asked
+
+struct StreamCalls : Simulated {
+  void SetUp() override
+  {
+    Simulated::SetUp();
+    ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+  }
+  void TearDown() override
+  {
+    EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    Simulated::TearDown();
+  }
+
+  /// Each function, with the names of the driver's and of the runtime's.
+  struct call {
+    char const* driver;
+    char const* runtime;
+    std::function<cudaError_t(cudaStream_t)> make;
+  };
+  [[nodiscard]] std::vector<call> calls()
+  {
+    return
+    {
+      {"cuStreamIsCapturing",
+       "cudaStreamIsCapturing",
+       [](cudaStream_t on) {
+         auto status = cudaStreamCaptureStatusActive;
+         auto answer = rmm::detail::ask_if_capturing(on, &status);
+         return answer == cudaSuccess && status != cudaStreamCaptureStatusNone ? cudaErrorUnknown : answer;
+       }},
+#if CUDART_VERSION >= 12000
+        {"cuStreamGetId",
+         "cudaStreamGetId",
+         [](cudaStream_t on) {
+           unsigned long long id{};
+           unsigned long long expected{};
+           auto const answer = rmm::detail::ask_stream_id(on, &id);
+           if (answer != cudaSuccess) { return answer; }
+           EXPECT_EQ(cudaStreamGetId(on, &expected), cudaSuccess);
+           return id == expected ? answer : cudaErrorUnknown;
+         }},
+#endif
+        {"cuEventRecord", "cudaEventRecord", [this](cudaStream_t on) { return rmm::detail::record_event(event, on); }},
+        {"cuStreamWaitEvent",
+         "cudaStreamWaitEvent",
+         [this](cudaStream_t on) { return rmm::detail::wait_for_event(on, event); }},
+        {"cuEventQuery", "cudaEventQuery", [this](cudaStream_t) { return rmm::detail::ask_event(event); }},
+      {
+        "cuThreadExchangeStreamCaptureMode", "cudaThreadExchangeStreamCaptureMode", [](cudaStream_t) {
+          auto mode = cudaStreamCaptureModeGlobal;
+          return rmm::detail::exchange_capture_mode(&mode);
+        }
+      }
+    };
+  }
+
+  cudaStream_t stream{};
+  cudaEvent_t event{};
+};
+
+TEST_F(StreamCalls, AskTheDriver)
+{
+  for (auto const& each : calls()) {
+    auto const before = cudasim::calls(each.driver);
+    EXPECT_EQ(each.make(stream), cudaSuccess) << each.driver;
+    EXPECT_EQ(each.make(nullptr), cudaSuccess) << each.driver;
+    EXPECT_EQ(cudasim::calls(each.driver), before + 2) << each.driver;
+  }
+}
+
+TEST_F(StreamCalls, FailAsTheDriverDoesAndLeaveNoLastError)
+{
+  for (auto const& each : calls()) {
+    cudasim::inject({each.runtime, 1, cudaErrorIllegalAddress, 1});
+    EXPECT_EQ(each.make(stream), cudaErrorIllegalAddress) << each.driver;
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << each.driver;
+  }
+}
+
+TEST_F(StreamCalls, AskTheRuntimeWhereTheDriverHasNoContextYet)
+{
+  for (auto const& each : calls()) {
+    for (cudaStream_t const on : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
+      std::thread{[&] {
+        EXPECT_EQ(each.make(on), cudaSuccess) << each.driver;
+        EXPECT_EQ(cudaGetLastError(), cudaSuccess) << each.driver;
+      }}.join();
+    }
+    cudasim::inject({each.driver, 1, cudaErrorDeviceUninitialized, 1});
+    EXPECT_EQ(each.make(stream), cudaSuccess) << each.driver;
+    cudasim::inject({each.driver, 1, cudaErrorDeviceUninitialized, 1});
+    cudasim::inject({each.runtime, 2, cudaErrorIllegalAddress, 1});
+    EXPECT_EQ(each.make(stream), cudaErrorIllegalAddress) << each.driver;
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << each.driver;
+  }
+}
+
+TEST_F(StreamCalls, AreLookedForUntilTheRuntimeKnows)
+{
+  using function = int (*)(cudaEvent_t);
+  std::atomic<function> known{nullptr};
+  function const otherwise = &rmm::detail::no_stream_call<cudaEvent_t>;
+  auto const* const search = CUDART_VERSION >= 12050 ? "cudaGetDriverEntryPointByVersion" : "cudaGetDriverEntryPoint";
+  cudasim::inject({search, 1, cudaErrorInitializationError, 1});
+  EXPECT_EQ(rmm::detail::find_stream_call(known, "cuEventQuery", otherwise), otherwise);
+  EXPECT_EQ(known.load(), nullptr);
+  EXPECT_NE(rmm::detail::find_stream_call(known, "cuEventQuery", otherwise), otherwise);
+  EXPECT_NE(known.load(), nullptr);
+  EXPECT_NE(known.load(), otherwise);
+
+  known = nullptr;
+  EXPECT_EQ(rmm::detail::find_stream_call(known, "cuNoSuchFunction", otherwise), otherwise);
+  EXPECT_EQ(known.load(), otherwise);
+  EXPECT_EQ(rmm::detail::ask_driver(known, "cuNoSuchFunction", event), cudaErrorDeviceUninitialized);
 }
 
 // --- the device of the current context

@@ -447,9 +447,9 @@ TEST_F(ElasticPool, PartsCheckForCapturesWhenThePoolDoes)
   rmm::tag_scope const scope{cache};
   auto const questions_of_a_pair = [&] {
     pool.deallocate(pool.allocate(256, stream), 256, stream);
-    auto const before = cudasim::calls("cudaStreamGetCaptureInfo");
+    auto const before = cudasim::calls("cudaStreamIsCapturing");
     pool.deallocate(pool.allocate(256, stream), 256, stream);
-    return cudasim::calls("cudaStreamGetCaptureInfo") - before;
+    return cudasim::calls("cudaStreamIsCapturing") - before;
   };
   EXPECT_EQ(questions_of_a_pair(), 0U);
   pool.set_check_capture(true);

@@ -440,21 +440,25 @@ TEST_F(StreamOrderedHeapSim, ABlockOfUpstreamWithoutAnEventIsWaitedFor)
   EXPECT_EQ(cudaFree(block), cudaSuccess);
 }
 
+/// So many small blocks that freeing them records an event, of two sizes: each fits its stack.
+constexpr std::size_t as_many_as_are_marked = rmm::detail::stream_cache::most_unmarked_frees;
+[[nodiscard]] constexpr std::size_t size_of(std::size_t block) { return 256 * (1 + block % 2); }
+
 TEST_F(StreamOrderedHeapSim, StacksOfOtherStreamsArePutTogether)
 {
-  constexpr std::size_t many = rmm::detail::stream_cache::most_unmarked_frees;
+  constexpr std::size_t bytes = as_many_as_are_marked * 384;
   device_heap heap{4 * MiB};
-  ASSERT_NE(heap.allocate(4 * MiB - many * 256, stream), nullptr);
+  ASSERT_NE(heap.allocate(4 * MiB - bytes, stream), nullptr);
   std::vector<void*> blocks;
-  for (std::size_t i = 0; i != many; ++i) { blocks.push_back(heap.allocate(256, stream)); }
-  for (void* const block : blocks) {
-    write(block, 256, stream);
-    heap.deallocate(block, 256, stream);  // the last one marks them all
+  for (std::size_t i = 0; i != as_many_as_are_marked; ++i) { blocks.push_back(heap.allocate(size_of(i), stream)); }
+  for (std::size_t i = 0; i != as_many_as_are_marked; ++i) {
+    write(blocks[i], size_of(i), stream);
+    heap.deallocate(blocks[i], size_of(i), stream);  // the last one marks them all
   }
   since const then{heap};
-  void* const whole = heap.try_allocate(many * 256, other);
+  void* const whole = heap.try_allocate(bytes, other);
   ASSERT_NE(whole, nullptr);
-  write(whole, many * 256, other);
+  write(whole, bytes, other);
   EXPECT_EQ(then.sources(), (source{0, 0, 1, 0, 1}));
   EXPECT_TRUE(heap.good());
 }
@@ -655,26 +659,26 @@ TEST_F(StreamOrderedHeapSim, JoinedMemoryWaitsForAllThatFreedIt)
 {
   // One stream, two threads. The memory of the first is marked before the second frees its neighbour, and reaches the store
   // after it: the younger ticket has the older event.
-  constexpr std::size_t many = rmm::detail::stream_cache::most_unmarked_frees;
-  device_heap heap{4 * MiB};
-  void* const large = heap.allocate(4 * MiB - many * 256, stream);
+  constexpr std::size_t rest = 8 * MiB - as_many_as_are_marked * 384;
+  device_heap heap{8 * MiB};
+  void* const large = heap.allocate(rest, stream);
   std::vector<void*> small;
-  for (std::size_t i = 0; i != many; ++i) { small.push_back(heap.allocate(256, stream)); }
+  for (std::size_t i = 0; i != as_many_as_are_marked; ++i) { small.push_back(heap.allocate(size_of(i), stream)); }
   auto first  = std::make_unique<worker>();
   auto second = std::make_unique<worker>();
   first->run([&] {
-    for (void* const each : small) {
-      write(each, 256, stream, "early");
-      heap.deallocate(each, 256, stream);
+    for (std::size_t i = 0; i != as_many_as_are_marked; ++i) {
+      write(small[i], size_of(i), stream, "early");
+      heap.deallocate(small[i], size_of(i), stream);
     }
   });
-  write(large, 4 * MiB - many * 256, stream, "late");
-  second->run([&] { heap.deallocate(large, 4 * MiB - many * 256, stream); });
+  write(large, rest, stream, "late");
+  second->run([&] { heap.deallocate(large, rest, stream); });
   second.reset();
   first.reset();
-  void* const whole = heap.try_allocate(4 * MiB, other);
+  void* const whole = heap.try_allocate(8 * MiB, other);
   ASSERT_NE(whole, nullptr);
-  write(whole, 4 * MiB, other, "new owner");
+  write(whole, 8 * MiB, other, "new owner");
   EXPECT_EQ(heap.figures().from_other_streams, 1U);
   EXPECT_TRUE(heap.good());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/cuda/error.hpp>
+#include <rmm/detail/cuda/stream_calls.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <cuda_runtime_api.h>
@@ -41,16 +42,12 @@ struct capture_state {
   [[nodiscard]] bool is_none() const noexcept { return status == capture_status::none; }
 };
 
-/// Asks the runtime; that breaks no capture. Where it does not say, for instance because the handle names no stream, it is none.
-[[nodiscard]] inline capture_state query_capture(cudaStream_t stream) noexcept
+/// That of a stream that captures, or did so just now.
+[[nodiscard]] RMM_COLD inline capture_state query_active_capture(cudaStream_t stream) noexcept
 {
   cudaStreamCaptureStatus status{cudaStreamCaptureStatusNone};
   unsigned long long id{};
-  cudaError_t const answer{cudaStreamGetCaptureInfo(stream, &status, &id)};
-  if (answer != cudaSuccess) {
-    clear_last_cuda_error();
-    return {answer == cudaErrorStreamCaptureImplicit ? capture_status::blocked : capture_status::none, 0};
-  }
+  if (forgotten(cudaStreamGetCaptureInfo(stream, &status, &id)) != cudaSuccess) { return {}; }
   switch (status) {
     case cudaStreamCaptureStatusActive:
       return {capture_status::active, id};
@@ -59,6 +56,16 @@ struct capture_state {
     default:
       return {};
   }
+}
+
+/// Asks CUDA; that breaks no capture. Where it does not say, for instance because the handle names no stream, it is none.
+[[nodiscard]] inline capture_state query_capture(cudaStream_t stream) noexcept
+{
+  cudaStreamCaptureStatus status{cudaStreamCaptureStatusNone};
+  auto const answer = ask_if_capturing(stream, &status);
+  if (answer == cudaErrorStreamCaptureImplicit) { return {capture_status::blocked, 0}; }
+  if (answer != cudaSuccess || status == cudaStreamCaptureStatusNone) { return {}; }
+  return query_active_capture(stream);
 }
 
 /// As long as it lives, the calling thread may allocate, free and ask for events beside captures, its own too, without
@@ -74,12 +81,7 @@ class capture_exemption {
   capture_exemption& operator=(capture_exemption const&) = delete;
 
  private:
-  [[nodiscard]] bool exchange() noexcept
-  {
-    if (cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) { return true; }
-    clear_last_cuda_error();
-    return false;
-  }
+  [[nodiscard]] bool exchange() noexcept { return exchange_capture_mode(&mode_) == cudaSuccess; }
 
   cudaStreamCaptureMode mode_{cudaStreamCaptureModeRelaxed};
   bool exchanged_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/stream_calls.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -38,29 +39,22 @@ class owned_event {
   /// recorded in one stands for nothing that can be waited for outside.
   [[nodiscard]] bool try_record(cudaStream_t stream) noexcept
   {
-    return query_capture(stream).is_none() && cleared(cudaEventRecord(event_, stream));
+    return query_capture(stream).is_none() && record_event(event_, stream) == cudaSuccess;
   }
 
   /// Makes the later work of `stream` wait for what was marked. Returns whether it could.
   [[nodiscard]] bool try_make_wait(cudaStream_t stream) const noexcept
   {
-    return cleared(cudaStreamWaitEvent(stream, event_, 0));
+    return wait_for_event(stream, event_) == cudaSuccess;
   }
 
   /// Whether what was marked is done. False also if the runtime does not say.
-  [[nodiscard]] bool is_reached() const noexcept { return cleared(cudaEventQuery(event_)); }
+  [[nodiscard]] bool is_reached() const noexcept { return ask_event(event_) == cudaSuccess; }
 
   /// Waits on the host for what was marked; silent where the runtime is already gone.
   void synchronize_no_throw() const noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaEventSynchronize(event_)); }
 
  private:
-  [[nodiscard]] static bool cleared(cudaError_t status) noexcept
-  {
-    if (status == cudaSuccess) { return true; }
-    clear_last_cuda_error();
-    return false;
-  }
-
   cudaEvent_t event_{};
 };
 
@@ -98,9 +92,7 @@ class owned_event {
   if (is_legacy_stream(stream)) { return std::numeric_limits<std::uint64_t>::max(); }
 #if CUDART_VERSION >= 12000
   unsigned long long id{};
-  if (cudaStreamGetId(stream, &id) == cudaSuccess) { return std::uint64_t{id} + 1; }
-  clear_last_cuda_error();
-  return 0;
+  return ask_stream_id(stream, &id) == cudaSuccess ? std::uint64_t{id} + 1 : 0;
 #else
   return reinterpret_cast<std::uintptr_t>(stream);
 #endif

@@ -85,7 +85,7 @@ struct heap_limits {
 /// Entered by its owner through lock(), by others while the heap that it belongs to keeps the owner out. Nothing here locks.
 class stream_cache {
  public:
-  static constexpr std::size_t most_unmarked_frees = 64;
+  static constexpr std::size_t most_unmarked_frees = 128;
 
   /// `ends` counts ends of streams, this one among them; null if nobody tells. Throws std::bad_alloc or cuda_error.
   stream_cache(cudaStream_t stream, std::uint64_t identity, std::atomic<std::uint64_t> const* ends, heap_limits& limits)
@@ -363,7 +363,7 @@ class stream_cache {
 
  private:
   static constexpr std::size_t recent_looks  = 4;
-  static constexpr std::size_t joins_at_once = 4;  // so that all are joined long before the next mark
+  static constexpr std::size_t joins_at_once = 24;  // so that all are joined long before the next mark
   static constexpr std::size_t longest_run   = 16;
 
   [[nodiscard]] RMM_COLD bool ask_identity() noexcept
@@ -391,6 +391,7 @@ class stream_cache {
     if (!is_joining()) {
       std::copy(recent_.data(), recent_.data() + recent_count_, joining_.data());
       joining_count_ = std::exchange(recent_count_, 0);
+      if (live_bytes_ < 0) { static_cast<void>(join_marked()); }  // it takes back what others allocated, so it passes all on
     } else {  // no host memory: what is recent stays that
       for (std::size_t at = 0; at != recent_count_; ++at) { note_unmarked(recent_[at].bytes); }
     }

@@ -169,7 +169,8 @@ class basic_stream_ordered_heap {
 
   /// What try_allocate() takes from the thread's own cache, if that needs no lock, no call of CUDA and no joining; else null, and
   /// nothing has changed. See mr/detail/immediate_resource.hpp for who needs that.
-  [[nodiscard]] void* try_allocate_without_waiting(std::size_t bytes, cuda_stream_view stream) noexcept
+  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_without_waiting(std::size_t bytes,
+                                                                     cuda_stream_view stream) noexcept
   {
     if (bytes - 1 >= largest_request || takes_detour(detours_to_allocate, stream.value())) { return nullptr; }
     bytes             = align_up(bytes, heap_granule);
@@ -186,7 +187,9 @@ class basic_stream_ordered_heap {
 
   /// What deallocate() puts into the thread's own cache, if that needs none of these either, so if it is not time to record an
   /// event; else false, and nothing has changed.
-  [[nodiscard]] bool try_deallocate_without_waiting(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  [[nodiscard]] RMM_ALWAYS_INLINE bool try_deallocate_without_waiting(void* ptr,
+                                                                      std::size_t bytes,
+                                                                      cuda_stream_view stream) noexcept
   {
     if (bytes - 1 >= largest_request || takes_detour(all_detours, stream.value())) { return false; }
     bytes             = align_up(bytes, heap_granule);
@@ -382,8 +385,10 @@ class basic_stream_ordered_heap {
   /// Inside a cache, as its owner.
   class cache_entered {
    public:
-    explicit cache_entered(stream_cache& cache) noexcept : cache_{cache}, entered_{cache.lock().try_enter()} {}
-    ~cache_entered()
+    RMM_ALWAYS_INLINE explicit cache_entered(stream_cache& cache) noexcept
+      : cache_{cache}, entered_{cache.lock().try_enter()}
+    {}
+    RMM_ALWAYS_INLINE ~cache_entered()
     {
       if (entered_) { cache_.lock().leave(); }
     }
