@@ -47,6 +47,7 @@ struct memory_report {
   heap_figures pool{};                          ///< of the pool that was asked
   std::optional<std::size_t> maximum_bytes;     ///< that the pool may reserve, if there is a bound
   std::optional<device_memory> device_figures;  ///< nothing if the runtime did not say
+  bool is_of_device{true};                      ///< whether all that the pool has is memory of the device
 
   recovery_order order{};                                  ///< what the pool tries when nothing free fits ...
   std::array<std::uint32_t, recovery_rung_count> tries{};  ///< ... and how often it tried each for this allocation
@@ -61,10 +62,12 @@ struct memory_report {
   }
 
   /// Bytes of the device that neither are free nor belong to the pool: other pools and allocations of this process, other
-  /// processes, and the runtime itself. Nothing if the device did not say, or the pool's memory is not the device's.
+  /// processes, and the runtime itself. Nothing if the device did not say, or the pool has memory of the host (pinned, managed).
   [[nodiscard]] std::optional<std::size_t> held_by_others() const noexcept
   {
-    if (!device_figures || device_figures->free_bytes > device_figures->total_bytes) { return std::nullopt; }
+    if (!is_of_device || !device_figures || device_figures->free_bytes > device_figures->total_bytes) {
+      return std::nullopt;
+    }
     auto const used = device_figures->total_bytes - device_figures->free_bytes;
     return used < pool.reserved_bytes ? std::nullopt : std::optional<std::size_t>{used - pool.reserved_bytes};
   }

@@ -131,7 +131,7 @@ class arena_memory_resource final : public device_memory_resource {
       report.maximum_bytes = arena_size_;
       report.order         = {recovery_rung::synchronize};
       report.tries[static_cast<std::size_t>(recovery_rung::synchronize)] = 1;
-      if (!detail::is_device_accessible<Upstream>) { report.device_figures.reset(); }
+      detail::describe_upstream<Upstream>(report);
       return report;
     });
   }

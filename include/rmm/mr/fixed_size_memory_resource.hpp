@@ -156,7 +156,7 @@ class fixed_size_memory_resource : public device_memory_resource {
   {
     detail::throw_exhausted(message, [&] {
       auto report = detail::report_of(asked, stream, reason, heap_.figures());
-      if (!detail::is_device_accessible<Upstream>) { report.device_figures.reset(); }
+      detail::describe_upstream<Upstream>(report);
       return report;
     });
   }

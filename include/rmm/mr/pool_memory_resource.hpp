@@ -126,7 +126,7 @@ class pool_memory_resource final : public detail::growing_pool,
   void describe(memory_report& report) const override
   {
     report.maximum_bytes = maximum_pool_size_;
-    if (!detail::is_device_accessible<Upstream>) { report.device_figures.reset(); }
+    detail::describe_upstream<Upstream>(report);
   }
 
   /// How much to ask for first: with a maximum, half of what is left, else as much again as there is. 0 if the maximum

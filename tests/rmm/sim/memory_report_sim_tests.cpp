@@ -11,6 +11,7 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/pinned_host_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/recovery.hpp>
 #include <rmm/tag_scope.hpp>
@@ -275,6 +276,28 @@ TEST_F(MemoryReport, IsMadeAlsoWhenTheRuntimeDoesNotAnswer)
   expect_text(e, "device unknown\n");
   expect_text(e, "\n  device: unknown\n");
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(MemoryReport, OfPinnedMemoryDoesNotSayWhatOthersHoldOfTheDevice)
+{
+  rmm::mr::pinned_host_memory_resource pinned;
+  auto const expect_no_number = [](rmm::out_of_memory const& e) {
+    ASSERT_NE(e.report(), nullptr);
+    EXPECT_FALSE(e.report()->held_by_others().has_value());
+    EXPECT_TRUE(e.report()->device_figures.has_value());
+    EXPECT_EQ(std::string{e.what()}.find("held by others"), std::string::npos);
+  };
+  void* const on_device = cuda.allocate(8 * MiB, stream);  // so that there would be a number
+  {
+    rmm::mr::pool_memory_resource<rmm::mr::pinned_host_memory_resource> mr{&pinned, MiB, MiB};
+    try {
+      static_cast<void>(mr.allocate_async(2 * MiB, stream));
+      FAIL() << "a pool of 1 MiB gave 2 MiB";
+    } catch (rmm::out_of_memory const& e) {
+      expect_no_number(e);
+    }
+  }
+  cuda.deallocate(on_device, 8 * MiB, stream);
 }
 
 TEST_F(MemoryReport, IsNotMadeBeforeAnAllocationFails)
