@@ -36,15 +36,16 @@ To build:
 To develop:
   check         formatting, every header compiled alone by two compilers, include layers, cost of headers, tests of the tools
   matrix        the test suite with every compiler, C++ standard and CCCL that is tested
-  coverage      the test suite on the simulator with every line counted, and a page in build/coverage/report; fails if it reaches less
-                than 95 % of the lines of include/rmm
+  python-asan   the tests of the Python package on the simulator, under AddressSanitizer and UndefinedBehaviorSanitizer
+  coverage      the test suite on the simulator with every line counted, what was not reached in build/coverage/report; fails if it
+                reaches less than 95 % of the lines of include/rmm
   docs          the site of the documentation in build/docs/html, with all links checked
   bundle        one archive with all test and benchmark programs, for a machine with a GPU and without build tools
 
 Environment:
   LIBRMM_BUILD_DIR   build folder (build)
   INSTALL_PREFIX     where to install; else PREFIX, CONDA_PREFIX, $LIBRMM_BUILD_DIR/install
-  PARALLEL_LEVEL     compilations at a time (4; demo, test, check, matrix, coverage, docs, bundle: one for each processor)
+  PARALLEL_LEVEL     compilations at a time (4; to see it work and to develop: one for each processor)
   CUDACXX            the CUDA compiler
   RMM_SOURCE_URL     docs: where the files of the repository can be read; links to them go there
 HELP
@@ -77,7 +78,7 @@ parse_arguments() {
     argument="$1"
     shift
     case "$argument" in
-      clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | coverage | docs | bundle) WANTED[$argument]=1 ;;
+      clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | python-asan | coverage | docs | bundle) WANTED[$argument]=1 ;;
       -v | -g | -n | -s | --ptds | --quick) WANTED[$argument]=1 ;;
       --cmake-args=*)
         ((CMAKE_ARGS_GIVEN += 1))
@@ -164,7 +165,9 @@ find_missing() {
     command -v dpkg-shlibdeps >/dev/null || WISHED+=(dpkg-dev)  # for the Debian package
     command -v file >/dev/null || WISHED+=(file)  # the same
     command -v pkg-config >/dev/null || WISHED+=(pkg-config)
-    wants --quick || command -v gcovr >/dev/null || WISHED+=(gcovr)  # the turn that counts lines
+  fi
+  if wants coverage || { wants test && ! wants --quick; }; then
+    command -v gcovr >/dev/null || WISHED+=(gcovr)  # makes pages of the lines that were counted
   fi
   if wants check || wants test || wants matrix; then  # the library works with spdlog and without, and is tested both ways
     need_header spdlog/spdlog.h libspdlog-dev spdlog-devel
@@ -181,8 +184,11 @@ find_missing() {
       "pip, which gets headers of other CUDA releases: Debian and Ubuntu: apt-get install python3-pip; Fedora: dnf install python3-pip"
   fi
   if wants coverage; then
-    need_command gcovr gcovr
     need_command gcov gcc
+  fi
+  if wants python-asan; then
+    need_command g++ g++ "Fedora: dnf install gcc-c++ libasan libubsan"
+    need_python
   fi
   if wants docs; then
     need_command doxygen doxygen
@@ -309,15 +315,15 @@ python_environment() {
   fi
 }
 
-# install_python_package BACKEND FOLDER: builds the package in FOLDER/build, and installs its wheel, FOLDER/dist/*.whl, in
-# FOLDER/environment.
+# install_python_package BACKEND FOLDER FLAGS [ARGUMENT of pip...]: builds the package in FOLDER/build with FLAGS for the compiler,
+# and installs its wheel, FOLDER/dist/*.whl, in FOLDER/environment.
 install_python_package() {
-  local backend="$1" folder="$2" pip=("$2/environment/bin/python" -m pip --quiet --disable-pip-version-check) launcher=()
+  local backend="$1" folder="$2" flags="$3" pip=("$2/environment/bin/python" -m pip --quiet --disable-pip-version-check) launcher=()
   if command -v ccache >/dev/null; then launcher=(CMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
   rm -rf "$folder/dist"
   env "${launcher[@]}" RMM_CUDA_BACKEND="$backend" CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" \
     "${pip[@]}" wheel --no-build-isolation --no-deps --wheel-dir "$folder/dist" --config-settings="build-dir=$folder/build" \
-    --config-settings="cmake.define.CMAKE_CXX_FLAGS=-DRMM_ENABLE_ASSERTIONS" "$REPOSITORY/python/rmm" &&
+    --config-settings="cmake.define.CMAKE_CXX_FLAGS=-DRMM_ENABLE_ASSERTIONS $flags" "${@:4}" "$REPOSITORY/python/rmm" &&
     "${pip[@]}" install --no-deps --force-reinstall "$folder"/dist/*.whl
 }
 
@@ -381,7 +387,7 @@ run_python_suite() {
   mkdir -p "$folder/reports"
   if ! python_environment "$folder/environment"; then
     status="no environment: pip has to get ${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
-  elif ! install_python_package "$backend" "$folder"; then
+  elif ! install_python_package "$backend" "$folder" ""; then
     status="not built"
   else
     check_distributions "$folder" || status=failed
@@ -389,6 +395,37 @@ run_python_suite() {
       --junitxml "$folder/reports/pytest.junit") || status=failed
   fi
   SUITES+=("python $backend|$status|$((SECONDS - begin))|$folder/reports")
+}
+
+# The tests of the Python package with its own code, the library and the simulator under sanitizers. Those are not of the
+# interpreter, so their runtime is loaded before it, with that of C++, whose exceptions it intercepts; what the interpreter keeps until
+# the process ends is no leak. Numbers that are no attribute of a device go through to the runtime: the tests want that refused there.
+# Tests capture what is written, and processes they start may end as they like: reports go to files, and any is a failure.
+run_python_asan() {
+  local folder="$BUILD_DIR/python-asan" begin=$SECONDS status=passed report options=detect_leaks=0:detect_stack_use_after_return=1
+  local sanitizers="-fsanitize=address,undefined -fno-sanitize=enum -fno-sanitize-recover=all -fno-omit-frame-pointer"
+  say "=== python asan"
+  rm -rf "$folder/reports"
+  mkdir -p "$folder/reports"
+  if ! python_environment "$folder/environment"; then
+    status="no environment: pip has to get ${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
+  elif ! install_python_package sim "$folder" "$sanitizers" --config-settings=cmake.define.CMAKE_CXX_COMPILER=g++ \
+    --config-settings=cmake.build-type=Debug --config-settings="cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O1 -g1" \
+    --config-settings=install.strip=false; then
+    status="not built"
+  else
+    (cd "$REPOSITORY/python/rmm" && LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so)" \
+      PYTHONMALLOC=malloc ASAN_OPTIONS="$options:strict_string_checks=1:allocator_may_return_null=1:log_path=$folder/reports/asan" \
+      UBSAN_OPTIONS="print_stacktrace=1:log_path=$folder/reports/ubsan" \
+      "$folder/environment/bin/pytest" --quiet -p no:cacheprovider --junitxml "$folder/reports/pytest.junit") || status=failed
+    for report in "$folder"/reports/{asan,ubsan}.*; do
+      if [[ -f $report ]]; then
+        status="failed: $report"
+        head -n 40 "$report"
+      fi
+    done
+  fi
+  SUITES+=("python asan|$status|$((SECONDS - begin))|$folder/reports")
 }
 
 # Prints the table of all suites and, last, `N passed, N failed, N skipped`. Its status says whether all passed.
@@ -499,8 +536,8 @@ run_tests() {
 run_coverage() {
   local folder="$BUILD_DIR/coverage" begin=$SECONDS status=passed only="/include/rmm/;/include/rapids_logger/;/simulator/include/;/simulator/src/"
   say "=== coverage"
-  if ! command -v gcovr >/dev/null || ! command -v gcov >/dev/null; then
-    say "Left out: there is no gcovr, or no gcov."
+  if ! command -v gcov >/dev/null; then
+    say "Left out: there is no gcov."
     LEFT_OUT+=(coverage)
     return
   fi
@@ -517,20 +554,10 @@ run_coverage() {
     RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_SEEDS=5 GTEST_OUTPUT="xml:$folder/reports/" \
       ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" --label-exclude '^long$' --tests-regex '_TEST(_4_DEVICES)?$' \
       --exclude-regex '^BENCHMARKS_' --no-tests=error --output-junit "$folder/reports/ctest.junit" || status=failed
-    report_coverage "$folder" || status="less than 95 % of the lines of include/rmm, or not counted"
+    rm -rf "$folder/report"
+    python3 -B "$REPOSITORY/tools/coverage_table.py" "$folder" --jobs "$JOBS" || status="less than 95 % of the lines of include/rmm, or not counted"
   fi
   SUITES+=("coverage|$status|$((SECONDS - begin))|$folder/reports")
-}
-
-# report_coverage FOLDER: of the programs that ran in a build folder. Its status says whether they reach enough.
-report_coverage() {
-  local folder="$1" report="$1/report"
-  mkdir -p "$report"
-  (cd "$REPOSITORY" && gcovr --root . --object-directory "$folder" --filter include/ --filter simulator/include/ --filter simulator/src/ \
-    --exclude-throw-branches --exclude-unreachable-branches --gcov-ignore-parse-errors -j "$JOBS" --json-summary "$report/summary.json" \
-    --html-details "$report/index.html" "$folder") || return 1
-  say "$report/index.html"
-  python3 "$REPOSITORY/tools/coverage_table.py" "$report/summary.json"
 }
 
 # --- checking --------------------------------------------------------------------------------------------------------
@@ -670,7 +697,7 @@ fi
 
 if wants clean; then clean; fi
 
-if wants demo || wants test || wants check || wants matrix || wants coverage || wants docs || wants bundle; then
+if wants demo || wants test || wants check || wants matrix || wants python-asan || wants coverage || wants docs || wants bundle; then
   JOBS="${PARALLEL_LEVEL:-$(processors)}"
   ensure_installed
 fi
@@ -680,6 +707,7 @@ if wants check; then check || STATUS=1; fi
 if wants demo; then demo; fi
 if wants test; then run_tests; fi
 if wants matrix; then run_matrix; fi
+if wants python-asan; then run_python_asan; fi
 if wants coverage; then run_coverage; fi
 if [[ ${#LEFT_OUT[@]} -gt 0 ]]; then
   say "Left out for want of headers or a program: ${LEFT_OUT[*]}"
@@ -689,7 +717,7 @@ if [[ ${#SUITES[@]} -gt 0 ]]; then summarize || STATUS=1; fi
 if wants docs; then docs || STATUS=1; fi
 if wants bundle; then bundle; fi
 
-for what in clean demo test check matrix coverage docs bundle librmm rmm tests benchmarks; do
+for what in clean demo test check matrix python-asan coverage docs bundle librmm rmm tests benchmarks; do
   if wants "$what"; then NAMED=1; fi
 done
 if [[ -z "${NAMED:-}" ]]; then

@@ -1,10 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints how many lines and branches of each folder the tests reached, and the files that have most lines left.
+"""Merges what gcov counted in all programs of a build folder, and prints how many lines and branches of each folder were reached.
 
-    coverage_table.py SUMMARY [--least PERCENT]
+    coverage_table.py FOLDER [--report FOLDER] [--jobs N] [--least PERCENT]
 
-SUMMARY is what `gcovr --json-summary` wrote. The exit status is 1 if fewer than PERCENT (95) of the lines of include/rmm were
+FOLDER is where the notes of the compiler (*.gcno) and the counts of the programs that ran (*.gcda) are. A line of the source counts
+once, however many instances of a template, functions it is inlined into, and programs have it, and is reached if it ran in any of
+them. So are branches: an object has those of a line as often as the line was inlined, one copy behind the other, so the line itself
+has as many as divide the number in each object, and one is taken if a copy of it was. The two ways out of a call that may throw are
+not counted, and neither are branches of lines without code (what ends a block).
+
+The report is summary.json with the sums of each file, unreached.txt with one line for each run of lines that were not reached, and,
+where gcovr is installed, its pages in index.html. The exit status is 1 if fewer than PERCENT (95) of the lines of include/rmm were
 reached, or none of it was counted.
 """
 
@@ -12,11 +19,121 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
+import re
+import subprocess
 import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDERS = ["include/rmm", "include/rmm/detail", "include/rmm/mr", "include/rmm/mr/detail", "include/rapids_logger", "simulator"]
+COUNTED = ("include/", "simulator/include/", "simulator/src/")
 JUDGED = "include/rmm"
+HARMLESS = (":cannot open data file, assuming not executed", ":no functions found")  # it did not run, or is a precompiled header
+NO_CODE = re.compile(r"[\s{}();,]*(//.*)?")
+
+
+@dataclass
+class File:
+    lines: dict[int, int] = field(default_factory=dict)  # runs of each line that has code
+    branches: dict[int, dict[int, list[int]]] = field(default_factory=dict)  # of instances that have so many there: how often taken
+
+    def add_line(self, number: int, count: int) -> None:
+        self.lines[number] = self.lines.get(number, 0) + count
+
+    def add_branches(self, number: int, taken: list[int]) -> None:
+        sums = self.branches.setdefault(number, {}).setdefault(len(taken), [0] * len(taken))
+        sums[:] = [so_far + more for so_far, more in zip(sums, taken, strict=True)]
+
+    def count(self, counted: dict) -> None:
+        """Adds what gcov says of this file in one object."""
+        for line in counted["lines"]:
+            self.add_line(line["line_number"], max(line["count"], 0))  # what a process that was ended did not count can be owed
+            if taken := choices(line["branches"]):
+                self.add_branches(line["line_number"], taken)
+
+    def add(self, other: File) -> None:
+        for number, count in other.lines.items():
+            self.add_line(number, count)
+        for number, instances in other.branches.items():
+            for taken in instances.values():
+                self.add_branches(number, taken)
+
+    def all_branches(self, number: int) -> list[int]:
+        """How often each branch was taken of what the line has once, however often it is inlined into one object."""
+        instances = self.branches.get(number, {})
+        once = math.gcd(*instances)
+        return [sum(count for counts in instances.values() for count in counts[place::once]) for place in range(once)]
+
+    def sums(self) -> dict[str, int]:
+        branches = [count for number in self.branches for count in self.all_branches(number)]
+        return {"line_covered": sum(count > 0 for count in self.lines.values()), "line_total": len(self.lines),
+                "branch_covered": sum(count > 0 for count in branches), "branch_total": len(branches)}
+
+    def unreached(self) -> list[tuple[int, int]]:
+        """First and last line of each run that was not reached; lines without code do not end one."""
+        runs: list[tuple[int, int]] = []
+        goes_on = False
+        for number in sorted(self.lines):
+            if self.lines[number]:
+                goes_on = False
+            elif goes_on:
+                runs[-1] = (runs[-1][0], number)
+            else:
+                runs.append((number, number))
+                goes_on = True
+        return runs
+
+
+def choices(branches: list[dict]) -> list[int]:
+    """How often each branch was taken that the source has. A call that may throw has two, the one that throws behind the other."""
+    kept: list[int] = []
+    for branch in branches:
+        if branch["throw"]:
+            kept.pop()
+        else:
+            kept.append(max(branch["count"], 0))
+    return kept
+
+
+def count_object(root: Path, gcov: str, notes: Path) -> dict[str, File]:
+    """What gcov says of one object, by names of files. Where there are no counts, no function of it ran."""
+    done = subprocess.run([gcov, "--json-format", "--stdout", "--branch-probabilities", notes.name],
+                          cwd=notes.parent, capture_output=True, text=True, check=False)
+    complaints = [line for line in done.stderr.splitlines() if not line.endswith(HARMLESS)]
+    if done.returncode or complaints:
+        raise SystemExit(f"coverage: {gcov} cannot read {notes}: {' '.join(complaints) or f'status {done.returncode}'}")
+    files: dict[str, File] = {}
+    for each in (json.loads(line) for line in done.stdout.splitlines()):
+        for counted in each["files"]:
+            path = os.path.join(each["current_working_directory"], counted["file"])
+            name = os.path.relpath(os.path.realpath(path), root)
+            if name.startswith(COUNTED):
+                files.setdefault(name, File()).count(counted)
+    return files
+
+
+def lines_of(root: Path, name: str) -> list[str]:
+    return (root / name).read_text(encoding="utf-8").splitlines() if (root / name).exists() else []
+
+
+def merge(root: Path, gcov: str, folder: Path, jobs: int) -> dict[str, File]:
+    """All files of the repository that are counted, by their names in it."""
+    files: dict[str, File] = {}
+    with ProcessPoolExecutor(jobs) as pool:
+        for found in pool.map(partial(count_object, root, gcov), sorted(folder.rglob("*.gcno"))):
+            for name, file in found.items():
+                files.setdefault(name, File()).add(file)
+    for name, file in files.items():
+        text = lines_of(root, name)
+        for number in [each for each in file.branches if each <= len(text) and NO_CODE.fullmatch(text[each - 1])]:
+            del file.branches[number]
+    return dict(sorted(files.items()))
 
 
 def share(covered: int, total: int) -> str:
@@ -46,14 +163,56 @@ def most_left(files: list[dict], count: int) -> str:
                      for each in left[:count] if each["line_covered"] < each["line_total"])
 
 
+def listing(root: Path, files: dict[str, File]) -> str:
+    """Each run of lines that were not reached, with the text of its first."""
+    rows = []
+    for name, file in files.items():
+        text = lines_of(root, name)
+        for first, last in file.unreached():
+            where = f"{name}:{first}" + (f"-{last}" if last > first else "")
+            rows.append(f"{where}  {text[first - 1].strip() if first <= len(text) else ''}".rstrip() + "\n")
+    return "".join(rows)
+
+
+def write_pages(root: Path, files: dict[str, File], page: Path) -> str:
+    """Lets gcovr render what was merged, and returns where, or why not. Each release of gcovr takes its own version of the format
+    alone and calls it by another number, so it is asked first; what is needed of the format is the same in all."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            empty = subprocess.run(["gcovr", "--json", "--root", "."], cwd=folder, capture_output=True, text=True, check=True)
+            version = json.loads(empty.stdout)["gcovr/format_version"]
+            merged = [{"file": name, "functions": [], "lines": [
+                {"line_number": number, "count": count, "gcovr/noncode": False, "gcovr/excluded": False,
+                 "branches": [{"count": taken, "fallthrough": False, "throw": False} for taken in file.all_branches(number)]}
+                for number, count in sorted(file.lines.items())]} for name, file in files.items()]
+            merged_file = Path(folder) / "merged.json"
+            merged_file.write_text(json.dumps({"gcovr/format_version": version, "files": merged}), encoding="utf-8")
+            subprocess.run(["gcovr", "--root", str(root), "--add-tracefile", str(merged_file), "--html-details", str(page)],
+                           capture_output=True, text=True, check=True)
+        except (OSError, KeyError, ValueError, subprocess.CalledProcessError) as error:
+            return f"no pages, for gcovr is not installed or does not read what was merged: {error}"
+    return str(page)
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("summary", type=Path)
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("--report", type=Path, help="where to write it (FOLDER/report)")
+    arguments.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments.add_argument("--least", type=float, default=95)
+    arguments.add_argument("--gcov", default="gcov", help="of the compiler that made the programs")
+    arguments.add_argument("--root", type=Path, default=REPOSITORY, help="where the sources are")
     given = arguments.parse_args()
-    files = json.loads(given.summary.read_text(encoding="utf-8"))["files"]
+    root = given.root.resolve()
+    report = (given.report or given.folder / "report").resolve()
+    report.mkdir(parents=True, exist_ok=True)
+    merged = merge(root, given.gcov, given.folder.resolve(), given.jobs)
+    files = [{"filename": name, **file.sums()} for name, file in merged.items()]
+    (report / "summary.json").write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    (report / "unreached.txt").write_text(listing(root, merged), encoding="utf-8")
     print(table(files))
     print(most_left(files, 10))
+    print(f"{report / 'unreached.txt'}\n{write_pages(root, merged, report / 'index.html')}")
     lines, all_lines, _, _ = sums(files, JUDGED)
     if 100 * lines < given.least * all_lines or all_lines == 0:
         print(f"coverage: {share(lines, all_lines)} of the lines of {JUDGED} are fewer than {given.least:g} %")

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -133,14 +135,15 @@ class TestCommandLine(unittest.TestCase):
         programs = Path(self.environment["PATH"].split(":")[0])
         (programs / "python3").unlink()
         shutil.copytree(REPOSITORY / "tools", self.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-        summary = ('{"files": [{"filename": "include/rmm/a.hpp", "line_covered": %d, "line_total": 100, "branch_covered": 1, "branch_total": 2}]}'
-                   % lines)
-        find = 'while [ "$1" != --json-summary ]; do shift; done\n'
-        for name, text in (("cmake", '[ "$1" = --version ] && echo cmake version 3.30.0\n' + 'printf "cmake: %s\\n" "$*"\n'), ("gcov", ""),
-                           ("ctest", f'echo "ctest: $*, $RMM_TEST_SEEDS seeds"; exit {ctest_status}\n'), ("gcovr", f"{find}echo '{summary}' >\"$2\"\n")):
+        counted = [{"line_number": number, "count": int(number <= lines), "branches": []} for number in range(1, 101)]
+        notes = {"current_working_directory": str(self.root), "files": [{"file": "include/rmm/a.hpp", "functions": [], "lines": counted}]}
+        for name, text in (("cmake", '[ "$1" = --version ] && echo cmake version 3.30.0\n' + 'printf "cmake: %s\\n" "$*"\n'),
+                           ("gcov", "cat a.gcno\n"), ("gcovr", "exit 1\n"),
+                           ("ctest", f'echo "ctest: $*, $RMM_TEST_SEEDS seeds"; exit {ctest_status}\n')):
             (programs / name).write_text("#!/bin/sh\n" + text, encoding="utf-8")
             (programs / name).chmod(0o755)
         (self.root / "build/coverage").mkdir(parents=True)
+        (self.root / "build/coverage/a.gcno").write_text(json.dumps(notes), encoding="utf-8")
         return self.run_script("coverage", CMAKE_PREFIX_PATH="/none", CUDACXX="nvcc")
 
     def test_coverage_runs_the_tests_and_prints_what_they_reach(self) -> None:
@@ -148,7 +151,7 @@ class TestCommandLine(unittest.TestCase):
         self.assertEqual(0, status, output)
         self.assertIn("--target counted_programs", output)
         self.assertRegex(output, "ctest: .*, 5 seeds")
-        self.assertRegex(output, r"include/rmm +95 of 100 +95.0 % +1 of 2 +50.0 %")
+        self.assertRegex(output, r"include/rmm +95 of 100 +95.0 % +0 of 0 +-")
 
     def test_coverage_fails_where_too_little_is_reached_or_a_test_fails(self) -> None:
         for lines, ctest_status, why in ((94, 0, "less than 95 % of the lines of include/rmm"), (100, 8, "failed")):
@@ -157,6 +160,31 @@ class TestCommandLine(unittest.TestCase):
                 status, output = self.count_lines(lines, ctest_status)
                 self.assertEqual(1, status, output)
                 self.assertIn(f"  failed: {why}", output)
+
+    def sanitize_python(self, pytest: str) -> str:
+        """Output of `python-asan`, with programs in place of what is in its environment."""
+        needs = re.findall(r'^PYTHON_(?:BUILD|TEST)_NEEDS=\((.*)\)$', (REPOSITORY / "build.sh").read_text(encoding="utf-8"), re.MULTILINE)
+        programs = self.root / "build/python-asan/environment/bin"
+        programs.mkdir(parents=True)
+        (programs.parent / "complete").write_text(" ".join(needs).replace('"', ""), encoding="utf-8")
+        shutil.copytree(REPOSITORY / "tools", self.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+        for folder, name, text in ((programs, "python", SAYS_ITS_ARGUMENTS), (programs, "pytest", pytest), (
+                self.root.parent / "programs", "cmake", "#!/bin/sh\necho cmake version 3.30.0\n")):
+            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).chmod(0o755)
+        return self.run_script("python-asan", CMAKE_PREFIX_PATH="/none", CUDACXX="nvcc")[1]
+
+    def test_python_is_tested_under_the_sanitizers(self) -> None:
+        output = self.sanitize_python('#!/bin/sh\necho "pytest: $* with $LD_PRELOAD"\n')
+        self.assertRegex(output, r"\[wheel\] .*CMAKE_CXX_FLAGS=\S* -fsanitize=address,undefined ")
+        self.assertRegex(output, "pytest: .* with .*libasan.so .*libstdc\\+\\+.so")
+        self.assertIn("test_summary.py] [python asan|passed|", output)
+
+    def test_any_report_of_a_sanitizer_is_a_failure(self) -> None:
+        wrong = '#!/bin/sh\necho "something is wrong" >"${UBSAN_OPTIONS##*log_path=}.17"\n'
+        output = self.sanitize_python(wrong)
+        self.assertIn("something is wrong", output)
+        self.assertRegex(output, r"test_summary.py\] \[python asan\|failed: \S+/ubsan.17\|")
 
 
 if __name__ == "__main__":
