@@ -18,12 +18,18 @@
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -365,6 +371,8 @@ class obedient_pool final : public rmm::mr::detail::growing_pool {
   {
     heap().release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
   }
+  using growing_pool::lock_growth;
+  using growing_pool::suspend;
 
  private:
   void* serve(recovery_rung rung, std::size_t bytes, rmm::cuda_stream_view stream, std::string& reason)
@@ -412,6 +420,39 @@ TEST_F(Recovery, RemapsWhatASynchronizationFreed)
   mr.set_recovery_order({recovery_rung::synchronize});
   EXPECT_THROW(static_cast<void>(mr.allocate(1000, stream)), rmm::out_of_memory);
   mr.deallocate(ptr, 1000, stream);
+}
+
+/// Whether a thread of this process waits for something, in the kernel.
+bool is_asleep(long thread)
+{
+  std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/stat"};
+  std::string const fields{std::istreambuf_iterator<char>{file}, {}};
+  auto const end_of_name = fields.rfind(") ");
+  return end_of_name != std::string::npos && fields.compare(end_of_name + 2, 1, "S") == 0;
+}
+
+// Whether it is paused counts when the allocation has the lock again, not before: who pauses a pool has the lock meanwhile.
+TEST_F(Recovery, RefusesWhatComesBackFromItsCallbackToAPoolThatIsBeingPaused)
+{
+  obedient_pool mr{&upstream, recovery_rung::grow};
+  mr.set_recovery_order({recovery_rung::callback, recovery_rung::grow});
+  std::atomic<long> called_in{0};
+  std::atomic<bool> returns{false};
+  mr.set_failure_callback([&](std::size_t, void*) {
+    called_in = syscall(SYS_gettid);
+    while (!returns) {}  // awake, so that it sleeps for want of the lock alone
+    return false;
+  });
+  std::thread allocating{[&] { EXPECT_THROW(static_cast<void>(mr.allocate(1000, stream)), rmm::logic_error); }};
+  while (called_in == 0) { std::this_thread::yield(); }
+  {
+    auto const growing = mr.lock_growth();
+    returns            = true;
+    while (!is_asleep(called_in)) { std::this_thread::yield(); }
+    mr.suspend(true);
+  }
+  allocating.join();
+  mr.suspend(false);
 }
 
 TEST_F(Recovery, TellsTheReasonOfTheLastRungThatHadOne)
