@@ -117,9 +117,12 @@ def check_site(folder: Path) -> list[str]:
     return wrong
 
 
-def pages_of_repository() -> list[Path]:
+def pages_of_repository(root: Path = ROOT) -> list[Path]:
+    """The pages in root, without those of other projects: in what builds make, and in virtual environments."""
     skipped = {"build", "dist", ".cache", "install", "_skbuild", ".git"}
-    return sorted(page for page in ROOT.rglob("*.md") if not skipped.intersection(page.relative_to(ROOT).parts[:-1]))
+    environments = {marker.parent for marker in root.rglob("pyvenv.cfg")}
+    return sorted(page for page in root.rglob("*.md")
+                  if not skipped.intersection(page.relative_to(root).parts[:-1]) and environments.isdisjoint(page.parents))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -60,6 +60,13 @@ class CheckLinks(unittest.TestCase):
         found = check_links.check_site(site)
         self.assertEqual(["a.html:1: there is no 'c.png'", "sub/b.html:2: there is no 'z' in b.html"], found)
 
+    def test_pages_of_other_projects_are_left_alone(self) -> None:
+        for place in ("build", "venv/lib/site-packages/other"):
+            (self.folder / place).mkdir(parents=True)
+            (self.folder / place / "README.md").touch()
+        (self.folder / "venv/pyvenv.cfg").touch()
+        self.assertEqual([self.folder / "other.md"], check_links.pages_of_repository(self.folder))
+
     def test_links_of_this_repository_lead_somewhere(self) -> None:
         self.assertEqual([], [line for page in check_links.pages_of_repository() for line in check_links.check_page(page)])
 
