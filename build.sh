@@ -218,6 +218,7 @@ install_compiler() {
   if [[ $EUID -ne 0 ]]; then root=(sudo -n); fi
   if command -v apt-get >/dev/null && "${root[@]}" true 2>/dev/null; then
     say "Installing $1"
+    "${root[@]}" apt-get update -qq || true
     apt_install "${1/clang++/clang}"
   fi
 }
@@ -441,6 +442,7 @@ gcc-cxx20-release -DCMAKE_CXX_COMPILER=g++ -DCMAKE_CXX_STANDARD=20 -DCMAKE_BUILD
 clang-cxx20-release -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=20 -DCMAKE_BUILD_TYPE=Release -DRMM_ASSERTIONS=OFF
 gcc-cxx17-paranoid-without-spdlog -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Debug -DRMM_EXPENSIVE_ASSERTIONS=ON -DRMM_USE_SPDLOG=OFF
 gcc-11-cxx17-hidden-nvtx -DCMAKE_CXX_COMPILER=g++-11 -DCMAKE_CXX_VISIBILITY_PRESET=hidden -DCMAKE_VISIBILITY_INLINES_HIDDEN=ON -DRMM_NVTX=ON
+clang-19-cxx20 -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_CXX_STANDARD=20
 COMBINATIONS
 }
 

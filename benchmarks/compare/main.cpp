@@ -21,6 +21,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -222,15 +223,15 @@ int run(rmm::benchmarks::options const& options)
 
   auto const folder =
     options.get<std::string>("plugins", std::filesystem::read_symlink("/proc/self/exe").parent_path());
-  auto candidates   = compare::load_plugins(folder);
+  auto found        = compare::load_plugins(folder);
   auto const extras = compare::built_in_candidates();
-  candidates.insert(candidates.end(), extras.begin(), extras.end());
-  std::stable_partition(
-    candidates.begin(), candidates.end(), [](candidate const& c) { return c.name().rfind("rmm.", 0) == 0; });
-  candidates.erase(std::remove_if(candidates.begin(),
-                                  candidates.end(),
-                                  [&](candidate const& c) { return !matches_any(c.name(), options.all("plugin")); }),
-                   candidates.end());
+  found.insert(found.end(), extras.begin(), extras.end());
+  std::vector<candidate> candidates;
+  for (bool const ours : {true, false}) {  // ours come first
+    std::copy_if(found.begin(), found.end(), std::back_inserter(candidates), [&](candidate const& c) {
+      return (c.name().rfind("rmm.", 0) == 0) == ours && matches_any(c.name(), options.all("plugin"));
+    });
+  }
   if (chosen.empty() || candidates.empty()) { throw std::runtime_error{"no row or no allocator has such a name"}; }
 
   for (auto const& c : candidates) { std::printf("  %-20s %s\n", c.name().c_str(), c.description().c_str()); }

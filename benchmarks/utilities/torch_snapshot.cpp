@@ -3,6 +3,7 @@
 #include <benchmarks/utilities/recorded_file.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -248,10 +249,13 @@ class snapshot_reader {
         begin(held, entry::what::allocate);
       }
     }
-    std::stable_partition(
-      before.begin(), before.end(), [](entry const& each) { return each.act == entry::what::segment; });
-    before.insert(before.end(), kept.begin(), kept.end());
-    history = std::move(before);
+    history.clear();
+    for (bool const of_segments : {true, false}) {  // they come first
+      std::copy_if(before.begin(), before.end(), std::back_inserter(history), [&](entry const& each) {
+        return (each.act == entry::what::segment) == of_segments;
+      });
+    }
+    history.insert(history.end(), kept.begin(), kept.end());
   }
 
   /// Takes a range out. Returns the parts of it that were not there.

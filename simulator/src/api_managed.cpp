@@ -248,7 +248,7 @@ cudaError_t get_attribute(
       break;
     case cudaMemRangeAttributeAccessedBy: {
       std::vector<int> by(all.accessed_by.begin(), all.accessed_by.end());
-      std::stable_partition(by.begin(), by.end(), [](int device) { return device >= 0; });  // the host comes last
+      std::rotate(by.begin(), std::lower_bound(by.begin(), by.end(), 0), by.end());  // the host, -1, comes last
       by.resize(data_bytes / sizeof(int), cudaInvalidDeviceId);
       std::copy(by.begin(), by.end(), out);
       break;

@@ -107,6 +107,34 @@ class TestCommandLine(unittest.TestCase):
         self.assertEqual(1, status, output)
         self.assertIn("cmake: Debian and Ubuntu: apt-get install cmake", output)
 
+    def test_a_compiler_that_is_missing_is_installed_for_its_turn_or_left_out(self) -> None:
+        few = self.root.parent / "few"  # no compilers but the common ones
+        few.mkdir()
+        for name in ("bash", "cat", "chmod", "dirname", "env", "grep", "head", "mkdir", "nproc", "rm", "sed", "sort"):
+            (few / name).symlink_to(str(shutil.which(name)))
+        programs = dict.fromkeys(("ninja", "c++", "g++", "clang++", "nm", "ctest"), "")
+        programs["cmake"] = '[ "$1" = --version ] && echo cmake version 3.30.0\necho "cmake: $*"\n'
+        programs["python3"] = '[ "$3" != download ]\n'  # no headers of other CUDA releases
+        programs["sudo"] = 'shift\nexec "$@"\n'
+        programs["true"] = ""
+        for name, text in programs.items():
+            (few / name).write_text("#!/bin/sh\n" + text, encoding="utf-8")
+            (few / name).chmod(0o755)
+        said = 'echo "apt-get: $*" >&2\n'
+        installs = ('[ "$1" = install ] || exit 0\n'
+                    f'case "$*" in *g++-11) made="{few}/g++-11" ;; *clang-19) made="{few}/clang++-19" ;; *) exit 0 ;; esac\n'
+                    ': >"$made"\nchmod +x "$made"\n')
+        for apt_get in (said, said + installs):
+            with self.subTest(apt_get):
+                (few / "apt-get").write_text("#!/bin/sh\n" + apt_get, encoding="utf-8")
+                (few / "apt-get").chmod(0o755)
+                _, output = self.run_script("matrix", PATH=str(few), CMAKE_PREFIX_PATH="/none", CUDACXX="nvcc")
+                self.assertRegex(output, r"apt-get: update .*\napt-get: install .* g\+\+-11\n")
+                self.assertRegex(output, r"apt-get: update .*\napt-get: install .* clang-19\n")
+                for name, compiler in (("gcc-11-cxx17-hidden-nvtx", "g++-11"), ("clang-19-cxx20", "clang++-19")):
+                    self.assertEqual(apt_get == said, f"=== matrix {name}\nLeft out: there is no {compiler}.\n" in output, output)
+                    self.assertEqual(apt_get == said, f"matrix/{name}/build" not in output, output)
+
     def test_help_comes_before_everything(self) -> None:
         for arguments in (["-h"], ["clean", "nonsense", "--help"]):
             status, output = self.run_script(*arguments)

@@ -241,8 +241,7 @@ class torch_exporter {
       changes.emplace_back(each.begin_event, &each);
       if (each.end_event != none) { changes.emplace_back(each.end_event, &each); }
     }
-    std::stable_sort(
-      changes.begin(), changes.end(), [](auto const& lhs, auto const& rhs) { return lhs.first < rhs.first; });
+    std::sort(changes.begin(), changes.end());
     auto next = changes.begin();
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
       auto const& event = trace_.events[i];

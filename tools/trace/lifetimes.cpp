@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 namespace rmm::tools {
@@ -164,8 +165,9 @@ std::vector<region> regions_of(rmm::benchmarks::recorded_file const& file,
                       static_cast<std::uint32_t>(std::min(each.begin, last)),
                       each.end > last ? none : static_cast<std::uint32_t>(each.end)});
   }
-  std::stable_sort(
-    result.begin(), result.end(), [](region const& lhs, region const& rhs) { return lhs.begin < rhs.begin; });
+  std::sort(result.begin(), result.end(), [](region const& lhs, region const& rhs) {
+    return std::tie(lhs.begin, lhs.begin_event, lhs.end_event) < std::tie(rhs.begin, rhs.begin_event, rhs.end_event);
+  });
   if (!result.empty() && result.size() <= most) { return result; }
   result = touched_regions(file.trace, of_file, device);
   // Too many: those that lie nearest to each other become one.

@@ -367,7 +367,9 @@ class report::device {
   {
     std::vector<std::uint32_t> order(peaks.size());
     std::iota(order.begin(), order.end(), 0U);
-    std::stable_sort(order.begin(), order.end(), [&](auto lhs, auto rhs) { return peaks[lhs] > peaks[rhs]; });
+    std::sort(order.begin(), order.end(), [&](auto lhs, auto rhs) {
+      return peaks[lhs] != peaks[rhs] ? peaks[lhs] > peaks[rhs] : lhs < rhs;
+    });
     while (!order.empty() && peaks[order.back()] == 0) { order.pop_back(); }
     group_columns result;
     result.column.assign(peaks.size(), 0);
@@ -697,8 +699,9 @@ class report::device {
     }
     std::vector<group> groups;
     for (auto const& [key, each] : found) { groups.push_back(each); }
-    std::stable_sort(
-      groups.begin(), groups.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
+    std::sort(groups.begin(), groups.end(), [](auto const& lhs, auto const& rhs) {
+      return std::tie(rhs.bytes, lhs.tag, lhs.stack) < std::tie(lhs.bytes, rhs.tag, rhs.stack);
+    });
     if (groups.size() > most_rows) { groups.resize(most_rows); }
     out.key("leaks").begin_object().member("bytes", live_at_end_).member("count", live_at_end_count_);
     out.key("groups").begin_object();

@@ -133,8 +133,9 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     if (all.allocations == 0) { return {}; }
     std::vector<group> groups;
     for (auto& [stack, each] : by_stack) { groups.push_back({each.allocations, each.bytes, stack}); }
-    std::stable_sort(
-      groups.begin(), groups.end(), [](group const& lhs, group const& rhs) { return lhs.bytes > rhs.bytes; });
+    std::sort(groups.begin(), groups.end(), [](group const& lhs, group const& rhs) {
+      return lhs.bytes != rhs.bytes ? lhs.bytes > rhs.bytes : lhs.stack < rhs.stack;
+    });
     std::ostringstream text;
     text << "RMM: " << all.bytes << " B in " << all.allocations << " allocations were never freed\n";
     for (auto const& each : groups) {
