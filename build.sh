@@ -274,6 +274,13 @@ build_librmm() {
   local generator=() arguments
   MISSING=()
   need_command cmake cmake
+  # Who chooses a compiler or a generator is left to CMake.
+  if [[ -z "${CXX:-}${CMAKE_TOOLCHAIN_FILE:-}" && "${CMAKE_ARGS[*]}" != *@(CXX_COMPILER|TOOLCHAIN|--preset)* ]]; then
+    command -v clang++ >/dev/null || need_command c++ g++ "Fedora: dnf install gcc-c++"
+  fi
+  if [[ -z "${CMAKE_GENERATOR:-}" && "${CMAKE_ARGS[*]}" != *@(-G|--preset)* ]]; then
+    command -v make >/dev/null || need_command ninja ninja-build
+  fi
   expect_nothing_missing
   if [[ -z "${CMAKE_GENERATOR:-}" && ! -f "$BUILD_DIR/CMakeCache.txt" ]] && command -v ninja >/dev/null; then
     generator=(-G Ninja)

@@ -98,14 +98,22 @@ class TestCommandLine(unittest.TestCase):
             self.assertRegex(output, "^build.sh: --quick .*./build.sh test --quick")
             self.assertEqual(1, output.count("\n"), output)
 
-    def test_without_cmake_it_says_how_to_get_it(self) -> None:
+    def test_without_cmake_and_a_compiler_it_says_how_to_get_them(self) -> None:
         few = self.root.parent / "few"
         few.mkdir()
         for name in ("bash", "dirname"):
             (few / name).symlink_to(str(shutil.which(name)))
         status, output = self.run_script("librmm", PATH=str(few))
         self.assertEqual(1, status, output)
-        self.assertIn("cmake: Debian and Ubuntu: apt-get install cmake", output)
+        for name, package in (("cmake", "cmake"), ("c++", "g++"), ("ninja", "ninja-build")):
+            self.assertIn(f"{name}: Debian and Ubuntu: apt-get install {package}", output)
+        (few / "cmake").write_text(SAYS_ITS_ARGUMENTS, encoding="utf-8")
+        (few / "cmake").chmod(0o755)
+        for name in ("printf", "xargs"):
+            (few / name).symlink_to(str(shutil.which(name)))
+        for variable in ("CXX", "CMAKE_TOOLCHAIN_FILE"):  # what was chosen is left to CMake
+            self.steps("librmm", **{"PATH": str(few), "CMAKE_GENERATOR": "any", variable: "any"})
+        self.steps("librmm", '--cmake-args="-G any -DCMAKE_CXX_COMPILER=any"', PATH=str(few))
 
     def test_a_compiler_that_is_missing_is_installed_for_its_turn_or_left_out(self) -> None:
         few = self.root.parent / "few"  # no compilers but the common ones

@@ -2,7 +2,13 @@
 
 # How extension modules are made: for the stable ABI of Python 3.11, so that one build serves that release and all later ones.
 
-find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.11 QUIET COMPONENTS Interpreter Development.Module)
+if(NOT Python_FOUND)
+  message(
+    FATAL_ERROR
+      "RMM's Python package needs Python 3.11 or newer with its headers (Python.h), which were not found for ${Python_EXECUTABLE}.\n"
+      "  Install them: Debian and Ubuntu: apt-get install python3-dev, Fedora: dnf install python3-devel.")
+endif()
 
 execute_process(
   COMMAND "${Python_EXECUTABLE}" -c "import Cython; print(Cython.__version__)"
