@@ -30,23 +30,23 @@ def run(options: argparse.Namespace) -> int:
     print(f"rmm {rmm.__version__} on {where}: {options.steps:,} buffers, 200 of them alive at a time")
     print(f"\n{'resource':<10} {'us a buffer':>12} {'peak in use':>14} {'taken':>14}")
     for name, make in _resources.items():
+        free_before = rmm.mr.available_device_memory()[0]
         try:
             resource = make()
         except Exception as error:
             print(f"{name:<10} {str(error).splitlines()[0]}")
             continue
-        free_before = rmm.mr.available_device_memory()[0]
         counted = rmm.mr.StatisticsResourceAdaptor(resource)
-        seconds = _replace_buffers(counted, options.steps)
-        taken = free_before - rmm.mr.available_device_memory()[0]
+        seconds, free_after = _replace_buffers(counted, options.steps)
+        taken = free_before - free_after
         peak = counted.allocation_counts.peak_bytes
         print(f"{name:<10} {seconds / options.steps * 1e6:>12.2f} {peak / MIB:>10.1f} MiB {taken / MIB:>10.1f} MiB")
         del resource, counted
     return 0
 
 
-def _replace_buffers(resource: rmm.mr.DeviceMemoryResource, steps: int) -> float:
-    """Seconds that it takes to make `steps` buffers, each in place of one of 200."""
+def _replace_buffers(resource: rmm.mr.DeviceMemoryResource, steps: int) -> tuple[float, int]:
+    """Seconds that it takes to make `steps` buffers, each in place of one of 200; free memory while the last are alive."""
     random_numbers = random.Random(1)
     sizes = [int(random_numbers.lognormvariate(0, 1.5) * 64 * KIB) + 1 for _ in range(steps)]
     places = [random_numbers.randrange(200) for _ in range(steps)]
@@ -55,7 +55,7 @@ def _replace_buffers(resource: rmm.mr.DeviceMemoryResource, steps: int) -> float
     for size, place in zip(sizes, places, strict=True):
         buffers[place] = None
         buffers[place] = rmm.DeviceBuffer(size=size, mr=resource)
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, rmm.mr.available_device_memory()[0]
 
 
 _resources: dict[str, Callable[[], rmm.mr.DeviceMemoryResource]] = {
