@@ -3,6 +3,7 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/usage_statistics.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/stream_lifetimes.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
@@ -52,14 +53,25 @@ class statistics_resource_adaptor final
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     void* const ptr = this->upstream().allocate(bytes, stream);
-    statistics_.add(bytes);
+    return statistics_.try_add(bytes) ? ptr : count_slowly(ptr, bytes);
+  }
+
+  /// Counts before upstream can give the memory to another thread: the peak is no higher than the use.
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (!statistics_.try_subtract(bytes)) { return deallocate_slowly(ptr, bytes, stream); }
+    this->upstream().deallocate(ptr, bytes, stream);
+  }
+
+  RMM_COLD void* count_slowly(void* ptr, std::size_t bytes) noexcept
+  {
+    statistics_.add_slowly(bytes);
     return ptr;
   }
 
-  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  RMM_COLD void deallocate_slowly(void* ptr, std::size_t bytes, cuda_stream_view stream)
   {
-    statistics_.subtract(
-      bytes);  // before upstream can give the memory to another thread: the peak is no higher than the use
+    statistics_.subtract_slowly(bytes);
     this->upstream().deallocate(ptr, bytes, stream);
   }
 

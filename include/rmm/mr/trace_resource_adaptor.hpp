@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -55,17 +54,7 @@ class trace_resource_adaptor final : public detail::resource_adaptor<trace_resou
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
-    try {
-      void* const ptr = this->upstream().allocate(bytes, stream);
-      writer_->add(kind::allocate, ptr, bytes, stream.value());
-      return ptr;
-    } catch (std::exception const& error) {
-      writer_->add_failure(bytes, stream.value(), error.what());
-      throw;
-    } catch (...) {
-      writer_->add_failure(bytes, stream.value(), {});
-      throw;
-    }
+    return writer_->allocate_and_add(bytes, stream.value(), [&] { return this->upstream().allocate(bytes, stream); });
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override

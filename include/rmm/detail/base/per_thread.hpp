@@ -127,8 +127,15 @@ class per_thread {
   /// The part of the calling thread; null if there is no memory for it, or the thread is about to end.
   [[nodiscard]] RMM_ALWAYS_INLINE Part* mine() noexcept
   {
+    auto* const part = mine_at_hand();
+    return part != nullptr ? part : find_mine();
+  }
+
+  /// The same, but also null if finding it takes longer.
+  [[nodiscard]] RMM_ALWAYS_INLINE Part* mine_at_hand() noexcept
+  {
     auto const& slot = per_thread_slots[number_ % per_thread_slot_count];
-    return slot.owner == number_ ? &static_cast<owned_part*>(slot.part)->part : find_mine();
+    return slot.owner == number_ ? &static_cast<owned_part*>(slot.part)->part : nullptr;
   }
 
   /// Calls `action(part)` for all parts, also those of threads that have ended. No part is added, adopted or released

@@ -64,9 +64,9 @@ struct usage_counter {
 /// fast while the sum is near its peak, counting stays behind one mutex for a while.
 ///
 /// Invariants, for bytes and for allocations:
-///  I1  the value is base + sum(value of each share), the total outside + sum(total of each share)
+///  I1  the value is base + sum(value of each share), the total outside + sum(added of each share); value == added - freed
 ///  I2  base + sum(limit of each share) + reserve == peak, and reserve >= 0
-///  I3  value <= limit in each share; while frozen_, they are equal, and no owner is inside its lock
+///  I3  value <= high <= limit in each share; while frozen_, value == limit, high may be more, and no owner is inside its lock
 /// So value <= peak at every instant, and peak was a value at some instant of an order of the calls that keeps calls apart
 /// which did not overlap: peak grows only while frozen_, to what the value is then.
 ///
@@ -82,19 +82,40 @@ class usage_statistics {
   usage_statistics& operator=(usage_statistics const&) = delete;
 
   /// Counts an allocation.
-  RMM_ALWAYS_INLINE void add(std::size_t bytes) noexcept
+  void add(std::size_t bytes) noexcept
   {
-    auto const amount = static_cast<std::int64_t>(bytes);
-    auto* const mine  = shares_.mine();
-    if (mine == nullptr || !mine->try_add(amount)) { add_slowly(mine, amount); }
+    if (!try_add(bytes)) { add_slowly(bytes); }
   }
 
   /// Counts a deallocation.
-  RMM_ALWAYS_INLINE void subtract(std::size_t bytes) noexcept
+  void subtract(std::size_t bytes) noexcept
+  {
+    if (!try_subtract(bytes)) { subtract_slowly(bytes); }
+  }
+
+  /// The same in a few instructions; where that is not possible they return false and count nothing, and the caller has to call
+  /// the other one. A caller that ends with that call keeps its short path free of what the long one needs.
+  [[nodiscard]] RMM_ALWAYS_INLINE bool try_add(std::size_t bytes) noexcept
+  {
+    auto* const mine = shares_.mine_at_hand();
+    return mine != nullptr && mine->try_add_below_high(static_cast<std::int64_t>(bytes));
+  }
+  [[nodiscard]] RMM_ALWAYS_INLINE bool try_subtract(std::size_t bytes) noexcept
+  {
+    auto* const mine = shares_.mine_at_hand();
+    return mine != nullptr && mine->try_subtract(static_cast<std::int64_t>(bytes));
+  }
+  RMM_COLD void add_slowly(std::size_t bytes) noexcept
   {
     auto const amount = static_cast<std::int64_t>(bytes);
     auto* const mine  = shares_.mine();
-    if (mine == nullptr || !mine->try_subtract(amount)) { subtract_slowly(mine, amount); }
+    if (mine == nullptr || !mine->try_add(amount)) { add_locked(mine, amount); }
+  }
+  RMM_COLD void subtract_slowly(std::size_t bytes) noexcept
+  {
+    auto const amount = static_cast<std::int64_t>(bytes);
+    auto* const mine  = shares_.mine();
+    if (mine == nullptr || !mine->try_subtract(amount)) { subtract_locked(mine, amount); }
   }
 
   /// Those of the innermost section. Stops the threads for some microseconds.
@@ -137,25 +158,28 @@ class usage_statistics {
  private:
   /// A thread's share of one of the two counters.
   struct share {
-    std::int64_t value{0};
+    std::int64_t added{0};
+    std::int64_t freed{0};
+    std::int64_t high{0};  // largest value since the last time that limits were shared out
     std::int64_t limit{0};
-    std::int64_t total{0};
-    std::int64_t high{0};    // largest value since the last time that limits were shared out
-    std::int64_t demand{0};  // what the limit should be, from earlier times
+    std::int64_t demand{0};       // what the limit should be, from earlier times
+    std::int64_t high_frozen{0};  // while frozen, before that time, and more than the limit is now
 
-    [[nodiscard]] RMM_ALWAYS_INLINE bool has_room_for(std::int64_t amount) const noexcept
+    [[nodiscard]] RMM_ALWAYS_INLINE std::int64_t value() const noexcept { return added - freed; }
+
+    [[nodiscard]] RMM_ALWAYS_INLINE bool is_below_high(std::int64_t amount) const noexcept
     {
-      return value + amount <= limit;
+      return value() + amount <= high;
+    }
+    [[nodiscard]] bool has_room_for(std::int64_t amount) const noexcept { return value() + amount <= limit; }
+
+    void add(std::int64_t amount) noexcept
+    {
+      added += amount;
+      high = larger(high, value());
     }
 
-    RMM_ALWAYS_INLINE void add(std::int64_t amount) noexcept
-    {
-      value += amount;
-      total += amount;
-      high = larger(high, value);
-    }
-
-    [[nodiscard]] std::int64_t wanted() const noexcept { return larger(std::int64_t{0}, demand - value); }
+    [[nodiscard]] std::int64_t wanted() const noexcept { return larger(std::int64_t{0}, demand - value()); }
   };
 
   /// A thread's shares of both.
@@ -165,7 +189,20 @@ class usage_statistics {
     void adopt() noexcept {}
     void release() noexcept {}
 
-    [[nodiscard]] RMM_ALWAYS_INLINE bool try_add(std::int64_t amount) noexcept
+    /// Also false if there is room, but the value was never so high.
+    [[nodiscard]] RMM_ALWAYS_INLINE bool try_add_below_high(std::int64_t amount) noexcept
+    {
+      if (!lock.try_enter()) { return false; }
+      bool const fits = bytes.is_below_high(amount) && calls.is_below_high(1);
+      if (fits) {
+        bytes.added += amount;
+        calls.added += 1;
+      }
+      lock.leave();
+      return fits;
+    }
+
+    [[nodiscard]] bool try_add(std::int64_t amount) noexcept
     {
       if (!lock.try_enter()) { return false; }
       bool const fits = bytes.has_room_for(amount) && calls.has_room_for(1);
@@ -180,8 +217,8 @@ class usage_statistics {
     [[nodiscard]] RMM_ALWAYS_INLINE bool try_subtract(std::int64_t amount) noexcept
     {
       if (!lock.try_enter()) { return false; }
-      bytes.value -= amount;
-      calls.value -= 1;
+      bytes.freed += amount;
+      calls.freed += 1;
       lock.leave();
       return true;
     }
@@ -200,12 +237,12 @@ class usage_statistics {
 
     [[nodiscard]] bool can_lend(share const& to, std::int64_t amount) const noexcept
     {
-      return to.value + amount - to.limit <= reserve;
+      return to.value() + amount - to.limit <= reserve;
     }
     /// Requires can_lend(). Lets a share grow by `amount`, and by a little more, of which it is one of `shares`.
     void lend(share& to, std::int64_t amount, std::int64_t shares) noexcept
     {
-      auto const missing = larger(std::int64_t{0}, to.value + amount - to.limit);
+      auto const missing = larger(std::int64_t{0}, to.value() + amount - to.limit);
       auto const loan    = missing == 0 ? 0 : larger(missing, reserve / (2 * shares));
       to.limit += loan;
       reserve -= loan;
@@ -214,24 +251,26 @@ class usage_statistics {
     void add_frozen(share& to, std::int64_t amount) noexcept
     {
       to.add(amount);
-      to.limit = to.value;
+      to.limit = to.value();
       reserve -= amount;
       peak -= smaller(std::int64_t{0}, reserve);
       reserve = larger(std::int64_t{0}, reserve);
     }
     void subtract_frozen(share& from, std::int64_t amount) noexcept
     {
-      from.value -= amount;
-      from.limit = from.value;
+      from.freed += amount;
+      from.limit = from.value();
       reserve += amount;
     }
 
     void take_back(share& from) noexcept
     {
-      reserve += from.limit - from.value;
-      from.limit  = from.value;
-      from.demand = larger(from.high, from.value + from.wanted() / 4 * 3);
-      from.high   = from.value;
+      auto const value = from.value();
+      reserve += from.limit - value;
+      from.limit       = value;
+      from.demand      = larger(larger(from.high, from.high_frozen), value + from.wanted() / 4 * 3);
+      from.high        = value;
+      from.high_frozen = value;
     }
 
     /// A share gets what it wants if there is enough for all; else half of the reserve is divided by what each wants.
@@ -241,6 +280,8 @@ class usage_statistics {
         smaller(reserve, part >= 1 ? to.wanted() : static_cast<std::int64_t>(static_cast<double>(to.wanted()) * part));
       to.limit += loan;
       reserve -= loan;
+      to.high_frozen = to.high;
+      to.high        = smaller(to.high, to.limit);
     }
     [[nodiscard]] double part_of_wanted(double wanted) const noexcept
     {
@@ -249,7 +290,7 @@ class usage_statistics {
     }
   };
 
-  RMM_COLD void add_slowly(thread_share* mine, std::int64_t amount) noexcept
+  void add_locked(thread_share* mine, std::int64_t amount) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     auto& to = mine == nullptr ? nobodys_ : *mine;
@@ -270,14 +311,14 @@ class usage_statistics {
     count_frozen_call();
   }
 
-  RMM_COLD void subtract_slowly(thread_share* mine, std::int64_t amount) noexcept
+  void subtract_locked(thread_share* mine, std::int64_t amount) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     auto& from = mine == nullptr ? nobodys_ : *mine;
     if (!frozen_) {
       from.lock.end_keeping_out();
-      from.bytes.value -= amount;
-      from.calls.value -= 1;
+      from.bytes.freed += amount;
+      from.calls.freed += 1;
       return;
     }
     bytes_.subtract_frozen(from.bytes, amount);
@@ -349,7 +390,7 @@ class usage_statistics {
   [[nodiscard]] std::int64_t total_calls() noexcept
   {
     auto total = calls_.outside;
-    for_each_share([&](thread_share& each) { total += each.calls.total; });
+    for_each_share([&](thread_share& each) { total += each.calls.added; });
     return total;
   }
 
@@ -357,10 +398,10 @@ class usage_statistics {
   {
     counters result{{bytes_.base, bytes_.peak, bytes_.outside}, {calls_.base, calls_.peak, calls_.outside}};
     for_each_share([&](thread_share& each) {
-      result.first.value += each.bytes.value;
-      result.first.total += each.bytes.total;
-      result.second.value += each.calls.value;
-      result.second.total += each.calls.total;
+      result.first.value += each.bytes.value();
+      result.first.total += each.bytes.added;
+      result.second.value += each.calls.value();
+      result.second.total += each.calls.added;
     });
     return result;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <array>
@@ -162,7 +163,8 @@ class block_encoder {
   }
 
   /// Requires has_room(). Times do not go back; one that does counts as the one before. A failure has no address.
-  void add(kind what, unsigned place, std::uint64_t time_ns, std::uint64_t bytes, std::uint64_t address) noexcept
+  RMM_ALWAYS_INLINE void add(
+    kind what, unsigned place, std::uint64_t time_ns, std::uint64_t bytes, std::uint64_t address) noexcept
   {
     auto const elapsed = time_ns > time_ ? time_ns - time_ : 0;
     auto const to      = what == kind::allocate_failure ? address_ : address;
@@ -174,13 +176,13 @@ class block_encoder {
     auto const elapsed_code = length_code(elapsed, 8, 16, 32);
     auto const bytes_code   = length_code(bytes, 8, 16, 32);
     auto const moved_code   = length_code(moved, 16, 32, 48);
-    at_[0] = static_cast<unsigned char>(static_cast<unsigned>(what) | elapsed_code << 2U | bytes_code << 4U |
-                                        moved_code << 6U);
-    at_[1] = static_cast<unsigned char>(place);
-    at_ += 2;
-    put(elapsed, std::size_t{1} << elapsed_code);
-    put(bytes, std::size_t{1} << bytes_code);
-    put(moved, 2 + 2 * std::size_t{moved_code});
+    auto* at                = at_;  // for all that the compiler knows, a store of bytes changes any member
+    at[0] = static_cast<unsigned char>(static_cast<unsigned>(what) | elapsed_code << 2U | bytes_code << 4U |
+                                       moved_code << 6U);
+    at[1] = static_cast<unsigned char>(place);
+    at    = put(at + 2, elapsed, std::size_t{1} << elapsed_code);
+    at    = put(at, bytes, std::size_t{1} << bytes_code);
+    at_   = put(at, moved, 2 + 2 * std::size_t{moved_code});
   }
 
   /// These require has_room(). The places of a block are numbered by the caller.
@@ -232,11 +234,11 @@ class block_encoder {
            static_cast<unsigned>(value >> three != 0);
   }
 
-  /// Writes eight bytes, of which the first `bytes` count: without a branch on how many.
-  void put(std::uint64_t value, std::size_t bytes) noexcept
+  /// Writes eight bytes, of which the first `bytes` count: without a branch on how many. Returns where these end.
+  [[nodiscard]] static unsigned char* put(unsigned char* at, std::uint64_t value, std::size_t bytes) noexcept
   {
-    std::memcpy(at_, &value, sizeof value);
-    at_ += bytes;
+    std::memcpy(at, &value, sizeof value);
+    return at + bytes;
   }
 
   void add_extra(extra what, void const* content, std::size_t bytes) noexcept

@@ -6,6 +6,7 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/trace/format.hpp>
+#include <rmm/detail/trace/trace_clock.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -25,14 +26,6 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 namespace trace {
-
-/// CLOCK_MONOTONIC in nanoseconds.
-[[nodiscard]] inline std::uint64_t clock_ns() noexcept
-{
-  std::timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 /// The files of a run: blocks are appended to the newest, and what begins a block is in the same file to its end.
 ///

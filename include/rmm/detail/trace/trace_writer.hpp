@@ -15,6 +15,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/stack_trace.hpp>
 #include <rmm/detail/trace/format.hpp>
+#include <rmm/detail/trace/trace_clock.hpp>
 #include <rmm/detail/trace/trace_file.hpp>
 #include <rmm/detail/trace/trace_options.hpp>
 
@@ -44,7 +45,7 @@ namespace trace {
 struct trace_context {
   trace_context(mr::trace_options const& options, std::string const& path, int on_device)
     : file{path, options.max_file_bytes, options.max_files},
-      begin_ns{file.header().clock_ns},
+      clock{file.header().clock_ns},
       flush_ns{static_cast<std::uint64_t>(std::max<std::int64_t>(options.flush_interval.count(), 0)) * 1'000'000U},
       buffer_bytes{std::clamp(options.buffer_bytes, block_encoder::smallest_capacity, largest_payload)},
       stack_every{options.stack_every},
@@ -54,9 +55,11 @@ struct trace_context {
   std::mutex file_mutex;  // guards file
   trace_file file;
 
-  // Read with each event: in another line of the cache than what each block changes.
-  alignas(64) std::uint64_t const begin_ns;
-  std::uint64_t const flush_ns;
+  // Changes some hundred times a second.
+  alignas(64) trace_clock clock;
+
+  // Read with each event: in another line of the cache than what blocks and the clock change.
+  alignas(64) std::uint64_t const flush_ns;
   std::size_t const buffer_bytes;
   std::size_t const stack_every;
   int const device;
@@ -94,7 +97,7 @@ class alignas(64) thread_trace {
   RMM_ALWAYS_INLINE void add(
     trace_context& context, kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
   {
-    auto const time   = clock_ns() - context.begin_ns;
+    auto const time   = context.clock.now(line_);
     auto const tag    = *tag_;
     auto const& found = slot_of(stream, tag);
     bool const known  = found.is_used && found.stream == stream && found.tag == tag &&
@@ -116,7 +119,7 @@ class alignas(64) thread_trace {
                             cudaStream_t stream,
                             std::string_view report) noexcept
   {
-    auto const time = clock_ns() - context.begin_ns;
+    auto const time = context.clock.now(line_);
     add_slowly(context, kind::allocate_failure, nullptr, bytes, stream, time, report);
   }
 
@@ -298,6 +301,7 @@ class alignas(64) thread_trace {
   std::uint32_t const* tag_{&no_tag};  // the thread's current one
   std::atomic<std::uint64_t> const* lifetimes_{};
   std::uint64_t lifetimes_seen_{};
+  clock_line line_;
   std::uint64_t flush_at_{0};                  // time at which the block is to be written; 0: there is none
   std::uint64_t allocations_to_stack_{never};  // until, and with, the next that is to have one
   std::unique_ptr<block_encoder> encoder_;
@@ -327,24 +331,29 @@ class trace_writer {
 
   RMM_ALWAYS_INLINE void add(kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
   {
-    auto* const mine = threads_.mine();
+    auto* const mine = threads_.mine_at_hand();
     if (mine != nullptr && mine->lock.try_enter()) {
       mine->add(context_, what, ptr, bytes, stream);
       mine->lock.leave();
     } else {
-      without_buffer([&](thread_trace& buffer) { buffer.add(context_, what, ptr, bytes, stream); });
+      add_slowly(what, ptr, bytes, stream);
     }
   }
 
-  /// An allocation failed; `report` says why, as its exception does.
-  RMM_COLD void add_failure(std::size_t bytes, cudaStream_t stream, std::string_view report) noexcept
+  /// Allocates by `allocate()`, and notes that it did or, if it throws, that it failed and why.
+  template <class Allocate>
+  void* allocate_and_add(std::size_t bytes, cudaStream_t stream, Allocate allocate)
   {
-    auto* const mine = threads_.mine();
-    if (mine != nullptr && mine->lock.try_enter()) {
-      mine->add_failure(context_, bytes, stream, report);
-      mine->lock.leave();
-    } else {
-      without_buffer([&](thread_trace& buffer) { buffer.add_failure(context_, bytes, stream, report); });
+    try {
+      void* const ptr = allocate();
+      add(kind::allocate, ptr, bytes, stream);
+      return ptr;
+    } catch (std::exception const& error) {
+      add_failure(bytes, stream, error.what());
+      throw;
+    } catch (...) {
+      add_failure(bytes, stream, {});
+      throw;
     }
   }
 
@@ -391,11 +400,27 @@ class trace_writer {
     return name;
   }
 
-  /// For a thread that is kept out, or has no buffer because it ends.
+  RMM_COLD void add_slowly(kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
+  {
+    with_buffer([&](thread_trace& buffer) { buffer.add(context_, what, ptr, bytes, stream); });
+  }
+
+  /// An allocation failed; `report` says why, as its exception does.
+  RMM_COLD void add_failure(std::size_t bytes, cudaStream_t stream, std::string_view report) noexcept
+  {
+    with_buffer([&](thread_trace& buffer) { buffer.add_failure(context_, bytes, stream, report); });
+  }
+
+  /// Also for a thread that is kept out, or has no buffer because it ends.
   template <class Add>
-  RMM_COLD void without_buffer(Add add) noexcept
+  void with_buffer(Add add) noexcept
   {
     auto* const mine = threads_.mine();
+    if (mine != nullptr && mine->lock.try_enter()) {
+      add(*mine);
+      mine->lock.leave();
+      return;
+    }
     std::lock_guard<std::mutex> const guard{mutex_};
     if (mine != nullptr) {  // nobody keeps it out while the mutex is held
       add(*mine);

@@ -85,17 +85,7 @@ class environment_trace final : public device_memory_resource {
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     if (writer_ == nullptr) { return upstream_->allocate(bytes, stream); }
-    try {
-      void* const ptr = upstream_->allocate(bytes, stream);
-      writer_->add(kind::allocate, ptr, bytes, stream.value());
-      return ptr;
-    } catch (std::exception const& error) {
-      writer_->add_failure(bytes, stream.value(), error.what());
-      throw;
-    } catch (...) {
-      writer_->add_failure(bytes, stream.value(), {});
-      throw;
-    }
+    return writer_->allocate_and_add(bytes, stream.value(), [&] { return upstream_->allocate(bytes, stream); });
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override

@@ -2,6 +2,7 @@
 #include <rmm/detail/base/usage_statistics.hpp>
 
 #include "../../../support/seeds.hpp"
+#include "../../../support/worker.hpp"
 
 #include <gtest/gtest.h>
 
@@ -165,6 +166,28 @@ TEST(UsageStatistics, CountWhatOneThreadAllocatesAndAnotherFrees)
   auto const [bytes, calls] = statistics.read();
   expect_equal(bytes, {10010, 10010, 19010}, "bytes", 0);
   expect_equal(calls, {1001, 1001, 1901}, "allocations", 0);
+}
+
+/// What each thread had at most is no more than the peak, but together it is.
+TEST(UsageStatistics, FindThePeakOfThreadsThatHadAsMuchOneAfterTheOther)
+{
+  rmm::test::worker first;
+  rmm::test::worker second;
+  for (int rounds = 1; rounds < 60; ++rounds) {  // while threads count on their own, and while they do not
+    usage_statistics statistics{new_number()};
+    for (int i = 0; i < rounds; ++i) {
+      for (auto* const each : {&first, &second}) {
+        each->run([&] {
+          statistics.add(100);
+          statistics.subtract(100);
+        });
+      }
+    }
+    first.run([&] { statistics.add(100); });
+    second.run([&] { statistics.add(90); });
+    EXPECT_EQ(statistics.read().first.peak, 190) << rounds;
+    EXPECT_EQ(statistics.read().second.peak, 2) << rounds;
+  }
 }
 
 /// Threads that never wait for each other, but in turns in which each has the most that it ever has.

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../../../support/recycling_upstream.hpp"
+
+#include <rmm/detail/base/owner_lock.hpp>
+#include <rmm/detail/base/time_counter.hpp>
+#include <rmm/detail/trace/trace_clock.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace {
+
+using namespace rmm::detail::trace;
+using rmm::detail::time_counter;
+using rmm::test::run_on_threads;
+
+/// A machine whose time passes when a test says so.
+struct machine {
+  bool has_counter{true};
+  std::uint64_t ns{1'000'000'000};
+  std::uint64_t ticks{77};
+  std::uint64_t ticks_per_1000_ns{2'600};
+  unsigned clock_reads{0};
+
+  void pass(std::uint64_t elapsed_ns)
+  {
+    ns += elapsed_ns;
+    ticks += elapsed_ns * ticks_per_1000_ns / 1000;
+  }
+};
+
+struct made_up_clocks {
+  machine* of{};
+  [[nodiscard]] bool has_counter() const noexcept { return of->has_counter; }
+  [[nodiscard]] std::uint64_t ticks() const noexcept { return of->ticks; }
+  [[nodiscard]] std::uint64_t ns() const noexcept
+  {
+    ++of->clock_reads;
+    return of->ns;
+  }
+};
+
+using made_up_trace_clock = basic_trace_clock<made_up_clocks>;
+
+struct TraceClock : ::testing::Test {
+  machine here{};
+  std::uint64_t const begin_ns{here.ns};
+  made_up_trace_clock clock{begin_ns, made_up_clocks{&here}};
+  clock_line line{};
+  std::uint64_t last{0};
+
+  [[nodiscard]] std::uint64_t truth() const { return here.ns - begin_ns; }
+
+  /// Lets time pass in steps and reads the clock after each. Returns how wrong it was at most.
+  std::uint64_t run_for(std::uint64_t elapsed_ns, std::uint64_t step_ns = 1'000)
+  {
+    std::uint64_t worst = 0;
+    for (std::uint64_t i = 0; i < elapsed_ns / step_ns; ++i) {
+      here.pass(step_ns);
+      auto const now = clock.now(line);
+      EXPECT_GE(now, last);
+      last  = now;
+      worst = std::max(worst, now > truth() ? now - truth() : truth() - now);
+    }
+    return worst;
+  }
+};
+
+TEST_F(TraceClock, IsTheClockItselfUntilTheCounterIsKnown)
+{
+  EXPECT_EQ(run_for(made_up_trace_clock::shortest_ns, 1000), 0);
+  EXPECT_EQ(line.length, 0);
+  run_for(2 * made_up_trace_clock::shortest_ns);
+  EXPECT_NE(line.length, 0);
+}
+
+TEST_F(TraceClock, ReadsTheClockEverySomeMillisecondsOnly)
+{
+  run_for(100'000'000);
+  auto const before = here.clock_reads;
+  EXPECT_LE(run_for(1'000'000'000), 2);
+  EXPECT_LE(here.clock_reads - before, 4 * 1000 / 8 + 8);
+}
+
+TEST_F(TraceClock, FollowsAClockThatIsMadeFasterOrSlower)
+{
+  run_for(100'000'000);
+  for (auto const ticks : {2'601U, 2'599U, 2'600U}) {  // 385 parts in a million; an adjusted clock changes by up to 500
+    here.ticks_per_1000_ns = ticks;
+    EXPECT_LE(run_for(8'000'000), 8'000'000 / 1'250);
+    run_for(16'000'000);
+    EXPECT_LE(run_for(100'000'000), 2);
+  }
+}
+
+TEST_F(TraceClock, CountsSlowAndFastCounters)
+{
+  for (auto const ticks_per_1000_ns : {24U, 62U, 1'000U, 10'000U}) {
+    machine other;
+    other.ticks_per_1000_ns = ticks_per_1000_ns;
+    made_up_trace_clock its_clock{other.ns, made_up_clocks{&other}};
+    auto const begin = other.ns;
+    clock_line its_line{};
+    for (int i = 0; i < 100'000; ++i) {
+      other.pass(1'000);
+      auto const now = its_clock.now(its_line);
+      ASSERT_NEAR(static_cast<double>(now), static_cast<double>(other.ns - begin), 100) << ticks_per_1000_ns;
+    }
+    EXPECT_NE(its_line.length, 0) << ticks_per_1000_ns;
+  }
+}
+
+TEST_F(TraceClock, IsRightAfterALongPause)
+{
+  constexpr std::uint64_t year = std::uint64_t{365} * 24 * 3600 * 1'000'000'000;
+  run_for(10'000'000);
+  here.pass(year);
+  EXPECT_LE(run_for(100'000'000), 2);
+  EXPECT_NE(line.length, 0);
+}
+
+TEST_F(TraceClock, IsRightWhereTheMachineSleptAndTheCounterCounted)
+{
+  run_for(10'000'000);
+  here.ticks += std::uint64_t{3600} * 2'600'000'000;                // CLOCK_MONOTONIC leaves that out
+  EXPECT_LE(run_for(20'000'000), made_up_trace_clock::longest_ns);  // where the line ended that was there
+  EXPECT_LE(run_for(100'000'000), 10);
+  EXPECT_NE(line.length, 0);
+}
+
+TEST_F(TraceClock, IsRightWhereTheCounterStoodStill)
+{
+  run_for(10'000'000);
+  here.ns += std::uint64_t{3600} * 1'000'000'000;
+  run_for(made_up_trace_clock::longest_ns);  // the line that was there says what it says
+  EXPECT_LE(run_for(100'000'000), 10);
+  EXPECT_NE(line.length, 0);
+}
+
+TEST_F(TraceClock, IsRightWhereTheCounterBeganAnew)
+{
+  run_for(10'000'000);
+  here.ticks = 5;
+  EXPECT_LE(run_for(20'000'000), made_up_trace_clock::longest_ns);  // where the line ended that was there
+  EXPECT_LE(run_for(100'000'000), 10);
+  EXPECT_NE(line.length, 0);
+}
+
+TEST_F(TraceClock, DoesNotGoBackWhereItRanAhead)
+{
+  run_for(100'000'000);
+  for (auto const before = line.begin; line.begin == before;) { run_for(1'000); }
+  here.ticks_per_1000_ns = 2'700;  // 4 %, within a line
+  run_for(4'000'000);
+  EXPECT_GT(last, truth() + 100'000);
+  here.ticks_per_1000_ns = 2'600;
+  run_for(100'000'000);  // which looks at each time
+  EXPECT_LE(run_for(1'000'000), 2);
+}
+
+TEST_F(TraceClock, GivesUpACounterThatDoesNotFit)
+{
+  std::uint64_t worst = 0;
+  for (int i = 0; i < 200; ++i) {
+    here.ticks_per_1000_ns = i % 2 == 0 ? 2'000 : 3'000;
+    worst                  = std::max(worst, run_for(made_up_trace_clock::shortest_ns));
+  }
+  EXPECT_FALSE(clock.counts());
+  EXPECT_EQ(worst, 0);
+  here.ticks_per_1000_ns = 2'600;
+  EXPECT_EQ(run_for(100'000'000), 0);
+  EXPECT_EQ(line.length, 0);
+}
+
+TEST(TraceClockWithoutCounter, IsTheClockItself)
+{
+  machine here;
+  here.has_counter = false;
+  made_up_trace_clock clock{here.ns, made_up_clocks{&here}};
+  clock_line line{};
+  for (std::uint64_t i = 1; i <= 1000; ++i) {
+    here.pass(1'000'000);
+    here.ticks = i * i;
+    ASSERT_EQ(clock.now(line), 1'000'000 * i);
+  }
+  EXPECT_FALSE(clock.counts());
+}
+
+// --- on the machine that runs the test -------------------------------------------------------------------------------
+
+TEST(TimeCounter, IsNotUsedWhereABuildSaysSo)
+{
+  if (RMM_DETAIL_HAS_TIME_COUNTER) { GTEST_SKIP() << "this build has it"; }
+  EXPECT_FALSE(time_counter::is_usable());
+  EXPECT_FALSE(trace_clock{clock_ns()}.counts());
+}
+
+TEST(TraceClockOfTheMachine, AgreesWithTheClock)
+{
+  auto const begin = clock_ns();
+  trace_clock clock{begin};
+  clock_line line{};
+  std::vector<std::uint64_t> wrong;
+  std::uint64_t last = 0;
+  bool has_line      = false;
+  while (clock_ns() - begin < 100'000'000) {
+    auto const before = clock_ns() - begin;
+    auto const now    = clock.now(line);
+    auto const after  = clock_ns() - begin;
+    ASSERT_GE(now, last);
+    last     = now;
+    has_line = has_line || line.length != 0;
+    wrong.push_back(now < before ? before - now : now > after ? now - after : 0);
+  }
+  EXPECT_EQ(has_line, clock.counts() && time_counter::is_usable());
+  std::sort(wrong.begin(), wrong.end());
+  EXPECT_LE(wrong[wrong.size() / 2], 200);
+  EXPECT_LE(wrong.back(), 100'000);  // a machine may be stopped between two looks
+  RecordProperty("median_ns", static_cast<int>(wrong[wrong.size() / 2]));
+  RecordProperty("worst_ns", static_cast<int>(wrong.back()));
+}
+
+/// Threads hand a word around, under a mutex, and each finds there a time that is no later than its own.
+TEST(TraceClockOfTheMachine, IsInTheOrderInWhichThreadsHandThingsOver)
+{
+  constexpr int rounds = RMM_DETAIL_THREAD_SANITIZER ? 100'000 : 2'000'000;
+  trace_clock clock{clock_ns()};
+  std::mutex mutex;
+  std::uint64_t last = 0;
+  int earlier        = 0;
+  run_on_threads(2, [&](int number) {
+    clock_line line{};
+    auto random = static_cast<unsigned>(number);
+    for (int i = 0; i < rounds; ++i) {
+      {
+        std::lock_guard<std::mutex> const lock{mutex};
+        auto const now = clock.now(line);
+        earlier += now < last ? 1 : 0;
+        last = now;
+      }
+      random = random * 1'664'525U + 1'013'904'223U;
+      for (unsigned pause = random >> 24U; pause != 0; --pause) { std::atomic_signal_fence(std::memory_order_seq_cst); }
+    }
+  });
+  EXPECT_EQ(earlier, 0);
+}
+
+}  // namespace
