@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <utility>
 
 namespace rmm::tools {
@@ -100,7 +101,73 @@ advice advise(replays& trace, std::vector<std::string> configurations, progress&
   return result;
 }
 
-std::string text_of(advice const& given)
+std::vector<device_trace> by_device(rmm::detail::trace::recorded_trace const& trace)
+{
+  std::map<int, std::vector<std::size_t>> positions;
+  for (std::size_t i = 0; i < trace.events.size(); ++i) {
+    positions[trace.places[trace.events[i].place].device].push_back(i);
+  }
+  std::vector<device_trace> result;
+  for (auto& [device, of_device] : positions) {
+    auto& its   = result.emplace_back();
+    its.device  = device;
+    auto& made  = its.trace;
+    made.header = trace.header;
+    made.places = trace.places;
+    made.tags   = trace.tags;
+    made.events.reserve(of_device.size());
+    std::map<std::uint32_t, std::uint32_t> threads;  // replays have as many threads as a trace names
+    for (auto const position : of_device) {
+      auto event                 = trace.events[position];
+      auto const [found, is_new] = threads.try_emplace(event.thread, static_cast<std::uint32_t>(made.threads.size()));
+      if (is_new) { made.threads.push_back(trace.threads[event.thread]); }
+      event.thread = found->second;
+      event.stack  = rmm::detail::trace::no_stack;
+      made.events.push_back(event);
+    }
+    its.positions = std::move(of_device);
+  }
+  return result;
+}
+
+device_advice advise(device_trace const& of, advice given)
+{
+  for (auto& each : given.tried) {
+    auto& failed = each.first_failure;
+    if (failed && failed->event < of.positions.size()) { failed->event = of.positions[failed->event]; }
+  }
+  return {of.device, std::move(given)};
+}
+
+advice_for_devices advise(replays& all, std::vector<device_advice> devices, progress& shown)
+{
+  std::vector<device_advice const*> by_need;
+  for (auto const& each : devices) {
+    if (each.given.best) { by_need.push_back(&each); }
+  }
+  auto const peak = [](device_advice const* of) { return of->given.tried[*of->given.best].peak_live; };
+  std::stable_sort(
+    by_need.begin(), by_need.end(), [&](auto const* lhs, auto const* rhs) { return peak(lhs) > peak(rhs); });
+  advice together;
+  together.why = "No configuration could serve the whole trace.";
+  for (auto const* const each : by_need) {
+    auto const& configuration = each->given.tried[*each->given.best].configuration;
+    shown.begin(configuration + " on all devices", all.events());
+    together.tried.push_back(all.replay(configuration, {}, [&](std::size_t done) { shown.advance(done); }));
+    auto const& figures = together.tried.back();
+    if (!is_candidate(figures)) { continue; }
+    together.best = together.tried.size() - 1;
+    together.why  = "That of device " + std::to_string(each->device) + ", on each device: all of them together need " +
+                   readable(*figures.peak_reserved) + " at most, for " + readable(figures.peak_live) + " in use.";
+    break;
+  }
+  return {std::move(devices), std::move(together)};
+}
+
+namespace {
+
+/// A line for each configuration.
+[[nodiscard]] std::string table_of(advice const& given)
 {
   std::string text;
   std::array<char, 256> line;
@@ -130,41 +197,90 @@ std::string text_of(advice const& given)
                   each.seconds);
     text += line.data();
   }
-  text += '\n';
-  if (given.best) { text += "RMM_RESOURCE=\"" + given.tried[*given.best].configuration + "\"\n"; }
-  return text + given.why + '\n';
+  return text + '\n';
 }
+
+/// What to set for the whole program.
+[[nodiscard]] std::string recommendation_of(advice const& given)
+{
+  if (!given.best) { return given.why + '\n'; }
+  return "RMM_RESOURCE=\"" + given.tried[*given.best].configuration + "\"\n" + given.why + '\n';
+}
+
+}  // namespace
+
+std::string text_of(advice const& given) { return table_of(given) + recommendation_of(given); }
+
+std::string text_of(advice_for_devices const& given)
+{
+  std::string text;
+  for (auto const& [device, its] : given.devices) {
+    auto const name = "device " + std::to_string(device);
+    text += name + '\n' + table_of(its);
+    if (its.best) { text += name + ": \"" + its.tried[*its.best].configuration + "\"\n"; }
+    text += its.why + "\n\n";
+  }
+  return text + "all devices\n" + recommendation_of(given.together);
+}
+
+namespace {
+
+void write(json_writer& out, replay_figures const& of)
+{
+  out.begin_object().member("configuration", of.configuration).member("completed", !of.first_failure);
+  if (of.first_failure) {
+    out.member("failure", of.first_failure->text).member("failed_event", of.first_failure->event);
+  }
+  out.member("peak_live", of.peak_live).key("peak_reserved");
+  if (of.peak_reserved) {
+    out.value(*of.peak_reserved);
+  } else {
+    out.null();
+  }
+  out.key("fragmentation");
+  if (auto const unused = of.fragmentation()) {
+    out.value(*unused);
+  } else {
+    out.null();
+  }
+  out.member("upstream_calls", of.upstream_calls).member("seconds", of.seconds).end_object();
+}
+
+void write_members(json_writer& out, advice const& of)
+{
+  out.key("recommendation");
+  if (of.best) {
+    write(out, of.tried[*of.best]);
+  } else {
+    out.null();
+  }
+  out.member("why", of.why).key("tried").begin_array();
+  for (auto const& each : of.tried) { write(out, each); }
+  out.end_array();
+}
+
+}  // namespace
 
 std::string json_of(advice const& given)
 {
   json_writer out;
-  auto const write = [&](replay_figures const& each) {
-    out.begin_object().member("configuration", each.configuration).member("completed", !each.first_failure);
-    if (each.first_failure) {
-      out.member("failure", each.first_failure->text).member("failed_event", each.first_failure->event);
-    }
-    out.member("peak_live", each.peak_live).key("peak_reserved");
-    if (each.peak_reserved) {
-      out.value(*each.peak_reserved);
-    } else {
-      out.null();
-    }
-    out.key("fragmentation");
-    if (auto const unused = each.fragmentation()) {
-      out.value(*unused);
-    } else {
-      out.null();
-    }
-    out.member("upstream_calls", each.upstream_calls).member("seconds", each.seconds).end_object();
-  };
-  out.begin_object().key("recommendation");
-  if (given.best) {
-    write(given.tried[*given.best]);
-  } else {
-    out.null();
+  out.begin_object();
+  write_members(out, given);
+  out.end_object();
+  return out.text() + '\n';
+}
+
+std::string json_of(advice_for_devices const& given)
+{
+  json_writer out;
+  out.begin_object();
+  write_members(out, given.together);
+  out.key("devices").begin_array();
+  for (auto const& [device, its] : given.devices) {
+    out.begin_object().member("device", device);
+    write_members(out, its);
+    out.end_object();
   }
-  out.member("why", given.why).key("tried").begin_array();
-  for (auto const& each : given.tried) { write(each); }
   out.end_array().end_object();
   return out.text() + '\n';
 }

@@ -4,6 +4,8 @@
 #include <tools/trace/progress.hpp>
 #include <tools/trace/replays.hpp>
 
+#include <rmm/detail/trace/trace_reader.hpp>
+
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -26,8 +28,37 @@ struct advice {
 /// figure is measured.
 [[nodiscard]] advice advise(replays& trace, std::vector<std::string> configurations, progress& shown);
 
+/// What happened on one device of several.
+struct device_trace {
+  int device{};
+  rmm::detail::trace::recorded_trace trace;
+  std::vector<std::size_t> positions;  ///< of its events, in the trace of all
+};
+
+/// One for each device that has events, in the order of their numbers.
+[[nodiscard]] std::vector<device_trace> by_device(rmm::detail::trace::recorded_trace const& trace);
+
+/// The same for each device by itself, and one configuration that serves all of them, for RMM_RESOURCE has only one.
+struct device_advice {
+  int device{};
+  advice given;
+};
+struct advice_for_devices {
+  std::vector<device_advice> devices;
+  advice together;
+};
+
+/// What a device is to have, of what was found for its own trace. Names events by their numbers in the trace of all.
+[[nodiscard]] device_advice advise(device_trace const& of, advice given);
+
+/// Tries what the devices are to have on all of them, that of the device with most in use first, until one serves the whole
+/// trace.
+[[nodiscard]] advice_for_devices advise(replays& all, std::vector<device_advice> devices, progress& shown);
+
 /// For people, and for programs.
 [[nodiscard]] std::string text_of(advice const& given);
+[[nodiscard]] std::string text_of(advice_for_devices const& given);
 [[nodiscard]] std::string json_of(advice const& given);
+[[nodiscard]] std::string json_of(advice_for_devices const& given);
 
 }  // namespace rmm::tools

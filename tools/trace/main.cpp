@@ -71,7 +71,8 @@ failures, and what the same program would have needed under other configurations
 
 constexpr char const* advise_help = R"(rmm-trace advise TRACE [OPTION...]
 
-Replays the trace under several configurations and recommends one, for RMM_RESOURCE or rmm::mr::configured_resource.
+Replays the trace under several configurations and recommends one, for RMM_RESOURCE or rmm::mr::configured_resource. Of several
+devices, each has a recommendation of its own, and one of them is tried on all.
 
       --what-if CONFIG      try this one; several times. Without it: all kinds of pools
       --memory AMOUNT       memory of the simulated devices (141GB, or twice what was in use at most)
@@ -258,11 +259,26 @@ status give_advice(command_line const& line)
   progress shown;
   auto const file = read(line.trace, shown);
   if (file.trace.events.empty()) { throw input_error{line.trace + ": there is no event in it"}; }
-  rmm::tools::replays trace{file.trace, memory_for(line, file)};
-  auto const advice = rmm::tools::advise(trace, line.configurations, shown);
-  shown.clear();
-  write("-", [&](std::ostream& out) { out << (line.wants_json ? json_of(advice) : text_of(advice)); });
-  return advice.best ? good : failed;
+  auto const memory = memory_for(line, file);
+  auto const answer = [&](auto const& advice, bool has_one) {
+    shown.clear();
+    write("-", [&](std::ostream& out) { out << (line.wants_json ? json_of(advice) : text_of(advice)); });
+    return has_one ? good : failed;
+  };
+  auto const devices = rmm::tools::by_device(file.trace);
+  if (devices.size() == 1) {
+    rmm::tools::replays trace{file.trace, memory};
+    auto const advice = rmm::tools::advise(trace, line.configurations, shown);
+    return answer(advice, advice.best.has_value());
+  }
+  std::vector<rmm::tools::device_advice> of_devices;
+  for (auto const& each : devices) {
+    rmm::tools::replays trace{each.trace, memory};
+    of_devices.push_back(rmm::tools::advise(each, rmm::tools::advise(trace, line.configurations, shown)));
+  }
+  rmm::tools::replays all{file.trace, memory};
+  auto const advice = rmm::tools::advise(all, std::move(of_devices), shown);
+  return answer(advice, advice.together.best.has_value());
 }
 
 status make_export(command_line const& line)
