@@ -18,9 +18,16 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
+namespace detail {
+struct immediate_adaptor_parts;
+}
+
 /// Refuses allocations that would bring the bytes in use above a limit. Thread-safe; what fits is never refused.
 template <class Upstream>
 class limiting_resource_adaptor final : public detail::resource_adaptor<limiting_resource_adaptor<Upstream>, Upstream> {
+  // For bindings to other languages, which hold locks of their own (mr/detail/immediate_resource.hpp).
+  friend struct detail::immediate_adaptor_parts;
+
  public:
   /// Lets through at most `allocation_limit` bytes at a time, each allocation counted as rounded up to `alignment`.
   ///

@@ -18,6 +18,10 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
+namespace detail {
+struct immediate_adaptor_parts;
+}
+
 /// Counts bytes and allocations: those in use, the most there were at a time, and the sum over time. Thread-safe.
 ///
 /// All figures are exact. A peak is what an order of the calls gives that keeps calls apart which did not overlap. Each
@@ -28,6 +32,9 @@ namespace mr {
 template <class Upstream>
 class statistics_resource_adaptor final
   : public detail::resource_adaptor<statistics_resource_adaptor<Upstream>, Upstream> {
+  // For bindings to other languages, which hold locks of their own (mr/detail/immediate_resource.hpp).
+  friend struct detail::immediate_adaptor_parts;
+
  public:
   using read_lock_t  = std::shared_lock<std::shared_mutex>;
   using write_lock_t = std::unique_lock<std::shared_mutex>;

@@ -3,9 +3,11 @@
 """How long allocations take in Python, and training steps of PyTorch, on RMM and on the allocators of the frameworks.
 
 Each candidate runs in an interpreter of its own, and all take turns, round after round, so that what the machine does
-meanwhile concerns them all. Writes a table, and with --json a file that names the machine and the versions.
+meanwhile concerns them all. Writes a table, and with --json a file that names the machine and the versions. The package is
+the one that is installed, whatever folder it is called from.
 
     python benchmarks/frameworks.py --json results.json
+    python benchmarks/frameworks.py --only many --only training --seconds 150
     python benchmarks/frameworks.py --other-rmm /path/to/python   # an interpreter with RAPIDS RMM, as another candidate
 """
 
@@ -18,7 +20,9 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +128,9 @@ device_buffer = """
 answer_of_churn = "answer(**measure(step))\n"
 
 
+longest_turn = 120  # seconds; a training takes 10 with the import of PyTorch
+
+
 def program(*parts: str) -> str:
     return "".join(textwrap.dedent(part) for part in (prelude, *parts))
 
@@ -143,9 +150,19 @@ candidates = [
 ]
 
 
-def run(interpreter: str, code: str) -> dict[str, float] | str:
-    """What a candidate measured, or the last line of why it did not."""
-    done = subprocess.run([interpreter, "-W", "ignore", "-c", code], check=False, capture_output=True, text=True)
+def run(interpreter: str, code: str, folder: str) -> dict[str, float] | str:
+    """What a candidate measured, or the last line of why it did not. `folder` has no module that could be taken for another."""
+    try:
+        done = subprocess.run(
+            [interpreter, "-W", "ignore", "-c", code],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            timeout=longest_turn,
+        )
+    except subprocess.TimeoutExpired:
+        return f"took longer than {longest_turn} s"
     if done.returncode != 0:
         return (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -181,28 +198,44 @@ def describe_machine() -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="how often each candidate has its turn")
-    parser.add_argument("--only", default="", help="topics that contain this text")
+    parser.add_argument(
+        "--only", metavar="TEXT", action="append", default=[], help="topics that contain it; may be given again"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="no turn begins later; the first round is whole"
+    )
     parser.add_argument("--other-rmm", metavar="PYTHON", help="an interpreter whose package rmm is another one")
     parser.add_argument("--json", metavar="FILE", type=Path)
     options = parser.parse_args()
 
-    contenders = [(topic, name, sys.executable, code) for topic, name, code in candidates if options.only in topic]
+    contenders = [(topic, name, sys.executable, code) for topic, name, code in candidates]
     if options.other_rmm:
         contenders.append(
             (candidates[0][0], "DeviceBuffer of the other RMM", options.other_rmm, program(device_buffer))
         )
+    if options.only:
+        contenders = [each for each in contenders if any(text in each[0] for text in options.only)]
+    if not contenders:
+        topics = ", ".join(dict.fromkeys(repr(topic) for topic, _, _ in candidates))
+        parser.error(f"no topic contains {' or '.join(options.only)}; there are {topics}")
+    if options.rounds < 1:
+        parser.error("it takes at least one round")
+    begin = time.monotonic()
     results: dict[tuple[str, str], list[dict[str, float]]] = {}
     failures: dict[tuple[str, str], str] = {}
-    for _ in range(options.rounds):
-        for topic, name, interpreter, code in random.sample(contenders, len(contenders)):
-            measured = run(interpreter, code)
-            if isinstance(measured, str):
-                failures[topic, name] = measured
-            else:
-                results.setdefault((topic, name), []).append(measured)
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(options.rounds):
+            for topic, name, interpreter, code in random.sample(contenders, len(contenders)):
+                if turn > 0 and time.monotonic() - begin > options.seconds:
+                    break
+                measured = run(interpreter, code, folder)
+                if isinstance(measured, str):
+                    failures[topic, name] = measured
+                else:
+                    results.setdefault((topic, name), []).append(measured)
 
     rows = []
-    print(f"{'topic':28} {'candidate':30} {'p50':>12} {'p99':>12} {'peak reserved':>14}")
+    print(f"{'topic':28} {'candidate':30} {'rounds':>6} {'p50':>13} {'p99':>13} {'peak reserved':>14}")
     for topic, name, _, _ in contenders:
         rounds = results.get((topic, name))
         if rounds is None:
@@ -210,7 +243,9 @@ def main() -> int:
             continue
         row = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
         reserved = f"{row['peak_reserved_bytes'] / 2**20:10,.0f} MiB" if "peak_reserved_bytes" in row else ""
-        print(f"{topic:28} {name:30} {row['p50_ns']:9,.0f} ns {row['p99_ns']:9,.0f} ns {reserved:>14}")
+        print(
+            f"{topic:28} {name:30} {len(rounds):6} {row['p50_ns']:10,.0f} ns {row['p99_ns']:10,.0f} ns {reserved:>14}"
+        )
         rows.append({"topic": topic, "candidate": name, "rounds": rounds, **row})
     if options.json is not None:
         missing = [{"topic": topic, "candidate": name, "why": why} for (topic, name), why in failures.items()]

@@ -19,7 +19,8 @@ if(rmm_cython_version VERSION_LESS 3.1)
 endif()
 
 set(rmm_python_root "${CMAKE_CURRENT_SOURCE_DIR}")
-set(rmm_cython_options --cplus -3 --directive embedsignature=True,embedsignature.format=python,binding=True
+# Without binding=False a method that is called through its class, as in DeviceBuffer.tobytes(5), takes anything for its object.
+set(rmm_cython_options --cplus -3 --directive embedsignature=True,embedsignature.format=python,binding=False
                        --warning-errors -I "${rmm_python_root}")
 
 # What all libraries of the package have in common: options, the CUDA runtime, and where it is installed.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, SupportsIndex, TypeVar
 
 from rmm import mr
 
@@ -33,7 +33,7 @@ def reinitialize(
     managed_memory: bool = False,
     initial_pool_size: int | str | None = None,
     maximum_pool_size: int | str | None = None,
-    devices: int | Iterable[int] | None = 0,
+    devices: SupportsIndex | Iterable[int] | None = 0,
     logging: bool = False,
     log_file_name: str | None = None,
 ) -> None:

@@ -575,7 +575,19 @@ def turns() -> Iterator[list[int]]:
     other.join()
 
 
-def test_the_gil_is_held_where_a_pool_serves_at_once(small_pool: rmm.mr.PoolMemoryResource, turns: list[int]) -> None:
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda pool: pool,
+        rmm.mr.StatisticsResourceAdaptor,
+        lambda pool: rmm.mr.LimitingResourceAdaptor(pool, 1 << 20),
+        lambda pool: rmm.mr.StatisticsResourceAdaptor(rmm.mr.LimitingResourceAdaptor(pool, 1 << 20)),
+    ],
+)
+def test_the_gil_is_held_where_a_pool_serves_at_once(
+    small_pool: rmm.mr.PoolMemoryResource, turns: list[int], wrap: Any
+) -> None:
+    rmm.mr.set_current_device_resource(wrap(small_pool))
     rmm.DeviceBuffer(size=256)
     before = turns[0]
     for _ in range(20_000):
@@ -583,9 +595,61 @@ def test_the_gil_is_held_where_a_pool_serves_at_once(small_pool: rmm.mr.PoolMemo
     assert turns[0] == before
 
 
-def test_the_gil_is_released_where_a_resource_may_wait(small_pool: rmm.mr.PoolMemoryResource, turns: list[int]) -> None:
+@pytest.mark.parametrize("size", [256, 1000, 20_000])
+def test_adaptors_count_the_same_whether_the_gil_is_held_or_not(
+    small_pool: rmm.mr.PoolMemoryResource, size: int
+) -> None:
+    limited = rmm.mr.LimitingResourceAdaptor(small_pool, 10 * size + 2559)
+    counting = rmm.mr.StatisticsResourceAdaptor(limited)
+    through_tracking = rmm.mr.StatisticsResourceAdaptor(rmm.mr.TrackingResourceAdaptor(counting))  # releases it
+    for _ in range(100):
+        buffers = [rmm.DeviceBuffer(size=size, mr=counting) for _ in range(7)]
+        buffers += [rmm.DeviceBuffer(size=size, mr=through_tracking) for _ in range(3)]
+        each = counting.allocation_counts.current_bytes // 10
+        assert each in (size, -(-size // 16) * 16)
+        assert limited.get_allocated_bytes() == 10 * (-(-size // 256) * 256)
+        with pytest.raises(MemoryError, match="Exceeded memory limit"):
+            rmm.DeviceBuffer(size=10 * size, mr=counting)
+        del buffers
+    assert limited.get_allocated_bytes() == 0
+    for adaptor, count in ((counting, 10), (through_tracking, 3)):
+        counts = adaptor.allocation_counts
+        assert (counts.current_bytes, counts.current_count) == (0, 0)
+        assert (counts.peak_bytes, counts.peak_count) == (count * each, count)
+        assert (counts.total_bytes, counts.total_count) == (100 * count * each, 100 * count)
+
+
+def test_threads_are_counted_exactly_while_others_read_the_statistics(small_pool: rmm.mr.PoolMemoryResource) -> None:
     adaptor = rmm.mr.StatisticsResourceAdaptor(small_pool)
-    rmm.mr.set_current_device_resource(adaptor)
+    done = Event()
+
+    def work() -> None:
+        for i in range(3000):
+            kept = [rmm.DeviceBuffer(size=256 * (1 + i % 3), mr=adaptor) for _ in range(3)]
+            del kept
+
+    threads = [Thread(target=work) for _ in range(4)]
+
+    def look() -> None:
+        while not done.is_set():
+            counts = adaptor.allocation_counts
+            assert 0 <= counts.current_count <= counts.peak_count <= 12
+
+    reader = Thread(target=look)
+    for thread in (*threads, reader):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    reader.join()
+    counts = adaptor.allocation_counts
+    assert (counts.current_bytes, counts.current_count) == (0, 0)
+    assert (counts.total_bytes, counts.total_count) == (4 * 3 * 256 * 6000, 4 * 3 * 3000)
+
+
+def test_the_gil_is_released_where_a_resource_may_wait(small_pool: rmm.mr.PoolMemoryResource, turns: list[int]) -> None:
+    counting = rmm.mr.StatisticsResourceAdaptor(rmm.mr.TrackingResourceAdaptor(small_pool))
+    rmm.mr.set_current_device_resource(counting)
     before = turns[0]
     deadline = time.monotonic() + 30
     count = 0
@@ -593,4 +657,11 @@ def test_the_gil_is_released_where_a_resource_may_wait(small_pool: rmm.mr.PoolMe
         rmm.DeviceBuffer(size=256)
         count += 1
     assert turns[0] > before
-    assert adaptor.allocation_counts.total_count == count
+    assert counting.allocation_counts.total_count == count
+
+
+@pytest.mark.parametrize(
+    "function", [rmm.DeviceBuffer.to_device, rmm.DeviceBuffer.from_device, rmm.DeviceBuffer.tobytes]
+)
+def test_functions_of_the_class_can_be_pickled(function: Any) -> None:
+    assert pickle.loads(pickle.dumps(function)) == function

@@ -103,19 +103,41 @@ class usage_statistics {
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_subtract(std::size_t bytes) noexcept
   {
     auto* const mine = shares_.mine_at_hand();
-    return mine != nullptr && mine->try_subtract(static_cast<std::int64_t>(bytes));
+    return mine != nullptr && mine->try_subtract(static_cast<std::int64_t>(bytes), counts_always);
   }
   RMM_COLD void add_slowly(std::size_t bytes) noexcept
   {
     auto const amount = static_cast<std::int64_t>(bytes);
     auto* const mine  = shares_.mine();
-    if (mine == nullptr || !mine->try_add(amount)) { add_locked(mine, amount); }
+    if (mine == nullptr || !mine->try_add(amount, counts_always)) { add_locked(mine, amount); }
   }
   RMM_COLD void subtract_slowly(std::size_t bytes) noexcept
   {
     auto const amount = static_cast<std::int64_t>(bytes);
     auto* const mine  = shares_.mine();
-    if (mine == nullptr || !mine->try_subtract(amount)) { subtract_locked(mine, amount); }
+    if (mine == nullptr || !mine->try_subtract(amount, counts_always)) { subtract_locked(mine, amount); }
+  }
+
+  /// Counts an allocation of which `make()` returns the address, and returns that; null, and nothing is counted, if `make()`
+  /// returns null, or is not called because counting would wait for a lock. Nobody sees the allocation before it is counted.
+  template <class Make>
+  [[nodiscard]] void* try_add(std::size_t bytes, Make&& make) noexcept
+  {
+    auto* const mine = shares_.mine_at_hand();
+    void* made       = nullptr;
+    if (mine != nullptr) {
+      mine->try_add(static_cast<std::int64_t>(bytes), [&] { return (made = make()) != nullptr; });
+    }
+    return made;
+  }
+
+  /// Counts a deallocation if `end()`, which does it, returns true. False, and nothing has changed, if it does not, or if it is
+  /// not called for the same reason.
+  template <class End>
+  [[nodiscard]] bool try_subtract(std::size_t bytes, End&& end) noexcept
+  {
+    auto* const mine = shares_.mine_at_hand();
+    return mine != nullptr && mine->try_subtract(static_cast<std::int64_t>(bytes), end);
   }
 
   /// Those of the innermost section. Stops the threads for some microseconds.
@@ -156,6 +178,8 @@ class usage_statistics {
   }
 
  private:
+  [[nodiscard]] static bool counts_always() noexcept { return true; }
+
   /// A thread's share of one of the two counters.
   struct share {
     std::int64_t added{0};
@@ -202,25 +226,31 @@ class usage_statistics {
       return fits;
     }
 
-    [[nodiscard]] bool try_add(std::int64_t amount) noexcept
+    /// `action()` runs inside the lock where there is room, and says whether there is anything to count.
+    template <class Action>
+    RMM_ALWAYS_INLINE bool try_add(std::int64_t amount, Action&& action) noexcept
     {
       if (!lock.try_enter()) { return false; }
-      bool const fits = bytes.has_room_for(amount) && calls.has_room_for(1);
-      if (fits) {
+      bool const counts = bytes.has_room_for(amount) && calls.has_room_for(1) && action();
+      if (counts) {
         bytes.add(amount);
         calls.add(1);
       }
       lock.leave();
-      return fits;
+      return counts;
     }
 
-    [[nodiscard]] RMM_ALWAYS_INLINE bool try_subtract(std::int64_t amount) noexcept
+    template <class Action>
+    RMM_ALWAYS_INLINE bool try_subtract(std::int64_t amount, Action&& action) noexcept
     {
       if (!lock.try_enter()) { return false; }
-      bytes.freed += amount;
-      calls.freed += 1;
+      bool const counts = action();
+      if (counts) {
+        bytes.freed += amount;
+        calls.freed += 1;
+      }
       lock.leave();
-      return true;
+      return counts;
     }
 
     owner_lock lock;

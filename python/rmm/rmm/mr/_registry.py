@@ -6,6 +6,8 @@ from __future__ import annotations
 import atexit
 import warnings
 from collections.abc import Iterable
+from operator import index
+from typing import SupportsIndex
 
 from rmm._cuda import gpu
 from rmm.pylibrmm.memory_resource import (
@@ -35,7 +37,7 @@ def _initialize(
     managed_memory: bool = False,
     initial_pool_size: int | str | None = None,
     maximum_pool_size: int | str | None = None,
-    devices: int | Iterable[int] | None = 0,
+    devices: SupportsIndex | Iterable[int] | None = 0,
     logging: bool = False,
     log_file_name: str | None = None,
 ) -> None:
@@ -49,7 +51,7 @@ def _initialize(
             resource = LoggingResourceAdaptor(resource, log_file_name)
         return resource
 
-    numbers = [0] if devices is None else [devices] if isinstance(devices, int) else list(devices)
+    numbers = [0] if devices is None else [index(devices)] if isinstance(devices, SupportsIndex) else list(devices)
     forget_registered_resources()
     try:
         before = gpu.getDevice()

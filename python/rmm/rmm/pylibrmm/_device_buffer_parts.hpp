@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/device_buffer.hpp>
@@ -25,7 +26,7 @@ struct device_buffer_parts {
                                              cuda_stream_view stream,
                                              mr::detail::immediate_resource* from) noexcept
   {
-    void* const block = from != nullptr ? from->try_allocate_without_waiting(size, stream) : nullptr;
+    void* const block = from != nullptr ? from->try_allocate_without_waiting(asked_for(size), stream) : nullptr;
     if (block == nullptr) { return false; }
     buffer.set_stream(stream);
     buffer.block_    = block;
@@ -50,7 +51,8 @@ struct device_buffer_parts {
   {
     if (buffer.block_ == nullptr) { return true; }
     if (buffer.resource_ != device_async_resource_ref{resource} ||
-        !to.try_deallocate_without_waiting(buffer.block_, buffer.block_size(buffer.capacity_), buffer.stream_)) {
+        !to.try_deallocate_without_waiting(
+          buffer.block_, asked_for(buffer.block_size(buffer.capacity_)), buffer.stream_)) {
       return false;
     }
     buffer.block_    = nullptr;
@@ -58,6 +60,17 @@ struct device_buffer_parts {
     buffer.capacity_ = 0;
     buffer.size_     = 0;
     return true;
+  }
+
+ private:
+  /// What a reference to a resource, by which buffers allocate else, asks the resource for: adaptors count it.
+  [[nodiscard]] static constexpr std::size_t asked_for(std::size_t bytes) noexcept
+  {
+#if defined(RMM_UNROUNDED_SIZES)
+    return bytes;
+#else
+    return align_up(bytes, alignof(std::max_align_t));  // 0 if it wraps, which nothing serves at once
+#endif
   }
 };
 

@@ -28,7 +28,10 @@ cdef class CudaStream:
             self.c_obj.reset()
 
     cdef cudaStream_t value(self) except * nogil:
+        if self.c_obj.get() == NULL:
+            with gil:
+                raise ValueError("the stream was not made")
         return self.c_obj.get()[0].value()
 
     cdef bool is_valid(self) except * nogil:
-        return self.c_obj.get()[0].is_valid()
+        return self.c_obj.get() != NULL and self.c_obj.get()[0].is_valid()

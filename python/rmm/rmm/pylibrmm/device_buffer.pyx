@@ -357,11 +357,13 @@ cdef class DeviceBuffer:
         return to_device(b, stream)
 
     @staticmethod
+    @cython.binding(True)  # else it cannot be pickled
     def to_device(const unsigned char[::1] b, Stream stream=DEFAULT_STREAM):
         """A new buffer with the content of `b`, a contiguous host buffer of bytes; see the function `to_device`."""
         return to_device(b, stream)
 
     @staticmethod
+    @cython.binding(True)  # else it cannot be pickled
     def from_device(source, Stream stream=DEFAULT_STREAM, DeviceMemoryResource mr=None):
         """A new buffer with the bytes of an array of another library.
 

@@ -72,6 +72,7 @@ cdef class tag:
             raise TypeError(f"{function!r} runs in pieces, between which others run: use the tag in a with statement inside it")
 
         @functools.wraps(function)
+        @cython.binding(True)  # so that it has a name that can be set
         def tagged(*args, **kwargs):
             with self:
                 return function(*args, **kwargs)
@@ -145,6 +146,8 @@ cdef class capture_scope:
         self.memory = GraphMemory() if memory is None else memory
 
     def __enter__(self):
+        if self.memory is None:
+            raise ValueError("the scope was not made")
         if self._scope.get() != NULL:
             raise RuntimeError("this capture is announced already")
         self._scope.reset(new cpp_capture_scope(self._stream.view(), self.memory._memory))

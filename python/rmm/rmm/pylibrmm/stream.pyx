@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA streams, made here or by others."""
 
+cimport cython
 from cuda.bindings.cyruntime cimport cudaStream_t
 from libc.stdint cimport uintptr_t
 from libcpp cimport bool
@@ -36,6 +37,7 @@ def _handle_of(obj):
     raise TypeError(f"Cannot create stream from {type(obj)}")
 
 
+@cython.no_gc_clear  # buffers that are collected with it give their memory back in its order
 cdef class Stream:
     """A CUDA stream.
 

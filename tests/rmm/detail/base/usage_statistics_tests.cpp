@@ -89,6 +89,20 @@ TEST(UsageStatistics, RefuseToPopTheOutermostSection)
   EXPECT_THROW(statistics.pop(), std::out_of_range);
 }
 
+/// Counts by the way that waits for nothing, where it serves; half of the calls do not ask for it.
+void add_to(usage_statistics& statistics, std::size_t bytes, bool at_once)
+{
+  int made = 0;
+  EXPECT_EQ(statistics.try_add(bytes, []() -> void* { return nullptr; }), nullptr);
+  if (!at_once || statistics.try_add(bytes, [&] { return &made; }) != &made) { statistics.add(bytes); }
+}
+
+void subtract_from(usage_statistics& statistics, std::size_t bytes, bool at_once)
+{
+  EXPECT_FALSE(statistics.try_subtract(bytes, [] { return false; }));
+  if (!at_once || !statistics.try_subtract(bytes, [] { return true; })) { statistics.subtract(bytes); }
+}
+
 /// Calls that do not overlap, from several threads: `seed` decides what happens, `reads` how often it is compared.
 void compare_with_model(std::uint64_t seed, int threads, int reads)
 {
@@ -104,12 +118,12 @@ void compare_with_model(std::uint64_t seed, int threads, int reads)
       auto const choice = random() % 100;
       auto const bytes  = std::size_t{1} << (random() % 20U);
       if (choice < 48) {
-        statistics.add(bytes);
+        add_to(statistics, bytes, random() % 2 == 0);
         expected.add(bytes);
         live.push_back(bytes);
       } else if (choice < 96 && !live.empty()) {
         std::swap(live[random() % live.size()], live.back());
-        statistics.subtract(live.back());
+        subtract_from(statistics, live.back(), random() % 2 == 0);
         expected.subtract(live.back());
         live.pop_back();
       } else if (choice == 96) {
@@ -125,6 +139,24 @@ void compare_with_model(std::uint64_t seed, int threads, int reads)
     }
   });
   expect_equal(statistics.read(), expected.read(), step);
+}
+
+TEST(UsageStatistics, CountAtOnceOnceTheThreadHasAShareWithRoom)
+{
+  usage_statistics statistics{new_number()};
+  int made            = 0;
+  auto const try_once = [&] { return statistics.try_add(8, [&] { return &made; }) != nullptr; };
+  EXPECT_FALSE(try_once());  // has none
+  statistics.add(8);
+  EXPECT_FALSE(try_once());  // a new peak takes a look at all threads
+  statistics.subtract(8);
+  for (int i = 0; i < 100 && !try_once(); ++i) {
+    statistics.add(8);
+    statistics.subtract(8);
+  }
+  EXPECT_EQ(statistics.read().second.value, 1);
+  EXPECT_TRUE(statistics.try_subtract(8, [] { return true; }));
+  EXPECT_EQ(statistics.read().second.value, 0);
 }
 
 TEST(UsageStatistics, AreThoseOfAModelOnOneThread)
@@ -239,8 +271,8 @@ TEST(UsageStatistics, AreConsistentWheneverTheyAreRead)
   }};
   on_threads(3, [&](int) {
     for (int round = 0; round < 300; ++round) {
-      for (int i = 0; i < 10; ++i) { statistics.add(8); }
-      for (int i = 0; i < 10; ++i) { statistics.subtract(8); }
+      for (int i = 0; i < 10; ++i) { add_to(statistics, 8, i % 2 == 0); }
+      for (int i = 0; i < 10; ++i) { subtract_from(statistics, 8, i % 2 == 0); }
     }
     working.fetch_sub(1);
   });

@@ -12,12 +12,27 @@ cdef extern from "rmm/mr/detail/immediate_resource.hpp" namespace "rmm::mr::deta
         pass
 
 
+cdef extern from *:
+    """
+    namespace rmm_python {
+    class lent_callables;  // which others need not know
+    }
+    """
+    cdef cppclass lent_callables "rmm_python::lent_callables":
+        pass
+
+
 cdef class DeviceMemoryResource:
+    # Who copies it keeps the object of Python as well, which holds the functions that the resource calls, if there are any.
     cdef shared_ptr[device_memory_resource] c_obj
+    cdef shared_ptr[lent_callables] _lent
+    cdef object _failure_callback  # that of a pool
     cdef immediate_resource* _immediate
     cdef device_memory_resource* _asked  # that is `_immediate`
     cdef device_memory_resource* get_mr(self) noexcept nogil
     cdef device_memory_resource* usable(self) except NULL nogil
+    cdef void keep_lent(self) noexcept
+    cdef void lend_from_now(self, shared_ptr[lent_callables] lent) noexcept
     cdef immediate_resource* immediate(self) noexcept
 
 
@@ -75,7 +90,7 @@ cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor):
 
 
 cdef class BinningMemoryResource(UpstreamResourceAdaptor):
-    cdef readonly list _bin_mrs
+    cdef list _bin_mrs
     cpdef add_bin(self, size_t allocation_size, DeviceMemoryResource bin_resource=*)
 
 

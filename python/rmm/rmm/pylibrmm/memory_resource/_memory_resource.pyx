@@ -185,6 +185,18 @@ cdef extern from *:
     immediate_resource* as_immediate "dynamic_cast<rmm::mr::detail::immediate_resource*>"(device_memory_resource*)
 
 
+cdef extern from "pylibrmm/memory_resource/_lent_callables.hpp" namespace "rmm_python":
+    cdef cppclass lent_functions "rmm_python::lent_callables":
+        PyObject* first()
+        PyObject* second()
+        void own()
+        void note_allocated()
+        void note_deallocated()
+
+    ctypedef shared_ptr[lent_callables] lent_ptr
+    lent_ptr lend(PyObject* first, PyObject* second) except +
+
+
 ctypedef device_memory_resource base
 ctypedef shared_ptr[device_memory_resource] resource_ptr
 
@@ -195,9 +207,9 @@ cdef extern from "pylibrmm/memory_resource/_environment_trace.hpp" namespace "rm
     string c_file_of_environment_trace "rmm_python::file_of_environment_trace"(device_memory_resource*) except +
 
 
-ctypedef void* (*python_allocate)(void*, size_t, cudaStream_t, CppExcept&) noexcept
-ctypedef void (*python_deallocate)(void*, void*, size_t, cudaStream_t) noexcept
-ctypedef bool (*python_failure_callback)(void*, size_t, CppExcept&) noexcept
+ctypedef void* (*python_allocate)(lent_callables&, size_t, cudaStream_t, CppExcept&) noexcept
+ctypedef void (*python_deallocate)(lent_callables&, void*, size_t, cudaStream_t) noexcept
+ctypedef bool (*python_failure_callback)(lent_callables&, size_t, CppExcept&) noexcept
 ctypedef void (*python_guard_handler)(void*, const guard_violation&) noexcept
 
 
@@ -219,12 +231,12 @@ cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_
         resource_ptr, optional[size_t], bool) except +raise_error
     resource_ptr make_fixed_size "rmm_python::make_resource_over<rmm::mr::fixed_size_memory_resource>"(
         resource_ptr, size_t, size_t) except +raise_error
-    resource_ptr make_limiting "rmm_python::make_resource_over<rmm::mr::limiting_resource_adaptor>"(
-        resource_ptr, size_t) except +
+    resource_ptr make_limiting "rmm_python::make_immediate_over<rmm::mr::limiting_resource_adaptor>"(
+        resource_ptr, immediate_resource*, immediate_resource*&, size_t) except +
     resource_ptr make_logging "rmm_python::make_resource_over<rmm::mr::logging_resource_adaptor>"(
         resource_ptr, string) except +
-    resource_ptr make_statistics "rmm_python::make_resource_over<rmm::mr::statistics_resource_adaptor>"(
-        resource_ptr) except +
+    resource_ptr make_statistics "rmm_python::make_immediate_over<rmm::mr::statistics_resource_adaptor>"(
+        resource_ptr, immediate_resource*, immediate_resource*&) except +
     resource_ptr make_tracking "rmm_python::make_resource_over<rmm::mr::tracking_resource_adaptor>"(
         resource_ptr, bool) except +
     resource_ptr make_prefetch "rmm_python::make_resource_over<rmm::mr::prefetch_resource_adaptor>"(resource_ptr) except +
@@ -257,15 +269,15 @@ cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_
     vector[rung_figures] c_rung_figures "rmm_python::rung_figures_of"(const heap_figures&) except +
     void c_set_recovery_order "rmm_python::set_recovery_order"(growing_pool*, const vector[string]&) except +
     void c_set_failure_callback "rmm_python::set_failure_callback"(
-        growing_pool*, python_failure_callback, PyObject*) except +
+        growing_pool*, python_failure_callback, lent_ptr) except +
     resource_ptr c_reserve "rmm_python::reserve"(resource_ptr, size_t, cuda_stream_view, bool) except +raise_error
     const char* c_name_of_violation "rmm_python::name_of"(const guard_violation&)
     resource_ptr make_binning(resource_ptr, int, int) except +raise_error
     void add_bin_to(resource_ptr, size_t, resource_ptr) except +raise_error
     void register_resource(int device, device_memory_resource*, PyObject*) except +
     void unregister_resource(int device) except +
-    resource_ptr make_callback_resource(python_allocate, python_deallocate, PyObject*, PyObject*) except +
-    resource_ptr make_failure_callback_resource(resource_ptr, python_failure_callback, PyObject*) except +
+    resource_ptr make_callback_resource(python_allocate, python_deallocate, lent_ptr) except +
+    resource_ptr make_failure_callback_resource(resource_ptr, python_failure_callback, lent_ptr) except +
 
 
 cdef extern from "pylibrmm/memory_resource/_reserved_resource.hpp" namespace "rmm_python" nogil:
@@ -370,6 +382,9 @@ cdef object report_of(const void* failed):
     )
 
 
+# The garbage collector may not clear resources: C++ calls the functions that they hold, and buffers that it collects with a resource
+# still need all that the resource is made of. Nor need it: functions, lists and dictionaries of a cycle are cleared.
+@cython.no_gc_clear
 cdef class DeviceMemoryResource:
     """Base of the classes that allocate device memory.
 
@@ -377,8 +392,20 @@ cdef class DeviceMemoryResource:
     """
 
     def __dealloc__(self):
+        self.keep_lent()
         with nogil:
             self.c_obj.reset()
+
+    cdef void keep_lent(self) noexcept:
+        """Before functions that C++ was lent may go: it keeps them itself if the resource goes on, as when one is made over it."""
+        if self._lent.get() != NULL and self.c_obj.use_count() > 1:
+            (<lent_functions*>self._lent.get()).own()
+
+    cdef void lend_from_now(self, lent_ptr lent) noexcept:
+        """Lets go of the functions that C++ was lent before: threads that are about to call them still do."""
+        if self._lent.get() != NULL:
+            (<lent_functions*>self._lent.get()).own()
+        self._lent = lent
 
     cdef device_memory_resource* get_mr(self) noexcept nogil:
         return self.c_obj.get()
@@ -478,6 +505,16 @@ class _Suballocator:
         with nogil:
             text = c_snapshot_of(mr)
         return MemorySnapshot.from_json(text.decode(errors="replace"))
+
+
+class _Binned(_Suballocator):
+    """A resource of several; this is outside of it, for as its attribute C code would read it from an object that was never made."""
+
+    __slots__ = ()
+
+    @property
+    def _bin_mrs(self):
+        return self.bin_mrs
 
 
 class _Trimmable:
@@ -588,9 +625,14 @@ class _Pool(_Suballocator, _Reservable):
         What the callback itself allocates from the pool does not call it again.
         """
         cdef growing_pool* pool = pool_of(self)
+        cdef DeviceMemoryResource resource = self
+        cdef lent_ptr lent
         if callback is not None:
             expect_callable(callback)
-        c_set_failure_callback(pool, call_failure_callback, <PyObject*>callback)
+            lent = lend(<PyObject*>callback, NULL)
+        resource.lend_from_now(lent)
+        resource._failure_callback = callback
+        c_set_failure_callback(pool, call_failure_callback, lent)
 
     @property
     def check_capture(self):
@@ -742,6 +784,7 @@ cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource):
         return <uintptr_t>(<cuda_async_managed_memory_resource*>self.usable())[0].pool_handle()
 
 
+@cython.no_gc_clear
 cdef class CallbackMemoryResource(DeviceMemoryResource):
     """Memory from two functions of yours.
 
@@ -754,7 +797,8 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
         Called as `deallocate_func(ptr: int, nbytes: int, stream: Stream)`. An exception in it is reported
         (`sys.unraisablehook`) and goes no further.
 
-    Both are called by whichever thread allocates or deallocates.
+    Both are called by whichever thread allocates or deallocates. The resource keeps them, and so does whatever is allocated: if
+    they refer to the resource, all of that is collected once everything allocated was given back.
     """
 
     def __cinit__(self, allocate_func, deallocate_func):
@@ -762,21 +806,33 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
         expect_callable(deallocate_func)
         self._allocate_func = allocate_func
         self._deallocate_func = deallocate_func
-        self.c_obj = make_callback_resource(
-            call_allocate, call_deallocate, <PyObject*>allocate_func, <PyObject*>deallocate_func)
+        self._lent = lend(<PyObject*>allocate_func, <PyObject*>deallocate_func)
+        self.c_obj = make_callback_resource(call_allocate, call_deallocate, self._lent)
+
+    def __dealloc__(self):
+        self.keep_lent()  # that of the base comes when the attributes have gone
 
 
-cdef void* call_allocate(void* function, size_t nbytes, cudaStream_t stream, CppExcept& error) noexcept with gil:
+cdef void* call_allocate(lent_callables& lent, size_t nbytes, cudaStream_t stream, CppExcept& error) noexcept with gil:
+    cdef lent_functions* functions = <lent_functions*>&lent
+    cdef void* ptr = NULL
     try:
-        return <void*><uintptr_t>(<object><PyObject*>function)(nbytes, Stream._from_cudaStream_t(stream))
+        ptr = <void*><uintptr_t>(<object>functions.first())(nbytes, Stream._from_cudaStream_t(stream))
+        if ptr != NULL:
+            functions.note_allocated()
     except BaseException as exception:
         (&error)[0] = translate_python_except_to_cpp(exception)
-    return NULL
+    return ptr
 
 
-cdef void call_deallocate(void* function, void* ptr, size_t nbytes, cudaStream_t stream) noexcept with gil:
-    # an exception that leaves a noexcept function is reported as unraisable
-    (<object><PyObject*>function)(<uintptr_t>ptr, nbytes, Stream._from_cudaStream_t(stream))
+cdef void call_deallocate(lent_callables& lent, void* ptr, size_t nbytes, cudaStream_t stream) noexcept with gil:
+    cdef lent_functions* functions = <lent_functions*>&lent
+    try:
+        # an exception that leaves a noexcept function is reported as unraisable
+        (<object>functions.second())(<uintptr_t>ptr, nbytes, Stream._from_cudaStream_t(stream))
+    finally:
+        if ptr != NULL:
+            functions.note_deallocated()
 
 
 # --- resources that divide what they take ----------------------------------------------------------------------------
@@ -847,7 +903,7 @@ cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor, _Suballocator):
 
 
 @cython.no_gc_clear
-cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Suballocator):
+cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
     """Blocks of several sizes, each from a resource of its own; larger ones from `upstream_mr`.
 
     Its figures are those of the bins without a resource of their own.
@@ -884,6 +940,7 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Suballocator):
     @property
     def bin_mrs(self):
         """The resources that were given to `add_bin`."""
+        self.usable()  # else there is no list
         return self._bin_mrs
 
 
@@ -1189,7 +1246,8 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
     """Takes no more than `allocation_limit` bytes at a time from `upstream_mr`."""
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, size_t allocation_limit):
-        self.c_obj = make_limiting(upstream_mr.c_obj, allocation_limit)
+        self.c_obj = make_limiting(upstream_mr.c_obj, upstream_mr.immediate(), self._immediate, allocation_limit)
+        self._asked = self.c_obj.get()
 
     def get_allocated_bytes(self):
         """Bytes in use."""
@@ -1236,6 +1294,7 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
 
     cpdef get_file_name(self):
         """Absolute name of the file."""
+        self.usable()  # else there is no name
         return self._log_file_name
 
 
@@ -1249,7 +1308,8 @@ cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
     """Counts the bytes and the allocations that are in use, their peak and their total."""
 
     def __cinit__(self, DeviceMemoryResource upstream_mr):
-        self.c_obj = make_statistics(upstream_mr.c_obj)
+        self.c_obj = make_statistics(upstream_mr.c_obj, upstream_mr.immediate(), self._immediate)
+        self._asked = self.c_obj.get()
 
     @property
     def allocation_counts(self):
@@ -1318,12 +1378,16 @@ cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
     def __cinit__(self, DeviceMemoryResource upstream_mr, callback):
         expect_callable(callback)
         self._callback = callback
-        self.c_obj = make_failure_callback_resource(upstream_mr.c_obj, call_failure_callback, <PyObject*>callback)
+        self._lent = lend(<PyObject*>callback, NULL)
+        self.c_obj = make_failure_callback_resource(upstream_mr.c_obj, call_failure_callback, self._lent)
+
+    def __dealloc__(self):
+        self.keep_lent()  # that of the base comes when the attributes have gone
 
 
-cdef bool call_failure_callback(void* function, size_t nbytes, CppExcept& error) noexcept with gil:
+cdef bool call_failure_callback(lent_callables& lent, size_t nbytes, CppExcept& error) noexcept with gil:
     try:
-        return True if (<object><PyObject*>function)(nbytes) else False
+        return True if (<object>(<lent_functions*>&lent).first())(nbytes) else False
     except BaseException as exception:
         (&error)[0] = translate_python_except_to_cpp(exception)
     return False
@@ -1372,7 +1436,8 @@ cdef class GuardResourceAdaptor(UpstreamResourceAdaptor):
         Whether reports have the stacks of C++ functions of the allocation and the first free.
     handler:
         Called with a `rmm.memory_report.GuardViolation`, by the thread that noticed it. Exceptions in it are reported
-        (`sys.unraisablehook`) and go no further. If None the report is written to standard error and the process aborts.
+        (`sys.unraisablehook`) and go no further. If None the report is written to standard error and the process aborts. One
+        that refers to the resource keeps it alive for ever: it may be called while the resource ends.
     """
 
     def __cinit__(
@@ -1456,11 +1521,11 @@ cdef class EnvironmentTrace(UpstreamResourceAdaptor):
     def flush(self):
         """Writes what is buffered."""
         with nogil:
-            c_flush_environment_trace(self.c_obj.get())
+            c_flush_environment_trace(self.usable())
 
     def get_file_name(self):
         """Absolute name of the first file of the trace; None if it cannot be written, which is logged."""
-        cdef string name = c_file_of_environment_trace(self.c_obj.get())
+        cdef string name = c_file_of_environment_trace(self.usable())
         return None if name.empty() else os.path.abspath(os.fsdecode(name))
 
 

@@ -4,6 +4,8 @@
 #include "librmm/_innermost_resource.hpp"
 #include "librmm/_registered_owners.hpp"
 #include "pylibrmm/_run_python.hpp"
+#include "pylibrmm/memory_resource/_immediate_adaptors.hpp"
+#include "pylibrmm/memory_resource/_lent_callables.hpp"
 #include "pylibrmm/memory_resource/_reserved_resource.hpp"
 
 #include <Python.h>
@@ -88,6 +90,27 @@ template <template <class...> class Resource, class... Args>
   };
   auto const made = std::make_shared<layer>(upstream, args...);
   check_captures(made->resource);
+  return {made, &made->resource};
+}
+
+/// The same for an adaptor with a face for calls that wait for nothing, which `at_once` becomes: null if upstream has none.
+template <template <class...> class Resource, class... Args>
+[[nodiscard]] resource_ptr make_immediate_over(resource_ptr const& upstream,
+                                               rmm::mr::detail::immediate_resource* upstream_at_once,
+                                               rmm::mr::detail::immediate_resource*& at_once,
+                                               Args const&... args)
+{
+  using adaptor = Resource<rmm::mr::device_memory_resource>;
+  struct layer {
+    layer(resource_ptr const& below, rmm::mr::detail::immediate_resource* below_at_once, Args const&... rest)
+      : upstream{below}, resource{upstream.get(), rest...}, face{resource, below_at_once}
+    {}
+    resource_ptr upstream;
+    adaptor resource;
+    immediate_adaptor<adaptor> face;
+  };
+  auto const made = std::make_shared<layer>(upstream, upstream_at_once, args...);
+  at_once         = upstream_at_once != nullptr ? &made->face : nullptr;
   return {made, &made->resource};
 }
 
@@ -294,10 +317,10 @@ inline void add_bin_to(resource_ptr const& resource, std::size_t allocation_size
 /// How a function of Python ended: 0 well, 1 by MemoryError, 2 by another exception; and the text of that.
 using python_error = std::pair<int, std::string>;
 
-/// Functions that take the GIL, call the Python object `callable`, and do not throw.
-using python_allocate         = void* (*)(void* callable, std::size_t bytes, cudaStream_t stream, python_error& error);
-using python_deallocate       = void (*)(void* callable, void* ptr, std::size_t bytes, cudaStream_t stream);
-using python_failure_callback = bool (*)(void* callable, std::size_t bytes, python_error& error);
+/// Functions that take the GIL, call Python, and do not throw.
+using python_allocate   = void* (*)(lent_callables& lent, std::size_t bytes, cudaStream_t stream, python_error& error);
+using python_deallocate = void (*)(lent_callables& lent, void* ptr, std::size_t bytes, cudaStream_t stream);
+using python_failure_callback = bool (*)(lent_callables& lent, std::size_t bytes, python_error& error);
 using python_guard_handler    = void (*)(void* callable, rmm::mr::guard_violation const& found);
 
 inline void throw_python_error(python_error const& error)
@@ -319,65 +342,65 @@ inline void throw_python_error(python_error const& error)
           }};
 }
 
-/// A resource that calls Python. The caller holds the GIL.
+/// A resource that calls Python.
 [[nodiscard]] inline resource_ptr make_callback_resource(python_allocate allocate,
                                                          python_deallocate deallocate,
-                                                         PyObject* allocate_callable,
-                                                         PyObject* deallocate_callable)
+                                                         lent_ptr const& lent)
 {
   return std::make_shared<rmm::mr::callback_memory_resource>(
-    [allocate, callable = share_python_object(allocate_callable)](
-      std::size_t bytes, rmm::cuda_stream_view stream, void*) {
+    [allocate, lent](std::size_t bytes, rmm::cuda_stream_view stream, void*) {
       if (!can_run_python()) { throw std::runtime_error{"the Python interpreter has ended"}; }
       python_error error{};
-      void* const ptr = run_python([&] { return allocate(callable.get(), bytes, stream.value(), error); });
+      void* const ptr = run_python([&] { return allocate(*lent, bytes, stream.value(), error); });
       throw_python_error(error);
       return ptr;
     },
-    [deallocate, callable = share_python_object(deallocate_callable)](
-      void* ptr, std::size_t bytes, rmm::cuda_stream_view stream, void*) {
+    [deallocate, lent](void* ptr, std::size_t bytes, rmm::cuda_stream_view stream, void*) {
       if (can_run_python()) {
-        run_python([&] { deallocate(callable.get(), ptr, bytes, stream.value()); });
+        run_python([&] { deallocate(*lent, ptr, bytes, stream.value()); });
       }
     });
 }
 
-/// A function that asks Python what to do where memory is missing. The caller holds the GIL.
+/// A function that asks Python what to do where memory is missing.
 [[nodiscard]] inline rmm::mr::failure_callback_t make_failure_callback(python_failure_callback callback,
-                                                                       PyObject* callable)
+                                                                       lent_ptr const& lent)
 {
-  return [callback, owned = share_python_object(callable)](std::size_t bytes, void*) {
+  return [callback, lent](std::size_t bytes, void*) {
     if (!can_run_python()) { return false; }
     python_error error{};
-    bool const retry = run_python([&] { return callback(owned.get(), bytes, error); });
+    bool const retry = run_python([&] { return callback(*lent, bytes, error); });
     throw_python_error(error);
     return retry;
   };
 }
 
-/// A resource that asks Python what to do where `upstream` is out of memory. The caller holds the GIL.
+/// A resource that asks Python what to do where `upstream` is out of memory.
 [[nodiscard]] inline resource_ptr make_failure_callback_resource(resource_ptr const& upstream,
                                                                  python_failure_callback callback,
-                                                                 PyObject* callable)
+                                                                 lent_ptr const& lent)
 {
   void* const no_argument = nullptr;
   return make_resource_over<rmm::mr::failure_callback_resource_adaptor>(
-    upstream, make_failure_callback(callback, callable), no_argument);
+    upstream, make_failure_callback(callback, lent), no_argument);
 }
 
-/// Has the pool ask Python; nobody if `callable` is None. The caller holds the GIL, which is free while others are waited for.
+/// Has the pool ask Python; nobody if `lent` is null. The caller holds the GIL, which is free while others are waited for.
 inline void set_failure_callback(rmm::mr::detail::growing_pool* pool,
                                  python_failure_callback callback,
-                                 PyObject* callable)
+                                 lent_ptr const& lent)
 {
   rmm::mr::failure_callback_t function;
-  if (callable != Py_None) { function = make_failure_callback(callback, callable); }
+  if (lent != nullptr) { function = make_failure_callback(callback, lent); }
   auto* const state = PyEval_SaveThread();
   rmm::detail::scope_guard const restore{[&]() noexcept { PyEval_RestoreThread(state); }};
   pool->set_failure_callback(std::move(function));
 }
 
 /// A resource that tells Python what it finds; that aborts if `callable` is None. The caller holds the GIL.
+///
+/// The handler is not lent: it may be called until the last of the quarantine has been looked at, by destructors too, and the
+/// garbage collector empties functions of a cycle before those run.
 [[nodiscard]] inline resource_ptr make_guard(resource_ptr const& upstream,
                                              std::size_t red_zone_bytes,
                                              std::size_t quarantine_bytes,

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program that compares allocators: it runs from any folder, and says what it could not measure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+benchmark = Path(__file__).resolve().parents[1] / "benchmarks" / "frameworks.py"
+
+pytestmark = pytest.mark.skipif(not benchmark.exists(), reason="the package is without its repository")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(benchmark), *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_topics_are_measured_and_written(tmp_path: Path) -> None:
+    (tmp_path / "rmm.py").write_text("raise ImportError('the folder is looked into')")
+    file = tmp_path / "results.json"
+    done = run("--only", "256", "--only", "no such topic", "--rounds", "2", "--seconds", "0", "--json", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6
+    measured = next(line for line in lines if "DeviceBuffer, pool" in line)
+    assert measured.split()[-6:-4] == ["pool", "1"]  # the second round would begin too late
+    content = json.loads(file.read_text())
+    row = next(row for row in content["rows"] if row["candidate"] == "DeviceBuffer, pool")
+    assert (len(row["rounds"]), row["topic"]) == (1, "256 bytes, made and dropped")
+    assert 0 < row["p50_ns"] <= row["p99_ns"]
+    assert len(content["rows"]) + len(content["not_measured"]) == 5
+
+
+@pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--rounds", "0"]])
+def test_arguments_that_measure_nothing_are_refused(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "frameworks.py: error: " in done.stderr

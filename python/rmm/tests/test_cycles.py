@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resources that hold functions which refer to them: they are garbage once nothing that they allocated is live."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import textwrap
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rmm
+import rmm.mr
+from rmm.pylibrmm.stream import Stream
+
+
+@pytest.fixture(autouse=True)
+def only_when_asked() -> Iterator[None]:
+    """No collection but those of the tests."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Owner:
+    """An object with a resource that calls its methods."""
+
+    def __init__(self, wrap: Callable[[Any], Any] = lambda resource: resource) -> None:
+        self.upstream = rmm.mr.CudaMemoryResource()
+        self.resource = wrap(rmm.mr.CallbackMemoryResource(self.allocate, self.deallocate))
+        self.freed: list[int] = []
+
+    def allocate(self, nbytes: int, stream: Stream) -> int:
+        return self.upstream.allocate(nbytes, stream)
+
+    def deallocate(self, ptr: int, nbytes: int, stream: Stream) -> None:
+        self.freed.append(nbytes)
+        self.upstream.deallocate(ptr, nbytes, stream)
+
+
+layers: list[Callable[[Any], Any]] = [
+    lambda resource: resource,
+    rmm.mr.StatisticsResourceAdaptor,
+    lambda resource: rmm.mr.LimitingResourceAdaptor(rmm.mr.TrackingResourceAdaptor(resource), 1 << 30),
+    rmm.mr.BinningMemoryResource,
+    lambda resource: rmm.mr.PoolMemoryResource(resource, 0),
+]
+
+
+@pytest.mark.parametrize("wrap", layers)
+def test_callbacks_of_their_owner_are_collected(wrap: Any) -> None:
+    owner = Owner(wrap)
+    ended = weakref.ref(owner)
+    del owner
+    assert ended() is not None
+    gc.collect()
+    assert ended() is None
+
+
+@pytest.mark.parametrize("wrap", layers[:3])
+def test_they_are_collected_after_the_last_deallocation_and_not_before(wrap: Any) -> None:
+    owner = Owner(wrap)
+    ended, freed = weakref.ref(owner), owner.freed
+    buffer = rmm.DeviceBuffer(size=1024, mr=owner.resource)
+    second = rmm.DeviceBuffer(size=512, mr=owner.resource)
+    del owner
+    for _ in range(2):
+        gc.collect()
+    assert ended() is not None
+    buffer.resize(2048)
+    assert freed == [1024]
+    del buffer
+    gc.collect()
+    assert ended() is not None
+    del second
+    gc.collect()
+    assert freed == [1024, 2048, 512]
+    assert ended() is None
+
+
+def test_memory_without_a_buffer_keeps_the_functions_too() -> None:
+    owner = Owner()
+    ended, freed, resource = weakref.ref(owner), owner.freed, owner.resource
+    ptr = resource.allocate(256)
+    del owner
+    gc.collect()
+    resource.deallocate(ptr, 256)
+    assert freed == [256]
+    del resource
+    gc.collect()
+    assert ended() is None
+
+
+def test_a_live_buffer_in_the_cycle_is_not_collected_and_crashes_nothing() -> None:
+    owner: Any = Owner()
+    owner.buffer = rmm.DeviceBuffer(size=1024, mr=owner.resource)
+    ended: Any = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert ended() is not None  # its buffer will want the function: see lent_callables
+    ended().buffer = None
+    gc.collect()
+    assert ended() is None
+
+
+def test_zero_bytes_null_pointers_and_too_many_deallocations_do_no_harm() -> None:
+    calls: list[int] = []
+    resource = rmm.mr.CallbackMemoryResource(lambda nbytes, stream: 0, lambda ptr, nbytes, stream: calls.append(ptr))
+    assert resource.allocate(0) == 0
+    resource.deallocate(0, 0)
+    resource.deallocate(512, 1)  # never allocated
+    resource.deallocate(512, 1)
+    assert calls == [0, 512, 512]
+
+
+def test_a_deallocation_that_raises_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        def __init__(self) -> None:
+            self.resource = rmm.mr.CallbackMemoryResource(lambda nbytes, stream: 256, self.fail)
+
+        def fail(self, ptr: int, nbytes: int, stream: Stream) -> None:
+            raise KeyError(ptr)
+
+    seen: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: seen.append(unraisable.exc_type))
+    failing = Failing()
+    failing.resource.deallocate(failing.resource.allocate(256), 256)
+    assert seen == [KeyError]
+    ended = weakref.ref(failing)
+    del failing
+    gc.collect()
+    assert ended() is None
+
+
+@pytest.mark.parametrize("in_a_stack", [False, True])
+def test_failure_callbacks_are_collected_with_the_buffers_that_they_could_drop(in_a_stack: bool) -> None:
+    class Cache:
+        def __init__(self) -> None:
+            limited = rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), 4096)
+            self.resource: Any = rmm.mr.FailureCallbackResourceAdaptor(limited, self.drop)
+            if in_a_stack:
+                self.resource = rmm.mr.StatisticsResourceAdaptor(self.resource)
+            self.kept: list[rmm.DeviceBuffer] = []
+
+        def drop(self, nbytes: int) -> bool:
+            return bool(self.kept) and self.kept.pop() is not None
+
+    cache = Cache()
+    for _ in range(10):
+        cache.kept.append(rmm.DeviceBuffer(size=1024, mr=cache.resource))
+    assert len(cache.kept) == 4
+    ended = weakref.ref(cache)
+    buffer = cache.kept[0]
+    del cache
+    gc.collect()
+    assert ended() is not None
+    buffer.resize(2048)  # calls the function
+    del buffer
+    gc.collect()
+    assert ended() is None
+
+
+def test_failure_callbacks_of_pools_are_collected_and_stay_as_long_as_they_may_be_called() -> None:
+    class Cache:
+        def __init__(self) -> None:
+            self.pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20, 1 << 20)
+            self.pool.set_failure_callback(self.drop)
+            self.kept: list[rmm.DeviceBuffer] = []
+
+        def drop(self, nbytes: int) -> bool:
+            return bool(self.kept) and self.kept.pop() is not None
+
+    cache = Cache()
+    for _ in range(8):
+        cache.kept.append(rmm.DeviceBuffer(size=1 << 18, mr=cache.pool))
+    ended = weakref.ref(cache)
+    over = rmm.mr.StatisticsResourceAdaptor(cache.pool)
+    del cache
+    gc.collect()
+    rmm.DeviceBuffer(size=1 << 18, mr=over)
+    assert ended() is not None
+    del over
+    gc.collect()
+    assert ended() is None
+
+
+def test_a_failure_callback_of_a_pool_ends_when_another_takes_its_place() -> None:
+    class Callback:
+        def __call__(self, nbytes: int) -> bool:
+            return False
+
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20, 1 << 20)
+    first = Callback()
+    ended = weakref.ref(first)
+    pool.set_failure_callback(first)
+    del first
+    assert ended() is not None
+    pool.set_failure_callback(lambda nbytes: False)
+    assert ended() is None
+    with pytest.raises(MemoryError):
+        pool.allocate(1 << 30)
+    pool.set_failure_callback(None)
+    with pytest.raises(MemoryError):
+        pool.allocate(1 << 30)
+
+
+def test_functions_outlive_the_objects_of_python_that_hold_them() -> None:
+    calls: list[str] = []
+    upstream = rmm.mr.CudaMemoryResource()
+
+    def allocate(nbytes: int, stream: Stream) -> int:
+        calls.append("allocate")
+        return upstream.allocate(nbytes, stream)
+
+    resource: Any = rmm.mr.CallbackMemoryResource(allocate, upstream.deallocate)
+    binning = rmm.mr.BinningMemoryResource(rmm.mr.CudaMemoryResource())
+    binning.add_bin(1024, resource)
+    del resource, allocate
+    binning.bin_mrs.clear()  # now the resource belongs to C++ alone
+    gc.collect()
+    buffer = rmm.DeviceBuffer(size=1000, mr=binning)
+    del buffer
+    assert calls == ["allocate"]
+
+
+def test_a_buffer_is_freed_before_its_stream_when_both_are_collected() -> None:
+    for resource in (rmm.mr.CudaAsyncMemoryResource(), rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20)):
+        cycle: list[Any] = [Stream()]
+        cycle += [rmm.DeviceBuffer(size=1000, stream=cycle[0], mr=resource), cycle]
+        del cycle
+        gc.collect()  # the simulator ends a process that frees on a stream which is gone
+
+
+def test_nothing_crashes_at_exit() -> None:
+    program = """
+        import sys
+        import rmm, rmm.mr
+
+        class Owner:
+            def __init__(self):
+                self.upstream = rmm.mr.CudaMemoryResource()
+                self.resource = rmm.mr.CallbackMemoryResource(self.upstream.allocate, self.deallocate)
+                self.buffer = rmm.DeviceBuffer(size=1000, mr=self.resource)
+                self.pool = rmm.mr.PoolMemoryResource(rmm.mr.StatisticsResourceAdaptor(self.resource), 0)
+                self.pool.set_failure_callback(self.fail)
+                self.other = rmm.DeviceBuffer(size=1000, mr=self.pool)
+
+            def deallocate(self, ptr, nbytes, stream):
+                self.upstream.deallocate(ptr, nbytes, stream)
+
+            def fail(self, nbytes):
+                return False
+
+        owner = Owner()
+        if "set" in sys.argv:
+            rmm.mr.set_current_device_resource(owner.pool)
+        if "keep" not in sys.argv:
+            del owner
+        if "module" in sys.argv:
+            sys.owner = Owner()
+        """
+    for arguments in ([], ["set"], ["keep"], ["set", "keep"], ["module"], ["set", "module"]):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), *arguments], check=False, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, ""), arguments
