@@ -678,7 +678,7 @@ bundle() {
       is_on_every_gpu_host "$library" || [[ -f "$stage/lib/$library" ]] ||
         fail "${file#"$stage/"} needs $library, which the bundle lacks"
     done
-  done < <(find "$stage" -mindepth 2 -type f)
+  done < <(find "$stage/lib" "$stage/gtests" "$stage/gbenchmarks" "$stage/examples" -type f)
 
   tar -C "$folder" --owner=0 --group=0 -czf "$archive" rmm-bundle
   size="$(stat -c %s "$archive")"

@@ -74,7 +74,7 @@ struct heap_limits {
 /// their neighbours joined, in `ranges`. A free is marked when the cache's event was recorded after it: then other streams
 /// may have the memory too, after they waited for the event. The event is recorded only within calls that the program
 /// makes on the stream, for many frees at a time. The handle of a stream is used in such calls only. What was recent then is
-/// joined a few at a time, in the frees that follow, so that no call is much slower than others.
+/// joined a few at a time, in the frees that follow, so that no call is much slower; at once where others allocated it.
 ///
 /// Invariants:
 ///  C1  all of `ranges`, what is `joining`, and in each stack the entries below `marked`, may be used after the cache's event
@@ -391,7 +391,7 @@ class stream_cache {
     if (!is_joining()) {
       std::copy(recent_.data(), recent_.data() + recent_count_, joining_.data());
       joining_count_ = std::exchange(recent_count_, 0);
-      if (live_bytes_ < 0) { static_cast<void>(join_marked()); }  // it takes back what others allocated, so it passes all on
+      if (live_bytes_ < 0) { static_cast<void>(join_marked()); }
     } else {  // no host memory: what is recent stays that
       for (std::size_t at = 0; at != recent_count_; ++at) { note_unmarked(recent_[at].bytes); }
     }
