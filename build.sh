@@ -151,8 +151,10 @@ find_missing() {
   need_command c++ g++ "Fedora: dnf install gcc-c++"
   need_command python3 python3
   need_command nm binutils
-  need_header gtest/gtest.h libgtest-dev gtest-devel
-  need_header gmock/gmock.h libgmock-dev gmock-devel
+  if wants demo || wants test || wants matrix || wants coverage || wants bundle; then  # these configure the tests
+    need_header gtest/gtest.h libgtest-dev gtest-devel
+    need_header gmock/gmock.h libgmock-dev gmock-devel
+  fi
   if wants bundle || wants test; then
     need_header benchmark/benchmark.h libbenchmark-dev google-benchmark-devel
   fi
