@@ -79,7 +79,7 @@ class graph_memory {
 /// join by waiting for an event of it. Streams that are not go on as always. It holds for one capture after another on the same
 /// stream, and there may be several scopes.
 ///
-/// While there is a scope, all threads' calls of pools ask the runtime what their stream does, which costs about 50 ns each.
+/// While there is a scope, all threads' calls of pools ask the driver what their stream does, which costs about 20 ns each.
 class capture_scope {
  public:
   /// Throws logic_error if the memory is that of a moved-from handle, std::bad_alloc.

@@ -159,8 +159,8 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
     ladder_->callback.swap(old);
   }
 
-  /// Whether each call asks the runtime if its stream captures a CUDA graph, so that a capture that no capture_scope announces is
-  /// found at once; about 50 ns a call. Without that only calls that find no memory in the thread's own cache ask. Initially
+  /// Whether each call asks the driver if its stream captures a CUDA graph, so that a capture that no capture_scope announces is
+  /// found at once; about 20 ns a call. Without that only calls that find no memory in the thread's own cache ask. Initially
   /// on in files compiled without NDEBUG.
   void set_check_capture(bool on) noexcept
   {
