@@ -14,6 +14,7 @@ from pathlib import Path
 PAGES: dict[str, tuple[str, str, list[str]]] = {
     "rmm": ("rmm", "The package: buffers, the current resource, scopes, the log", []),
     "mr": ("rmm.mr", "Resources and adaptors", []),
+    "experimental": ("rmm.mr.experimental", "Resources that may still change", []),
     "streams": ("rmm.pylibrmm.stream", "Streams", ["Stream"]),
     "stream_pool": ("rmm.pylibrmm.cuda_stream_pool", "Pools of streams", ["CudaStreamPool"]),
     "allocators": ("rmm.allocators", "CuPy, Numba, PyTorch: all at once", []),
@@ -63,6 +64,14 @@ def clean(text: str) -> str:
     return "\n".join([lines[0].strip(), *(line[margin:].rstrip() for line in lines[1:])]).strip() if lines else ""
 
 
+def statements(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Those of a module, with what it imports for its types alone: names that it has, but imports when they are asked for."""
+    found: list[ast.stmt] = []
+    for node in body:
+        found += node.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" else [node]
+    return found
+
+
 class Module:
     def __init__(self, package: Path, name: str) -> None:
         base = package.joinpath(*name.split(".")[1:])
@@ -75,7 +84,7 @@ class Module:
         self.definitions: dict[str, list[Definition]] = {}
         self.imported: dict[str, tuple[str, str]] = {}
         self.exported: list[str] = []
-        for node in self.tree.body:
+        for node in statements(self.tree.body):
             if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 self.definitions.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.ImportFrom) and node.module:

@@ -186,6 +186,19 @@ class PythonReference(unittest.TestCase):
                     without.append(f"{name}.{own}")
         self.assertEqual([], without)
 
+    def test_every_public_class_and_module_of_the_package_is_there(self) -> None:
+        package = python_reference.Package(ROOT / "python" / "rmm" / "rmm")
+        shown = {name for name, _, _ in python_reference.PAGES.values()}
+        missing = []
+        for name in shown:
+            for own in package.module(name).exported:
+                below = package.folder.joinpath(*f"{name}.{own}".split(".")[1:])
+                is_module = below.is_dir() or below.with_suffix(".py").exists()
+                is_class = own[0].isupper() and not own.isupper()
+                if f"{name}.{own}" not in shown if is_module else is_class and package.find(name, own) is None:
+                    missing.append(f"{name}.{own}")
+        self.assertEqual([], missing)
+
 
 if __name__ == "__main__":
     unittest.main()
