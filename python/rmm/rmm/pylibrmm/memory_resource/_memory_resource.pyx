@@ -638,8 +638,8 @@ class _Pool(_Suballocator, _Reservable):
     def check_capture(self):
         """Whether each call asks the driver if its stream captures a CUDA graph that no `rmm.capture_scope` announces.
 
-        On at first: then such a capture is an exception. It costs 22 ns a call on an H200, but on the legacy default stream, which
-        cannot capture; may be turned off where nothing is captured, or all is announced.
+        On at first: then such a capture is an exception. It costs 22 ns a call on an H200, but on the legacy default
+        stream, which cannot capture; may be turned off where nothing is captured, or all is announced.
         """
         return pool_of(self)[0].check_capture()
 
