@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -222,6 +223,15 @@ def test_the_module_has_no_other_names() -> None:
 def test_only_frameworks_that_are_known_can_be_enabled() -> None:
     with pytest.raises(ValueError, match="'tensorflow' is none of the frameworks"):
         rmm.allocators.enable("tensorflow")
+
+
+def test_a_pytorch_without_cuda_is_left_out_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rmm.allocators, "find_spec", lambda name: True if name == "torch" else None)
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.setitem(vars(rmm_torch), "rmm_torch_allocator", None)
+    assert rmm.allocators.enable() == ()
+    with pytest.raises(RuntimeError, match="no CUDA"):
+        rmm.allocators.enable("torch")
 
 
 # --- with PyTorch, in an interpreter of its own: it changes its allocator once at most

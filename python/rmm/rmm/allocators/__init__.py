@@ -39,6 +39,17 @@ def _enable_torch() -> None:
     torch.cuda.memory.change_current_allocator(rmm_torch_allocator)
 
 
+def _is_usable(name: str) -> bool:
+    """Whether a framework is installed, and uses CUDA."""
+    if find_spec(name) is None:
+        return False
+    if name == "torch":
+        from rmm.allocators.torch import rmm_torch_allocator
+
+        return rmm_torch_allocator is not None
+    return True
+
+
 _switches = {"cupy": _enable_cupy, "numba": _enable_numba, "torch": _enable_torch}
 
 
@@ -51,7 +62,8 @@ def enable(*frameworks: str) -> tuple[str, ...]:
     Parameters
     ----------
     frameworks:
-        "cupy", "numba", "torch"; all that are installed if none is named.
+        "cupy", "numba", "torch". If none is named: all that are installed, but a PyTorch that has no CUDA or finds no device,
+        which is a RuntimeError if it is named.
 
     Returns
     -------
@@ -61,7 +73,7 @@ def enable(*frameworks: str) -> tuple[str, ...]:
     unknown = [name for name in frameworks if name not in _switches]
     if unknown:
         raise ValueError(f"{unknown[0]!r} is none of the frameworks that RMM knows: {', '.join(_switches)}")
-    names = frameworks or tuple(name for name in _switches if find_spec(name) is not None)
+    names = frameworks or tuple(filter(_is_usable, _switches))
     for name in names:
         _switches[name]()
     return tuple(names)
