@@ -27,8 +27,22 @@ target_compile_options(
 add_library(rmm_sanitizers INTERFACE)
 if(RMM_SANITIZE)
   set(sanitizer_flags -fsanitize=${RMM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  set(sanitizer_libraries -fsanitize=${RMM_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    list(APPEND sanitizer_flags -fno-sanitize=function) # the driver's are called with the runtime's names of the same types
+    if(RMM_SANITIZE MATCHES "address")
+      # Its library as a shared one, as g++ has it: tests replace some forms of operator new, and programs that are not
+      # sanitized load the simulator. That of ThreadSanitizer does not start so in clang++ 14.
+      execute_process(
+        COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so
+        OUTPUT_VARIABLE sanitizer_library
+        OUTPUT_STRIP_TRAILING_WHITESPACE)
+      get_filename_component(sanitizer_folder "${sanitizer_library}" DIRECTORY)
+      list(APPEND sanitizer_libraries -shared-libsan "LINKER:-rpath,${sanitizer_folder}")
+    endif()
+  endif()
   target_compile_options(rmm_sanitizers INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${sanitizer_flags}>)
-  target_link_options(rmm_sanitizers INTERFACE -fsanitize=${RMM_SANITIZE})
+  target_link_options(rmm_sanitizers INTERFACE ${sanitizer_libraries})
 endif()
 
 # Definitions and options of every test, benchmark and example program.
