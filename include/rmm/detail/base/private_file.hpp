@@ -24,7 +24,7 @@ namespace detail {
 /// A file that was opened for writing; or none, and why.
 struct private_file {
   file_descriptor file;
-  bool is_in_shared_folder;  ///< into which all users may write, as /tmp
+  bool is_in_shared_folder;  ///< into which all users may write, as /tmp, or that someone else made in one
   char const* problem;       ///< null if it is open
 };
 
@@ -35,17 +35,20 @@ enum class links {
 
 /// Opens or makes a file, which its owner alone may read and write, and the folders on the way, which are private too.
 ///
-/// Symbolic links in folders into which all users may write are not followed, neither to the file nor on the way to it: whoever
-/// put them there could choose what is overwritten. `flags` are those of open(), besides O_CREAT.
+/// Symbolic links in folders into which all users may write, and in folders that other users made there, are not followed, neither
+/// to the file nor on the way to it: whoever put them there could choose what is overwritten. `flags` are those of open(), besides
+/// O_CREAT.
 [[nodiscard]] RMM_COLD inline private_file make_private_file(std::string const& path, int flags, links which)
 {
-  auto const is_shared = [](int folder) {
+  // What someone else made in a folder of all users is theirs to change.
+  auto const is_shared = [](int folder, bool lies_in_shared) {
     struct stat is {};
-    return ::fstat(folder, &is) == 0 && (is.st_mode & S_IWOTH) != 0;
+    return ::fstat(folder, &is) == 0 &&
+           ((is.st_mode & S_IWOTH) != 0 || (lies_in_shared && is.st_uid != ::geteuid() && is.st_uid != 0));
   };
   constexpr int as_folder = O_PATH | O_DIRECTORY | O_CLOEXEC;
   file_descriptor folder{::open(path.front() == '/' ? "/" : ".", as_folder)};
-  bool shared       = is_shared(folder.get());
+  bool shared       = is_shared(folder.get(), false);
   std::size_t begin = 0;
   for (auto end = path.find('/'); folder.get() >= 0 && end != std::string::npos; end = path.find('/', begin)) {
     if (end != begin) {
@@ -58,7 +61,7 @@ enum class links {
         return {file_descriptor{}, true, "a folder on the way is a symbolic link in a folder of all users"};
       }
       folder = file_descriptor{::openat(folder.get(), name.c_str(), as_folder | (shared ? O_NOFOLLOW : 0))};
-      shared = is_shared(folder.get());
+      shared = is_shared(folder.get(), shared);
     }
     begin = end + 1;
   }

@@ -124,6 +124,44 @@ TEST_F(LogFile, BelongsToTheUserInASharedFolder)
   EXPECT_EQ(contents_of(log), "data");
 }
 
+/// A folder that another user made in a shared one, and that nobody else may write into.
+struct LogFileBesideOthers : LogFile {
+  std::string const theirs = shared + "/theirs";
+
+  void SetUp() override
+  {
+    if (::geteuid() != 0) { GTEST_SKIP() << "only root can give a folder away"; }
+    LogFile::SetUp();
+    std::filesystem::create_directory(theirs);
+    ASSERT_EQ(::chown(theirs.c_str(), 1, 1), 0);
+  }
+};
+
+TEST_F(LogFileBesideOthers, IsNoLinkInTheirFolder)
+{
+  std::filesystem::create_symlink(folder / "precious", theirs + "/log");
+  EXPECT_EQ(problem_of(theirs + "/log"), "it is a symbolic link");
+  EXPECT_EQ(contents_of(folder / "precious"), "data");
+}
+
+TEST_F(LogFileBesideOthers, IsNotBehindALinkInTheirFolder)
+{
+  std::filesystem::create_symlink(folder / "", theirs + "/link");
+  EXPECT_THAT(problem_of(theirs + "/link/precious"), HasSubstr("a symbolic link in a folder of all users"));
+  std::filesystem::create_directory(theirs + "/deeper");
+  ASSERT_EQ(::chown((theirs + "/deeper").c_str(), 1, 1), 0);
+  std::filesystem::create_symlink(folder / "precious", theirs + "/deeper/log");
+  EXPECT_EQ(problem_of(theirs + "/deeper/log"), "it is a symbolic link");
+  EXPECT_EQ(contents_of(folder / "precious"), "data");
+}
+
+TEST_F(LogFileBesideOthers, MayBeALinkInAFolderOfTheUsersOwn)
+{
+  std::filesystem::create_directory(shared + "/own");
+  std::filesystem::create_symlink(folder / "precious", shared + "/own/log");
+  EXPECT_EQ(problem_of(shared + "/own/log"), "none");
+}
+
 TEST_F(LogFile, MayBeADevice) { EXPECT_EQ(problem_of("/dev/null"), "none"); }
 
 TEST_F(LogFile, HasAName) { EXPECT_EQ(problem_of(""), "the name is empty"); }
