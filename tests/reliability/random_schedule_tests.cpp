@@ -11,6 +11,7 @@
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/error.hpp>
 #include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -19,6 +20,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -31,6 +33,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 namespace {
 
@@ -76,6 +80,17 @@ std::string reproducer_of(schedule const& program, schedule_resource const& reso
   return to_code(smallest, resource);
 }
 
+/// The program that runs, for who ends the process in it.
+std::string running;
+
+/// A program that ends in a signal, as a failed assertion does, cannot be made smaller here; at least it is named.
+void report_and_end(int signal)
+{
+  static_cast<void>(!::write(STDERR_FILENO, running.data(), running.size()));
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
 struct RandomSchedule : Simulated {
   void TearDown() override
   {
@@ -93,9 +108,11 @@ TEST_F(RandomSchedule, NeverHandsMemoryOutTooEarly)
   std::uint64_t operations{0};
   std::uint64_t refused{0};
   std::uint64_t programs{0};
+  for (auto const signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) { std::signal(signal, report_and_end); }
   for (auto seed = only != 0 ? only : 1; operations < wanted && !HasFailure(); ++seed) {
     for (auto const& resource : all) {
       auto const program = schedule::random(seed, 4000, resource.largest);
+      running            = "in RMM_TEST_SEED=" + std::to_string(seed) + ", " + resource.code + "\n";
       auto const result  = schedule_run::of(program, resource);
       operations += result.operations;
       refused += result.refused;
@@ -109,6 +126,7 @@ TEST_F(RandomSchedule, NeverHandsMemoryOutTooEarly)
     }
     if (only != 0) { break; }
   }
+  for (auto const signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) { std::signal(signal, SIG_DFL); }
   std::printf("%llu operations in %llu programs, %llu allocations refused\n",
               static_cast<unsigned long long>(operations),
               static_cast<unsigned long long>(programs),
@@ -175,6 +193,34 @@ TEST_F(PlantedBug, FailsInThePrintedCode)
   ASSERT_FALSE(violations.empty());
   EXPECT_EQ(violations[0].what, cudasim::violation::kind::race) << violations[0].text;
   cudasim::clear_violations();
+}
+
+/// A resource that fails as none may: with an exception that is no lack of memory.
+class throwing_resource final : public rmm::mr::device_memory_resource {
+ private:
+  void* do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override
+  {
+    if (bytes > 200'000) { throw rmm::logic_error{"planted"}; }
+    return cuda_.allocate(bytes, stream);
+  }
+  void do_deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) override
+  {
+    cuda_.deallocate(ptr, bytes, stream);
+  }
+
+  rmm::mr::cuda_memory_resource cuda_;
+};
+
+TEST_F(PlantedBug, ThatThrowsIsAFailureThatIsMadeSmallerToo)
+{
+  schedule_resource const throwing{"std::make_unique<throwing_resource>()",
+                                   [] { return std::make_shared<throwing_resource>(); }};
+  auto const program = schedule::random(1, 4000, 300'000);
+  EXPECT_EQ(schedule_run::of(program, throwing).failure, "it throws: planted");
+  auto const smallest =
+    shrink(program, [&](schedule const& each) { return !schedule_run::of(each, throwing).failure.empty(); });
+  ASSERT_EQ(smallest.steps.size(), 1U);
+  EXPECT_EQ(smallest.steps[0].what, rmm::test::schedule_step::kind::allocate);
 }
 
 /// Code for several threads and devices is no golden file, but has what it needs.

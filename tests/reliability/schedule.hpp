@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -199,7 +200,15 @@ class schedule_run {
       while (end < steps.size() && steps[end].thread == thread && end - begin < 64) { ++end; }
       threads_[thread]->run([&] {
         device_ = -1;
-        for (auto i = begin; i < end && result_.failure.empty(); ++i) { one(steps[i], i); }
+        for (auto i = begin; i < end && result_.failure.empty(); ++i) {
+          try {
+            one(steps[i], i);
+          } catch (std::exception const& error) {
+            // None is expected but for a lack of memory, and allocate() catches that.
+            result_.failure = std::string{"it throws: "} + error.what();
+            result_.step    = i;
+          }
+        }
       });
       for (auto i = begin; i < end; ++i) {
         if (steps[i].what == schedule_step::kind::replace_thread) { threads_[thread] = std::make_unique<worker>(); }
