@@ -525,10 +525,14 @@ run_matrix() {
   done
 }
 
-# Every commit takes the next combination, or counts what its tests reach.
+# Every commit takes the next combination, or counts what its tests reach; where the commits cannot be counted (in a shallow clone each
+# is the first), every day does.
 run_next_combination() {
   local combination combinations turn
-  turn="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
+  turn="$(date +%j)"
+  if [[ "$(git -C "$REPOSITORY" rev-parse --is-shallow-repository 2>/dev/null)" == false ]]; then
+    turn="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
+  fi
   mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage)
   combination="${combinations[10#$turn % ${#combinations[@]}]}"
   if [[ $combination == coverage ]]; then run_coverage; else run_combination "$combination"; fi
