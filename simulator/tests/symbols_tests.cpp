@@ -17,6 +17,11 @@ extern "C" {
 void** __cudaRegisterFatBinary(void*);
 void __cudaRegisterFatBinaryEnd(void**);
 void __cudaUnregisterFatBinary(void**);
+char __cudaInitModule(void**);
+void __cudaRegisterVar(void**, char*, char*, char const*, int, std::size_t, int, int);
+void __cudaRegisterHostVar(void**, char const*, char*, std::size_t);
+void __cudaRegisterManagedVar(void**, void**, char*, char const*, int, std::size_t, int, int);
+void __cudaRegisterUnifiedTable(void**, void*);
 void __cudaRegisterFunction(void**, char const*, char*, char const*, int, uint3*, uint3*, dim3*, dim3*, int*);
 unsigned __cudaPushCallConfiguration(dim3, dim3, std::size_t, cudaStream_t);
 cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, std::size_t*, void*);
@@ -123,6 +128,32 @@ TEST_F(SymbolTest, AKernelIsRegisteredAndItsLaunchFailsWithItsName)
             std::string{"cudasim: cudaLaunchKernelExC"} + refusal + "cudasim: cudaLaunchCooperativeKernel" + refusal);
   __cudaUnregisterFatBinary(handle);
   EXPECT_EQ(take_count(violation::kind::misuse), 4U);
+  cudaGetLastError();
+}
+
+TEST_F(SymbolTest, VariablesOfADeviceAreRegisteredAndHaveNoMemory)
+{
+  char variable       = 0;
+  char name[]         = "counter";
+  void* managed       = nullptr;
+  void* address       = nullptr;
+  auto** const handle = __cudaRegisterFatBinary(nullptr);
+  __cudaRegisterVar(handle, &variable, name, name, 0, sizeof variable, 0, 0);
+  __cudaRegisterHostVar(handle, name, &variable, sizeof variable);
+  __cudaRegisterUnifiedTable(handle, nullptr);
+  EXPECT_EQ(__cudaInitModule(handle), 1);
+
+  ::testing::internal::CaptureStderr();
+  __cudaRegisterManagedVar(handle, &managed, name, name, 0, sizeof variable, 0, 0);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "cudasim: __managed__ variables are not simulated: counter has no memory\n");
+  EXPECT_EQ(managed, nullptr);
+
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(cudaGetSymbolAddress(&address, static_cast<void const*>(&variable)), cudaErrorNotSupported);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "cudasim: cudaGetSymbolAddress is not simulated\n");
+  __cudaUnregisterFatBinary(handle);
+  EXPECT_EQ(take_count(violation::kind::misuse), 1U);
   cudaGetLastError();
 }
 
