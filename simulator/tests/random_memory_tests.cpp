@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -37,7 +38,7 @@ struct block {
 
 [[nodiscard]] std::uint64_t seed_of_this_run()
 {
-  auto const* const chosen = std::getenv("MEMORY_TEST_SEED");
+  auto const* const chosen = std::getenv("RMM_TEST_SEED");
   return chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : std::random_device{}();
 }
 
@@ -151,7 +152,8 @@ class RandomMemory : public Simulated {
   void SetUp() override
   {
     Simulated::SetUp();
-    RecordProperty("seed", std::to_string(seed_));
+    std::printf("RMM_TEST_SEED=%llu repeats this\n", static_cast<unsigned long long>(seed_));  // before a crash
+    std::fflush(stdout);
   }
   void TearDown() override
   {
@@ -159,7 +161,6 @@ class RandomMemory : public Simulated {
     auto const after = cudasim::usage(0);
     EXPECT_EQ(after.free, after.total);
     Simulated::TearDown();
-    if (HasFailure()) { ADD_FAILURE() << "MEMORY_TEST_SEED=" << seed_ << " repeats this"; }
   }
   std::uint64_t seed_{seed_of_this_run()};
 };
