@@ -471,6 +471,8 @@ TEST(RecoveryOrder, HasEachRungOnce)
   recovery_order order{recovery_rung::grow};
   EXPECT_TRUE(order.try_add(recovery_rung::callback));
   EXPECT_FALSE(order.try_add(recovery_rung::grow));
+  EXPECT_TRUE(order.contains(recovery_rung::callback));
+  EXPECT_FALSE(order.contains(recovery_rung::remap));
   EXPECT_EQ(order.size(), 2U);
   EXPECT_TRUE(order.is_valid());
   EXPECT_FALSE((recovery_order{recovery_rung::trim, recovery_rung::trim}.is_valid()));
