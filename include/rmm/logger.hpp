@@ -38,7 +38,7 @@ namespace detail {
 [[nodiscard]] inline std::string default_log_filename()
 {
   auto const* const name = std::getenv("RMM_DEBUG_LOG_FILE");
-  return name != nullptr ? name : "rmm_log.txt";
+  return name != nullptr && *name != '\0' ? name : "rmm_log.txt";
 }
 
 }  // namespace detail

@@ -71,6 +71,8 @@ TEST_F(DebugLog, HasADefaultFile)
   environment_variable const variable{"RMM_DEBUG_LOG_FILE"};
   variable.unset();
   EXPECT_EQ(rmm::detail::default_log_filename(), "rmm_log.txt");
+  variable.set("");
+  EXPECT_EQ(rmm::detail::default_log_filename(), "rmm_log.txt");
 }
 
 TEST_F(DebugLog, TakesPlainMessages)
