@@ -7,6 +7,7 @@
 #include <rmm/cuda_stream_pool.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/device_buffer.hpp>
+#include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -180,6 +181,9 @@ void demonstrate()
   show("cuda_async (driver's pool)", [] { return std::make_unique<rmm::mr::cuda_async_memory_resource>(); });
   using pool = rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
   show("pool over cuda", [&] { return std::make_unique<pool>(&cuda, 64 << 20); });
+  for (auto const* const text : {"elastic", "cached", "arena,size=1GiB", "binning"}) {  // as in RMM_RESOURCE
+    show(text, [&] { return rmm::mr::configured_resource{text}.share(); });
+  }
   show("recycling (in this file)", [&] { return std::make_unique<recycling_resource>(&cuda); });
 }
 
