@@ -692,8 +692,8 @@ TEST_F(CaptureScopeSim, AnElasticPoolMapsMemoryInACaptureOfAnyMode)
 
 TEST_F(CaptureScopeSim, AnElasticPoolMapsMoreRatherThanWaitForWorkInACapture)
 {
+  bool ran{};  // before the pool, which waits for the work when it ends
   rmm::mr::elastic_pool_memory_resource mr;
-  bool ran{};
   void* const before = mr.allocate(8 * MiB, other);
   ASSERT_EQ(cudasim::launch(other.value(), {}, {{before, 8 * MiB}}, [&] { ran = true; }), cudaSuccess);
   mr.deallocate(before, 8 * MiB, other);

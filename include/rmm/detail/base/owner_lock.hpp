@@ -81,13 +81,13 @@ class owner_lock {
   /// For the owner. Returns false, and has not entered, if it is kept out.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_enter() noexcept
   {
-#if RMM_DETAIL_THREAD_SANITIZER
-    inside_.exchange(true, std::memory_order_seq_cst);
-#else
-    inside_.store(true, std::memory_order_relaxed);
-    if (owner_needs_barrier_) { std::atomic_thread_fence(std::memory_order_seq_cst); }
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
+    if constexpr (RMM_DETAIL_THREAD_SANITIZER == 1) {
+      inside_.exchange(true, std::memory_order_seq_cst);
+    } else {
+      inside_.store(true, std::memory_order_relaxed);
+      if (owner_needs_barrier_) { std::atomic_thread_fence(std::memory_order_seq_cst); }
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
     if (!kept_out_.load(std::memory_order_seq_cst)) { return true; }
     leave();
     return false;

@@ -39,9 +39,10 @@ struct MakeInParallel : ::testing::Test {
   bool make(std::size_t bytes, unsigned threads, int failing_part = -1)
   {
     std::atomic<int> number{0};
-    return make_in_parallel(nullptr, bytes, threads, [&](char* begin, std::size_t size) {
+    auto* const memory = reinterpret_cast<char*>(registered_memory_alignment);  // nobody writes there
+    return make_in_parallel(memory, bytes, threads, [&](char* begin, std::size_t size) {
       std::lock_guard<std::mutex> const lock{mutex};
-      parts.insert({reinterpret_cast<std::uintptr_t>(begin), size});
+      parts.insert({static_cast<std::size_t>(begin - memory), size});
       makers.insert(std::this_thread::get_id());
       return number++ != failing_part;
     });
