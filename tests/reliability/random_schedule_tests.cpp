@@ -216,7 +216,7 @@ TEST_F(PlantedBug, ThatThrowsIsAFailureThatIsMadeSmallerToo)
   schedule_resource const throwing{"std::make_unique<throwing_resource>()",
                                    [] { return std::make_shared<throwing_resource>(); }};
   auto const program = schedule::random(1, 4000, 300'000);
-  EXPECT_EQ(schedule_run::of(program, throwing).failure, "it throws: planted");
+  ASSERT_EQ(schedule_run::of(program, throwing).failure, "it throws: planted");
   auto const smallest =
     shrink(program, [&](schedule const& each) { return !schedule_run::of(each, throwing).failure.empty(); });
   ASSERT_EQ(smallest.steps.size(), 1U);
