@@ -15,11 +15,11 @@ namespace rmm::test {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
 inline constexpr std::uint64_t one_seed_of = 4;
 #else
-inline constexpr std::uint64_t one_seed_of = RMM_TEST_UNDER_SANITIZER ? 10 : 1;
+inline constexpr std::uint64_t one_seed_of = RMM_TEST_UNDER_SANITIZER ? 20 : 1;
 #endif
 
-/// Calls `run(seed)` for the seeds 1 ... count, until one fails, and says which that was. Under a sanitizer it is a tenth of
-/// them, and a quarter where the default stream is each thread's own, for those programs run the other way too.
+/// Calls `run(seed)` for the seeds 1 ... count, until one fails, and says which that was. Under a sanitizer it is one in
+/// twenty of them, and a quarter where the default stream is each thread's own, for those programs run the other way too.
 ///
 /// In the environment, RMM_TEST_SEEDS is another count, and RMM_TEST_SEED the one seed to run.
 template <class Run>
@@ -29,7 +29,7 @@ void for_each_seed(std::uint64_t count, Run&& run)
     auto const* const given = std::getenv(name);
     return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
   };
-  auto const usual = one_seed_of == 1 ? count : std::max<std::uint64_t>(count / one_seed_of, 2);
+  auto const usual = one_seed_of == 1 ? count : std::max<std::uint64_t>(count / one_seed_of, 1);
   auto const only  = from_environment("RMM_TEST_SEED", 0);
   auto const first = only != 0 ? only : 1;
   auto const last  = only != 0 ? only : from_environment("RMM_TEST_SEEDS", usual);
