@@ -124,6 +124,38 @@ class checksum {
   return (folded >> 1U) ^ (0 - (folded & 1U));
 }
 
+/// How a number in an event is written: in one of four lengths, and which that is stands in two bits of the first byte. For each
+/// position of the number's highest bit: the two bits, plus 256 times the length in bytes. Those of an event add up to its first byte
+/// and its length.
+using number_forms = std::array<std::uint16_t, 64>;
+
+/// `bits_at`: where the two bits are. `lengths`: in bytes, growing; the last is 8.
+[[nodiscard]] constexpr number_forms forms_of_number(unsigned bits_at, std::array<unsigned, 4> lengths) noexcept
+{
+  number_forms result{};
+  unsigned which = 0;
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    which += bit == 8 * lengths[which] ? 1U : 0U;
+    result[bit] = static_cast<std::uint16_t>(which << bits_at | lengths[which] << 8U);
+  }
+  return result;
+}
+
+inline constexpr number_forms forms_of_elapsed = forms_of_number(2, {1, 2, 4, 8});
+inline constexpr number_forms forms_of_bytes   = forms_of_number(4, {1, 2, 4, 8});
+inline constexpr number_forms forms_of_moved   = forms_of_number(6, {2, 4, 6, 8});
+
+[[nodiscard]] RMM_ALWAYS_INLINE unsigned highest_bit(std::uint64_t value) noexcept
+{
+#if defined(__GNUC__)
+  return 63U ^ static_cast<unsigned>(__builtin_clzll(value | 1U));
+#else
+  unsigned bit = 0;
+  while ((value >>= 1U) != 0) { ++bit; }
+  return bit;
+#endif
+}
+
 /// Writes one block after the other into memory of its own.
 ///
 /// Invariant: between begin() and finish() there is room for header, payload and zeros.
@@ -173,16 +205,17 @@ class block_encoder {
     address_ = to;
     ++header_.events;
 
-    auto const elapsed_code = length_code(elapsed, 8, 16, 32);
-    auto const bytes_code   = length_code(bytes, 8, 16, 32);
-    auto const moved_code   = length_code(moved, 16, 32, 48);
-    auto* at                = at_;  // for all that the compiler knows, a store of bytes changes any member
-    at[0] = static_cast<unsigned char>(static_cast<unsigned>(what) | elapsed_code << 2U | bytes_code << 4U |
-                                       moved_code << 6U);
+    unsigned const elapsed_form = forms_of_elapsed[highest_bit(elapsed)];
+    unsigned const bytes_form   = forms_of_bytes[highest_bit(bytes)];
+    unsigned const form         = elapsed_form + bytes_form + forms_of_moved[highest_bit(moved)];
+    auto* const at              = at_;  // for all that the compiler knows, a store of bytes changes any member
+    // Eight bytes of each number, of which the first count: without a branch on how many.
+    at[0] = static_cast<unsigned char>(form | static_cast<unsigned>(what));
     at[1] = static_cast<unsigned char>(place);
-    at    = put(at + 2, elapsed, std::size_t{1} << elapsed_code);
-    at    = put(at, bytes, std::size_t{1} << bytes_code);
-    at_   = put(at, moved, 2 + 2 * std::size_t{moved_code});
+    std::memcpy(at + 2, &elapsed, sizeof elapsed);
+    std::memcpy(at + 2 + (elapsed_form >> 8U), &bytes, sizeof bytes);
+    std::memcpy(at + 2 + ((elapsed_form + bytes_form) >> 8U), &moved, sizeof moved);
+    at_ = at + 2 + (form >> 8U);
   }
 
   /// These require has_room(). The places of a block are numbered by the caller.
@@ -227,20 +260,6 @@ class block_encoder {
   }
 
  private:
-  /// 0 to 3: how many of the lengths in bits, which grow, are too short for `value`.
-  [[nodiscard]] static unsigned length_code(std::uint64_t value, unsigned one, unsigned two, unsigned three) noexcept
-  {
-    return static_cast<unsigned>(value >> one != 0) + static_cast<unsigned>(value >> two != 0) +
-           static_cast<unsigned>(value >> three != 0);
-  }
-
-  /// Writes eight bytes, of which the first `bytes` count: without a branch on how many. Returns where these end.
-  [[nodiscard]] static unsigned char* put(unsigned char* at, std::uint64_t value, std::size_t bytes) noexcept
-  {
-    std::memcpy(at, &value, sizeof value);
-    return at + bytes;
-  }
-
   void add_extra(extra what, void const* content, std::size_t bytes) noexcept
   {
     auto const length = static_cast<std::uint16_t>(bytes);

@@ -100,12 +100,9 @@ class alignas(64) thread_trace {
     auto const time   = context.clock.now(line_);
     auto const tag    = *tag_;
     auto const& found = slot_of(stream, tag);
-    bool const known  = found.is_used && found.stream == stream && found.tag == tag &&
-                       (found.has_id || what != kind::allocate) &&
-                       lifetimes_seen_ == lifetimes_->load(std::memory_order_acquire);
-    bool const room    = time < flush_at_ && encoder_->has_room();
-    bool const stacked = what == kind::allocate && allocations_to_stack_ == 1;
-    if (known && room && !stacked) {
+    if (time < flush_at_ && (what == kind::allocate ? found.has_id : found.is_used) && found.stream == stream &&
+        found.tag == tag && lifetimes_seen_ == lifetimes_->load(std::memory_order_acquire) && encoder_->has_room() &&
+        (what != kind::allocate || allocations_to_stack_ != 1)) {
       allocations_to_stack_ -= what == kind::allocate ? 1 : 0;
       encoder_->add(what, found.place, time, bytes, reinterpret_cast<std::uintptr_t>(ptr));
     } else {
@@ -342,7 +339,7 @@ class trace_writer {
 
   /// Allocates by `allocate()`, and notes that it did or, if it throws, that it failed and why.
   template <class Allocate>
-  void* allocate_and_add(std::size_t bytes, cudaStream_t stream, Allocate allocate)
+  RMM_ALWAYS_INLINE void* allocate_and_add(std::size_t bytes, cudaStream_t stream, Allocate allocate)
   {
     try {
       void* const ptr = allocate();
