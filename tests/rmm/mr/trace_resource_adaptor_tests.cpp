@@ -23,6 +23,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -304,6 +305,23 @@ TEST_F(Trace, ReadsBackWhatManyThreadsDid)
   }
   EXPECT_TRUE(live.empty());
   for (std::uint64_t bytes = 1; bytes <= threads; ++bytes) { EXPECT_EQ(allocations[bytes], rounds); }
+}
+
+TEST_F(Trace, ReadsTimeInTheOrderOfThreadsFromTheFirstEventOfTheSecondOneOn)
+{
+  rmm::detail::trace::trace_context context{options(), file, 0};
+  std::array<rmm::detail::trace::thread_trace, 3> threads;
+  for (auto& each : threads) { each.adopt(); }
+  auto const trace = [&](std::size_t number) {
+    threads.at(number).add(context, kind::free, &context, 1, cudaStreamLegacy);
+    return context.has_threads.load();
+  };
+  EXPECT_FALSE(trace(0));
+  EXPECT_FALSE(trace(0));
+  EXPECT_TRUE(trace(1));
+  EXPECT_TRUE(trace(0));
+  EXPECT_TRUE(trace(2));
+  for (auto& each : threads) { each.write(); }
 }
 
 TEST_F(Trace, LosesNothingWhenItIsFlushedWhileThreadsTrace)

@@ -52,6 +52,19 @@ class time_counter {
 #endif
   }
 
+  /// The same, but perhaps a little earlier: not in order with what other threads did. Costs half as much.
+  [[nodiscard]] RMM_ALWAYS_INLINE static std::uint64_t about_now() noexcept
+  {
+#if RMM_DETAIL_HAS_TIME_COUNTER
+    std::uint32_t low{};
+    std::uint32_t high{};
+    asm volatile("rdtsc" : "=a"(low), "=d"(high) : : "memory");
+    return std::uint64_t{high} << 32U | low;
+#else
+    return 0;
+#endif
+  }
+
  private:
 #if RMM_DETAIL_HAS_TIME_COUNTER
   /// Whether the processor says that neither its speed nor its sleep changes the rate.

@@ -28,6 +28,7 @@ namespace trace {
 struct machine_clocks {
   [[nodiscard]] static bool has_counter() noexcept { return time_counter::is_usable(); }
   [[nodiscard]] RMM_ALWAYS_INLINE static std::uint64_t ticks() noexcept { return time_counter::now(); }
+  [[nodiscard]] RMM_ALWAYS_INLINE static std::uint64_t about_ticks() noexcept { return time_counter::about_now(); }
   [[nodiscard]] static std::uint64_t ns() noexcept { return clock_ns(); }
 };
 
@@ -63,8 +64,8 @@ struct clock_line {
 ///      ahead by longest_ns at most, where the machine was suspended within a line
 ///  C4  no product wraps: a line has at most longest_ns < 2^23, so its ticks times its slope are less than 2^55, and a rate times
 ///      what time is ahead by is less than 2^61
-/// By C1 and the order that time_counter::now() keeps, the times of a thread do not go back, and a thread that gets
-/// something from another one has no earlier time than that had before.
+/// By C1 and the order that time_counter::now() keeps, a thread that gets something from another one has no earlier time than that had
+/// before, if it reads the time in order.
 ///
 /// `Clocks`: machine_clocks, or what a test has in their place. Thread-safe.
 template <class Clocks>
@@ -84,11 +85,13 @@ class basic_trace_clock {
   basic_trace_clock(basic_trace_clock const&)            = delete;
   basic_trace_clock& operator=(basic_trace_clock const&) = delete;
 
-  /// Nanoseconds since the trace began. `line`: the newest one that the caller knows, empty at first.
-  [[nodiscard]] RMM_ALWAYS_INLINE std::uint64_t now(clock_line& line) noexcept
+  /// Nanoseconds since the trace began. `line`: the newest one that the caller knows, empty at first. `in_order`: whether the time may
+  /// be no earlier than what the caller got from other threads has.
+  [[nodiscard]] RMM_ALWAYS_INLINE std::uint64_t now(clock_line& line, bool in_order) noexcept
   {
     if (line.length != 0) {
-      auto const since = clocks_.ticks() - line.begin;  // larger than any length if the counter went back
+      auto const ticks = in_order ? clocks_.ticks() : clocks_.about_ticks();
+      auto const since = ticks - line.begin;  // larger than any length if the counter went back
       if (since < line.length) { return line.time_after(since); }
     }
     return now_beyond(line);

@@ -63,6 +63,11 @@ struct trace_context {
   std::size_t const buffer_bytes;
   std::size_t const stack_every;
   int const device;
+  // Whether more than one thread has traced, or one. As long as it is one, no other thread can have handed it anything, and it need not
+  // read the time in order. The second one sets this within its first event, so that whoever gets something from it afterwards
+  // sees that.
+  std::atomic<bool> has_threads{false};
+  std::atomic<bool> has_thread{false};
   std::atomic<std::uint64_t> lost{0};  // events in all
 };
 
@@ -97,7 +102,7 @@ class alignas(64) thread_trace {
   RMM_ALWAYS_INLINE void add(
     trace_context& context, kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
   {
-    auto const time   = context.clock.now(line_);
+    auto const time   = context.clock.now(line_, context.has_threads.load(std::memory_order_acquire));
     auto const tag    = *tag_;
     auto const& found = slot_of(stream, tag);
     if (time < flush_at_ && (what == kind::allocate ? found.has_id : found.is_used) && found.stream == stream &&
@@ -116,7 +121,7 @@ class alignas(64) thread_trace {
                             cudaStream_t stream,
                             std::string_view report) noexcept
   {
-    auto const time = context.clock.now(line_);
+    auto const time = context.clock.now(line_, true);
     add_slowly(context, kind::allocate_failure, nullptr, bytes, stream, time, report);
   }
 
@@ -194,6 +199,7 @@ class alignas(64) thread_trace {
       lifetimes_            = &known_streams().ends();
       allocations_to_stack_ = context.stack_every == 0 ? never : context.stack_every;
       encoder_              = std::make_unique<block_encoder>(context.buffer_bytes);
+      if (context.has_thread.exchange(true)) { context.has_threads.store(true); }
     }
     auto const ends = lifetimes_->load(std::memory_order_acquire);
     if (ends != lifetimes_seen_) {  // handles may name other streams now

@@ -25,6 +25,7 @@ struct machine {
   std::uint64_t ns{1'000'000'000};
   std::uint64_t ticks{77};
   std::uint64_t ticks_per_1000_ns{2'600};
+  std::uint64_t early_ticks{0};  // where the counter is not read in order
   unsigned clock_reads{0};
 
   void pass(std::uint64_t elapsed_ns)
@@ -38,6 +39,7 @@ struct made_up_clocks {
   machine* of{};
   [[nodiscard]] bool has_counter() const noexcept { return of->has_counter; }
   [[nodiscard]] std::uint64_t ticks() const noexcept { return of->ticks; }
+  [[nodiscard]] std::uint64_t about_ticks() const noexcept { return of->ticks - of->early_ticks; }
   [[nodiscard]] std::uint64_t ns() const noexcept
   {
     ++of->clock_reads;
@@ -62,7 +64,7 @@ struct TraceClock : ::testing::Test {
     std::uint64_t worst = 0;
     for (std::uint64_t i = 0; i < elapsed_ns / step_ns; ++i) {
       here.pass(step_ns);
-      auto const now = clock.now(line);
+      auto const now = clock.now(line, true);
       EXPECT_GE(now, last);
       last  = now;
       worst = std::max(worst, now > truth() ? now - truth() : truth() - now);
@@ -108,7 +110,7 @@ TEST_F(TraceClock, CountsSlowAndFastCounters)
     clock_line its_line{};
     for (int i = 0; i < 100'000; ++i) {
       other.pass(1'000);
-      auto const now = its_clock.now(its_line);
+      auto const now = its_clock.now(its_line, true);
       ASSERT_NEAR(static_cast<double>(now), static_cast<double>(other.ns - begin), 100) << ticks_per_1000_ns;
     }
     EXPECT_NE(its_line.length, 0) << ticks_per_1000_ns;
@@ -177,6 +179,17 @@ TEST_F(TraceClock, GivesUpACounterThatDoesNotFit)
   EXPECT_EQ(line.length, 0);
 }
 
+TEST_F(TraceClock, ReadsTheCounterInOrderWhereItIsToldTo)
+{
+  run_for(100'000'000);
+  here.early_ticks = 260;
+  auto const now   = clock.now(line, true);
+  EXPECT_NEAR(static_cast<double>(now), static_cast<double>(truth()), 2);
+  EXPECT_NEAR(static_cast<double>(clock.now(line, false)), static_cast<double>(now) - 100, 1);
+  clock_line none{};
+  EXPECT_EQ(clock.now(none, false), now);  // who has no line waits for a lock, so that it is no longer
+}
+
 TEST(TraceClockWithoutCounter, IsTheClockItself)
 {
   machine here;
@@ -186,7 +199,7 @@ TEST(TraceClockWithoutCounter, IsTheClockItself)
   for (std::uint64_t i = 1; i <= 1000; ++i) {
     here.pass(1'000'000);
     here.ticks = i * i;
-    ASSERT_EQ(clock.now(line), 1'000'000 * i);
+    ASSERT_EQ(clock.now(line, true), 1'000'000 * i);
   }
   EXPECT_FALSE(clock.counts());
 }
@@ -210,7 +223,7 @@ TEST(TraceClockOfTheMachine, AgreesWithTheClock)
   bool has_line      = false;
   while (clock_ns() - begin < 100'000'000) {
     auto const before = clock_ns() - begin;
-    auto const now    = clock.now(line);
+    auto const now    = clock.now(line, true);
     auto const after  = clock_ns() - begin;
     ASSERT_GE(now, last);
     last     = now;
@@ -239,7 +252,7 @@ TEST(TraceClockOfTheMachine, IsInTheOrderInWhichThreadsHandThingsOver)
     for (int i = 0; i < rounds; ++i) {
       {
         std::lock_guard<std::mutex> const lock{mutex};
-        auto const now = clock.now(line);
+        auto const now = clock.now(line, true);
         earlier += now < last ? 1 : 0;
         last = now;
       }
