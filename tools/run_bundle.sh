@@ -4,6 +4,8 @@
 # run_tests.sh [NAME]...: runs the test programs beside it, all or those with these names, on this machine's GPUs, and prints
 # last `N passed, N failed, N skipped`, counted in test cases. The exit status is 1 if any failed. The output of each program is
 # kept in $LOGS (default: logs, beside this script). Needs bash, the usual text tools, the driver and the C library.
+#
+# TEST_TOOL, a command with its options, runs each program: TEST_TOOL="compute-sanitizer --tool memcheck --error-exitcode 9".
 
 set -uo pipefail
 
@@ -13,6 +15,7 @@ mkdir -p "$logs" || exit 1
 export RMM_TEST_TRACES="$here/traces"
 
 programs=()
+read -r -a tool <<<"${TEST_TOOL:-}"
 if [[ $# -gt 0 ]]; then
   for name in "$@"; do
     programs+=("$here/gtests/$name")
@@ -35,9 +38,9 @@ for program in "${programs[@]}"; do
   log="$logs/$name.log"
   begin=$SECONDS
   if command -v timeout >/dev/null; then
-    timeout --kill-after=10 "${TEST_TIMEOUT:-600}" "$program" --gtest_color=no >"$log" 2>&1 </dev/null
+    timeout --kill-after=10 "${TEST_TIMEOUT:-600}" "${tool[@]}" "$program" --gtest_color=no >"$log" 2>&1 </dev/null
   else
-    "$program" --gtest_color=no >"$log" 2>&1 </dev/null
+    "${tool[@]}" "$program" --gtest_color=no >"$log" 2>&1 </dev/null
   fi
   status=$?
 

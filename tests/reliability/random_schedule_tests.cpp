@@ -77,7 +77,7 @@ std::string reproducer_of(schedule const& program, schedule_resource const& reso
 {
   auto const smallest =
     shrink(program, [&](schedule const& each) { return !schedule_run::of(each, resource).failure.empty(); });
-  return to_code(smallest, resource);
+  return to_code(smallest, resource, schedule_run::of(smallest, resource).refused);
 }
 
 /// The program that runs, for who ends the process in it.
@@ -115,7 +115,7 @@ TEST_F(RandomSchedule, NeverHandsMemoryOutTooEarly)
       running            = "in RMM_TEST_SEED=" + std::to_string(seed) + ", " + resource.code + "\n";
       auto const result  = schedule_run::of(program, resource);
       operations += result.operations;
-      refused += result.refused;
+      refused += result.refused.size();
       ++programs;
       if (!result.failure.empty()) {
         ADD_FAILURE() << "RMM_TEST_SEED=" << seed << ", " << resource.code << ", step " << result.step << ": "
@@ -223,6 +223,28 @@ TEST_F(PlantedBug, ThatThrowsIsAFailureThatIsMadeSmallerToo)
   EXPECT_EQ(smallest.steps[0].what, rmm::test::schedule_step::kind::allocate);
 }
 
+/// The steps without memory are part of it: what a resource does then may be the bug.
+TEST_F(PlantedBug, IsPrintedWithWhatIsRefused)
+{
+  using kind = rmm::test::schedule_step::kind;
+  schedule program;
+  program.steps = {{kind::allocate, 0, 0, 7, 1U << 30U},
+                   {kind::write, 0, 0, 7, 0},
+                   {kind::allocate, 0, 0, 8, 256},
+                   {kind::free, 0, 0, 7, 0}};
+  schedule_resource const small{"small()",
+                                [] { return rmm::mr::configured_resource{"pool,initial=1MiB,max=1MiB"}.share(); }};
+  auto const result = schedule_run::of(program, small);
+  EXPECT_EQ(result.failure, "");
+  EXPECT_THAT(result.refused, ::testing::ElementsAre(7));
+  auto const code = to_code(program, small, result.refused);
+  EXPECT_THAT(
+    code,
+    ::testing::HasSubstr("EXPECT_THROW(static_cast<void>(mr0->allocate(1073741824, *stream0)), std::bad_alloc);\n"
+                         "void* const block8 = mr0->allocate(256, *stream0);\n"));
+  EXPECT_THAT(code, ::testing::Not(::testing::HasSubstr("block7")));
+}
+
 /// Code for several threads and devices is no golden file, but has what it needs.
 TEST_F(PlantedBug, IsPrintedWithThreadsAndDevicesWhereTheyAreNeeded)
 {
@@ -235,7 +257,7 @@ TEST_F(PlantedBug, IsPrintedWithThreadsAndDevicesWhereTheyAreNeeded)
                      {kind::replace_thread, 0, 0, 0, 0},
                      {kind::free_elsewhere, 1, 3, 0, 0},
                      {kind::trim, 1, 0, 0, 0}};
-  auto const code = to_code(program, hasty());
+  auto const code = to_code(program, hasty(), {});
   for (auto const* const part : {"machine.devices = 2;",
                                  "std::optional<rmm::test::worker> thread1{std::in_place};",
                                  "thread0->run([&] {\ncudaSetDevice(1);\nblock0 = mr1->allocate(256, *stream1);\n",

@@ -23,6 +23,7 @@
 #include <new>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +76,7 @@ struct schedule_result {
   std::string failure{};  ///< empty if there is none
   std::size_t step{};     ///< at which it was seen
   std::uint64_t operations{};
-  std::uint64_t refused{};  ///< allocations for which there was no memory
+  std::set<std::uint32_t> refused{};  ///< blocks for which there was no memory
 };
 
 // --- making
@@ -282,7 +283,7 @@ class schedule_run {
     try {
       ptr = resource_of(step.stream).allocate(step.bytes, *streams_[step.stream]);
     } catch (std::bad_alloc const&) {
-      ++result_.refused;
+      result_.refused.insert(step.block);
       return;
     }
     auto& addresses     = addresses_[static_cast<std::size_t>(device_)];
@@ -417,8 +418,11 @@ schedule shrink(schedule program, Fails fails)
 
 // --- printing
 
-/// The program as statements of C++ that do the same with the simulator and end with the violations that it reports.
-inline std::string to_code(schedule const& program, schedule_resource const& resource)
+/// The program as statements of C++ that do the same with the simulator and end with the violations that it reports. `refused`: blocks
+/// for which there is no memory.
+inline std::string to_code(schedule const& program,
+                           schedule_resource const& resource,
+                           std::set<std::uint32_t> const& refused)
 {
   using kind             = schedule_step::kind;
   auto const name        = [](char const* what, std::uint32_t n) { return what + std::to_string(n); };
@@ -465,14 +469,19 @@ inline std::string to_code(schedule const& program, schedule_resource const& res
     auto const stream = name("stream", step.stream);
     std::string text  = set_device(device_of(step.stream));
     switch (step.what) {
-      case kind::allocate:
+      case kind::allocate: {
+        auto const call =
+          name("mr", device_of(step.stream)) + "->allocate(" + std::to_string(step.bytes) + ", *" + stream + ")";
+        if (refused.count(step.block) != 0) {
+          text += "EXPECT_THROW(static_cast<void>(" + call + "), std::bad_alloc);\n";
+          break;
+        }
         live[step.block] = {step.bytes, step.stream};
         if (has_threads) { code += "void* " + name("block", step.block) + "{};\n"; }
-        text += (has_threads ? "" : "void* const ") + name("block", step.block) + " = " +
-                name("mr", device_of(step.stream)) + "->allocate(" + std::to_string(step.bytes) + ", *" + stream +
-                ");\n";
+        text += (has_threads ? "" : "void* const ") + name("block", step.block) + " = " + call + ";\n";
         text += write(step.block);
         break;
+      }
       case kind::write:
         if (live.count(step.block) != 0) { text += write(step.block); }
         break;
