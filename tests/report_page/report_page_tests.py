@@ -106,10 +106,13 @@ class Page(unittest.TestCase):
         cls.folder.cleanup()
 
     def open(self, name: str, *, width: int = 1280, height: int = 900, dark: bool = False, touch: bool = False) -> None:
+        self.browser.resize(width, height, dark=dark, touch=touch)
+        self.open_document(name, SAMPLES[name]())
+
+    def open_document(self, name: str, document: report_documents.Document) -> None:
         path = Path(self.folder.name, f"{name}.html")
         if not path.exists():
-            path.write_text(report_documents.page(SAMPLES[name]()), encoding="utf-8")
-        self.browser.resize(width, height, dark=dark, touch=touch)
+            path.write_text(report_documents.page(document), encoding="utf-8")
         self.browser.open(path)
         self.assertIsNotNone(
             self.run_script("document.documentElement.dataset.ready"), "the script of the page did not come to its end"
@@ -200,6 +203,27 @@ class Page(unittest.TestCase):
         self.assertIn("17 events could not be recorded", self.text("#verdict"))
         self.assertIn("cut off at line 812", self.text("#verdict"))
         self.assertIn("not known", self.text("#figures"))
+
+    def test_figures_fill_their_rows(self) -> None:
+        for width in (1600, 1400, 1280, 800, 360):
+            with self.subTest(width=width):
+                self.open("normal", width=width)
+                tops = self.run_script("[...document.querySelectorAll('#figures > div')].map(each => each.offsetTop)")
+                self.assertEqual(1, len({tops.count(top) for top in tops}), tops)
+
+    def test_an_allocation_is_named_by_the_program_not_by_the_package(self) -> None:
+        package = "/venv/lib/python3.11/site-packages/rmm"
+        frames = [
+            f"rmm::mr::detail::environment_trace::do_allocate() from {package}/pylibrmm/memory_resource/_memory_resource.abi3.so",
+            f"{package}/pylibrmm/device_buffer.abi3.so(+0x36026) [0x7f9b13e75026]",
+            f"allocate from {package}/librmm/_torch_allocator.so",
+            f"rmm_cupy_allocator at {package}/allocators/cupy.py:31",
+            "load at /home/me/train.py:6",
+            "<module> at /home/me/train.py:8",
+        ]
+        self.open_document("python", SAMPLES["normal"]() | {"frames": frames, "stacks": [[0, 1, 2, 3, 4, 5]] * 5})
+        shown = self.run_script("[...document.querySelectorAll('#allocations td .mono')].map(each => each.textContent)")
+        self.assertEqual({"load at /home/me/train.py:6"}, set(shown))
 
     def test_a_file_without_a_document_says_so(self) -> None:
         self.browser.resize(800, 600)
