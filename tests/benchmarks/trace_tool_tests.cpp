@@ -687,6 +687,15 @@ TEST(Report, CountsNothingThatHasNoBytes)
   EXPECT_THAT(document, HasSubstr(R"("sizes":{"bound":[512],"count":[1],"bytes":[500],)"));
 }
 
+TEST(Report, TellsOfFreesWhoseAllocationsItLacks)
+{
+  auto file = random_file(1, 0);
+  file.trace.events.push_back({10, 0x1000, 500, 0, 0, no_stack, kind::allocate});
+  file.trace.events.push_back({20, 0x2000, 300, 0, 0, no_stack, kind::free});
+  file.trace.events.push_back({30, 0x3000, 0, 0, 0, no_stack, kind::free});  // of no bytes
+  EXPECT_THAT((report{file, "trace", 1}.document()), HasSubstr(R"("unknown_frees":1,)"));
+}
+
 TEST(Report, OfATraceWithoutEventsHasNoDevices)
 {
   recorded_file const file;

@@ -322,6 +322,7 @@ def document(devices: list[Document], whatif: list[Document], **more: Any) -> Do
             "begin": "2026-05-04T09:30:00Z",
             "bytes": 94208,
             "lost": 0,
+            "unknown_frees": 0,
             "damaged": None,
         },
         "streams": ["default", "0x55d0c8 (7)", "0x55d1f0 (9)"],
@@ -461,6 +462,7 @@ def bare() -> Document:
         "begin": None,
         "bytes": 5000,
         "lost": 17,
+        "unknown_frees": 3,
         "damaged": "cut off at line 812",
     }
     return document([device], [], trace=about, tags=[""], streams=["0"], frames=[], stacks=[])
@@ -504,6 +506,7 @@ def hostile() -> Document:
         "begin": ATTACK,
         "bytes": 1,
         "lost": 0,
+        "unknown_frees": 0,
         "damaged": ATTACK,
     }
     return document(

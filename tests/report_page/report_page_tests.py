@@ -201,6 +201,7 @@ class Page(unittest.TestCase):
     def test_lost_events_and_a_damaged_trace_are_said(self) -> None:
         self.open("bare")
         self.assertIn("17 events could not be recorded", self.text("#verdict"))
+        self.assertIn("3 allocations that the program freed are not in the trace", self.text("#verdict"))
         self.assertIn("cut off at line 812", self.text("#verdict"))
         self.assertIn("not known", self.text("#figures"))
 

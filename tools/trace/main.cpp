@@ -254,6 +254,25 @@ status make_report(command_line const& line)
   return good;
 }
 
+/// Says on standard error why the program needed more than its trace tells. Nothing is said of a whole trace.
+void warn_of_gaps(std::string const& path, recorded_file const& file)
+{
+  auto const warn = [&](std::string const& what) {
+    std::cerr << "rmm-trace: warning: " << path << ": " << what << '\n';
+  };
+  if (file.trace.cut_off_at) {
+    warn("cut off at byte " + std::to_string(*file.trace.cut_off_at) + "; figures are of what is before");
+  }
+  if (file.trace.lost != 0) {
+    warn(std::to_string(file.trace.lost) + " events could not be recorded; figures are too low by them");
+  }
+  auto const unknown = rmm::tools::lifetimes{file.trace}.unknown_frees();
+  if (unknown != 0) {
+    warn("frees whose allocations it lacks: " + std::to_string(unknown) +
+         ", for it began later or lost events; figures are too low by them");
+  }
+}
+
 status give_advice(command_line const& line)
 {
   progress shown;
@@ -262,6 +281,7 @@ status give_advice(command_line const& line)
   auto const memory = memory_for(line, file);
   auto const answer = [&](auto const& advice, bool has_one) {
     shown.clear();
+    warn_of_gaps(line.trace, file);
     write("-", [&](std::ostream& out) { out << (line.wants_json ? json_of(advice) : text_of(advice)); });
     return has_one ? good : failed;
   };

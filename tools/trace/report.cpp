@@ -980,7 +980,7 @@ std::string report::document() const
   } else {
     out.null_member("begin");
   }
-  out.member("bytes", bytes_).member("lost", trace.lost);
+  out.member("bytes", bytes_).member("lost", trace.lost).member("unknown_frees", lifetimes_.unknown_frees());
   if (trace.cut_off_at) {
     out.member("damaged", "cut off at byte " + std::to_string(*trace.cut_off_at));
   } else {
