@@ -178,7 +178,9 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
   auto const names = split_row(row);
   for (std::size_t i = 0; i < column_count; ++i) {
     auto const found = std::find(names.begin(), names.end(), wanted[i]);
-    if (found == names.end()) { throw logic_error("line 1: the log has no column '" + std::string{wanted[i]} + "'."); }
+    if (found == names.end()) {
+      throw logic_error("line 1: this is no log, for it has no column '" + std::string{wanted[i]} + "'.");
+    }
     column[i] = static_cast<std::size_t>(found - names.begin());
   }
   auto const width         = names.size();

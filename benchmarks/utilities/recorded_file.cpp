@@ -64,6 +64,9 @@ recorded_file read_any(std::string const& path)
   file.read(begin.data(), begin.size());
   std::string_view const start{begin.data(), static_cast<std::size_t>(file.gcount())};
   if (pickle::is_pickle(start)) { return read_torch_snapshot(trace_reader::content_of(path), path); }
+  if (start.substr(0, 2) == "\x1F\x8B") {
+    throw rmm::detail::trace::bad_trace{path, 0, "the file is compressed: gzip -d gives what can be read"};
+  }
   bool const is_log = !start.empty() && !trace_reader::is_trace(start);
   if (!is_log) { return {trace_reader::read(path), "rmm trace 1", {}}; }
   try {

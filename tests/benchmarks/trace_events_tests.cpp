@@ -79,7 +79,12 @@ TEST_F(TraceEvents, AreThoseOfALog)
 TEST_F(TraceEvents, AreNotInOtherFiles)
 {
   std::ofstream{file} << "neither the one\nnor the other\n";
-  EXPECT_THAT([&] { read_events(file); }, ThrowsMessage<rmm::logic_error>(HasSubstr("line 1")));
+  EXPECT_THAT(
+    [&] { read_events(file); },
+    ThrowsMessage<rmm::logic_error>(HasSubstr(file + ": line 1: this is no log, for it has no column 'Thread'")));
+  std::ofstream{file} << "\x1F\x8B\x08 and what gzip makes of a log";
+  EXPECT_THAT([&] { read_events(file); },
+              ThrowsMessage<rmm::detail::trace::bad_trace>(HasSubstr(file + ": at byte 0: the file is compressed")));
   std::ofstream{file} << "RMMTRACE and then nothing good, for many characters, until the header is whole";
   EXPECT_THAT([&] { read_events(file); },
               ThrowsMessage<rmm::detail::trace::bad_trace>(HasSubstr(file + ": at byte 8")));
