@@ -111,13 +111,17 @@ void register_benchmark(resource_choice const& choice)
 
 void run(int argc, char** argv)
 {
-  benchmark::Initialize(&argc, argv);
   rmm::benchmarks::options options{"MULTI_STREAM_ALLOCATIONS_BENCH", "Allocations and kernels on several streams"};
   options.flag('p', "profile", "run once, without the benchmark harness")
     .value('r', "resource", "cuda, cuda_async, pool (default), arena or binning")
     .value('k', "kernels", "kernels of a run, with -p (8)")
     .value('s', "streams", "streams in the pool, with -p (8)")
     .flag('w', "warm", "allocate once on each stream before, with -p");
+  if (options.is_help(argc, argv)) {
+    std::cout << options.help_with_harness();
+    return;
+  }
+  benchmark::Initialize(&argc, argv);
   options.parse(argc, argv);
   auto const name  = options.get<std::string>("resource", "pool");
   auto const found = choices.find(name);

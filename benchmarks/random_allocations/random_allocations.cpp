@@ -105,12 +105,16 @@ void register_benchmark(resource_choice const& choice,
 
 void run(int argc, char** argv)
 {
-  benchmark::Initialize(&argc, argv);
   rmm::benchmarks::options options{"RANDOM_ALLOCATIONS_BENCH", "Random allocations and frees"};
   options.flag('p', "profile", "run once, without the benchmark harness")
     .value('r', "resource", "cuda, cuda_async, pool (default), arena or binning")
     .value('n', "numallocs", "number of allocations (1000)")
     .value('m', "maxsize", "largest size in MiB (4096)");
+  if (options.is_help(argc, argv)) {
+    std::cout << options.help_with_harness();
+    return;
+  }
+  benchmark::Initialize(&argc, argv);
   options.parse(argc, argv);
   auto const name  = options.get<std::string>("resource", "pool");
   auto const count = options.get<std::int64_t>("numallocs", 1000);

@@ -7,6 +7,7 @@
 #include <benchmarks/replay/log_replay.hpp>
 #include <benchmarks/utilities/metered_resource.hpp>
 #include <benchmarks/utilities/options.hpp>
+#include <benchmarks/utilities/progress.hpp>
 #include <benchmarks/utilities/resources.hpp>
 #include <benchmarks/utilities/simulated_memory_resource.hpp>
 #include <benchmarks/utilities/trace_events.hpp>
@@ -236,6 +237,11 @@ class replay_benchmark {
       resources_.emplace_back(device, std::move(made.resource));
     }
     replay_ = std::make_unique<log_replay>(history_, std::move(targets));
+    if (!shown_.is_shown()) { return; }  // what observes costs time
+    shown_.begin("replaying on " + choice_.benchmark_name, history_.size());
+    replay_->observe([this](rmm::benchmarks::replay_moment const& now) {
+      if (now.event % 4096 == 0) { shown_.advance(now.event); }
+    });
   }
 
   void leave(int threads)
@@ -245,6 +251,7 @@ class replay_benchmark {
     has_run_ = true;
     inside_  = 0;
     gone_    = 0;
+    shown_.clear();
     if (replay_ == nullptr) { return; }
     if (replay_->failure()) { failure_ = replay_->failure(); }
     left_           = replay_->left();
@@ -264,6 +271,7 @@ class replay_benchmark {
   resource_choice choice_;
   allocation_history const& history_;
   std::size_t bytes_;
+  rmm::benchmarks::progress shown_;
   std::mutex mutex_;
   int inside_{0};
   int gone_{0};
@@ -314,7 +322,6 @@ void write_curves(std::string const& path, std::vector<std::unique_ptr<replay_be
 
 verdict run(int argc, char** argv)
 {
-  benchmark::Initialize(&argc, argv);
   rmm::benchmarks::options options{"REPLAY_BENCH", "Replays a log or trace of allocations on memory resources"};
   options.value('f', "file", "log of logging_resource_adaptor, trace of trace_resource_adaptor, or snapshot of PyTorch")
     .value('r',
@@ -323,9 +330,14 @@ verdict run(int argc, char** argv)
     .value('s', "size", "GiB of simulated memory to use instead of the device's (0: none)")
     .value('c', "curve", "file to write live and reserved memory over time to, as CSV")
     .flag('v', "verbose", "print every event");
+  if (options.is_help(argc, argv)) {
+    std::cout << options.help_with_harness();
+    return replayed;
+  }
+  benchmark::Initialize(&argc, argv);
   options.parse(argc, argv);
   if (!options.has("file")) {
-    std::cout << options.help();
+    std::cout << options.help_with_harness();
     return replayed;
   }
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -351,7 +363,10 @@ verdict run(int argc, char** argv)
 
   rmm::benchmarks::logged_events log;
   try {
-    log = rmm::benchmarks::read_events(options.get<std::string>("file", ""));
+    auto const file = options.get<std::string>("file", "");
+    rmm::benchmarks::progress shown;
+    shown.begin("reading " + file);
+    log = rmm::benchmarks::read_events(file);
   } catch (std::exception const& e) {
     std::cout << "Failed to parse events: " << e.what() << '\n';
     return nothing_to_replay;
@@ -359,7 +374,10 @@ verdict run(int argc, char** argv)
   allocation_history const history{std::move(log.events)};
   print_summary(history, log);
   if (options.is_set("verbose")) { print_events(history); }
-  if (history.size() == 0) { return replayed; }
+  if (history.size() == 0) {
+    std::cout << "Nothing to replay: the log has no events\n";
+    return nothing_to_replay;
+  }
   if (history.devices().front() < 0 || history.devices().back() >= rmm::get_num_cuda_devices()) {
     std::cout << "Error: the log has events of device " << history.devices().back() << ", and this machine has "
               << rmm::get_num_cuda_devices() << " devices\n";

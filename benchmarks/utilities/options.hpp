@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -57,6 +58,12 @@ class options {
     }
   }
 
+  /// Whether a command line asks for help.
+  [[nodiscard]] static bool is_help(int argc, char const* const* argv)
+  {
+    return std::any_of(argv + 1, argv + argc, [](std::string const& word) { return word == "--help" || word == "-h"; });
+  }
+
   [[nodiscard]] bool has(std::string const& name) const { return given_.count(name) != 0; }
 
   /// Whether a flag was given, and not as `--name=false`.
@@ -90,6 +97,14 @@ class options {
   }
 
   [[nodiscard]] std::string const& program() const noexcept { return program_; }
+
+  /// The help of a program that takes the options of Google Benchmark, too.
+  [[nodiscard]] std::string help_with_harness() const
+  {
+    return help() +
+           "\nAnd those of Google Benchmark: --benchmark_filter=<regex>, --benchmark_min_time=<seconds>, "
+           "--benchmark_out=<file>, ...\n";
+  }
 
   [[nodiscard]] std::string help() const
   {

@@ -56,6 +56,18 @@ TEST(Options, KeepTheLastValueAndAllOfThem)
   EXPECT_THAT(both.all("only-long"), IsEmpty());
 }
 
+TEST(Options, AskForHelpInTwoWays)
+{
+  auto const is_help = [](std::vector<char const*> words) {
+    words.insert(words.begin(), "program");
+    return options::is_help(static_cast<int>(words.size()), words.data());
+  };
+  EXPECT_TRUE(is_help({"--help"}));
+  EXPECT_TRUE(is_help({"-p", "-h"}));
+  EXPECT_FALSE(is_help({"-p", "--number=7"}));
+  EXPECT_FALSE(is_help({}));
+}
+
 TEST(Options, RefuseWhatWasNotDeclared)
 {
   EXPECT_THROW(parsed({"--other"}), std::invalid_argument);

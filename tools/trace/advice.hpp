@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tools/trace/progress.hpp>
+#include <benchmarks/utilities/progress.hpp>
 #include <tools/trace/replays.hpp>
 
 #include <rmm/detail/trace/trace_reader.hpp>
@@ -12,6 +12,8 @@
 #include <vector>
 
 namespace rmm::tools {
+
+using rmm::benchmarks::progress;
 
 /// Configurations that were tried on a trace, and which of them is the best for it.
 struct advice {

@@ -3,11 +3,11 @@
 // rmm-trace: what a recorded trace of allocations tells. The exit status is 0 if all went well, 1 if not, and 2 if the command
 // line or the file is wrong.
 
+#include <benchmarks/utilities/progress.hpp>
 #include <benchmarks/utilities/recorded_file.hpp>
 #include <tools/trace/advice.hpp>
 #include <tools/trace/exports.hpp>
 #include <tools/trace/page.hpp>
-#include <tools/trace/progress.hpp>
 #include <tools/trace/replays.hpp>
 #include <tools/trace/report.hpp>
 
@@ -34,8 +34,8 @@
 
 namespace {
 
+using rmm::benchmarks::progress;
 using rmm::benchmarks::recorded_file;
-using rmm::tools::progress;
 
 enum status : int { good = 0, failed = 1, wrong_input = 2 };
 

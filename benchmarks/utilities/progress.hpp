@@ -7,8 +7,9 @@
 #include <cstddef>
 #include <cstdio>
 #include <string>
+#include <utility>
 
-namespace rmm::tools {
+namespace rmm::benchmarks {
 
 /// Tells on a terminal how far long work is; says nothing where standard error is none.
 class progress {
@@ -17,6 +18,8 @@ class progress {
   progress(progress const&)            = delete;
   progress& operator=(progress const&) = delete;
   ~progress() { clear(); }
+
+  [[nodiscard]] bool is_shown() const noexcept { return is_shown_; }
 
   /// Begins a piece of work of `steps` steps; 0: it is not known of how many.
   void begin(std::string what, std::size_t steps = 0)
@@ -59,4 +62,4 @@ class progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
-}  // namespace rmm::tools
+}  // namespace rmm::benchmarks
