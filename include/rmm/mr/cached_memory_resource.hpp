@@ -221,7 +221,7 @@ class cached_memory_resource final : public detail::growing_pool,
   /// for what is not in its graph.
   bool try_give_back(std::size_t larger_than, cuda_stream_view stream)
   {
-    if (!rmm::detail::query_capture(stream.value()).is_none()) { return false; }
+    if (!rmm::detail::is_known_to_run(stream.value())) { return false; }
     return give_back(unused_blocks(0, larger_than), stream) != 0;
   }
 

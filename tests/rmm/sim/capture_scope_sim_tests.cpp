@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -1058,6 +1059,29 @@ TEST_F(CaptureScopeSim, AStreamThatEndsInItsCaptureIsNotMarked)
   void* const whole = mr.allocate(MiB, other);  // an event of the capture could not be waited for
   write(whole, MiB, other);
   mr.deallocate(whole, MiB, other);
+}
+
+TEST_F(CaptureScopeSim, NoUpstreamMemoryBecomesPartOfAGraphWhereCudaDoesNotSayThatItIsCaptured)
+{
+  rmm::mr::cuda_async_memory_resource upstream;
+  for (std::string const function : {"cudaStreamIsCapturing", "cudaStreamGetCaptureInfo"}) {
+    auto const failures = cudasim::for_each_fault(
+      [&] {
+        rmm::mr::cached_memory_resource<rmm::mr::cuda_async_memory_resource> mr{&upstream};
+        graph_memory memory;
+        auto const empty = capture(stream, cudaStreamCaptureModeRelaxed, [&] {
+          capture_scope const scope{stream, memory};
+          try {
+            mr.deallocate(mr.allocate(1000, stream), 1000, stream);
+          } catch (std::bad_alloc const&) {}
+        });
+        EXPECT_EQ(empty.nodes(), 0U);
+      },
+      [&](auto n) { EXPECT_FALSE(HasFailure()) << function << " " << n; },
+      cudaErrorUnknown,
+      function);
+    EXPECT_GE(failures, 2U) << function;
+  }
 }
 
 }  // namespace

@@ -42,12 +42,15 @@ struct capture_state {
   [[nodiscard]] bool is_none() const noexcept { return status == capture_status::none; }
 };
 
-/// That of a stream that captures, or did so just now.
+/// That of a stream that captures, or did so just now. Where CUDA does not say in which capture it is, that counts as broken:
+/// were it none, memory could be made that is part of the graph.
 [[nodiscard]] RMM_COLD inline capture_state query_active_capture(cudaStream_t stream) noexcept
 {
   cudaStreamCaptureStatus status{cudaStreamCaptureStatusNone};
   unsigned long long id{};
-  if (forgotten(cudaStreamGetCaptureInfo(stream, &status, &id)) != cudaSuccess) { return {}; }
+  if (forgotten(cudaStreamGetCaptureInfo(stream, &status, &id)) != cudaSuccess) {
+    return {capture_status::invalidated, 0};
+  }
   switch (status) {
     case cudaStreamCaptureStatusActive:
       return {capture_status::active, id};
@@ -66,6 +69,13 @@ struct capture_state {
   if (answer == cudaErrorStreamCaptureImplicit) { return {capture_status::blocked, 0}; }
   if (answer != cudaSuccess || status == cudaStreamCaptureStatusNone) { return {}; }
   return query_active_capture(stream);
+}
+
+/// Whether CUDA says that work of the stream runs, and becomes no node of a graph. Without an answer it is not known, so no.
+[[nodiscard]] inline bool is_known_to_run(cudaStream_t stream) noexcept
+{
+  cudaStreamCaptureStatus status{cudaStreamCaptureStatusNone};
+  return ask_if_capturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusNone;
 }
 
 /// As long as it lives, the calling thread may allocate, free and ask for events beside captures, its own too, without

@@ -79,13 +79,13 @@ class suballocator_upstream {
   /// The resource itself, where it was given as one; else null.
   [[nodiscard]] Upstream* pointer() const noexcept { return pointer_; }
 
-  /// A block for use on `stream`. If that captures, or is blocked by a capture, one that no work uses: what upstream did on it
-  /// would be part of the graph.
+  /// A block for use on `stream`. If that captures, is blocked by a capture, or CUDA does not say, one that no work uses: what
+  /// upstream did on it would be part of the graph.
   [[nodiscard]] void* allocate(std::size_t bytes, cuda_stream_view stream)
   {
     rmm::detail::capture_exemption const exemption;
     auto const alignment = alignment_without_rounding(pointer_, bytes);
-    if (rmm::detail::query_capture(stream.value()).is_none()) {
+    if (rmm::detail::is_known_to_run(stream.value())) {
       void* const block = given(ref_.allocate_async(bytes, alignment, stream));
       rmm::detail::mark_memory_begins(block, bytes);
       return block;
