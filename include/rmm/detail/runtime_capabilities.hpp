@@ -62,6 +62,12 @@ struct runtime_async_alloc {
     return runtime_version() >= 11020 && device_attribute_or_zero(cudaDevAttrMemoryPoolsSupported) != 0;
   }
 
+  /// The same where it must be known. Throws cuda_error.
+  [[nodiscard]] static bool is_known_to_be_supported()
+  {
+    return known_runtime_version() >= 11020 && device_attribute(cudaDevAttrMemoryPoolsSupported) != 0;
+  }
+
   /// export_handle_type::is_supported(), under its earlier name.
   [[nodiscard]] static bool is_export_handle_type_supported(cudaMemAllocationHandleType handle_type)
   {
@@ -78,6 +84,13 @@ struct runtime_async_managed_alloc {
   [[nodiscard]] static bool is_supported() noexcept
   {
     return CUDART_VERSION >= 13000 && driver_version() >= 13000 && concurrent_managed_access::is_supported();
+  }
+
+  /// The same where it must be known. Throws cuda_error.
+  [[nodiscard]] static bool is_known_to_be_supported()
+  {
+    return CUDART_VERSION >= 13000 && known_driver_version() >= 13000 &&
+           device_attribute(cudaDevAttrConcurrentManagedAccess) != 0;
   }
 };
 

@@ -6,6 +6,7 @@
 #include <rmm/detail/base/host_memory.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/memory_pool.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
@@ -200,7 +201,7 @@ class resource_maker {
     if (configuration.has("statistics")) { put_on<statistics_resource_adaptor<memory>>(); }
     if (configuration.has("thread_safe")) { put_on<thread_safe_resource_adaptor<memory>>(); }
     if (configuration.has("log")) {
-      put_on_log(file_name_for(configuration.word("log"), get_current_cuda_device().value()));
+      put_on_log(file_name_for(configuration.word("log"), rmm::detail::known_current_device()));
     }
   }
 
@@ -318,7 +319,7 @@ class configured_resource {
   /// Makes the resource on the current device. Throws what its parts throw, std::invalid_argument if shares of memory turn out
   /// to contradict each other, std::runtime_error if a file cannot be opened; nothing is left then.
   RMM_COLD explicit configured_resource(resource_configuration configuration)
-    : configuration_{std::move(configuration)}, device_{get_current_cuda_device()}, layers_{new layers{}}
+    : configuration_{std::move(configuration)}, device_{rmm::detail::known_current_device()}, layers_{new layers{}}
   {
     layers_->device = device_;
     detail::resource_maker{layers_->list, explanation_}.make(configuration_);

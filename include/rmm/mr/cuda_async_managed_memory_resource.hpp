@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/memory_pool.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
@@ -36,9 +36,9 @@ class cuda_async_managed_memory_resource final : public device_memory_resource {
  private:
   [[nodiscard]] static cudaMemPool_t default_pool()
   {
-    RMM_EXPECTS(rmm::detail::runtime_async_managed_alloc::is_supported(),
+    RMM_EXPECTS(rmm::detail::runtime_async_managed_alloc::is_known_to_be_supported(),
                 "Managed memory pools are not supported by this device, driver or toolkit");
-    return rmm::detail::default_managed_pool(get_current_cuda_device().value());
+    return rmm::detail::default_managed_pool(rmm::detail::known_current_device());
   }
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override { return pool_.allocate(bytes, stream); }

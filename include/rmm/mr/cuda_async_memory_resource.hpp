@@ -78,7 +78,7 @@ class cuda_async_memory_resource final : public device_memory_resource, public t
   [[nodiscard]] static rmm::detail::owned_memory_pool make_pool(allocation_handle_type type)
   {
 #ifdef RMM_CUDA_MALLOC_ASYNC_SUPPORT
-    RMM_EXPECTS(rmm::detail::runtime_async_alloc::is_supported(),
+    RMM_EXPECTS(rmm::detail::runtime_async_alloc::is_known_to_be_supported(),
                 "cudaMallocAsync is not supported by this device, driver or runtime");
     auto const handle_type = static_cast<cudaMemAllocationHandleType>(type);
     RMM_EXPECTS(rmm::detail::export_handle_type::is_supported(handle_type),

@@ -21,11 +21,12 @@ class cuda_async_view_memory_resource final : public device_memory_resource {
   /// A resource with no pool; it cannot allocate.
   cuda_async_view_memory_resource() = default;
 
-  /// Uses `pool`, which has to outlive this object. Throws logic_error if it is null or the device has no pools.
+  /// Uses `pool`, which has to outlive this object. Throws logic_error if it is null or the device has no pools, cuda_error if
+  /// CUDA does not say.
   cuda_async_view_memory_resource(cudaMemPool_t pool) : pool_{pool}
   {
     RMM_EXPECTS(pool != nullptr, "Unexpected null pool handle.");
-    RMM_EXPECTS(rmm::detail::runtime_async_alloc::is_supported(),
+    RMM_EXPECTS(rmm::detail::runtime_async_alloc::is_known_to_be_supported(),
                 "cudaMallocAsync is not supported by this device, driver or runtime");
   }
 

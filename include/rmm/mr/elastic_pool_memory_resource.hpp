@@ -10,8 +10,10 @@
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/capture_announcements.hpp>
 #include <rmm/detail/cuda/chunked_space.hpp>
 #include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/cuda/saved_memory.hpp>
 #include <rmm/detail/cuda/stream.hpp>
 #include <rmm/detail/cuda/virtual_memory.hpp>
@@ -88,7 +90,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// does not have an option; out_of_memory if the device lacks the initial memory.
   explicit elastic_pool_memory_resource(elastic_pool_options const& options)
     : growing_pool{default_order},
-      device_{options.device.value_or(get_current_cuda_device())},
+      device_{options.device ? *options.device : cuda_device_id{rmm::detail::known_current_device()}},
       maximum_bytes_{options.maximum_bytes},
       decay_{options.decay},
       options_{options}
@@ -98,12 +100,14 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
                 "There is no device " + std::to_string(device_.value()));
     cuda_set_device_raii const on_device{device_};
     waiting_.emplace(cuda_stream::flags::non_blocking);
-    if (rmm::detail::has_virtual_memory(device_.value())) {
+    bool const is_shared =
+      options.share_descriptors || options.share_fabric || options.gpu_direct_rdma || options.peer_access;
+    // A driver that fails to answer is as good as one without, unless there must be one.
+    if (is_shared ? rmm::detail::is_known_to_have_virtual_memory(device_.value())
+                  : rmm::detail::has_virtual_memory(device_.value())) {
       make_space(options);
     } else {
-      RMM_EXPECTS(
-        !options.share_descriptors && !options.share_fabric && !options.gpu_direct_rdma && !options.peer_access,
-        "The device has no virtual memory, and so none that can be shared");
+      RMM_EXPECTS(!is_shared, "The device has no virtual memory, and so none that can be shared");
       heap().set_devices({device_.value()});
       budget_ = make_budget(options.maximum_bytes, CUDA_ALLOCATION_ALIGNMENT);
       plain_.log_fallback();
@@ -350,10 +354,13 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     physical.descriptors     = options.share_descriptors;
     physical.fabric          = options.share_fabric;
     physical.gpu_direct_rdma = options.gpu_direct_rdma;
-    auto const supported     = rmm::detail::supported_physical_memory_options(device);
-    RMM_EXPECTS(supported.descriptors || !physical.descriptors, "The device cannot export memory as file descriptors");
-    RMM_EXPECTS(supported.fabric || !physical.fabric, "The device cannot export memory as fabric handles");
-    RMM_EXPECTS(supported.gpu_direct_rdma || !physical.gpu_direct_rdma, "The device has no GPUDirect RDMA");
+    if (physical.descriptors || physical.fabric || physical.gpu_direct_rdma) {
+      auto const supported = rmm::detail::supported_physical_memory_options(device);
+      RMM_EXPECTS(supported.descriptors || !physical.descriptors,
+                  "The device cannot export memory as file descriptors");
+      RMM_EXPECTS(supported.fabric || !physical.fabric, "The device cannot export memory as fabric handles");
+      RMM_EXPECTS(supported.gpu_direct_rdma || !physical.gpu_direct_rdma, "The device has no GPUDirect RDMA");
+    }
 
     auto const unit  = rmm::detail::virtual_memory_granularity(device, physical);
     auto const chunk = options.chunk_bytes != 0 ? options.chunk_bytes : unit;
@@ -442,8 +449,12 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     cuda_set_device_raii const on_device{device_};
     suspend(true);
     rmm::detail::scope_guard undo{[this]() noexcept { suspend(false); }};
-    RMM_EXPECTS(heap().wait_for_all(),
-                "Nothing can be paused while a stream captures: the device cannot be waited for");
+    if (!heap().wait_for_all()) {
+      RMM_EXPECTS(rmm::detail::may_wait_for_device(),
+                  "Nothing can be paused while a stream captures: the device cannot be waited for");
+      rmm::detail::synchronize_device();  // says what is wrong, if it still is
+      RMM_EXPECTS(heap().wait_for_all(), "Nothing can be paused: the device cannot be waited for", rmm::cuda_error);
+    }
     unmap(leaving_);
     leaving_.clear();
     if (contents != paused_contents::dropped) {
@@ -648,9 +659,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     }
     try {
       heap().extend(range);
-    } catch (std::bad_alloc const& e) {
+    } catch (std::bad_alloc const&) {
       space_->unmap(range.begin, range.bytes);
-      reason = e.what();
+      reason = "the host has no memory to note what was mapped";
       return false;
     }
     return true;

@@ -5,6 +5,7 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/system_memory.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/export.hpp>
@@ -46,7 +47,7 @@ class sam_headroom_memory_resource final : public device_memory_resource {
     auto const free      = available_device_memory().first;
     auto const usable    = free > headroom_ ? free - headroom_ : 0;
     auto const on_device = align_down(usable < bytes ? usable : bytes, CUDA_ALLOCATION_ALIGNMENT);
-    rmm::detail::advise_preferred_location(ptr, on_device, get_current_cuda_device().value());
+    rmm::detail::advise_preferred_location(ptr, on_device, rmm::detail::known_current_device());
     rmm::detail::advise_preferred_location(ptr + on_device, bytes - on_device, cudaCpuDeviceId);
 
     undo.dismiss();

@@ -6,6 +6,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/aligned.hpp>
 #include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/system_memory.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
@@ -38,7 +39,7 @@ class system_memory_resource final : public device_memory_resource {
   /// Throws logic_error if the current device cannot use such memory.
   system_memory_resource()
   {
-    RMM_EXPECTS(detail::is_system_memory_supported(get_current_cuda_device()),
+    RMM_EXPECTS(detail::is_system_memory_supported(cuda_device_id{rmm::detail::known_current_device()}),
                 "System memory allocator is not supported with this hardware/software version.");
   }
 
@@ -51,7 +52,7 @@ class system_memory_resource final : public device_memory_resource {
       return rmm::detail::aligned_host_allocate(
         bytes, CUDA_ALLOCATION_ALIGNMENT, [](std::size_t size) { return ::operator new(size); });
     } catch (std::bad_alloc const& failure) {
-      throw_out_of_memory(failure);
+      throw_out_of_memory(bytes, failure);
     }
   }
 
@@ -68,9 +69,10 @@ class system_memory_resource final : public device_memory_resource {
     return typeid(other) == typeid(system_memory_resource);
   }
 
-  [[noreturn]] RMM_COLD static void throw_out_of_memory(std::bad_alloc const& failure)
+  [[noreturn]] RMM_COLD static void throw_out_of_memory(std::size_t bytes, std::bad_alloc const& failure)
   {
-    RMM_FAIL(std::string{"Failed to allocate memory: "} + failure.what(), rmm::out_of_memory);
+    RMM_FAIL("Failed to allocate " + std::to_string(bytes) + " bytes of host memory: " + failure.what(),
+             rmm::out_of_memory);
   }
 };
 

@@ -11,9 +11,11 @@
 #include <rmm/mr/pinned_host_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <new>
 
@@ -22,6 +24,7 @@ namespace {
 using rmm::mr::cuda_async_managed_memory_resource;
 using rmm::mr::cuda_async_memory_resource;
 using rmm::mr::cuda_async_view_memory_resource;
+using ::testing::HasSubstr;
 
 struct CudaAsyncFaults : Simulated {};
 
@@ -68,6 +71,27 @@ TEST_F(CudaAsyncFaults, OtherFailuresAreBadAllocButNotOutOfMemory)
   } catch (rmm::out_of_memory const&) {
     FAIL() << "memory is not what is missing";
   } catch (rmm::bad_alloc const&) {}
+}
+
+TEST_F(CudaAsyncFaults, WhatTheDeviceCannotSayIsACudaErrorThatNamesIt)
+{
+  auto const make = [] { cuda_async_memory_resource const resource; };
+  for (auto const* const function : {"cudaGetDevice", "cudaDeviceGetAttribute", "cudaRuntimeGetVersion"}) {
+    auto const before = cudasim::calls(function);
+    make();
+    auto const calls = cudasim::calls(function) - before;
+    EXPECT_GE(calls, 1U) << function;
+    for (std::uint64_t n = 1; n <= calls; ++n) {
+      cudasim::inject({function, n, cudaErrorUnknown, 1});
+      try {
+        make();
+        ADD_FAILURE() << function << " " << n << " failed and nobody noticed";
+      } catch (rmm::cuda_error const& error) {
+        EXPECT_THAT(error.what(), HasSubstr("cudaErrorUnknown")) << function << " " << n;
+      }
+      EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess) << function << " " << n;
+    }
+  }
 }
 
 TEST_F(CudaAsyncFaults, DevicesWithoutPoolsAreRefused)

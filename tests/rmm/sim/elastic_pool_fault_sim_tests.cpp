@@ -13,6 +13,7 @@
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -223,8 +224,6 @@ bool throws(Call const& call)
     return true;
   } catch (rmm::cuda_error const&) {
     return true;
-  } catch (rmm::logic_error const&) {  // the device cannot be waited for
-    return true;
   }
 }
 
@@ -257,6 +256,36 @@ TEST_F(ElasticPoolFaults, APauseThatFailsChangesNothing)
     }
   }
   EXPECT_GT(failures, 0);
+}
+
+TEST_F(ElasticPoolFaults, APauseThatCannotWaitForTheDeviceNamesTheError)
+{
+  elastic_pool_memory_resource pool{chunk};
+  cudasim::inject({"cudaDeviceSynchronize", 1, cudaErrorLaunchFailure, 100});
+  try {
+    pool.pause();
+    ADD_FAILURE() << "paused";
+  } catch (rmm::cuda_error const& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("cudaErrorLaunchFailure"));
+  }
+  cudasim::clear_faults();
+  EXPECT_FALSE(pool.is_paused());
+}
+
+TEST_F(ElasticPoolFaults, ASharedPoolOfADriverThatDoesNotAnswerNamesTheError)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  for (std::uint64_t n = 1; n <= 2; ++n) {  // is there virtual memory, and can it be exported
+    cudasim::inject({"cuDeviceGetAttribute", n, cudaErrorUnknown, 1});
+    try {
+      elastic_pool_memory_resource const pool{options};
+      ADD_FAILURE() << "made, though call " << n << " failed";
+    } catch (rmm::cuda_error const& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("CUDA_ERROR_UNKNOWN")) << n;
+    }
+    cudasim::clear_faults();
+  }
 }
 
 TEST_F(ElasticPoolFaults, AResumeThatFailsCanBeTriedAgain)

@@ -25,6 +25,14 @@ namespace detail {
   return status == cudaSuccess ? device : -1;
 }
 
+/// The same where it must be known. Throws cuda_error.
+[[nodiscard]] inline int known_current_device()
+{
+  int device{};
+  RMM_CUDA_TRY(cudaGetDevice(&device));
+  return device;
+}
+
 /// Makes `device` the one of the calling thread.
 inline void make_device_current(int device) noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaSetDevice(device)); }
 
@@ -99,10 +107,8 @@ inline std::atomic<int> known_device_count{0};
 /// Throws cuda_error on other failures.
 [[nodiscard]] inline int device_attribute(cudaDeviceAttr attribute)
 {
-  int device{};
-  RMM_CUDA_TRY(cudaGetDevice(&device));
   int value{};
-  cudaError_t const status{cudaDeviceGetAttribute(&value, attribute, device)};
+  cudaError_t const status{cudaDeviceGetAttribute(&value, attribute, known_current_device())};
   if (status == cudaErrorInvalidValue) {
     clear_last_cuda_error();
     return 0;
@@ -135,6 +141,14 @@ inline std::atomic<int> known_device_count{0};
   return version;
 }
 
+/// The same where it must be known. Throws cuda_error.
+[[nodiscard]] inline int known_driver_version()
+{
+  int version{};
+  RMM_CUDA_TRY(cudaDriverGetVersion(&version));
+  return version;
+}
+
 /// Version of the runtime that the process runs with, in the same form; 0 if it does not say.
 [[nodiscard]] inline int runtime_version() noexcept
 {
@@ -143,6 +157,14 @@ inline std::atomic<int> known_device_count{0};
     clear_last_cuda_error();
     return 0;
   }
+  return version;
+}
+
+/// The same where it must be known. Throws cuda_error.
+[[nodiscard]] inline int known_runtime_version()
+{
+  int version{};
+  RMM_CUDA_TRY(cudaRuntimeGetVersion(&version));
   return version;
 }
 

@@ -32,7 +32,7 @@ struct device_traits {
   auto const [free, total]       = device_memory_info();
   traits.total_bytes             = total;
   traits.free_bytes              = free;
-  traits.has_virtual_memory      = detail::has_virtual_memory(query_current_device());
+  traits.has_virtual_memory      = detail::has_virtual_memory(known_current_device());
   traits.has_async_pools         = runtime_async_alloc::is_supported();
   traits.has_managed_memory      = concurrent_managed_access::is_supported();
   traits.can_use_system_memory   = device_attribute(cudaDevAttrPageableMemoryAccess) != 0;

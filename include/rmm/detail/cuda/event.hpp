@@ -66,6 +66,9 @@ class owned_event {
   return false;
 }
 
+/// The same. Throws cuda_error.
+inline void synchronize_device() { RMM_CUDA_TRY(cudaDeviceSynchronize()); }
+
 /// Whether the handle is one of those that name a default stream, which never ends: the legacy one, or the calling thread's.
 [[nodiscard]] inline bool is_default_stream(cudaStream_t stream) noexcept
 {

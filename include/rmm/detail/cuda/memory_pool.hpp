@@ -52,7 +52,7 @@ class owned_memory_pool {
     properties.allocType     = cudaMemAllocationTypePinned;
     properties.handleTypes   = handle_type;
     properties.location.type = cudaMemLocationTypeDevice;
-    properties.location.id   = query_current_device();
+    properties.location.id   = known_current_device();
 #if CUDART_VERSION >= RMM_MIN_HWDECOMPRESS_CUDA_DRIVER_VERSION
     if (hwdecompress::is_supported()) { properties.usage = cudaMemPoolCreateUsageHwDecompress; }
 #endif
@@ -72,7 +72,7 @@ class owned_memory_pool {
 [[nodiscard]] inline cudaMemPool_t default_device_pool()
 {
   cudaMemPool_t pool{};
-  RMM_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool, query_current_device()));
+  RMM_CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool, known_current_device()));
   return pool;
 }
 

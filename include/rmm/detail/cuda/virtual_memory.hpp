@@ -48,20 +48,40 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
          driver->device_attribute(&value, attribute, asked) == CUDA_SUCCESS && value != 0;
 }
 
+/// The same where it must be known. Throws cuda_error; a driver that does not know the attribute says no.
+[[nodiscard]] inline bool known_driver_attribute(int device, CUdevice_attribute attribute)
+{
+  auto const* const driver = find_driver();
+  if (driver == nullptr) { return false; }
+  CUdevice asked{};
+  check_driver(driver->device(&asked, device), "cuDeviceGet");
+  int value{};
+  auto const status = driver->device_attribute(&value, attribute, asked);
+  if (status == CUDA_ERROR_INVALID_VALUE) { return false; }
+  check_driver(status, "cuDeviceGetAttribute");
+  return value != 0;
+}
+
 /// Whether driver and device have virtual memory.
 [[nodiscard]] inline bool has_virtual_memory(int device) noexcept
 {
   return has_driver_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 }
 
+/// The same where it must be known. Throws cuda_error.
+[[nodiscard]] inline bool is_known_to_have_virtual_memory(int device)
+{
+  return known_driver_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+}
+
 /// The options that physical memory of `device` can have. One that is true may still be refused for want of rights: fabric
-/// handles take a channel that the system's administrator gives.
-[[nodiscard]] inline physical_memory_options supported_physical_memory_options(int device) noexcept
+/// handles take a channel that the system's administrator gives. Throws cuda_error.
+[[nodiscard]] inline physical_memory_options supported_physical_memory_options(int device)
 {
   physical_memory_options options{};
-  options.descriptors = has_driver_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
-  options.fabric      = has_driver_attribute(device, fabric_attribute);
-  options.gpu_direct_rdma = has_driver_attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+  options.descriptors = known_driver_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+  options.fabric      = known_driver_attribute(device, fabric_attribute);
+  options.gpu_direct_rdma = known_driver_attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
   return options;
 }
 

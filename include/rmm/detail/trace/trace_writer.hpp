@@ -323,7 +323,7 @@ class trace_writer {
  public:
   /// Throws logic_error if no file is given, std::runtime_error if it cannot be opened.
   RMM_COLD explicit trace_writer(mr::trace_options const& options)
-    : context_{options, expanded(options.file, query_current_device()), query_current_device()},
+    : context_{options, expanded(options.file, known_current_device()), known_current_device()},
       threads_{known_streams().new_number()}
   {}
 

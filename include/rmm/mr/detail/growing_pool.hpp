@@ -284,8 +284,8 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
       void* const ptr = heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
       give_back.dismiss();
       return ptr;
-    } catch (std::bad_alloc const& e) {
-      reason = e.what();
+    } catch (std::bad_alloc const&) {
+      reason = "the host has no memory to note a block";
       return std::nullopt;
     }
   }

@@ -130,7 +130,8 @@ TEST(VirtualMemorySupport, FollowsTheDevice)
 TEST(VirtualMemorySupport, IsNotThereForADeviceThatThereIsNot)
 {
   EXPECT_FALSE(has_virtual_memory(77));
-  EXPECT_FALSE(supported_physical_memory_options(77).descriptors);
+  EXPECT_THROW(static_cast<void>(rmm::detail::is_known_to_have_virtual_memory(77)), rmm::cuda_error);
+  EXPECT_THROW(static_cast<void>(supported_physical_memory_options(77)), rmm::cuda_error);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
