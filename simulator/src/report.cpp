@@ -4,7 +4,9 @@
 
 #include "reports.hpp"
 
+#include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -192,8 +194,17 @@ void warn_of_unknown_variables()
   if (std::strcmp(path, "-") == 0) {
     return std::fwrite(text.data(), 1, text.size(), stderr) == text.size() && std::fflush(stderr) == 0;
   }
-  std::FILE* const out = std::fopen(with_process_id(path).c_str(), "ae");  // "w" would empty it before it is ours
-  if (out == nullptr) { return false; }
+  // Not emptied before it is ours, and never through a link that someone else may have put there.
+  int const file =
+    ::open(with_process_id(path).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+  if (file < 0) { return false; }
+  std::FILE* const out = ::fdopen(file, "a");
+  if (out == nullptr) {
+    int const why = errno;
+    ::close(file);
+    errno = why;
+    return false;
+  }
   // What is no regular file, or on a file system without locks, is written all the same.
   static_cast<void>(flock(fileno(out), LOCK_EX));
   static_cast<void>(!ftruncate(fileno(out), 0));

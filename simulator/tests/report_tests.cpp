@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -370,6 +371,24 @@ TEST_F(EnvironmentProcess, AReportThatCannotBeWrittenIsSaidAndIsNoSuccess)
     scoped_variable const to{"CUDASIM_REPORT", path.c_str()};
     EXPECT_EXIT(std::exit(0), ExitedWithCode(66), HasSubstr("cudasim: CUDASIM_REPORT=" + path + ": "));
   }
+}
+
+TEST_F(EnvironmentProcess, AReportIsItsUsersOwnAndNeverGoesThroughALink)
+{
+  rmm::test::temporary_folder const folder;
+  auto const path   = folder / "report";
+  auto const before = ::umask(0);
+  EXPECT_EQ(end_of(start_reporting(path)), 0);
+  ::umask(before);
+  struct stat is {};
+  ASSERT_EQ(::stat(path.c_str(), &is), 0);
+  EXPECT_EQ(is.st_mode & 0777U, 0600U);
+
+  auto const link = folder / "link";
+  std::ofstream{folder / "else"} << "someone else's";
+  ASSERT_EQ(::symlink((folder / "else").c_str(), link.c_str()), 0);
+  EXPECT_EQ(end_of(start_reporting(link)), 66);
+  EXPECT_EQ(rmm::test::contents_of(folder / "else"), "someone else's");
 }
 
 /// Something that is given back by a destructor that runs late.

@@ -17,9 +17,9 @@
 ///   CUDASIM_FAULT=cudaMalloc:3:cudaErrorMemoryAllocation[:COUNT][,...]
 ///                              the 3rd call of cudaMalloc fails with that error; `*` is any function
 ///   CUDASIM_REPORT=FILE        at exit writes calls, leaks and violations to FILE (`-` is standard error; in the name, `%p`
-///                              is the id of the process and `%%` a per cent sign); a program that ends with status 0
-///                              then ends with 66 if there was a leak or a violation, or if the report could not be
-///                              written
+///                              is the id of the process and `%%` a per cent sign; a symbolic link is refused); a program
+///                              that ends with status 0 then ends with 66 if there was a leak or a violation, or if the
+///                              report could not be written
 ///   CUDASIM_SHARED=FILE        processes that name the same file share the memory of the devices: what one takes is not
 ///                              free for the others
 ///   CUDASIM_TIMEOUT=SECONDS    a wait that lasts longer ends with cudaErrorLaunchTimeout and a message (default 60)
