@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
@@ -508,6 +510,28 @@ def test_tracking_knows_what_is_in_use() -> None:
     gc.collect()
     assert (resource.get_allocated_bytes(), above.get_allocated_bytes()) == (0, 0)
     assert resource.get_outstanding_allocations_str() == above.get_outstanding_allocations_str() == ""
+
+
+@pytest.mark.parametrize("ending", ["", "del resource", "sys.exit(0)"])
+def test_tracking_reports_leaks_at_the_end_if_asked(ending: str) -> None:
+    program = f"""
+import sys
+import rmm
+resource = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource(), capture_stacks=True, report_leaks=True)
+resource.deallocate(resource.allocate(500), 500)
+assert resource.get_leak_report() == ""
+for size in (1024, 2048):
+    resource.allocate(size)
+assert resource.get_leak_report().startswith("RMM: 3072 B in 2 allocations were never freed\\n")
+quiet = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+quiet.allocate(4096)
+{ending}
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, capture_output=True, text=True)
+    lines = done.stderr.splitlines()
+    assert lines[0] == "RMM: 3072 B in 2 allocations were never freed"
+    assert sum("never freed" in line for line in lines) == 1
+    assert any(line.startswith("#0 in ") for line in lines)
 
 
 def test_a_log_is_written(tmp_path: Path) -> None:

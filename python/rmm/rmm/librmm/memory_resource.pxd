@@ -141,10 +141,15 @@ cdef extern from "rmm/mr/statistics_resource_adaptor.hpp" namespace "rmm::mr" no
 
 
 cdef extern from "rmm/mr/tracking_resource_adaptor.hpp" namespace "rmm::mr" nogil:
+    cdef enum class leak_report:
+        never
+        at_end
+
     cdef cppclass tracking_resource_adaptor[Upstream](device_memory_resource):
         tracking_resource_adaptor(Upstream* upstream_mr, bool capture_stacks) except +
         size_t get_allocated_bytes() except +
         string get_outstanding_allocations_str() except +
+        string get_leak_report() except +
         void log_outstanding_allocations() except +
 
 

@@ -22,6 +22,7 @@ from rmm.librmm.memory_resource cimport (
     cuda_async_managed_memory_resource,
     cuda_async_memory_resource,
     cuda_async_view_memory_resource,
+    leak_report,
     limiting_resource_adaptor,
     logging_resource_adaptor,
     percent_of_free_device_memory,
@@ -238,7 +239,7 @@ cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_
     resource_ptr make_statistics "rmm_python::make_immediate_over<rmm::mr::statistics_resource_adaptor>"(
         resource_ptr, immediate_resource*, immediate_resource*&) except +
     resource_ptr make_tracking "rmm_python::make_resource_over<rmm::mr::tracking_resource_adaptor>"(
-        resource_ptr, bool) except +
+        resource_ptr, bool, leak_report) except +
     resource_ptr make_prefetch "rmm_python::make_resource_over<rmm::mr::prefetch_resource_adaptor>"(resource_ptr) except +
     resource_ptr make_aligned "rmm_python::make_resource_over<rmm::mr::aligned_resource_adaptor>"(
         resource_ptr, size_t, size_t) except +
@@ -1340,10 +1341,13 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         Where memory comes from.
     capture_stacks:
         Whether to remember the stack of C++ functions of each. Slow.
+    report_leaks:
+        Whether to write to standard error what was never given back, when the adaptor goes or the process ends.
     """
 
-    def __cinit__(self, DeviceMemoryResource upstream_mr, bool capture_stacks=False):
-        self.c_obj = make_tracking(upstream_mr.c_obj, capture_stacks)
+    def __cinit__(self, DeviceMemoryResource upstream_mr, bool capture_stacks=False, bool report_leaks=False):
+        cdef leak_report leaks = leak_report.at_end if report_leaks else leak_report.never
+        self.c_obj = make_tracking(upstream_mr.c_obj, capture_stacks, leaks)
 
     def get_allocated_bytes(self):
         """Bytes in use."""
@@ -1354,6 +1358,13 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         cdef string text
         with nogil:
             text = (<tracking_resource_adaptor[base]*>self.usable())[0].get_outstanding_allocations_str()
+        return text.decode("utf-8", "replace")
+
+    def get_leak_report(self):
+        """How much is in use, and from which call stacks if they were captured, most bytes first. Empty if nothing is."""
+        cdef string text
+        with nogil:
+            text = (<tracking_resource_adaptor[base]*>self.usable())[0].get_leak_report()
         return text.decode("utf-8", "replace")
 
     def log_outstanding_allocations(self):
