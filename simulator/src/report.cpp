@@ -194,9 +194,10 @@ void warn_of_unknown_variables()
   if (std::strcmp(path, "-") == 0) {
     return std::fwrite(text.data(), 1, text.size(), stderr) == text.size() && std::fflush(stderr) == 0;
   }
-  // Not emptied before it is ours, and never through a link that someone else may have put there.
+  // Not emptied before it is ours, and never through a link that someone else may have put there; those of the system are none.
+  int const follow = std::strncmp(path, "/dev/std", 8) == 0 ? 0 : O_NOFOLLOW;
   int const file =
-    ::open(with_process_id(path).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+    ::open(with_process_id(path).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | follow, S_IRUSR | S_IWUSR);
   if (file < 0) { return false; }
   std::FILE* const out = ::fdopen(file, "a");
   if (out == nullptr) {

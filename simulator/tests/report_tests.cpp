@@ -389,6 +389,7 @@ TEST_F(EnvironmentProcess, AReportIsItsUsersOwnAndNeverGoesThroughALink)
   ASSERT_EQ(::symlink((folder / "else").c_str(), link.c_str()), 0);
   EXPECT_EQ(end_of(start_reporting(link)), 66);
   EXPECT_EQ(rmm::test::contents_of(folder / "else"), "someone else's");
+  EXPECT_EQ(end_of(start_reporting("/dev/stdout")), 0);  // which is a link
 }
 
 /// Something that is given back by a destructor that runs late.
