@@ -7,6 +7,8 @@
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <set>
 #include <string>
@@ -26,6 +29,56 @@
 
 namespace rmm::test {
 
+// --- host memory that is missing
+
+/// The n-th allocation of host memory fails, whoever makes it for the program: its own code, the library's headers in it, or the
+/// C++ library on behalf of both, as for strings. The simulator's own do not: what fails there is what inject() is for.
+struct host_memory_faults {
+  /// `n` is 0 to count. The run that counts also notes which are the simulator's.
+  static void arm(std::uint64_t n)
+  {
+    if (n == 0) { of_the_runtime.clear(); }
+    seen   = 0;
+    fails  = n;
+    fired  = false;
+    counts = true;
+  }
+  static void disarm() noexcept { counts = false; }
+
+  [[nodiscard]] static bool is_of_the_runtime(std::uint64_t n)
+  {
+    return std::find(of_the_runtime.begin(), of_the_runtime.end(), n) != of_the_runtime.end();
+  }
+
+  /// Whether an expensive check is made: every eighth.
+  [[nodiscard]] static bool is_to_be_checked() noexcept { return ++checks % 8 == 0; }
+
+  /// What the test does itself is not meant.
+  class exemption {
+   public:
+    exemption() noexcept : was_exempt_{std::exchange(is_exempt, true)} {}
+    ~exemption() { is_exempt = was_exempt_; }
+    exemption(exemption const&)            = delete;
+    exemption& operator=(exemption const&) = delete;
+
+   private:
+    bool was_exempt_;
+  };
+
+  /// Called by replaced allocation functions: whether this one fails.
+  [[nodiscard]] static bool must_fail() noexcept;
+
+  // Some resources have threads of their own.
+  inline static std::atomic<bool> counts{false};
+  inline static std::atomic<bool> fired{false};
+  inline static std::atomic<std::uint64_t> seen{0};
+  inline static std::atomic<std::uint64_t> fails{0};
+  inline static std::atomic<std::uint64_t> checks{0};
+  inline static thread_local bool is_exempt{false};
+  inline static std::mutex mutex;
+  inline static std::vector<std::uint64_t> of_the_runtime;
+};
+
 /// Something that is made, used and destroyed, whatever fails meanwhile.
 class subject {
  public:
@@ -33,6 +86,14 @@ class subject {
   subject(subject const&)            = delete;
   subject& operator=(subject const&) = delete;
   virtual ~subject()                 = default;
+
+  /// The test's own memory is always there.
+  [[nodiscard]] static void* operator new(std::size_t bytes)
+  {
+    host_memory_faults::exemption const exempt;
+    return ::operator new(bytes);
+  }
+  static void operator delete(void* ptr) { ::operator delete(ptr); }
 
   /// May throw, and has then given back all that it took. Can be called again and again.
   virtual void use() = 0;
@@ -55,6 +116,11 @@ struct fallible_call {
   std::vector<cudaError_t> errors;
   /// It ends something where nobody can be told: that may then stay, and so may the error as the last one.
   bool ends_something{false};
+  /// It is asked where an answer is not needed: without one, the usual is taken for granted.
+  bool is_asked_in_passing{false};
+
+  /// Whether an allocation that it makes fail says so.
+  [[nodiscard]] bool must_be_named() const noexcept { return !ends_something && !is_asked_in_passing; }
 };
 
 /// All functions that the library calls. Those of a first use (versions, entry points) are answered once for the process.
@@ -112,7 +178,7 @@ inline std::vector<fallible_call> const& fallible_calls()
     {"cudaStreamEndCapture", {cudaErrorStreamCaptureInvalidated, capture}},
     {"cudaStreamGetCaptureInfo", {wrong, cudaErrorStreamCaptureImplicit, earlier}},
     {"cudaStreamGetId", {wrong, never, earlier}},
-    {"cudaStreamIsCapturing", {wrong, cudaErrorStreamCaptureImplicit, earlier}},
+    {"cudaStreamIsCapturing", {wrong, cudaErrorStreamCaptureImplicit, earlier}, false, true},
     {"cudaStreamQuery", {cudaErrorNotReady, wrong, earlier}},
     {"cudaStreamWaitEvent", {wrong, invalid, earlier}},
     {"cudaThreadExchangeStreamCaptureMode", {invalid}},
@@ -139,45 +205,6 @@ inline std::vector<fallible_call> const& fallible_calls()
   return all;
 }
 
-// --- host memory that is missing
-
-/// The n-th allocation of host memory by this program, the library's headers in it, fails. The simulator's own do not: what fails
-/// there is what inject() is for.
-struct host_memory_faults {
-  static void arm(std::uint64_t n) noexcept
-  {
-    seen   = 0;
-    fails  = n;
-    fired  = false;
-    counts = true;
-  }
-  static void disarm() noexcept { counts = false; }
-
-  /// Whether an expensive check is made: every eighth.
-  [[nodiscard]] static bool is_to_be_checked() noexcept { return ++checks % 8 == 0; }
-
-  /// What the test does itself is not meant.
-  class exemption {
-   public:
-    exemption() noexcept : counted_{std::exchange(counts, false)} {}
-    ~exemption() { counts = counted_; }
-    exemption(exemption const&)            = delete;
-    exemption& operator=(exemption const&) = delete;
-
-   private:
-    bool counted_;
-  };
-
-  /// Called by replaced allocation functions: whether this one fails.
-  [[nodiscard]] static bool must_fail(void const* caller) noexcept;
-
-  inline static bool counts{false};
-  inline static bool fired{false};
-  inline static std::uint64_t seen{0};
-  inline static std::uint64_t fails{0};
-  inline static std::uint64_t checks{0};
-};
-
 // --- the harness
 
 /// Runs scenarios with each call that they make failing once, with each plausible error, and checks what has to hold then.
@@ -191,37 +218,48 @@ class every_fault {
   /// Starts the machine of a scenario. Called before each.
   std::function<void()> start_machine{[] { cudasim::reset(); }};
 
-  /// All faults of a scenario, up to the first that is a failure of the test. Returns whether there was none.
+  /// What the driver calls an error. It is asked instead of the runtime where it can be.
+  std::function<std::string(cudaError_t)> name_for_driver;
+
+  /// Whether the next fault is tried; where time is short, some are.
+  std::function<bool()> is_drawn{[] { return true; }};
+
+  /// The faults of a scenario, up to the first that is a failure of the test. Returns whether there was none.
   bool run(fault_scenario const& scenario)
   {
     auto const before = failures();
     scenario_         = scenario.name;
     position_         = "without a fault";
+    call_             = nullptr;
     start_machine();
     run_once(
       scenario, [] { return false; }, false);  // answers what is asked once for the process
     expect_clean(false, "after it was destroyed");
     if (failures() != before) { return false; }
     auto const calls       = calls_of(scenario);
-    auto const allocations = host_memory_faults::seen;
+    auto const allocations = host_memory_faults::seen.load();
     for (auto const& [call, count] : calls) {
       for (std::uint64_t n = 1; n <= count; ++n) {
         for (auto const error : call->errors) {
+          if (!is_drawn()) { continue; }
           fail_call(scenario, *call, n, error);
           if (failures() != before) { return false; }
         }
       }
     }
     for (std::uint64_t n = 1; n <= allocations; ++n) {
+      if (host_memory_faults::is_of_the_runtime(n) || !is_drawn()) { continue; }
       fail_host_allocation(scenario, n);
       if (failures() != before) { return false; }
     }
     return failures() == before;
   }
 
-  [[nodiscard]] std::uint64_t runs() const noexcept { return runs_; }      ///< that met their fault
-  [[nodiscard]] std::uint64_t thrown() const noexcept { return thrown_; }  ///< of these, that threw
-  [[nodiscard]] std::uint64_t named() const noexcept { return named_; }    ///< of these, whose text names the error
+  [[nodiscard]] std::uint64_t runs() const noexcept { return runs_; }  ///< that met their fault
+  [[nodiscard]] std::uint64_t of_host_memory() const noexcept { return of_host_memory_; }
+  [[nodiscard]] std::uint64_t of_ends() const noexcept { return of_ends_; }  ///< after which something may stay
+  [[nodiscard]] std::uint64_t thrown() const noexcept { return thrown_; }    ///< of these, that threw
+  [[nodiscard]] std::uint64_t named() const noexcept { return named_; }      ///< of these, whose text names the error
   [[nodiscard]] std::size_t triples() const noexcept { return triples_.size(); }  ///< distinct (scenario, call, error)
 
   /// What is running, for who has to say so while the program ends.
@@ -286,7 +324,9 @@ class every_fault {
     auto const* const error_name = cudaGetErrorName(error);
     position_                    = std::string{call.name} + " #" + std::to_string(n) + " fails with " + error_name;
     auto const fired             = cudasim::faults_fired();
-    error_name_                  = error_name;
+    call_                        = &call;
+    error_                       = error;
+    error_names_                 = {error_name, name_for_driver(error)};
     cudasim::inject({call.name, n, error, 1});
     run_once(
       scenario,
@@ -304,14 +344,15 @@ class every_fault {
 
   void fail_host_allocation(fault_scenario const& scenario, std::uint64_t n)
   {
-    position_   = "host allocation #" + std::to_string(n) + " fails";
-    error_name_ = "";
+    position_ = "host allocation #" + std::to_string(n) + " fails";
+    call_     = nullptr;
+    error_names_.clear();
     host_memory_faults::arm(n);
     run_once(
       scenario,
       [&] {
         if (host_memory_faults::fired) { host_memory_faults::disarm(); }
-        return host_memory_faults::fired;
+        return host_memory_faults::fired.load();
       },
       false);
     host_memory_faults::disarm();
@@ -323,6 +364,8 @@ class every_fault {
   {
     if (!happened) { return; }
     ++runs_;
+    of_host_memory_ += call_ == nullptr ? 1 : 0;
+    of_ends_ += call_ != nullptr && call_->ends_something ? 1 : 0;
     triples_.emplace(scenario_, std::move(call), static_cast<int>(error));
   }
 
@@ -356,19 +399,37 @@ class every_fault {
     ended_in_fault_ = !met && fault_happened();
   }
 
-  /// Whether the task throws. What it throws says that memory is missing, that CUDA failed, or what cannot be done.
+  /// Whether the task throws. What it throws says what is wrong:
+  ///
+  /// - where the host has no memory, a bad_alloc;
+  /// - out_of_memory says how many bytes were asked for;
+  /// - where CUDA fails, cuda_error and bad_alloc name the error. Allocations need not, if what failed ends something or is a
+  ///   question that has a usual answer: they go on, and may fail in another way;
+  /// - logic_error blames the caller, so the error was one that says what cannot be done.
   template <class Task>
   bool throws(Task task)
   {
     try {
       task();
       return false;
+    } catch (rmm::out_of_memory const& e) {
+      note_text(e.what());
+      expect(names_a_size(), "does not say how much was asked for");
+      expect_named(call_ != nullptr && call_->must_be_named());
+    } catch (rmm::bad_alloc const& e) {
+      note_text(e.what());
+      expect_named(call_ != nullptr && call_->must_be_named());
+      expect(call_ != nullptr || last_text_.find("host") != std::string::npos,
+             "does not say that the host lacks memory");
     } catch (std::bad_alloc const& e) {
-      return note_text(e.what());
+      note_text(e.what());
+      expect(call_ == nullptr, "says that some memory is missing, not what failed");
     } catch (rmm::cuda_error const& e) {
-      return note_text(e.what());
+      note_text(e.what());
+      expect_named(true);
     } catch (rmm::logic_error const& e) {
-      return note_text(e.what());
+      note_text(e.what());
+      expect(call_ != nullptr && (call_->ends_something || says_what_cannot_be_done(error_)), "blames the caller");
     } catch (std::exception const& e) {
       expect(false, "throws what nobody expects:", e.what());
     } catch (...) {
@@ -377,14 +438,39 @@ class every_fault {
     return true;
   }
 
-  bool note_text(char const* text)
+  [[nodiscard]] static bool says_what_cannot_be_done(cudaError_t error)
   {
+    return error == cudaErrorInvalidValue || error == cudaErrorNotSupported ||
+           error == cudaErrorStreamCaptureUnsupported || error == cudaErrorStreamCaptureImplicit;
+  }
+
+  void expect_named(bool must_be) { expect(!must_be || names_the_error(), "does not name the error"); }
+
+  /// A number, and a unit of bytes.
+  [[nodiscard]] bool names_a_size() const
+  {
+    for (auto const* const unit : {" bytes", " B", " KiB", " MiB", " GiB", " TiB"}) {
+      auto const at = last_text_.find(unit);
+      if (at != std::string::npos && at != 0 && last_text_[at - 1] >= '0' && last_text_[at - 1] <= '9') { return true; }
+    }
+    return false;
+  }
+
+  /// Whether what was thrown last says which error it was.
+  [[nodiscard]] bool names_the_error() const
+  {
+    return std::any_of(error_names_.begin(), error_names_.end(), [this](std::string const& name) {
+      return !name.empty() && last_text_.find(name) != std::string::npos;
+    });
+  }
+
+  void note_text(char const* text)
+  {
+    host_memory_faults::exemption const exempt;
     last_text_ = text;
     ++thrown_;
-    bool const names = !error_name_.empty() && last_text_.find(error_name_) != std::string::npos;
-    named_ += names ? 1 : 0;
+    named_ += names_the_error() ? 1 : 0;
     expect(!last_text_.empty(), "throws without a reason");
-    return true;
   }
 
   void expect_clean(bool something_may_stay, char const* when)
@@ -422,10 +508,15 @@ class every_fault {
   inline static every_fault* current_{nullptr};
   std::string scenario_;
   std::string position_;
-  std::string error_name_;
+  fallible_call const* call_{nullptr};  // that fails; null if none does
+  cudaError_t error_{};                 // with which it does
+  std::vector<std::string>
+    error_names_;  // of the fault: the runtime's and the driver's; none where host memory is missing
   std::string last_text_;
   bool ended_in_fault_{false};  // a destructor that cannot wait gives its memory back all the same
   std::uint64_t runs_{0};
+  std::uint64_t of_host_memory_{0};
+  std::uint64_t of_ends_{0};
   std::uint64_t thrown_{0};
   std::uint64_t named_{0};
   std::set<std::tuple<std::string, std::string, int>> triples_;

@@ -26,12 +26,15 @@
 
 #include "../rmm/sim/simulated.hpp"
 #include "../support/sanitizers.hpp"
+#include "../support/seeds.hpp"
+#include "../support/temporary_folder.hpp"
 
 #include <rmm/capture_scope.hpp>
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_pool.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/driver.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/device_scalar.hpp>
 #include <rmm/device_uvector.hpp>
@@ -61,9 +64,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <random>
@@ -74,14 +77,9 @@
 
 // --- allocations of host memory that fail. Linked with --wrap=calloc; operator new is replaced.
 
-extern "C" char const __executable_start;
-extern "C" char const etext;
-
 namespace {
 
-[[nodiscard]] bool is_ours(void const* code) noexcept { return code >= &__executable_start && code < &etext; }
-
-/// The first address of the object that has the simulated runtime's code.
+/// The first address of the object that has the code; null if none has.
 [[nodiscard]] void const* object_of(void const* code) noexcept
 {
   Dl_info info{};
@@ -92,19 +90,30 @@ namespace {
 [[nodiscard]] bool is_called_by_the_runtime() noexcept
 {
   static void const* const runtime = object_of(reinterpret_cast<void const*>(&cudasim::leak_report));
+  static void const* const program = object_of(reinterpret_cast<void const*>(&is_called_by_the_runtime));
   void* callers[64];
   auto const count = backtrace(callers, 64);
-  return std::any_of(
-    callers, callers + count, [](void const* code) { return !is_ours(code) && object_of(code) == runtime; });
+  return std::any_of(callers, callers + count, [](void const* code) {
+    auto const* const object = object_of(code);
+    return object == runtime && object != program;
+  });
 }
 
 }  // namespace
 
-bool rmm::test::host_memory_faults::must_fail(void const* caller) noexcept
+bool rmm::test::host_memory_faults::must_fail() noexcept
 {
-  if (!counts || !is_ours(caller) || ++seen != fails) { return false; }
+  if (!counts || is_exempt) { return false; }
+  auto const n = ++seen;
+  if (fails != 0 && n != fails) { return false; }
   exemption const exempt;
-  if (is_called_by_the_runtime()) { return false; }
+  bool const is_runtime = is_called_by_the_runtime();
+  if (fails == 0) {
+    std::lock_guard<std::mutex> const lock{mutex};
+    if (is_runtime) { of_the_runtime.push_back(n); }
+    return false;
+  }
+  if (is_runtime) { return false; }
   fired = true;
   return true;
 }
@@ -114,18 +123,28 @@ using rmm::test::host_memory_faults;
 // Not inlined: compilers complain of pairs that they see.
 [[gnu::noinline]] void* operator new(std::size_t bytes)
 {
-  bool const fails = host_memory_faults::must_fail(__builtin_return_address(0));
+  bool const fails = host_memory_faults::must_fail();
   void* const ptr  = fails ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
+  if (ptr == nullptr) { throw std::bad_alloc{}; }
+  return ptr;
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment)
+{
+  bool const fails = host_memory_faults::must_fail();
+  auto const unit  = static_cast<std::size_t>(alignment);
+  void* const ptr  = fails ? nullptr : std::aligned_alloc(unit, (bytes / unit + 1) * unit);
   if (ptr == nullptr) { throw std::bad_alloc{}; }
   return ptr;
 }
 [[gnu::noinline]] void operator delete(void* ptr) noexcept { std::free(ptr); }
 [[gnu::noinline]] void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }
+[[gnu::noinline]] void operator delete(void* ptr, std::align_val_t) noexcept { std::free(ptr); }
+[[gnu::noinline]] void operator delete(void* ptr, std::size_t, std::align_val_t) noexcept { std::free(ptr); }
 
 extern "C" void* __real_calloc(std::size_t count, std::size_t bytes);
 extern "C" void* __wrap_calloc(std::size_t count, std::size_t bytes)
 {
-  return host_memory_faults::must_fail(__builtin_return_address(0)) ? nullptr : __real_calloc(count, bytes);
+  return host_memory_faults::must_fail() ? nullptr : __real_calloc(count, bytes);
 }
 
 namespace {
@@ -157,7 +176,11 @@ void check_cuda(cudaError_t status)
 /// Blocks that go back whatever happens. A deallocation that throws ends the program.
 class blocks {
  public:
-  explicit blocks(device_memory_resource& mr) : mr_{mr} { all_.reserve(32); }
+  explicit blocks(device_memory_resource& mr) : mr_{mr}
+  {
+    host_memory_faults::exemption const exempt;
+    all_.reserve(32);
+  }
   blocks(blocks const&)            = delete;
   blocks& operator=(blocks const&) = delete;
   ~blocks() { free_all(); }
@@ -258,8 +281,8 @@ class used_resource final : public subject {
   }
 
  private:
-  resource_under_test what_;
-  way_to_use how_;
+  resource_under_test const& what_;
+  way_to_use const& how_;
   std::shared_ptr<device_memory_resource> mr_;
 };
 
@@ -269,6 +292,13 @@ std::vector<resource_under_test> const& resources()
 {
   static auto const configured = [](std::string text, std::size_t largest, bool is_pool) {
     return resource_under_test{text, [text] { return configured_resource{text}.share(); }, largest, is_pool};
+  };
+  static auto const with_file = [](std::string text, char const* file, bool is_pool) {
+    static rmm::test::temporary_folder const folder;
+    return resource_under_test{text + ",log=" + file,
+                               [whole = text + ",log=" + folder / file] { return configured_resource{whole}.share(); },
+                               large,
+                               is_pool};
   };
   using rmm::mr::cuda_memory_resource;
   static std::vector<resource_under_test> const all{
@@ -300,6 +330,15 @@ std::vector<resource_under_test> const& resources()
     configured("pool,guard", 4 * KiB, true),
     configured("cuda,alignment=4KiB", large, false),
     configured("pool,limit=16MiB,statistics,thread_safe", large, true),
+    configured("cuda,scrub", large, false),
+    configured("pool,scrub", large, true),
+    configured("system", large, false),
+    configured("sam_headroom,headroom=1MiB", large, false),
+    configured("pool,upstream=(sam_headroom,headroom=1MiB)", large, true),
+    with_file("cuda", "log.csv", false),
+    with_file("pool", "log.csv", true),
+    with_file("cuda", "trace.bin", false),
+    with_file("pool", "trace.bin", true),
     {"tracking",
      [] {
        return rmm::mr::make_owning_wrapper<rmm::mr::tracking_resource_adaptor>(
@@ -340,13 +379,18 @@ template <class Task>
 void on_another_thread(Task task)
 {
   std::exception_ptr thrown;
-  std::thread{[&] {
-    try {
-      task();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-  }}.join();
+  std::optional<std::thread> other;
+  {
+    host_memory_faults::exemption const exempt;
+    other.emplace([&] {
+      try {
+        task();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    });
+  }
+  other->join();
   if (thrown) { std::rethrow_exception(thrown); }
 }
 
@@ -533,6 +577,10 @@ std::vector<way_to_use> const& container_uses()
   using rmm::device_buffer;
   using rmm::device_scalar;
   using rmm::device_uvector;
+  // The simulator knows no memory of the system, and refuses to fill it.
+  static auto const is_cuda = [](resource_under_test const& what) {
+    return what.name != "system" && what.name.find("sam_headroom") == std::string::npos;
+  };
   static std::vector<way_to_use> const all{
     {"buffers",
      [](device_memory_resource& mr, std::size_t) {
@@ -562,7 +610,8 @@ std::vector<way_to_use> const& container_uses()
        EXPECT_EQ(copy.element(6, stream), 0);
        vector.shrink_to_fit(stream);
        auto const storage = vector.release();
-     }},
+     },
+     is_cuda},
     {"scalars",
      [](device_memory_resource& mr, std::size_t) {
        cuda_stream const stream;
@@ -572,7 +621,8 @@ std::vector<way_to_use> const& container_uses()
        EXPECT_EQ(copy.value(stream), numbers[1]);
        EXPECT_EQ(scalar.value(stream), numbers[2]);
        scalar.set_value_to_zero_async(stream);
-     }},
+     },
+     is_cuda},
     {"containers that are prefetched",
      [](device_memory_resource& mr, std::size_t) {
        cuda_stream const stream;
@@ -759,8 +809,7 @@ std::vector<fault_scenario> other_scenarios()
 
 std::vector<fault_scenario> every_scenario()
 {
-  std::vector<fault_scenario> all = other_scenarios();
-  auto const others               = all.size();
+  auto all = other_scenarios();
   for (auto const* const list : {&uses(), &container_uses()}) {
     for (auto const& how : *list) {
       for (auto const& what : resources()) {
@@ -770,14 +819,6 @@ std::vector<fault_scenario> every_scenario()
       }
     }
   }
-  // Who runs only some of them has some of each kind, and those that once found something.
-  auto const begin = all.begin() + static_cast<std::ptrdiff_t>(others);
-  std::shuffle(begin, all.end(), std::mt19937{1});
-  std::partition(begin, all.end(), [](fault_scenario const& each) {
-    return each.name == "pool,guard: one block" ||
-           each.name == "binning,smallest=1KiB,largest=32KiB,upstream=cuda: a capture" ||
-           each.name == "cached,block=64KiB,max=8MiB: blocks of many sizes on two streams";
-  });
   return all;
 }
 
@@ -789,44 +830,88 @@ void report_and_end(int signal)
   std::raise(signal);
 }
 
-TEST(EveryFault, LosesNothingAndIsReported)
-{
-  for (auto const signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) { std::signal(signal, report_and_end); }
-  every_fault faults;
-  faults.start_machine = [] {
-    cudasim::options machine;
-    machine.devices        = 2;
-    machine.memory_bytes   = 64 * MiB;  // half of it is what a context takes
-    machine.mode           = cudasim::execution::stepped;
-    machine.check_ordering = true;
-    Simulated::start(machine);
-  };
-  faults.start_machine();
-  auto const* const given = std::getenv("RMM_TEST_FAULTS");
-  auto const usual        = std::size_t{RMM_TEST_UNDER_SANITIZER ? 2'000 : 20'000};
-  auto const enough       = given != nullptr ? std::strtoull(given, nullptr, 10) : usual;
-  auto const seconds      = given != nullptr ? 0 : 20;
-  auto const* const only  = std::getenv("RMM_TEST_SCENARIO");
-  bool const all          = std::getenv("RMM_TEST_EVERY_FAULT") != nullptr;
-  auto const begin        = std::clock();
-  std::size_t scenarios{0};
-  for (auto const& scenario : every_scenario()) {
-    if (only != nullptr && scenario.name.find(only) == std::string::npos) { continue; }
-    ++scenarios;
-    faults.run(scenario);
-    if (only == nullptr && !all && faults.triples() >= enough && std::clock() - begin > seconds * CLOCKS_PER_SEC) {
-      break;
+/// Of two halves, which can be run beside each other: each has every second scenario.
+class EveryFault : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  EveryFault()
+  {
+    for (auto const signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) { std::signal(signal, report_and_end); }
+    faults.start_machine = [] {
+      cudasim::options machine;
+      machine.devices        = 2;
+      machine.memory_bytes   = 64 * MiB;  // half of it is what a context takes
+      machine.mode           = cudasim::execution::stepped;
+      machine.check_ordering = true;
+      Simulated::start(machine);
+      for (int device = 0; device < machine.devices; ++device) {
+        cudasim::set_device_attribute(device, cudaDevAttrPageableMemoryAccess, 1);
+      }
+    };
+    faults.name_for_driver = [](cudaError_t error) {
+      char const* name{};
+      static_cast<void>(rmm::detail::driver().error_name(static_cast<CUresult>(error), &name));
+      return std::string{name != nullptr ? name : "unknown to the driver"};
+    };
+    faults.start_machine();
+    auto const all = every_scenario();
+    for (auto i = GetParam(); i < all.size(); i += 2) {
+      if (only == nullptr || all[i].name.find(only) != std::string::npos) { scenarios.push_back(all[i]); }
     }
   }
-  std::printf(
-    "%zu scenarios, %llu runs with a fault, %zu distinct (scenario, call, error), %llu exceptions, %llu with the "
-    "error's name\n",
-    scenarios,
-    static_cast<unsigned long long>(faults.runs()),
-    faults.triples(),
-    static_cast<unsigned long long>(faults.thrown()),
-    static_cast<unsigned long long>(faults.named()));
+
+  /// Tries some faults of some scenarios, drawn by a seed, until there were `enough`.
+  void run_some(std::size_t enough)
+  {
+    auto const seed = rmm::test::drawn_seed();
+    std::printf("RMM_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+    std::fflush(stdout);  // also if the program ends in one of them
+    SCOPED_TRACE("RMM_TEST_SEED=" + std::to_string(seed));
+    std::mt19937_64 random{seed};
+    std::shuffle(scenarios.begin(), scenarios.end(), random);
+    faults.is_drawn = [&] { return random() % 8 == 0; };
+    while (faults.triples() < enough && count < scenarios.size()) { faults.run(scenarios[count++]); }
+  }
+
+  void run_all()
+  {
+    for (; count < scenarios.size(); ++count) { faults.run(scenarios[count]); }
+  }
+
+  void print() const
+  {
+    std::printf(
+      "%zu scenarios, %llu runs with a fault, %zu distinct (scenario, call, error), %llu of them of host memory, %llu "
+      "of "
+      "calls that end something, %llu exceptions, %llu with the error's name\n",
+      count,
+      static_cast<unsigned long long>(faults.runs()),
+      faults.triples(),
+      static_cast<unsigned long long>(faults.of_host_memory()),
+      static_cast<unsigned long long>(faults.of_ends()),
+      static_cast<unsigned long long>(faults.thrown()),
+      static_cast<unsigned long long>(faults.named()));
+  }
+
+  every_fault faults;
+  char const* const only{std::getenv("RMM_TEST_SCENARIO")};
+  std::vector<fault_scenario> scenarios;
+  std::size_t count{0};
+};
+
+TEST_P(EveryFault, LosesNothingAndIsReported)
+{
+  auto const* const given = std::getenv("RMM_TEST_FAULTS");
+  bool const takes_long   = RMM_TEST_UNDER_SANITIZER && std::getenv("RMM_TEST_EVERY_FAULT") == nullptr;
+  auto const enough = std::size_t{given != nullptr ? std::strtoull(given, nullptr, 10) : takes_long ? 1'000 : 20'000};
+  if (only == nullptr && (takes_long || given != nullptr)) {
+    run_some(enough);
+  } else {
+    run_all();
+  }
+  print();
   if (only == nullptr) { EXPECT_GE(faults.triples(), enough); }
 }
+
+INSTANTIATE_TEST_SUITE_P(Halves, EveryFault, ::testing::Values(std::size_t{0}, std::size_t{1}));
 
 }  // namespace

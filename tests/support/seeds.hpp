@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <random>
 #include <string>
 
 namespace rmm::test {
@@ -17,6 +18,13 @@ inline constexpr std::uint64_t one_seed_of = 4;
 #else
 inline constexpr std::uint64_t one_seed_of = RMM_TEST_UNDER_SANITIZER ? 20 : 1;
 #endif
+
+/// RMM_TEST_SEED from the environment, or a number that is another one each time: whoever draws by it prints it.
+[[nodiscard]] inline std::uint64_t drawn_seed()
+{
+  auto const* const given = std::getenv("RMM_TEST_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+}
 
 /// Calls `run(seed)` for the seeds 1 ... count, until one fails, and says which that was. Under a sanitizer it is one in
 /// twenty of them, and a quarter where the default stream is each thread's own, for those programs run the other way too.
