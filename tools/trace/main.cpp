@@ -203,6 +203,25 @@ std::size_t memory_for(command_line const& line, rmm::benchmarks::recorded_file 
   return std::max(cudasim::environment_options().memory_bytes, std::size_t{2 * std::min(peak, most)});
 }
 
+/// Says before long work that its result can be written. Throws input_error if that would be over the trace itself, and
+/// std::runtime_error if it cannot.
+void check_output(command_line const& line)
+{
+  if (line.output == "-") { return; }
+  struct stat of_output {};
+  struct stat of_trace {};
+  bool const is_there = ::stat(line.output.c_str(), &of_output) == 0;
+  // Who reads a pipe would take the end of this try for the end of all.
+  if (is_there && !S_ISREG(of_output.st_mode)) { return; }
+  if (is_there && ::stat(line.trace.c_str(), &of_trace) == 0 && of_output.st_dev == of_trace.st_dev &&
+      of_output.st_ino == of_trace.st_ino) {
+    throw input_error{"'" + line.output + "' is the trace itself"};
+  }
+  if (!std::ofstream{line.output, std::ios::binary | std::ios::app}) {
+    throw std::runtime_error{"'" + line.output + "' cannot be written"};
+  }
+}
+
 /// Calls `content` with the stream to write to. Throws std::runtime_error if it cannot be written.
 template <class Content>
 void write(std::string const& path, Content const& content)
@@ -227,6 +246,7 @@ status make_report(command_line const& line)
 {
   progress shown;
   auto const file = read(line.trace, shown);
+  check_output(line);
   shown.begin("reducing");
   auto const slash = line.trace.rfind('/');
   rmm::tools::report report{file,
@@ -305,6 +325,7 @@ status make_export(command_line const& line)
 {
   progress shown;
   auto const file = read(line.trace, shown);
+  check_output(line);
   shown.begin("writing " + line.output);
   write(line.output, [&](std::ostream& out) {
     if (line.format == "perfetto") {
