@@ -146,8 +146,9 @@ advice_for_devices advise(replays& all, std::vector<device_advice> devices, prog
     if (each.given.best) { by_need.push_back(&each); }
   }
   auto const peak = [](device_advice const* of) { return of->given.tried[*of->given.best].peak_live; };
-  std::stable_sort(
-    by_need.begin(), by_need.end(), [&](auto const* lhs, auto const* rhs) { return peak(lhs) > peak(rhs); });
+  std::sort(by_need.begin(), by_need.end(), [&](auto const* lhs, auto const* rhs) {
+    return std::make_pair(peak(rhs), lhs) < std::make_pair(peak(lhs), rhs);  // of equal ones that which comes first
+  });
   advice together;
   together.why = "No configuration could serve the whole trace.";
   for (auto const* const each : by_need) {
