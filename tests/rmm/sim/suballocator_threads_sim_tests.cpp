@@ -418,4 +418,18 @@ TEST_F(SuballocatorThreads, GetAllOfATightHeapInTurn)
   EXPECT_TRUE(heap.good());
 }
 
+// What ThreadSanitizer says of it is the test: locks that are taken in two orders.
+TEST_F(SuballocatorThreads, MayEndBeforeAPoolOverAPoolDoes)
+{
+  using lower_pool = rmm::mr::pool_memory_resource<cuda_memory_resource>;
+  cuda_memory_resource upstream;
+  for (int i = 0; i < 40; ++i) {  // more pools than a thread keeps in mind
+    lower_pool lower{&upstream, std::size_t{4} << 20U};
+    rmm::mr::pool_memory_resource<lower_pool> upper{&lower, std::size_t{1} << 20U};
+    rmm::cuda_stream const stream;
+    upper.deallocate(upper.allocate(1000, stream), 1000, stream);
+    std::thread{[&] { upper.deallocate(upper.allocate(1000, stream), 1000, stream); }}.join();
+  }
+}
+
 }  // namespace

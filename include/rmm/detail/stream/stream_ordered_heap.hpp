@@ -291,12 +291,15 @@ class basic_stream_ordered_heap {
     }
     streams_.remove(end_listener_);
     captures_.remove(capture_listener_);
-    std::lock_guard<std::mutex> const lock{mutex_};
-    wait_for_free_memory();
-    captured_.clear();
-    caches_.clear();
-    stores_.clear();
-    everyones_.ranges().clear();
+    {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      wait_for_free_memory();
+      captured_.clear();
+      caches_.clear();
+      stores_.clear();
+      everyones_.ranges().clear();
+    }
+    // Without the lock: upstream may be a heap too, which looks at what links this thread to others.
     for (auto const& [begin, bytes] : blocks_) { release(to_pointer(begin), bytes); }
     blocks_.clear();
     block_bytes_.store(0, std::memory_order_relaxed);
