@@ -116,7 +116,7 @@ struct fallible_call {
   std::vector<cudaError_t> errors;
   /// It ends something where nobody can be told: that may then stay, and so may the error as the last one.
   bool ends_something{false};
-  /// It is asked where an answer is not needed: without one, the usual is taken for granted.
+  /// It is called where it need not succeed: what then fails may be another call, and that one is named.
   bool is_asked_in_passing{false};
 
   /// Whether an allocation that it makes fail says so.
@@ -181,7 +181,7 @@ inline std::vector<fallible_call> const& fallible_calls()
     {"cudaStreamIsCapturing", {wrong, cudaErrorStreamCaptureImplicit, earlier}, false, true},
     {"cudaStreamQuery", {cudaErrorNotReady, wrong, earlier}},
     {"cudaStreamWaitEvent", {wrong, invalid, earlier}},
-    {"cudaThreadExchangeStreamCaptureMode", {invalid}},
+    {"cudaThreadExchangeStreamCaptureMode", {invalid}, false, true},
 
     {"cuMemAddressFree", {invalid, gone}, true},
     {"cuMemRelease", {invalid, gone}, true},
