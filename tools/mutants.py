@@ -289,6 +289,8 @@ class Builder:
             self.commands[program] = listed.stdout.splitlines()
         command = next(each for each in self.commands[program] if each.endswith(f"tests/{source}") and f"/{program}.dir/" in each)
         words = shlex.split(command)
+        if Path(words[0]).name == "ccache":  # no mutant is compiled twice
+            del words[0]
         words[words.index("-o") + 1] = str(self.work / "test.o")
         for option in ("-MT", "-MF"):
             del words[words.index(option) : words.index(option) + 2]
@@ -297,7 +299,7 @@ class Builder:
         words[1:1] = ["-Iinclude"]  # the same in each builder's folder, for __FILE__ is in the objects
         done = subprocess.run(words, cwd=self.work, capture_output=True, text=True)
         errors = [line for line in done.stderr.splitlines() if "error" in line]
-        return "" if done.returncode == 0 else (errors or ["unknown"])[0]
+        return "" if done.returncode == 0 else (errors or done.stderr.splitlines() or ["unknown"])[0]
 
     def run(self, cover: str, limit: float) -> str:
         """What failed."""
