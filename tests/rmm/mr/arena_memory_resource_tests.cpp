@@ -3,6 +3,7 @@
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
+#include <rmm/detail/base/log_hook.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device/arena_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
@@ -12,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -168,6 +170,20 @@ TEST_F(ArenaMemoryResource, IsEqualToItselfOnlyAndTakesReferences)
   arena over_ref{rmm::device_async_resource_ref{upstream}, mib};
   EXPECT_TRUE(mr.is_equal(mr));
   EXPECT_FALSE(mr.is_equal(over_ref));
+}
+
+using ArenaMemoryResourceDeathTest = ArenaMemoryResource;
+
+TEST_F(ArenaMemoryResourceDeathTest, SaysThatItDoesNotKnowABlock)
+{
+  auto const give_it_another = [&] {
+    rmm::detail::log_hook.store(
+      [](rmm::detail::log_level, char const* message) noexcept { std::fputs(message, stderr); });
+    arena mr{&upstream, mib};
+    mr.deallocate(upstream.allocate(256), 256);
+    std::abort();  // where there are no assertions
+  };
+  EXPECT_DEATH(give_it_another(), "arena_memory_resource: allocation not found");
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ TEST_F(BinningMemoryResource, RefusesANullUpstreamAndBadExponents)
   EXPECT_THROW(binning{static_cast<rmm::mr::device_memory_resource*>(nullptr)}, rmm::logic_error);
   EXPECT_THROW((binning{&upstream, -1, 3}), rmm::logic_error);
   EXPECT_THROW((binning{&upstream, 10, 64}), rmm::logic_error);
+  EXPECT_THROW((binning{&upstream, 63, 63}), rmm::bad_alloc);  // which can be, but not here
 }
 
 TEST_F(BinningMemoryResource, SendsEverythingUpstreamWithoutBins)

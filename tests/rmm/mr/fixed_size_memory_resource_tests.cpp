@@ -4,10 +4,13 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device/fixed_size_memory_resource.hpp>
+#include <rmm/mr/limiting_resource_adaptor.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include "../../support/counting_upstream.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -132,6 +135,27 @@ TEST_F(FixedSizeMemoryResource, TellsItsUpstreamAndIsEqualToItselfOnly)
   EXPECT_EQ(over_ref.get_upstream_resource(), rmm::device_async_resource_ref{upstream});
   EXPECT_TRUE(mr.is_equal(mr));
   EXPECT_FALSE(mr.is_equal(over_ref));
+}
+
+TEST_F(FixedSizeMemoryResource, SaysWhatUpstreamSaysIfThatHasAReport)
+{
+  auto const failure_over = [](auto& source) -> std::string {
+    rmm::mr::fixed_size_memory_resource mr{&source, 256, 1};
+    void* const block = mr.allocate(256);
+    std::string said;
+    try {
+      mr.deallocate(mr.allocate(256), 256);
+    } catch (rmm::out_of_memory const& e) {
+      said = e.what();
+    }
+    mr.deallocate(block, 256);
+    return said;
+  };
+  rmm::mr::cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource pool{&cuda, 256, 256};
+  EXPECT_THAT(failure_over(pool), ::testing::Not(::testing::HasSubstr("no block is free")));
+  rmm::mr::limiting_resource_adaptor limited{&cuda, 256};
+  EXPECT_THAT(failure_over(limited), ::testing::HasSubstr("no block is free, and upstream gives no more"));
 }
 
 }  // namespace

@@ -123,6 +123,15 @@ TEST_F(Logging, WritesToAFileWhenFlushedAndAtTheEnd)
   EXPECT_THAT(contents_of(name), HasSubstr(",allocate,"));
 }
 
+TEST_F(Logging, FlushesNothingByItselfIfItComesFromAFactory)
+{
+  auto const name = folder / "log.csv";
+  auto mr         = make_logging_adaptor(&mock, name);
+  EXPECT_EQ(contents_of(name), "");
+  mr.flush();
+  EXPECT_EQ(contents_of(name), header);
+}
+
 TEST_F(Logging, FlushesEachLineIfAsked)
 {
   auto const name = folder / "log.csv";

@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <mutex>
 #include <string>
@@ -192,6 +194,43 @@ TEST_F(PerDeviceResourceTest, OtherSharedObjectsFindTheRegistryByItsNote)
   dl_iterate_phdr(rmm::detail::visit_loaded_object, &search);
   EXPECT_EQ(search.maker.anchor, &rmm_registry_v1);
   EXPECT_EQ(search.published, &rmm::mr::detail::process_registry());
+}
+
+/// What modules of other releases, which find the registry by its note, read and write: see `number` above.
+struct registry_of_number_1 {
+  struct entry {
+    void* pointer;
+    std::uintptr_t ref;  // or what is registered, plus 1
+  };
+  void* initial;
+  std::mutex mutexes[2];
+  entry table[64];
+  void* list;
+  void* refs;
+};
+
+TEST_F(PerDeviceResourceTest, TheRegistryIsLaidOutAsItsNumberSays)
+{
+  EXPECT_EQ(sizeof(rmm::mr::detail::registry), sizeof(registry_of_number_1));
+  auto const entry_of = [](std::size_t device) {
+    registry_of_number_1::entry found{};
+    auto const* const bytes = reinterpret_cast<char const*>(&rmm::mr::detail::process_registry());
+    std::memcpy(&found, bytes + offsetof(registry_of_number_1, table) + device * sizeof found, sizeof found);
+    return found;
+  };
+  for (auto const device : std::initializer_list<std::size_t>{0, 63}) {
+    cuda_device_id const id{static_cast<int>(device)};
+    set_per_device_resource(id, &first);
+    EXPECT_EQ(entry_of(device).pointer, &first);
+    EXPECT_EQ(entry_of(device).ref, reinterpret_cast<std::uintptr_t>(&first));
+    set_per_device_resource_ref(id, second);
+    auto const word = entry_of(device).ref;
+    ASSERT_EQ(word % 2, 1U);
+    auto* const registered = reinterpret_cast<device_memory_resource*>(word - 1);
+    second.calls.clear();
+    registered->deallocate(registered->allocate(100), 100);
+    EXPECT_EQ(second.calls.size(), 2U);
+  }
 }
 #endif
 

@@ -129,6 +129,13 @@ TEST_F(RegisteredHostMemoryResource, ServesWhereverTheNodesAre)
   EXPECT_EQ(resource.numa_node(), std::nullopt);
 }
 
+TEST_F(RegisteredHostMemoryResource, ANodeIsAllThatHasToBeGiven)
+{
+  pinned_memory_options options;
+  options.numa_node = 0;
+  EXPECT_EQ(registered_host_memory_resource{options}.numa_node(), 0);
+}
+
 TEST_F(RegisteredHostMemoryResource, RefusesNodesThatCannotBe)
 {
   EXPECT_THROW((registered_host_memory_resource{pinned_memory_options{false, -1, 0}}), rmm::logic_error);

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <type_traits>
@@ -222,6 +223,17 @@ TEST_F(TrackingDeathTest, WritesLeaksWhenTheProgramEnds)
     std::exit(0);
   };
   EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "RMM: 100 B in 1 allocations were never freed");
+}
+
+TEST_F(TrackingDeathTest, WritesLeaksOnceIfItGoesAfterTheProgramHasEnded)
+{
+  auto const end = [&] {
+    static std::unique_ptr<adaptor> reporting;  // older than what runs at the end, so destroyed after it
+    reporting = std::make_unique<adaptor>(&upstream, false, rmm::mr::leak_report::at_end);
+    static_cast<void>(reporting->allocate(100));
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "^RMM: 100 B in 1 allocations were never freed\n$");
 }
 
 TEST_F(Tracking, ComesFromAFactory)

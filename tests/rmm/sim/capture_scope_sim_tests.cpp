@@ -125,6 +125,16 @@ TEST_F(CaptureScopeSim, WhatACaptureAllocatesGoesToNobodyElseAsLongAsThereIsAHan
   deallocate_all(mr, all, other);
 }
 
+TEST_F(CaptureScopeSim, ACaptureThatNeedsLittleTakesA64thOfThePool)
+{
+  pool mr{&cuda, 16 * MiB, 16 * MiB};
+  graph_memory const memory;
+  static_cast<void>(capture_one(mr, memory, 4 * KiB));
+  void* const rest = mr.allocate(16 * MiB - 256 * KiB, other);
+  EXPECT_THROW(static_cast<void>(mr.allocate(4 * KiB, other)), rmm::out_of_memory);
+  mr.deallocate(rest, 16 * MiB - 256 * KiB, other);
+}
+
 TEST_F(CaptureScopeSim, AGraphRunsBesideOthersThatUseThePool)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};

@@ -8,6 +8,7 @@
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_async_view_memory_resource.hpp>
 #include <rmm/mr/host/pinned_memory_resource.hpp>
+#include <rmm/mr/managed_memory_resource.hpp>
 #include <rmm/mr/pinned_host_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
@@ -131,6 +132,38 @@ TEST_F(CudaAsyncFaults, ManagedPoolsNeedDriverAndDevice)
   cudasim::set_device_attribute(0, cudaDevAttrConcurrentManagedAccess, 1);
   cudasim::set_versions(12090, 0);
   EXPECT_THROW(cuda_async_managed_memory_resource{}, rmm::logic_error);
+}
+
+TEST_F(CudaAsyncFaults, AllThatComesFromPoolsGoesBackAndNoBytesAreNotAskedFor)
+{
+  cuda_async_memory_resource own;
+  cuda_async_view_memory_resource view{own.pool_handle()};
+  cuda_async_managed_memory_resource managed;
+  rmm::mr::device_memory_resource* const all[] = {&own, &view, &managed};
+  auto const live                              = cudasim::leak_report();
+  auto const asked                             = cudasim::calls("cudaMallocFromPoolAsync");
+  for (auto* const each : all) {
+    EXPECT_EQ(each->allocate(0), nullptr);
+    each->deallocate(nullptr, 0);
+  }
+  EXPECT_EQ(cudasim::calls("cudaMallocFromPoolAsync"), asked);
+  for (auto* const each : all) { each->deallocate(each->allocate(1), 1); }
+  EXPECT_EQ(cudasim::leak_report(), live);
+}
+
+TEST_F(CudaAsyncFaults, ManagedAndPinnedMemoryGoBackAndNoBytesAreNotAskedFor)
+{
+  rmm::mr::managed_memory_resource managed;
+  rmm::mr::pinned_host_memory_resource pinned;
+  managed.deallocate(managed.allocate(0), 0);
+  pinned.deallocate(pinned.allocate(0), 0);
+  EXPECT_EQ(cudasim::calls("cudaMallocManaged"), 0U);
+  EXPECT_EQ(cudasim::calls("cudaHostAlloc"), 0U);
+  managed.deallocate(managed.allocate(1), 1);
+  pinned.deallocate(pinned.allocate(1), 1);
+  pinned.deallocate(pinned.allocate(1, std::size_t{64}), 1, std::size_t{64});
+  pinned.deallocate_async(pinned.allocate_async(1, 64, rmm::cuda_stream_default), 1, 64, rmm::cuda_stream_default);
+  EXPECT_EQ(cudasim::leak_report(), "");
 }
 
 TEST_F(CudaAsyncFaults, PinnedMemoryThatIsMissingIsOutOfMemory)

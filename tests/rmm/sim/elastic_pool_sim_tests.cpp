@@ -7,6 +7,7 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/chunked_space.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/memory_reservation.hpp>
@@ -23,6 +24,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <random>
 #include <string>
@@ -226,6 +228,18 @@ TEST_F(ElasticPool, GivesBackWhatWasUnusedForLong)
   EXPECT_EQ(pool.pool_size(), 0U);
 }
 
+TEST_F(ElasticPool, AddressesThatAreEmptyAgainAreOneRange)
+{
+  auto const chunk = elastic_pool_memory_resource{}.chunk_bytes();
+  rmm::detail::chunked_space space{0, 8 * chunk, chunk, {}, {0}};
+  space.map(space.begin(), 4 * chunk);
+  for (auto const each : std::initializer_list<std::size_t>{1, 2, 0, 3}) {
+    space.unmap(space.begin() + each * chunk, chunk);
+  }
+  EXPECT_EQ(space.empty_ranges(), (std::vector{std::pair{space.begin(), 8 * chunk}}));
+  EXPECT_EQ(space.release_spare(), 4 * chunk);
+}
+
 // --- without virtual memory
 
 struct ElasticPoolOnAnOldDevice : ElasticPool {
@@ -256,6 +270,20 @@ TEST_F(ElasticPoolOnAnOldDevice, GrowsByBlocksAndGivesBackThoseThatAreFree)
   pool.deallocate(first, 4 * MiB, stream);
   EXPECT_EQ(pool.release_unused(), 64 * MiB);
   EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPoolOnAnOldDevice, AsksForHalfAsMuchUntilTheDeviceHasIt)
+{
+  elastic_pool_memory_resource pool;
+  void* const first = pool.allocate(32 * MiB, stream);
+  void* others{};
+  ASSERT_EQ(cudaMalloc(&others, free_on_device() - 10 * MiB), cudaSuccess);
+  void* const second = pool.allocate(1 * MiB, stream);
+  EXPECT_EQ(pool.pool_size(), 40 * MiB);
+  EXPECT_THROW(static_cast<void>(pool.allocate(11 * MiB, stream)), rmm::out_of_memory);
+  pool.deallocate(second, 1 * MiB, stream);
+  pool.deallocate(first, 32 * MiB, stream);
+  EXPECT_EQ(cudaFree(others), cudaSuccess);
 }
 
 TEST_F(ElasticPoolOnAnOldDevice, SaysWhatItCannotDo)

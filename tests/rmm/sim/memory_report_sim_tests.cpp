@@ -11,6 +11,7 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/pinned_host_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/recovery.hpp>
@@ -311,6 +312,20 @@ TEST_F(MemoryReport, IsNotMadeBeforeAnAllocationFails)
 }
 
 // --- holders ---------------------------------------------------------------------------------------------------------
+
+TEST_F(MemoryReport, NamesTheTagOfAReservationThatWasTried)
+{
+  pool mr{&cuda, MiB, MiB};
+  mr.track_tags();
+  rmm::tag_scope const scope{"report reserved"};
+  auto const held = mr.try_reserve(100 * KiB, stream);
+  ASSERT_TRUE(held);
+  auto const e = failure_of(mr, MiB, stream);
+  ASSERT_NE(e.report(), nullptr);
+  ASSERT_EQ(e.report()->holders.size(), 1U);
+  EXPECT_EQ(e.report()->holders[0].tag, "report reserved");
+  EXPECT_EQ(e.report()->holders[0].bytes, 100 * KiB);
+}
 
 TEST_F(MemoryReport, NamesTheTopHoldersByTag)
 {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -76,9 +77,18 @@ TEST_F(RegisteredHostMemory, ABlockIsKeptUntilTheStreamHasReachedItsEnd)
   rmm::cuda_stream const stream;
   auto* const ptr = static_cast<char*>(resource.allocate(mebibyte, stream));
   char seen{};
-  ASSERT_EQ(cudasim::launch(stream.value(), {}, {{ptr, mebibyte}}, [=, &seen] { seen = ptr[5] = 7; }), cudaSuccess);
+  std::uint64_t unregistered{1};
+  ASSERT_EQ(cudasim::launch(stream.value(),
+                            {},
+                            {{ptr, mebibyte}},
+                            [=, &seen, &unregistered] {
+                              seen = ptr[5] = 7;
+                              unregistered  = cudasim::calls("cudaHostUnregister");
+                            }),
+            cudaSuccess);
   resource.deallocate(ptr, mebibyte, stream);
   EXPECT_EQ(seen, 7);
+  EXPECT_EQ(unregistered, 0U);
   EXPECT_EQ(cudasim::calls("cudaStreamSynchronize"), 1);  // that unregistering waits is not documented
 }
 

@@ -653,6 +653,36 @@ TEST_F(StreamOrderedHeapSim, AHeapThatShrankLeavesLessUnmarked)
   EXPECT_EQ(cudaFree(both), cudaSuccess);
 }
 
+TEST_F(StreamOrderedHeapSim, AStreamThatIsAloneLeavesA32ndOfTheHeapUnmarked)
+{
+  device_heap heap{MiB};
+  std::vector<void*> mine;
+  for (int i = 0; i < 4; ++i) { mine.push_back(heap.allocate(8 * KiB, stream)); }
+  void* const more  = heap.allocate(256, stream);
+  auto const events = cudasim::calls("cudaEventRecord");
+  for (void* const each : mine) { heap.deallocate(each, 8 * KiB, stream); }
+  EXPECT_EQ(cudasim::calls("cudaEventRecord"), events);
+  heap.deallocate(more, 256, stream);
+  EXPECT_GT(cudasim::calls("cudaEventRecord"), events);
+}
+
+TEST_F(StreamOrderedHeapSim, ARequestTakesALeaseWithItUpToHalfOfOne)
+{
+  constexpr std::size_t lease = 64 * KiB;  // of this heap
+  device_heap heap{1024 * lease};
+  heap.deallocate(heap.allocate(256, stream), 256, stream);
+  heap.deallocate(heap.allocate(256, other), 256, other);
+  rmm::cuda_stream const half;
+  rmm::cuda_stream const more;
+  auto const before   = heap.figures().cached_bytes;
+  void* const smaller = heap.allocate(lease / 2, half);
+  EXPECT_EQ(heap.figures().cached_bytes, before + lease / 2);
+  void* const larger = heap.allocate(lease / 2 + 256, more);
+  EXPECT_EQ(heap.figures().cached_bytes, before + lease / 2);
+  heap.deallocate(smaller, lease / 2, half);
+  heap.deallocate(larger, lease / 2 + 256, more);
+}
+
 // --- what ends
 
 TEST_F(StreamOrderedHeapSim, JoinedMemoryWaitsForAllThatFreedIt)

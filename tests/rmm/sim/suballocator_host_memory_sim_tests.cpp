@@ -255,6 +255,37 @@ TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAnAllocation)
   EXPECT_GT(runs, 5U);
 }
 
+TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAWithdrawal)
+{
+  constexpr std::size_t size = 2 * MiB;
+  std::uint64_t runs         = 0;
+  for (bool any = true; any; ++runs) {
+    device_heap heap{size};
+    std::vector<block> blocks;
+    for (std::size_t i = 0; i < 100; ++i) {  // pieces that are cut in the middle, until their list has no room
+      auto const s = (i % 2 == 0 ? stream : other).view();
+      blocks.push_back({heap.allocate(16 * KiB, s), 16 * KiB, s});
+    }
+    for (std::size_t i = 0; i < blocks.size(); i += 2) { heap.deallocate(blocks[i].ptr, 16 * KiB, blocks[i].stream); }
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    auto wanted = heap.heap().free_runs();
+    for (auto& each : wanted) { each = {each.begin + 4 * KiB, 4 * KiB}; }
+    std::vector<rmm::detail::address_range> taken;
+    fail_host_allocations(runs + 1, 1);
+    try {
+      taken = heap.heap().withdraw(wanted, rmm::detail::stream_ordered_heap::leaving::at_once, stream);
+    } catch (std::bad_alloc const&) {}
+    any = stop_failing() != 0;
+    EXPECT_EQ(heap.figures().reserved_bytes, size - taken.size() * 4 * KiB) << "allocation " << runs;
+    ASSERT_TRUE(heap.good()) << "allocation " << runs;
+    for (std::size_t i = 1; i < blocks.size(); i += 2) { heap.deallocate(blocks[i].ptr, 16 * KiB, blocks[i].stream); }
+    EXPECT_EQ(heap.figures().free_bytes, heap.figures().reserved_bytes) << "allocation " << runs;
+    for (auto const& each : taken) { heap.heap().extend(each); }  // the memory is freed with the block
+    ASSERT_TRUE(heap.good()) << "allocation " << runs;
+  }
+  EXPECT_GT(runs, 5U);
+}
+
 TEST_F(SuballocatorHostMemory, IsNotUsedUpByThreadsThatComeAndGo)
 {
   device_heap heap{16 * MiB};

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 namespace {
 
@@ -73,12 +74,18 @@ TEST_F(SystemMemory, IsAnErrorOfCudaIfTheDeviceDoesNotSay)
 TEST_F(SystemMemory, IsFreedWhenTheStreamHasDoneItsWork)
 {
   rmm::cuda_stream const stream;
-  system_memory_resource resource;
-  bool done{false};
-  void* const ptr = resource.allocate(1000, stream);
-  ASSERT_EQ(cudasim::launch(stream.value(), {}, {{ptr, 1000}}, [&] { done = true; }), cudaSuccess);
-  resource.deallocate(ptr, 1000, stream);
-  EXPECT_TRUE(done);
+  system_memory_resource system;
+  sam_headroom_memory_resource with_headroom{0};
+  for (rmm::mr::device_memory_resource* const resource :
+       std::initializer_list<rmm::mr::device_memory_resource*>{&system, &with_headroom}) {
+    bool done{false};
+    void* const ptr = resource->allocate(1000, stream);
+    ASSERT_EQ(cudasim::launch(stream.value(), {}, {{ptr, 1000}}, [&] { done = true; }), cudaSuccess);
+    auto const waits = cudasim::calls("cudaStreamSynchronize");
+    resource->deallocate(ptr, 1000, stream);
+    EXPECT_EQ(cudasim::calls("cudaStreamSynchronize"), waits + 1);
+    EXPECT_TRUE(done);
+  }
 }
 
 TEST_F(SystemMemory, IsSplitWhereTheHeadroomBegins)
