@@ -179,7 +179,7 @@ TEST(Soak, LosesAndMixesUpNothing)
   auto const time  = time_for_all() / static_cast<double>(2 * turns.size());
   static_cast<void>(take_all_turns(turns, time));
   auto lost = take_all_turns(turns, time);
-  for (int more = 0; lost != 0 && more < 3; ++more) { lost = take_all_turns(turns, time); }
+  for (int more = 0; lost != 0 && more < 3; ++more) { lost = take_all_turns(turns, time / 8); }
   EXPECT_EQ(lost, 0U) << "in each of four rounds after the first";
 }
 
