@@ -48,7 +48,7 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
          driver->device_attribute(&value, attribute, asked) == CUDA_SUCCESS && value != 0;
 }
 
-/// The same where it must be known. Throws cuda_error; a driver that does not know the attribute says no.
+/// The same where it must be known. Throws cuda_error; a driver that does not know the attribute, or the question, says no.
 [[nodiscard]] inline bool known_driver_attribute(int device, CUdevice_attribute attribute)
 {
   auto const* const driver = find_driver();
@@ -57,7 +57,7 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
   check_driver(driver->device(&asked, device), "cuDeviceGet");
   int value{};
   auto const status = driver->device_attribute(&value, attribute, asked);
-  if (status == CUDA_ERROR_INVALID_VALUE) { return false; }
+  if (status == CUDA_ERROR_INVALID_VALUE || status == CUDA_ERROR_NOT_SUPPORTED) { return false; }
   check_driver(status, "cuDeviceGetAttribute");
   return value != 0;
 }
