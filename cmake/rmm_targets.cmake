@@ -30,11 +30,12 @@ if(RMM_SANITIZE)
   set(sanitizer_libraries -fsanitize=${RMM_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     list(APPEND sanitizer_flags -fno-sanitize=function) # the driver's are called with the runtime's names of the same types
-    if(RMM_SANITIZE MATCHES "address")
+    if(RMM_SANITIZE MATCHES "address" OR CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 19)
       # Its library as a shared one, as g++ has it: tests replace some forms of operator new, and programs that are not
       # sanitized load the simulator. That of ThreadSanitizer does not start so in clang++ 14.
+      string(REGEX REPLACE "^(.).*" "\\1san" sanitizer_name "${RMM_SANITIZE}")
       execute_process(
-        COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so
+        COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=libclang_rt.${sanitizer_name}-${CMAKE_SYSTEM_PROCESSOR}.so
         OUTPUT_VARIABLE sanitizer_library
         OUTPUT_STRIP_TRAILING_WHITESPACE)
       get_filename_component(sanitizer_folder "${sanitizer_library}" DIRECTORY)
