@@ -384,7 +384,7 @@ run_suite() {
   say "=== $name"
   if [[ $name == matrix* ]]; then
     labels='^(long|package|browser|once)$'
-    less=(RMM_TEST_FAULTS=8000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM_TEST_SEEDS=10)
+    less=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM_TEST_SEEDS=10)
   fi
   if [[ $preset == cuda ]]; then gpus=(--resource-spec-file "$folder/resource_spec.json"); fi
   if ! configure_preset "$preset" "$folder" "$@"; then

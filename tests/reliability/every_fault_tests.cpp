@@ -65,6 +65,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -859,8 +860,8 @@ class EveryFault : public ::testing::TestWithParam<std::size_t> {
     }
   }
 
-  /// Tries some faults of some scenarios, drawn by a seed, until there were `enough`.
-  void run_some(std::size_t enough)
+  /// Tries one in `one_of` faults, drawn by a seed: of all scenarios or, if there is a limit, of some until there were so many.
+  void run_some(std::uint64_t one_of, std::size_t most)
   {
     auto const seed = rmm::test::drawn_seed();
     std::printf("RMM_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
@@ -868,8 +869,8 @@ class EveryFault : public ::testing::TestWithParam<std::size_t> {
     SCOPED_TRACE("RMM_TEST_SEED=" + std::to_string(seed));
     std::mt19937_64 random{seed};
     std::shuffle(scenarios.begin(), scenarios.end(), random);
-    faults.is_drawn = [&] { return random() % 8 == 0; };
-    while (faults.triples() < enough && count < scenarios.size()) { faults.run(scenarios[count++]); }
+    faults.is_drawn = [&] { return random() % one_of == 0; };
+    while (faults.triples() < most && count < scenarios.size()) { faults.run(scenarios[count++]); }
   }
 
   void run_all()
@@ -901,12 +902,14 @@ class EveryFault : public ::testing::TestWithParam<std::size_t> {
 TEST_P(EveryFault, LosesNothingAndIsReported)
 {
   auto const* const given = std::getenv("RMM_TEST_FAULTS");
-  bool const takes_long   = RMM_TEST_UNDER_SANITIZER && std::getenv("RMM_TEST_EVERY_FAULT") == nullptr;
-  auto const enough = std::size_t{given != nullptr ? std::strtoull(given, nullptr, 10) : takes_long ? 1'000 : 20'000};
-  if (only == nullptr && (takes_long || given != nullptr)) {
-    run_some(enough);
-  } else {
+  auto enough             = std::size_t{10'000};
+  if (only != nullptr || std::getenv("RMM_TEST_EVERY_FAULT") != nullptr) {
     run_all();
+  } else if (given != nullptr || RMM_TEST_UNDER_SANITIZER) {
+    enough = given != nullptr ? std::strtoull(given, nullptr, 10) : 1'000;
+    run_some(8, enough);
+  } else {
+    run_some(4, std::numeric_limits<std::size_t>::max());
   }
   print();
   if (only == nullptr) { EXPECT_GE(faults.triples(), enough); }
