@@ -246,6 +246,34 @@ TEST_F(TorchMemory, TheStreamOfABlockDoesNotWaitForOthersThatUseIt)
   torch->deallocate(mine, 4 * KiB, 0, stream->value());
 }
 
+TEST_F(TorchMemory, ABlockThatAnotherStreamUsesStaysUntilItCanWaitForThat)
+{
+  auto const mr   = set_pool();
+  void* const ptr = torch->allocate(MiB, 0, stream->value());
+  torch->add_user(ptr, other->value());
+  auto const fired = cudasim::faults_fired();
+  for (auto const* const call : {"cudaEventRecord", "cudaEventRecordWithFlags", "cuEventRecord"}) {
+    cudasim::inject({call, 1, cudaErrorUnknown, 1});
+  }
+  torch->deallocate(ptr, MiB, 0, stream->value());
+  EXPECT_EQ(cudasim::faults_fired(), fired + 1);
+  cudasim::clear_faults();
+  EXPECT_THROW(static_cast<void>(mr->allocate(MiB, *stream)), rmm::out_of_memory);
+  EXPECT_EQ(torch->allocate(MiB, 0, stream->value()), ptr);
+  torch->deallocate(ptr, MiB, 0, stream->value());
+}
+
+TEST_F(TorchMemory, WhereNoStreamCanBeMadeItIsSaidBeforeTheBlockGoesBack)
+{
+  auto const mr   = set_pool();
+  void* const ptr = torch->allocate(MiB, 0, stream->value());
+  cudasim::inject({"cudaStreamCreateWithFlags", 1, cudaErrorUnknown, 1});
+  EXPECT_THROW(torch->add_user(ptr, other->value()), rmm::cuda_error);
+  torch->deallocate(ptr, MiB, 0, stream->value());
+  EXPECT_EQ(torch->allocate(MiB, 0, stream->value()), ptr);
+  torch->deallocate(ptr, MiB, 0, stream->value());
+}
+
 TEST_F(TorchMemory, TheStreamItselfIsNoOther)
 {
   auto const resource = std::make_shared<rmm::test::watched_upstream>();

@@ -29,6 +29,8 @@
 #include "../support/seeds.hpp"
 #include "../support/temporary_folder.hpp"
 
+#include "librmm/_torch_memory.hpp"
+
 #include <rmm/capture_scope.hpp>
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
@@ -800,6 +802,24 @@ std::vector<fault_scenario> other_scenarios()
                   EXPECT_GT(rmm::available_device_memory().second, 0U);
                   static_cast<void>(rmm::get_current_cuda_device());
                   EXPECT_GT(rmm::percent_of_free_device_memory(50), 0U);
+                }),
+    scenario_of("PyTorch's blocks and segments",
+                [] {
+                  rmm_python::owners().set(0, configured_resource{"pool,initial=1MiB"}.share());
+                  rmm::detail::scope_guard const unset{[]() noexcept { rmm_python::owners().set(0, nullptr); }};
+                  rmm_python::torch_memory torch;
+                  cuda_stream const stream{cuda_stream::flags::non_blocking};
+                  cuda_stream const other{cuda_stream::flags::non_blocking};
+                  for (int i = 0; i < 2; ++i) {
+                    void* const ptr = torch.allocate(1000, 0, stream.value());
+                    rmm::detail::scope_guard const give_back{
+                      [&]() noexcept { torch.deallocate(ptr, 1000, 0, stream.value()); }};
+                    torch.add_user(ptr, other.value());
+                  }
+                  void* const segment = torch.allocate_segment(5000, 0);
+                  if (segment != nullptr) { torch.deallocate_segment(segment, 0); }
+                  torch.free_postponed();
+                  EXPECT_EQ(torch.figures(0).bytes[0].current, 0U);
                 }),
   };
   all.push_back({"an elastic pool", [] { return std::make_unique<elastic_pool>(); }});

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
+#include <list>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -37,11 +38,24 @@
 
 namespace rmm_python {
 
+struct returned_block;
+
 /// A block that PyTorch has: where it came from, and who uses it.
 struct torch_block {
   resource_ptr origin;
   std::size_t bytes{};
-  std::vector<cudaStream_t> others{};  ///< streams that use it besides the one it was allocated for
+  int device{};
+  /// Streams that use it besides the one it was allocated for; with room for that, too.
+  std::vector<cudaStream_t> others{};
+  /// One entry if there are others, or any stream may use it: whoever gives the block back cannot be told that there is no memory.
+  std::list<returned_block> place{};
+};
+
+/// A block that PyTorch gave back.
+struct returned_block {
+  void* ptr{};
+  torch_block block{};        ///< its `others` are all streams that used it
+  bool by_any_stream{false};  ///< whether streams that are not known may have used it
 };
 
 /// The blocks that PyTorch has, by address. Thread-safe.
@@ -74,8 +88,20 @@ class torch_blocks {
     std::lock_guard<std::mutex> const lock{home.mutex};
     auto const found = home.blocks.find(ptr);
     if (found == home.blocks.end()) { return; }
-    auto& others = found->second.others;
-    if (std::find(others.begin(), others.end(), stream) == others.end()) { others.push_back(stream); }
+    auto& [origin, bytes, device, others, place] = found->second;
+    if (std::find(others.begin(), others.end(), stream) != others.end()) { return; }
+    others.reserve(others.size() + 2);
+    if (place.empty()) { place.emplace_back(); }
+    others.push_back(stream);
+  }
+
+  /// That of a block; nothing if there is no block there.
+  [[nodiscard]] std::optional<int> device_of(void* ptr)
+  {
+    auto& home = shard_of(ptr);
+    std::lock_guard<std::mutex> const lock{home.mutex};
+    auto const found = home.blocks.find(ptr);
+    return found == home.blocks.end() ? std::nullopt : std::optional{found->second.device};
   }
 
   /// 0 if there is no block there.
@@ -161,7 +187,7 @@ class torch_memory {
     }
     if (ptr == nullptr) { return ptr; }  // nothing was asked for
     rmm::detail::scope_guard give_back{[&]() noexcept { origin->deallocate(ptr, bytes, view); }};
-    blocks_.add(ptr, {origin, bytes});
+    blocks_.add(ptr, {origin, bytes, device});
     if (!usage.try_take(bytes)) {
       blocks_.remove(ptr).reset();
       throw_above_limit(bytes, device);
@@ -192,7 +218,7 @@ class torch_memory {
       return;
     }
     others.push_back(stream);
-    free_or_postpone({ptr, std::move(*block), device, false});
+    free_or_postpone(ptr, std::move(*block), false);
   }
 
   /// A block for PyTorch's own allocator to divide, as if from cudaMalloc: any stream may use it. Null where there is not
@@ -208,7 +234,9 @@ class torch_memory {
       void* const ptr   = origin->allocate(bytes, stream);
       rmm::detail::scope_guard give_back{[&]() noexcept { origin->deallocate(ptr, bytes, stream); }};
       stream.synchronize();
-      blocks_.add(ptr, {origin, bytes});
+      torch_block block{origin, bytes, device};
+      block.place.emplace_back();
+      blocks_.add(ptr, std::move(block));
       give_back.dismiss();
       return ptr;
     } catch (std::exception const& error) {
@@ -223,28 +251,41 @@ class torch_memory {
     if (ptr == nullptr) { return; }
     rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
     auto block = blocks_.remove(ptr);
-    if (block) { free_or_postpone({ptr, std::move(*block), device, true}); }
+    if (block) { free_or_postpone(ptr, std::move(*block), true); }
   }
 
-  /// A block will go back in the order of `stream`, too. Throws std::bad_alloc.
-  void add_user(void* ptr, cudaStream_t stream) { blocks_.add_user(ptr, stream); }
+  /// A block will go back in the order of `stream`, too. Throws std::bad_alloc, rmm::cuda_error.
+  void add_user(void* ptr, cudaStream_t stream)
+  {
+    auto const device = blocks_.device_of(ptr);
+    if (!device) { return; }
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{*device}};
+    static_cast<void>(of(*device).gathering_stream());  // it is needed when the block goes back, and may fail here
+    blocks_.add_user(ptr, stream);
+  }
 
   [[nodiscard]] std::size_t bytes_of(void* ptr) { return blocks_.bytes_of(ptr); }
 
-  /// Frees what had to stay because of a capture that is over. Throws std::bad_alloc.
+  /// Frees what had to stay because of a capture that is over. Throws rmm::cuda_error; what is not freed then stays.
   void free_postponed()
   {
     if (postponed_count_.load(std::memory_order_acquire) == 0) { return; }
-    std::vector<returned> waiting;
+    std::list<returned_block> waiting;
     {
       std::lock_guard<std::mutex> const lock{postponed_mutex_};
       waiting.swap(postponed_);
       postponed_count_.store(0, std::memory_order_release);
     }
-    for (auto& each : waiting) {
-      of(each.device).usage.postpone(-static_cast<std::int64_t>(each.block.bytes));
-      rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{each.device}};
-      free_or_postpone(std::move(each));
+    rmm::detail::scope_guard const keep{[&]() noexcept { postpone(waiting); }};
+    for (auto each = waiting.begin(); each != waiting.end();) {
+      auto const& block = each->block;
+      rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{block.device}};
+      if (!try_free(*each)) {
+        ++each;
+        continue;
+      }
+      of(block.device).usage.postpone(-static_cast<std::int64_t>(block.bytes));
+      each = waiting.erase(each);
     }
   }
 
@@ -294,36 +335,42 @@ class torch_memory {
   torch_graphs graphs;
 
  private:
-  /// A block that PyTorch gave back.
-  struct returned {
-    void* ptr;
-    torch_block block;  // its `others` are all streams that used it
-    int device;
-    bool by_any_stream;  // whether streams that are not known may have used it
-  };
-
-  /// Frees a block after all that used it; later, if a capture is in the way.
-  void free_or_postpone(returned block)
+  /// Frees a block after all that used it; later, if a capture is in the way, or CUDA fails.
+  void free_or_postpone(void* ptr, torch_block block, bool by_any_stream)
   {
-    if (try_free(block)) { return; }
-    of(block.device).usage.postpone(static_cast<std::int64_t>(block.block.bytes));
+    auto place = std::move(block.place);
+    if (place.empty()) { place.emplace_back(); }  // a segment that is none
+    place.front() = {ptr, std::move(block), by_any_stream};
+    if (try_free(place.front())) { return; }
+    auto const& kept = place.front().block;
+    of(kept.device).usage.postpone(static_cast<std::int64_t>(kept.bytes));
+    postpone(place);
+  }
+
+  void postpone(std::list<returned_block>& blocks) noexcept
+  {
+    if (blocks.empty()) { return; }
     std::lock_guard<std::mutex> const lock{postponed_mutex_};
-    postponed_.push_back(std::move(block));
+    postponed_.splice(postponed_.end(), blocks);
     postponed_count_.store(postponed_.size(), std::memory_order_release);
   }
 
-  [[nodiscard]] bool try_free(returned const& block)
+  [[nodiscard]] bool try_free(returned_block const& block)
   {
-    auto const stream = of(block.device).gathering_stream();
+    auto const stream = of(block.block.device).gathering_stream();
     if (block.by_any_stream) {
       if (!rmm::detail::try_wait_for_device()) { return false; }
     } else {
       for (auto* const user : block.block.others) {
         if (!rmm::detail::query_capture(user).is_none()) { return false; }
       }
-      for (auto* const user : block.block.others) {
-        rmm::detail::owned_event event;
-        if (!event.try_record(user) || !event.try_make_wait(stream.value())) { return false; }
+      try {
+        for (auto* const user : block.block.others) {
+          rmm::detail::owned_event event;
+          if (!event.try_record(user) || !event.try_make_wait(stream.value())) { return false; }
+        }
+      } catch (rmm::cuda_error const&) {  // there is no event to be had
+        return false;
       }
     }
     block.block.origin->deallocate(block.ptr, block.block.bytes, stream);
@@ -356,8 +403,8 @@ class torch_memory {
   torch_blocks blocks_;
   std::array<std::atomic<torch_device*>, 128> devices_{};  // each made when it is first asked for, and kept
 
-  std::mutex postponed_mutex_;  // guards the vector
-  std::vector<returned> postponed_;
+  std::mutex postponed_mutex_;  // guards the list
+  std::list<returned_block> postponed_;
   std::atomic<std::size_t> postponed_count_{0};  // its size
 };
 
