@@ -309,7 +309,7 @@ void print_summary(allocation_history const& history, rmm::benchmarks::logged_ev
     std::cout << "LOG shows " << history.logged_failures() << " allocations that could not be; these are left out\n";
   }
   if (log.lost != 0) { std::cout << "LOG lacks " << log.lost << " events that could not be written\n"; }
-  if (log.cut_off_at) { std::cout << "LOG is cut off at byte " << *log.cut_off_at << '\n'; }
+  if (!log.damage.empty()) { std::cout << "LOG is not whole: " << log.damage << '\n'; }
 }
 
 void write_curves(std::string const& path, std::vector<std::unique_ptr<replay_benchmark>> const& replays)

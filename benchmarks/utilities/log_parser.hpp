@@ -164,8 +164,9 @@ class log_clock {
   std::uint64_t elapsed_{0};
 };
 
-/// Throws logic_error if it is no log; the message has the line. Where `cut_off_at` is given, a last row that the program did
-/// not finish is no error: it is left out, and `*cut_off_at` is its offset.
+/// Throws logic_error if it is no log; the message has the line. The first logs of RMM had no column of threads: their rows are of
+/// thread 0. Where `cut_off_at` is given, a last row that the program did not finish is no error: it is left out, and
+/// `*cut_off_at` is its offset.
 inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_t>* cut_off_at = nullptr)
 {
   constexpr int most_devices                                  = 1024;
@@ -178,12 +179,13 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
   auto const names = split_row(row);
   for (std::size_t i = 0; i < column_count; ++i) {
     auto const found = std::find(names.begin(), names.end(), wanted[i]);
-    if (found == names.end()) {
+    if (found == names.end() && i != 0) {
       throw logic_error("line 1: this is no log, for it has no column '" + std::string{wanted[i]} + "'.");
     }
     column[i] = static_cast<std::size_t>(found - names.begin());
   }
   auto const width         = names.size();
+  bool const has_threads   = column[0] < width;
   auto const device_column = static_cast<std::size_t>(std::find(names.begin(), names.end(), "Device") - names.begin());
 
   log_clock clock;
@@ -195,7 +197,7 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
     try {
       auto const fields = split_row(row);
       if (fields.size() != width) { throw logic_error("Size mismatch in columns of parsed log."); }
-      event made{parse_log_number<std::size_t>(fields[column[0]], 10),
+      event made{has_threads ? parse_log_number<std::size_t>(fields[column[0]], 10) : 0,
                  parse_action(fields[column[2]]),
                  parse_log_number<std::size_t>(fields[column[4]], 10),
                  parse_log_number<std::uintptr_t>(fields[column[3]], 16),

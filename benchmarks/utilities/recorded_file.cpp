@@ -81,6 +81,18 @@ recorded_file read_any(std::string const& path)
 
 }  // namespace
 
+std::string damage_of(rmm::detail::trace::recorded_trace const& trace)
+{
+  std::string damage;
+  if (trace.cut_off_at) { damage = "cut off at byte " + std::to_string(*trace.cut_off_at); }
+  if (trace.missing_files != 0) {
+    damage += damage.empty() ? "" : ", and ";
+    damage += std::to_string(trace.missing_files) + (trace.missing_files == 1 ? " file" : " files") +
+              " missing between its first and its last";
+  }
+  return damage;
+}
+
 recorded_file read_recorded_file(std::string const& path) { return with_times_in_order(read_any(path)); }
 
 }  // namespace rmm::benchmarks

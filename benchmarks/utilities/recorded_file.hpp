@@ -29,6 +29,9 @@ struct recorded_file {
   std::vector<recorded_region> regions;  ///< what the allocator had; only snapshots of PyTorch say
 };
 
+/// What part of a trace could not be read, in words; empty if it is whole.
+[[nodiscard]] std::string damage_of(rmm::detail::trace::recorded_trace const& trace);
+
 /// Reads a trace of trace_resource_adaptor, a log of logging_resource_adaptor or a snapshot of PyTorch's memory. A time that is
 /// earlier than the one before, which a broken file may have, becomes that one. Throws
 /// rmm::detail::trace::bad_trace or logic_error, with the offset or the line, if it is none or broken, and std::runtime_error if

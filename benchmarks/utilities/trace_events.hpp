@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +17,8 @@ namespace rmm::benchmarks {
 /// What a program allocated and freed, from whatever kind of file.
 struct logged_events {
   std::vector<rmm::detail::event> events;
-  std::uint64_t lost{};                     ///< events that could not be written
-  std::optional<std::uint64_t> cut_off_at;  ///< offset of a last block or row that the program did not finish
+  std::uint64_t lost{};  ///< events that could not be written
+  std::string damage;    ///< what part could not be read; empty if none
 };
 
 /// The events of a binary trace.
@@ -28,8 +27,8 @@ inline logged_events events_of(rmm::detail::trace::recorded_trace const& trace)
   using rmm::detail::action;
   using rmm::detail::trace::kind;
   logged_events result;
-  result.lost       = trace.lost;
-  result.cut_off_at = trace.cut_off_at;
+  result.lost   = trace.lost;
+  result.damage = damage_of(trace);
   result.events.reserve(trace.events.size());
   for (auto const& each : trace.events) {
     auto const what   = each.what == kind::allocate ? action::ALLOCATE

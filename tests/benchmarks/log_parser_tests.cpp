@@ -103,6 +103,20 @@ TEST(LogParser, FindsColumnsByName)
   EXPECT_EQ(events[0].stream, 2);
 }
 
+TEST(LogParser, TakesLogsWithoutThreads)
+{
+  auto const events = parsed(
+    "Time,Action,Pointer,Size,Stream\n10:00:00:000001,allocate,0x1000,256,0x2\n"
+    "10:00:00:000003,free,0x1000,256,0x2\n");
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_EQ(events[1].thread_id, 0);
+  EXPECT_EQ(events[1].act, action::FREE);
+  EXPECT_EQ(events[1].pointer, 0x1000);
+  EXPECT_EQ(events[1].size, 256);
+  EXPECT_EQ(events[1].stream, 2);
+  EXPECT_EQ(events[1].time_ns, 2000);
+}
+
 TEST(LogParser, ReadsPointersWithAndWithoutPrefixAndNil)
 {
   auto const events = parsed(header + "1,t,allocate,0xFf,1,(nil)\n1,t,allocate,ff,1,1f\n1,t,allocate,(nil),0,0\n");

@@ -53,7 +53,7 @@ TEST_F(TraceEvents, AreThoseOfATrace)
   }
   auto const log = read_events(file);
   EXPECT_EQ(log.lost, 0);
-  EXPECT_FALSE(log.cut_off_at.has_value());
+  EXPECT_EQ(log.damage, "");
   ASSERT_THAT(log.events, SizeIs(2));
   EXPECT_EQ(log.events[0].act, action::ALLOCATE);
   EXPECT_EQ(log.events[0].pointer, reinterpret_cast<std::uintptr_t>(ptr));
@@ -81,7 +81,7 @@ TEST_F(TraceEvents, AreNotInOtherFiles)
   std::ofstream{file} << "neither the one\nnor the other\n";
   EXPECT_THAT(
     [&] { read_events(file); },
-    ThrowsMessage<rmm::logic_error>(HasSubstr(file + ": line 1: this is no log, for it has no column 'Thread'")));
+    ThrowsMessage<rmm::logic_error>(HasSubstr(file + ": line 1: this is no log, for it has no column 'Time'")));
   std::ofstream{file} << "\x1F\x8B\x08 and what gzip makes of a log";
   EXPECT_THAT([&] { read_events(file); },
               ThrowsMessage<rmm::detail::trace::bad_trace>(HasSubstr(file + ": at byte 0: the file is compressed")));
@@ -91,6 +91,18 @@ TEST_F(TraceEvents, AreNotInOtherFiles)
   std::ofstream{file, std::ios::trunc};
   EXPECT_THROW(read_events(file), rmm::detail::trace::bad_trace);
   EXPECT_THROW(read_events(folder / "no such file"), std::runtime_error);
+}
+
+TEST(Damage, IsToldInWords)
+{
+  rmm::detail::trace::recorded_trace trace{};
+  EXPECT_EQ(rmm::benchmarks::damage_of(trace), "");
+  trace.missing_files = 1;
+  EXPECT_EQ(rmm::benchmarks::damage_of(trace), "1 file missing between its first and its last");
+  trace.missing_files = 2;
+  trace.cut_off_at    = 115;
+  EXPECT_EQ(rmm::benchmarks::damage_of(trace),
+            "cut off at byte 115, and 2 files missing between its first and its last");
 }
 
 /// Live bytes after each event.

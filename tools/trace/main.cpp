@@ -280,8 +280,8 @@ void warn_of_gaps(std::string const& path, recorded_file const& file)
   auto const warn = [&](std::string const& what) {
     std::cerr << "rmm-trace: warning: " << path << ": " << what << '\n';
   };
-  if (file.trace.cut_off_at) {
-    warn("cut off at byte " + std::to_string(*file.trace.cut_off_at) + "; figures are of what is before");
+  if (auto const damage = rmm::benchmarks::damage_of(file.trace); !damage.empty()) {
+    warn(damage + "; figures are of the rest");
   }
   if (file.trace.lost != 0) {
     warn(std::to_string(file.trace.lost) + " events could not be recorded; figures are too low by them");

@@ -981,8 +981,8 @@ std::string report::document() const
     out.null_member("begin");
   }
   out.member("bytes", bytes_).member("lost", trace.lost).member("unknown_frees", lifetimes_.unknown_frees());
-  if (trace.cut_off_at) {
-    out.member("damaged", "cut off at byte " + std::to_string(*trace.cut_off_at));
+  if (auto const damage = benchmarks::damage_of(trace); !damage.empty()) {
+    out.member("damaged", damage);
   } else {
     out.null_member("damaged");
   }

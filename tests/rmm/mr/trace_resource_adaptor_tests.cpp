@@ -421,6 +421,14 @@ TEST_F(Trace, GoesOnInAnotherFileWhenOneIsFull)
     ++files;
   }
   EXPECT_GT(files, 3);
+
+  EXPECT_EQ(read().missing_files, 0);
+  std::filesystem::remove(file + ".1");
+  std::filesystem::remove(file + ".3");
+  auto const rest = read();
+  EXPECT_EQ(rest.missing_files, 2);
+  EXPECT_LT(rest.events.size(), std::size_t{2} * rounds);
+  EXPECT_GT(rest.events.size(), 0);
 }
 
 TEST_F(Trace, KeepsTheNewestFiles)
@@ -443,6 +451,7 @@ TEST_F(Trace, KeepsTheNewestFiles)
   auto const trace = read();  // though the first is gone
   EXPECT_LT(trace.events.size(), std::size_t{2} * rounds);
   EXPECT_EQ(trace.events[trace.events.size() - 2].bytes, rounds - 1);
+  EXPECT_EQ(trace.missing_files, 0);  // those before the first are not counted
 }
 
 TEST_F(Trace, IsForItsOwnerOnly)

@@ -69,6 +69,7 @@ struct recorded_trace {
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> reports;  ///< of failures, by thread and time
   std::uint64_t bytes{};                                                   ///< of all files
   std::uint64_t lost{};                                                    ///< events that could not be written
+  std::uint64_t missing_files{};            ///< between the first and the last of those that were read
   std::optional<std::uint64_t> cut_off_at;  ///< offset of a last block that is not whole: the program crashed meanwhile
 };
 
@@ -196,7 +197,8 @@ class trace_reader {
     file_header header;
     if (!is_trace(content) || content.size() < sizeof header) { return; }
     std::memcpy(&header, content.data(), sizeof header);
-    if (header.run == trace_.header.run && header.part == part && part > trace_.header.part) {
+    if (header.run == trace_.header.run && header.part == part && part > newest_part_) {
+      trace_.missing_files += part - newest_part_ - 1;
       read_content(content, path);
     }
   }
@@ -214,7 +216,8 @@ class trace_reader {
       throw bad_trace(name, 12, "the header has a wrong length");
     }
     if (!has_header_) { trace_.header = header; }
-    has_header_ = true;
+    has_header_  = true;
+    newest_part_ = header.part;
     trace_.bytes += content.size();
     for (std::uint64_t at = header.header_bytes; at < content.size();) {
       auto const bytes = read_block(content, at, name);
@@ -394,6 +397,7 @@ class trace_reader {
 
   recorded_trace trace_{};
   bool has_header_{false};
+  std::uint32_t newest_part_{};
   std::vector<std::vector<event>> by_thread_;
   std::unordered_map<std::uint64_t, std::uint32_t> threads_;  // positions in the trace's lists, as in those that follow
   std::map<std::tuple<std::int32_t, std::uint32_t, std::uint64_t, std::uint64_t>, std::uint32_t> places_;
