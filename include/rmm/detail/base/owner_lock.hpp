@@ -72,10 +72,11 @@ class process_barrier {
 ///  O1  between wait_until_left() and end_keeping_out() the owner is not inside
 ///  O2  what the owner wrote inside is seen by who kept it out, and the other way round
 ///
-/// O1 is Dekker's argument. The owner sets `inside_` and then reads `kept_out_`; the other sets `kept_out_` and then reads
+/// O1 is Dekker's argument. The owner sets `inside_` and then reads `kept_out`; the other sets `kept_out` and then reads
 /// `inside_`; a full barrier between the two steps on both sides makes at least one of them see the other. The owner's
 /// barrier is the one that pass_all_threads() runs on its behalf, so that on its own path only the compiler is kept
-/// from changing the order. Without such a call it executes the barrier itself. O2 is by release and acquire on both flags.
+/// from changing the order. Without such a call it executes the barrier itself, and looks again. O2 is by release and acquire
+/// on both flags.
 class owner_lock {
  public:
   /// For the owner. Returns false, and has not entered, if it is kept out.
@@ -85,10 +86,11 @@ class owner_lock {
       inside_.exchange(true, std::memory_order_seq_cst);
     } else {
       inside_.store(true, std::memory_order_relaxed);
-      if (owner_needs_barrier_) { std::atomic_thread_fence(std::memory_order_seq_cst); }
       std::atomic_signal_fence(std::memory_order_seq_cst);
     }
-    if (!kept_out_.load(std::memory_order_seq_cst)) { return true; }
+    if (state_.load(std::memory_order_seq_cst) == 0) { return true; }
+    if constexpr (RMM_DETAIL_THREAD_SANITIZER == 0) { std::atomic_thread_fence(std::memory_order_seq_cst); }
+    if ((state_.load(std::memory_order_seq_cst) & kept_out) == 0) { return true; }
     leave();
     return false;
   }
@@ -96,19 +98,29 @@ class owner_lock {
   /// For the owner, who is inside.
   RMM_ALWAYS_INLINE void leave() noexcept { inside_.store(false, std::memory_order_release); }
 
-  void begin_keeping_out() noexcept { kept_out_.store(true, std::memory_order_seq_cst); }
+  void begin_keeping_out() noexcept { state_.fetch_or(kept_out, std::memory_order_seq_cst); }
 
   void wait_until_left() const noexcept
   {
     while (inside_.load(std::memory_order_seq_cst)) { ::sched_yield(); }
   }
 
-  void end_keeping_out() noexcept { kept_out_.store(false, std::memory_order_release); }
+  void end_keeping_out() noexcept
+  {
+    state_.fetch_and(static_cast<unsigned char>(~kept_out), std::memory_order_release);
+  }
 
  private:
+  static constexpr unsigned char kept_out      = 1;
+  static constexpr unsigned char needs_barrier = 2;  // the owner does, always
+
+  [[nodiscard]] static unsigned char first_state() noexcept
+  {
+    return RMM_DETAIL_THREAD_SANITIZER == 1 || process_barrier::is_available() ? 0 : needs_barrier;
+  }
+
   std::atomic<bool> inside_{false};
-  std::atomic<bool> kept_out_{false};
-  bool const owner_needs_barrier_{!process_barrier::is_available()};
+  std::atomic<unsigned char> state_{first_state()};
 };
 
 }  // namespace detail

@@ -23,15 +23,14 @@ struct per_thread_link {
   void (*release)(void* part) noexcept {};
 };
 
-/// Where a thread finds its part of an owner in a few instructions. Plain data, for it is read before and after everything
+/// Where a thread finds its parts of owners in a few instructions. Plain data, for it is read before and after everything
 /// else in a thread.
-struct per_thread_slot {
-  std::uint64_t owner;  // a number that is never used again; 0 in an empty slot
-  void* part;
+struct per_thread_table {
+  static constexpr std::size_t size = 8;
+  std::array<std::uint64_t, size> owners;  // numbers that are never used again; 0 in an empty slot
+  std::array<void*, size> parts;
 };
-
-inline constexpr std::size_t per_thread_slot_count = 8;
-inline thread_local std::array<per_thread_slot, per_thread_slot_count> per_thread_slots{};
+inline thread_local per_thread_table per_thread_slots{};
 
 /// All parts of a thread, of whatever owners. When it ends they are there for other threads.
 class thread_parts {
@@ -134,8 +133,10 @@ class per_thread {
   /// The same, but also null if finding it takes longer.
   [[nodiscard]] RMM_ALWAYS_INLINE Part* mine_at_hand() noexcept
   {
-    auto const& slot = per_thread_slots[number_ % per_thread_slot_count];
-    return slot.owner == number_ ? &static_cast<owned_part*>(slot.part)->part : nullptr;
+    if (per_thread_slots.owners[slot_] != number_) { return nullptr; }
+    auto* const part = per_thread_slots.parts[slot_];
+    if (part == nullptr) { __builtin_unreachable(); }  // so that callers need not ask again
+    return &static_cast<owned_part*>(part)->part;
   }
 
   /// Calls `action(part)` for all parts, also those of threads that have ended. No part is added, adopted or released
@@ -164,7 +165,8 @@ class per_thread {
         part = take_part();
         thread->add({number_, part, link_});
       }
-      per_thread_slots[number_ % per_thread_slot_count] = {number_, part};
+      per_thread_slots.owners[slot_] = number_;
+      per_thread_slots.parts[slot_]  = part;
       return &part->part;
     } catch (std::exception const&) {
       return nullptr;
@@ -185,8 +187,9 @@ class per_thread {
   }
 
   std::uint64_t number_;
-  std::shared_ptr<per_thread_link> link_;           // its mutex guards parts_ and is_free
-  std::vector<std::unique_ptr<owned_part>> parts_;  // never shrinks
+  std::size_t slot_{number_ % per_thread_table::size};  // where each thread has its part at hand
+  std::shared_ptr<per_thread_link> link_;               // its mutex guards parts_ and is_free
+  std::vector<std::unique_ptr<owned_part>> parts_;      // never shrinks
 };
 
 }  // namespace detail

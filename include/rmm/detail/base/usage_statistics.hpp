@@ -64,9 +64,10 @@ struct usage_counter {
 /// fast while the sum is near its peak, counting stays behind one mutex for a while.
 ///
 /// Invariants, for bytes and for allocations:
-///  I1  the value is base + sum(value of each share), the total outside + sum(added of each share); value == added - freed
+///  I1  the value is base + sum(value of each share), the total outside + sum(added of each share); value == high - room
 ///  I2  base + sum(limit of each share) + reserve == peak, and reserve >= 0
-///  I3  value <= high <= limit in each share; while frozen_, value == limit, high may be more, and no owner is inside its lock
+///  I3  0 <= room and high <= limit in each share; while frozen_, value == limit, high may be more, and no owner is inside its
+///      lock
 /// So value <= peak at every instant, and peak was a value at some instant of an order of the calls that keeps calls apart
 /// which did not overlap: peak grows only while frozen_, to what the value is then.
 ///
@@ -183,24 +184,28 @@ class usage_statistics {
   /// A thread's share of one of the two counters.
   struct share {
     std::int64_t added{0};
-    std::int64_t freed{0};
+    std::int64_t room{0};  // below high: the two are what most calls look at and change
     std::int64_t high{0};  // largest value since the last time that limits were shared out
     std::int64_t limit{0};
     std::int64_t demand{0};       // what the limit should be, from earlier times
     std::int64_t high_frozen{0};  // while frozen, before that time, and more than the limit is now
 
-    [[nodiscard]] RMM_ALWAYS_INLINE std::int64_t value() const noexcept { return added - freed; }
+    [[nodiscard]] std::int64_t value() const noexcept { return high - room; }
 
-    [[nodiscard]] RMM_ALWAYS_INLINE bool is_below_high(std::int64_t amount) const noexcept
-    {
-      return value() + amount <= high;
-    }
     [[nodiscard]] bool has_room_for(std::int64_t amount) const noexcept { return value() + amount <= limit; }
 
     void add(std::int64_t amount) noexcept
     {
       added += amount;
-      high = larger(high, value());
+      room -= amount;
+      if (room < 0) { set_high(value()); }
+    }
+
+    /// Not below the value, which stays.
+    void set_high(std::int64_t to) noexcept
+    {
+      room += to - high;
+      high = to;
     }
 
     [[nodiscard]] std::int64_t wanted() const noexcept { return larger(std::int64_t{0}, demand - value()); }
@@ -217,8 +222,12 @@ class usage_statistics {
     [[nodiscard]] RMM_ALWAYS_INLINE bool try_add_below_high(std::int64_t amount) noexcept
     {
       if (!lock.try_enter()) { return false; }
-      bool const fits = bytes.is_below_high(amount) && calls.is_below_high(1);
+      auto const room_of_bytes = bytes.room - amount;
+      auto const room_of_calls = calls.room - 1;
+      bool const fits          = (room_of_bytes | room_of_calls) >= 0;
       if (fits) {
+        bytes.room = room_of_bytes;
+        calls.room = room_of_calls;
         bytes.added += amount;
         calls.added += 1;
       }
@@ -246,8 +255,8 @@ class usage_statistics {
       if (!lock.try_enter()) { return false; }
       bool const counts = action();
       if (counts) {
-        bytes.freed += amount;
-        calls.freed += 1;
+        bytes.room += amount;
+        calls.room += 1;
       }
       lock.leave();
       return counts;
@@ -288,7 +297,7 @@ class usage_statistics {
     }
     void subtract_frozen(share& from, std::int64_t amount) noexcept
     {
-      from.freed += amount;
+      from.room += amount;
       from.limit = from.value();
       reserve += amount;
     }
@@ -299,8 +308,8 @@ class usage_statistics {
       reserve += from.limit - value;
       from.limit       = value;
       from.demand      = larger(larger(from.high, from.high_frozen), value + from.wanted() / 4 * 3);
-      from.high        = value;
       from.high_frozen = value;
+      from.set_high(value);
     }
 
     /// A share gets what it wants if there is enough for all; else half of the reserve is divided by what each wants.
@@ -311,7 +320,7 @@ class usage_statistics {
       to.limit += loan;
       reserve -= loan;
       to.high_frozen = to.high;
-      to.high        = smaller(to.high, to.limit);
+      to.set_high(smaller(to.high, to.limit));
     }
     [[nodiscard]] double part_of_wanted(double wanted) const noexcept
     {
@@ -347,8 +356,8 @@ class usage_statistics {
     auto& from = mine == nullptr ? nobodys_ : *mine;
     if (!frozen_) {
       from.lock.end_keeping_out();
-      from.bytes.freed += amount;
-      from.calls.freed += 1;
+      from.bytes.room += amount;
+      from.calls.room += 1;
       return;
     }
     bytes_.subtract_frozen(from.bytes, amount);

@@ -159,6 +159,25 @@ TEST(UsageStatistics, CountAtOnceOnceTheThreadHasAShareWithRoom)
   EXPECT_EQ(statistics.read().second.value, 0);
 }
 
+TEST(UsageStatistics, CountInAFewInstructionsUpToWhatAThreadHadBefore)
+{
+  usage_statistics statistics{new_number()};
+  statistics.add(800);
+  statistics.subtract(800);
+  bool counted = false;
+  for (int i = 0; i < 1000 && !counted; ++i) {  // until the thread has a share of the peak
+    statistics.add(8);
+    counted = statistics.try_add(8);
+    statistics.subtract(counted ? 16 : 8);
+  }
+  statistics.add(400);
+  statistics.subtract(400);
+  EXPECT_TRUE(statistics.try_add(400));
+  EXPECT_FALSE(statistics.try_add(401));
+  EXPECT_EQ(statistics.read().first.peak, 800);
+  EXPECT_EQ(statistics.read().first.value, 400);
+}
+
 TEST(UsageStatistics, AreThoseOfAModelOnOneThread)
 {
   rmm::test::for_each_seed(20, [](std::uint64_t seed) { compare_with_model(seed, 1, 10); });
