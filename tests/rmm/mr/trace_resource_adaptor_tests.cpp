@@ -13,6 +13,7 @@
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/trace_resource_adaptor.hpp>
+#include <rmm/resource_ref.hpp>
 #include <rmm/tag_scope.hpp>
 
 #include <sys/resource.h>
@@ -38,6 +39,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -111,6 +113,32 @@ TEST_F(Trace, RecordsFailuresAndPassesThemOn)
   ASSERT_THAT(trace.reports, SizeIs(1));
   EXPECT_EQ(trace.reports.begin()->first, std::make_pair(trace.events[0].thread, trace.events[0].time_ns));
   EXPECT_THAT(trace.reports.begin()->second, HasSubstr("no more"));
+}
+
+TEST_F(Trace, RecordsFailuresThatAreNoStandardException)
+{
+  ::testing::StrictMock<mock_resource> mock;
+  EXPECT_CALL(mock, do_allocate).WillOnce(Throw(7));
+  {
+    trace_resource_adaptor mr{&mock, options()};
+    EXPECT_THROW(mr.allocate(1000), int);
+  }
+  auto const trace = read();
+  ASSERT_THAT(trace.events, SizeIs(1));
+  EXPECT_EQ(trace.events[0].what, kind::allocate_failure);
+  EXPECT_EQ(trace.events[0].bytes, 1000);
+  EXPECT_THAT(trace.reports, IsEmpty());
+}
+
+TEST_F(Trace, RecordsWhatIsAllocatedThroughAReference)
+{
+  {
+    trace_resource_adaptor mr{rmm::device_async_resource_ref{upstream}, options()};
+    static_assert(std::is_same_v<decltype(mr), trace_resource_adaptor<rmm::mr::device_memory_resource>>);
+    EXPECT_EQ(mr.get_upstream(), nullptr);
+    mr.deallocate(mr.allocate(1000), 1000);
+  }
+  EXPECT_THAT(read().events, SizeIs(2));
 }
 
 TEST_F(Trace, CutsReportsOffThatAreLong)

