@@ -377,6 +377,9 @@ std::vector<resource_under_test> const& resources()
 
 bool is_pool(resource_under_test const& what) { return what.is_pool; }
 
+/// Whether the runtime that the tests are compiled for has it.
+bool is_there(resource_under_test const& what) { return CUDART_VERSION >= 13000 || what.name != "cuda_async_managed"; }
+
 /// On a thread of its own, which ends with it. What it throws is thrown here.
 template <class Task>
 void on_another_thread(Task task)
@@ -834,7 +837,7 @@ std::vector<fault_scenario> every_scenario()
   for (auto const* const list : {&uses(), &container_uses()}) {
     for (auto const& how : *list) {
       for (auto const& what : resources()) {
-        if (!how.fits(what)) { continue; }
+        if (!is_there(what) || !how.fits(what)) { continue; }
         all.push_back(
           {what.name + ": " + how.name, [&what, &how] { return std::make_unique<used_resource>(what, how); }});
       }

@@ -24,7 +24,7 @@ rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>& pool()
 }  // namespace
 
 /// Allocates and frees in the calling thread, from its own pool and from the current resource.
-extern "C" void use_memory(std::size_t bytes)
+extern "C" __attribute__((visibility("default"))) void use_memory(std::size_t bytes)
 {
   auto* const current = rmm::mr::get_current_device_resource();
   for (int i = 0; i < 20; ++i) {
@@ -36,4 +36,7 @@ extern "C" void use_memory(std::size_t bytes)
 }
 
 /// Throws rmm::out_of_memory, which the program that calls it catches.
-extern "C" void ask_for_too_much() { static_cast<void>(pool().allocate(std::size_t{1} << 30U)); }
+extern "C" __attribute__((visibility("default"))) void ask_for_too_much()
+{
+  static_cast<void>(pool().allocate(std::size_t{1} << 30U));
+}

@@ -6,7 +6,10 @@
 #include <cstddef>
 #include <cstdio>
 
-extern "C" cudaError_t cudaMalloc(void**, std::size_t) { return cudaErrorNotSupported; }
+extern "C" __attribute__((visibility("default"))) cudaError_t cudaMalloc(void**, std::size_t)
+{
+  return cudaErrorNotSupported;
+}
 
 int main()
 {

@@ -39,14 +39,15 @@ struct ConfiguredResourceSim : Simulated {
 
 TEST_F(ConfiguredResourceSim, GivesAllBackInTheEnd)
 {
-  for (auto const* const text : {"binning,smallest=256,largest=1KiB,upstream=(pool,initial=1MiB)",
+  std::vector<char const*> texts{"binning,smallest=256,largest=1KiB,upstream=(pool,initial=1MiB)",
                                  "cuda_async,initial=1MiB",
                                  "pool,initial=1MiB",
                                  "pinned_pool,initial=4MiB",
                                  "pool,initial=1MiB,upstream=(managed,statistics),statistics,prefetch",
                                  "system",
-                                 "sam_headroom,headroom=1GiB",
-                                 "cuda_async_managed"}) {
+                                 "sam_headroom,headroom=1GiB"};
+  if (CUDART_VERSION >= 13000) { texts.push_back("cuda_async_managed"); }
+  for (auto const* const text : texts) {
     cudasim::set_device_attribute(0, cudaDevAttrPageableMemoryAccess, 1);
     {
       configured_resource const resource{text};

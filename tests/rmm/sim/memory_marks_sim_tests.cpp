@@ -190,6 +190,19 @@ TEST_F(MemoryMarks, TellWhatIsAllocatedInAPoolToTheByte)
   EXPECT_TRUE(tool.regions.empty());
 }
 
+TEST_F(MemoryMarks, AreNotPassedByCallsThatWaitForNothing)
+{
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, 1 * MiB};
+  mr.set_check_capture(false);
+  rmm::cuda_stream const stream;
+  mr.deallocate(mr.allocate(KiB, stream), KiB, stream);
+  EXPECT_EQ(mr.try_allocate_without_waiting(KiB, stream), nullptr);
+  auto* const ptr = mr.allocate(KiB, stream);
+  EXPECT_FALSE(mr.try_deallocate_without_waiting(ptr, KiB, stream));
+  mr.deallocate(ptr, KiB, stream);
+  EXPECT_TRUE(tool.regions.empty());
+}
+
 TEST_F(MemoryMarks, FollowAPoolThatGrows)
 {
   rmm::test::for_each_seed(4, [&](std::uint64_t seed) {

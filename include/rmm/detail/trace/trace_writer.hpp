@@ -249,7 +249,7 @@ class alignas(64) thread_trace {
   void add_stack()
   {
     constexpr std::size_t own_frames = 3;  // capture_frames(), this function and its caller
-    std::array<void*, own_frames + most_frames> frames;
+    std::array<void*, own_frames + most_frames> frames{};
     auto const captured = capture_frames(frames.data(), frames.size());
     std::array<std::uint64_t, most_frames + most_interpreted_frames> addresses;
     std::size_t count{};
