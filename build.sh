@@ -384,7 +384,7 @@ run_suite() {
   say "=== $name"
   if [[ $name == matrix* ]]; then
     labels='^(long|package|browser|once)$'
-    less=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM_TEST_SEEDS=10)
+    less=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM_TEST_REQUESTS=2000 RMM_TEST_SEEDS=10)
   fi
   if [[ $preset == cuda ]]; then gpus=(--resource-spec-file "$folder/resource_spec.json"); fi
   if ! configure_preset "$preset" "$folder" "$@"; then
@@ -581,7 +581,7 @@ run_coverage() {
     find "$folder" -name '*.gcda' -delete
     rm -rf "$folder/reports"
     mkdir -p "$folder/reports"
-    RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_SEEDS=5 GTEST_OUTPUT="xml:$folder/reports/" \
+    RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_REQUESTS=1000 RMM_TEST_SEEDS=5 GTEST_OUTPUT="xml:$folder/reports/" \
       ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" --label-exclude '^long$' --tests-regex '_TEST(_4_DEVICES)?$' \
       --exclude-regex '^BENCHMARKS_' --no-tests=error --output-junit "$folder/reports/ctest.junit" || status=failed
     rm -rf "$folder/report"

@@ -8,6 +8,7 @@
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda/memory.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -280,7 +281,7 @@ class device_buffer {
   void reallocate(std::size_t new_capacity)
   {
     auto const device = device_ == no_device() ? cuda_device_id{detail::current_device()} : device_;
-    cuda_set_device_raii const guard{device};
+    detail::device_scope const guard{device.value()};
     void* block = nullptr;
     if (new_capacity > 0) {
       auto const bytes = block_size(new_capacity);
@@ -299,7 +300,7 @@ class device_buffer {
   void deallocate() noexcept
   {
     if (block_ == nullptr) { return; }
-    cuda_set_device_raii const guard{device_};
+    detail::device_scope const guard{device_.value()};
     give_back();
   }
 

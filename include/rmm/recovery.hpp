@@ -13,11 +13,11 @@ namespace RMM_NAMESPACE {
 
 /// One thing that a pool tries when no free memory fits, whatever thread and stream freed it.
 enum class recovery_rung : std::uint8_t {
-  reclaim,      ///< waits for the device, if that makes as much free as is asked, and a quarter of the pool
+  reclaim,      ///< gives events to free memory; waits for the device where only that keeps enough of it apart
   grow,         ///< takes more memory from where the pool has it
   remap,        ///< maps memory that is free in pieces to one range of addresses
   trim,         ///< gives unused memory back, so that there is some to be taken
-  synchronize,  ///< waits for the device, if that makes anything free
+  synchronize,  ///< as reclaim, also for memory that other rungs leave alone; waits only where it serves
   callback,     ///< asks the program to free memory, and begins again when it says so
 };
 

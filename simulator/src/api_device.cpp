@@ -319,6 +319,12 @@ device* find_device(call& c, int number)
   return nullptr;
 }
 
+bool has_context(int device)
+{
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  return device_of_test("cudasim::has_context", device).has_context;
+}
+
 void set_device_attribute(int device, cudaDeviceAttr attribute, int value)
 {
   std::lock_guard<std::mutex> const lock{the_world().mutex};
@@ -347,8 +353,8 @@ cudaError_t cudaSetDevice(int number)
 {
   CUDASIM_CALL(cudaSetDevice, {
     if (find_device(c, number) == nullptr) { return cudaErrorInvalidDevice; }
-    this_thread().device      = number;
-    this_thread().has_context = true;
+    this_thread().device = number;
+    make_context_current();
     return cudaSuccess;
   });
 }
@@ -356,13 +362,15 @@ cudaError_t cudaSetDevice(int number)
 cudaError_t cudaInitDevice(int number, unsigned device_flags, unsigned flags)
 {
   CUDASIM_CALL(cudaInitDevice, {
-    if (find_device(c, number) == nullptr) { return cudaErrorInvalidDevice; }
+    auto* const d = find_device(c, number);
+    if (d == nullptr) { return cudaErrorInvalidDevice; }
     if ((flags & cudaInitDeviceFlagsAreValid) != 0) {
       if (!valid_device_flags(device_flags)) {
         return c.misuse(cudaErrorInvalidValue, "unknown flags %#x", device_flags);
       }
       settings_of(number).flags = device_flags;
     }
+    d->has_context = true;
     return cudaSuccess;
   });
 }
@@ -400,8 +408,9 @@ cudaError_t cudaDeviceReset()
     auto const number = this_thread().device;
     drop_device_work(c.lock(), number);
     drop_device_memory(number);
-    auto& d  = the_world().devices[static_cast<std::size_t>(number)];
-    d.broken = cudaSuccess;
+    auto& d       = the_world().devices[static_cast<std::size_t>(number)];
+    d.broken      = cudaSuccess;
+    d.has_context = false;
     d.peers.clear();
     settings_of(number) = {};
     update_attention();

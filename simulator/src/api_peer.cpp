@@ -24,6 +24,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
     if (!is_device(c, peer)) { return cudaErrorInvalidDevice; }
     auto& mine = current_device();
     if (peer == mine.number) { return c.misuse(cudaErrorPeerAccessUnsupported, "device %d is its own peer", peer); }
+    the_world().devices[static_cast<std::size_t>(peer)].has_context = true;  // access is from context to context
     return mine.peers.insert(peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
   });
 }

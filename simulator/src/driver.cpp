@@ -259,13 +259,26 @@ CUresult get_device_of_context(CUdevice* out, CUcontext context)
   });
 }
 
-/// The context of a device is there from the start, and stays, so nobody has to be told who uses it.
+/// The context of a device stays until cudaDeviceReset(), so nobody has to be told who uses it.
 CUresult retain_primary_context(CUcontext* out, CUdevice number)
 {
   CUDASIM_DRIVER_CALL(cuDevicePrimaryCtxRetain, {
     if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the context"); }
     if (!is_device(c, number)) { return cudaErrorInvalidDevice; }
-    *out = context_of(number);
+    find_device(c, number)->has_context = true;
+    *out                                = context_of(number);
+    return cudaSuccess;
+  });
+}
+
+CUresult primary_context_state(CUdevice number, unsigned* flags, int* active)
+{
+  CUDASIM_DRIVER_CALL(cuDevicePrimaryCtxGetState, {
+    if (flags == nullptr || active == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the state"); }
+    auto const* const found = find_device(c, number);
+    if (found == nullptr) { return cudaErrorInvalidDevice; }
+    *flags  = 0;
+    *active = found->has_context ? 1 : 0;
     return cudaSuccess;
   });
 }
@@ -311,6 +324,56 @@ CUresult stream_id(CUstream handle, unsigned long long* out)
 }
 
 CUresult stream_id_per_thread(CUstream handle, unsigned long long* out) { return stream_id(per_thread(handle), out); }
+
+/// The stream that a handle names, if it may be asked where it belongs; else `error` says why not. A stream that captures may
+/// not, as with its id.
+[[nodiscard]] std::shared_ptr<stream> stream_to_ask(call& c, CUstream handle, cudaError_t& error)
+{
+  error = cudaErrorDeviceUninitialized;
+  if (lacks_context(handle)) { return nullptr; }
+  error  = cudaErrorInvalidResourceHandle;
+  auto s = find_stream(c, handle);
+  if (s != nullptr) { error = refuse_while_capturing(*s); }
+  return error == cudaSuccess ? s : nullptr;
+}
+
+CUresult stream_device(CUstream handle, CUdevice* out)
+{
+  CUDASIM_DRIVER_CALL(cuStreamGetDevice, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    cudaError_t error{};
+    auto const s = stream_to_ask(c, handle, error);
+    if (s != nullptr) { *out = s->device; }
+    return error;
+  });
+}
+
+CUresult stream_device_per_thread(CUstream handle, CUdevice* out) { return stream_device(per_thread(handle), out); }
+
+CUresult stream_context(CUstream handle, CUcontext* out)
+{
+  CUDASIM_DRIVER_CALL(cuStreamGetCtx, {
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the context"); }
+    cudaError_t error{};
+    auto const s = stream_to_ask(c, handle, error);
+    if (s != nullptr) { *out = context_of(s->device); }
+    return error;
+  });
+}
+
+CUresult stream_context_per_thread(CUstream handle, CUcontext* out) { return stream_context(per_thread(handle), out); }
+
+/// There are no green contexts.
+CUresult stream_contexts(CUstream handle, CUcontext* out, void** green)
+{
+  if (green != nullptr) { *green = nullptr; }
+  return stream_context(handle, out);
+}
+
+CUresult stream_contexts_per_thread(CUstream handle, CUcontext* out, void** green)
+{
+  return stream_contexts(per_thread(handle), out, green);
+}
 
 // ---------------------------------------------------------------------------------------------------------------
 // Pointers
@@ -529,11 +592,16 @@ template <class Signature>
     CUDASIM_DRIVER_ENTRY(cuCtxGetDevice, 2000, get_current_device),
     entry_for<CUresult(CUdevice*, CUcontext)>("cuCtxGetDevice", 13000, get_device_of_context),
     CUDASIM_DRIVER_ENTRY(cuDevicePrimaryCtxRetain, 7000, retain_primary_context),
+    CUDASIM_DRIVER_ENTRY(cuDevicePrimaryCtxGetState, 7000, primary_context_state),
     entry_for<decltype(cuCtxPushCurrent)>("cuCtxPushCurrent", 4000, push_context),
     entry_for<decltype(cuCtxPopCurrent)>("cuCtxPopCurrent", 4000, pop_context),
     CUDASIM_DRIVER_ENTRY(cuThreadExchangeStreamCaptureMode, 10010, driver::exchange_capture_mode),
     CUDASIM_DRIVER_ENTRY(cuStreamIsCapturing, 10000, driver::is_capturing, driver::is_capturing_per_thread),
     CUDASIM_DRIVER_ENTRY(cuStreamGetId, 12000, stream_id, stream_id_per_thread),
+    entry_for<CUresult(CUstream, CUdevice*)>("cuStreamGetDevice", 12080, stream_device, stream_device_per_thread),
+    entry_for<CUresult(CUstream, CUcontext*)>("cuStreamGetCtx", 9020, stream_context, stream_context_per_thread),
+    entry_for<CUresult(CUstream, CUcontext*, void**)>(
+      "cuStreamGetCtx", 12050, stream_contexts, stream_contexts_per_thread),
     CUDASIM_DRIVER_ENTRY(cuStreamWaitEvent, 3020, driver::wait_event, driver::wait_event_per_thread),
     CUDASIM_DRIVER_ENTRY(cuEventRecord, 2000, driver::record, driver::record_per_thread),
     CUDASIM_DRIVER_ENTRY(cuEventQuery, 2000, driver::query),

@@ -106,6 +106,7 @@ constexpr std::array<std::string_view, 4> never_fail{
 constexpr std::pair<std::string_view, std::string_view> twins_of_driver[]{
   {"cuEventQuery", "cudaEventQuery"},
   {"cuEventRecord", "cudaEventRecord"},
+  {"cuStreamGetDevice", "cudaStreamGetDevice"},
   {"cuStreamGetId", "cudaStreamGetId"},
   {"cuStreamIsCapturing", "cudaStreamIsCapturing"},
   {"cuStreamWaitEvent", "cudaStreamWaitEvent"},

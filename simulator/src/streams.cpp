@@ -278,6 +278,12 @@ std::shared_ptr<stream> make_stream(int device, stream::kind type, unsigned flag
   return made;
 }
 
+void make_context_current()
+{
+  this_thread().has_context    = true;
+  current_device().has_context = true;
+}
+
 device& current_device() { return the_world().devices[static_cast<std::size_t>(this_thread().device)]; }
 
 device& device_of_test(char const* function, int number)

@@ -158,6 +158,7 @@ struct device {
   std::uint64_t retired_ns{0};                   ///< when the last of them was done
   std::uint64_t retired_blocking_ns{0};
   bool runs_host_function{false};
+  bool has_context{false};          ///< its primary context exists
   cudaError_t broken{cudaSuccess};  ///< an error that stays until cudaDeviceReset
   std::map<int, int> attribute_overrides;
   std::set<int> peers;  ///< devices whose memory it may touch
@@ -299,6 +300,9 @@ extern __thread bool runs_work __attribute__((tls_model("initial-exec")));
 /// The answer to a call from there: cudaErrorNotPermitted after a report, or cudaSuccess for the few functions that may be called.
 [[nodiscard]] cudaError_t refuse_inside_work(entry_point const& entry, void const* site) noexcept;
 
+/// The thread's current device gets a context if it has none, and that becomes current. Expects the lock.
+void make_context_current();
+
 /// The slow way in: the error that this call has to answer with before it does anything, or cudaSuccess.
 [[nodiscard]] cudaError_t attend(entry_point& entry);
 
@@ -318,10 +322,10 @@ cudaError_t enter(entry_point& entry, void const* site, Body&& body) noexcept
     auto const error = refuse_inside_work(entry, site);
     if (error != cudaSuccess) { return remember(error); }
   }
-  if (entry.makes_context) { this_thread().has_context = true; }
   cudaError_t error = cudaSuccess;
   try {
     std::unique_lock<std::mutex> lock{the_world().mutex};
+    if (entry.makes_context) { make_context_current(); }
     call c{entry, lock, site};
     error = body(c);
   } catch (std::exception const&) {

@@ -45,6 +45,53 @@ TEST_F(DeviceTest, EveryThreadHasItsOwnCurrentDevice)
   EXPECT_EQ(current, 2);
 }
 
+/// The devices that have a context, one bit each.
+[[nodiscard]] unsigned contexts()
+{
+  unsigned all = 0;
+  for (int device = 0; device < 3; ++device) { all |= (cudasim::has_context(device) ? 1U : 0U) << device; }
+  return all;
+}
+
+TEST_F(DeviceTest, GetsAContextWhenItIsMadeCurrentOrUsed)
+{
+  EXPECT_EQ(contexts(), 0U);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(contexts(), 2U);
+  std::thread{[] {
+    EXPECT_EQ(cudaFree(nullptr), cudaSuccess);  // of the device that is current to a new thread
+    EXPECT_EQ(contexts(), 3U);
+  }}.join();
+  ASSERT_EQ(cudaDeviceReset(), cudaSuccess);
+  EXPECT_EQ(contexts(), 1U);
+  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);
+  EXPECT_EQ(contexts(), 3U);
+  ASSERT_EQ(cudaInitDevice(2, 0, 0), cudaSuccess);
+  EXPECT_EQ(contexts(), 7U);
+}
+
+TEST_F(DeviceTest, GetsAContextFromAPeerThatIsToUseIt)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(2, 0), cudaSuccess);
+  EXPECT_EQ(contexts(), 6U);
+}
+
+TEST_F(DeviceTest, GetsNoContextFromQuestions)
+{
+  cudaDeviceProp p{};
+  cudaMemPool_t pool{};
+  int answer = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&answer), cudaSuccess);
+  ASSERT_EQ(cudaGetDevice(&answer), cudaSuccess);
+  ASSERT_EQ(cudaGetDeviceProperties(&p, 1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceGetAttribute(&answer, cudaDevAttrWarpSize, 1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceCanAccessPeer(&answer, 0, 1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceGetDefaultMemPool(&pool, 1), cudaSuccess);
+  EXPECT_EQ(contexts(), 0U);
+  EXPECT_THROW(static_cast<void>(cudasim::has_context(3)), std::invalid_argument);
+}
+
 TEST_F(DeviceTest, UnknownDevicesAreMisuse)
 {
   EXPECT_EQ(cudaSetDevice(3), cudaErrorInvalidDevice);

@@ -416,11 +416,14 @@ INSTANTIATE_TEST_SUITE_P(
     DRIVER_CALL(cuCtxGetCurrent, nullptr),
     DRIVER_CALL(cuCtxGetDevice, nullptr),
     DRIVER_CALL(cuDevicePrimaryCtxRetain, nullptr, 0),
+    DRIVER_CALL(cuDevicePrimaryCtxGetState, 0, nullptr, nullptr),
     driver_call{"cuCtxPushCurrent", [] { return entry<decltype(::cuCtxPushCurrent)>("cuCtxPushCurrent")(nullptr); }},
     driver_call{"cuCtxPopCurrent", [] { return entry<decltype(::cuCtxPopCurrent)>("cuCtxPopCurrent")(nullptr); }},
     DRIVER_CALL(cuThreadExchangeStreamCaptureMode, nullptr),
     DRIVER_CALL(cuStreamIsCapturing, nullptr, nullptr),
     DRIVER_CALL(cuStreamGetId, nullptr, nullptr),
+    driver_call{"cuStreamGetCtx",
+                [] { return entry<CUresult(CUstream, CUcontext*)>("cuStreamGetCtx")(nullptr, nullptr); }},
     DRIVER_CALL(cuStreamWaitEvent, nullptr, nullptr, 0),
     DRIVER_CALL(cuEventRecord, nullptr, nullptr),
     DRIVER_CALL(cuEventQuery, nullptr),
@@ -563,6 +566,46 @@ TEST_F(SimulatedContexts, BelongToTheirThread)
   EXPECT_EQ(current_device(), 1);
   EXPECT_EQ(pop_(nullptr), CUDA_SUCCESS);
   EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(SimulatedContexts, OfStreamsAreThoseOfTheirDevices)
+{
+  auto const at = [](char const* name, unsigned version, unsigned long long flags) {
+    void* found = nullptr;
+    EXPECT_EQ(cudaGetDriverEntryPointByVersion(name, &found, version, flags, nullptr), cudaSuccess);
+    return found;
+  };
+  auto* const device_of =
+    reinterpret_cast<CUresult (*)(CUstream, CUdevice*)>(at("cuStreamGetDevice", 12080, cudaEnableDefault));
+  auto* const context_of_stream = entry<CUresult(CUstream, CUcontext*)>("cuStreamGetCtx");
+  auto* const contexts_of_stream =
+    reinterpret_cast<CUresult (*)(CUstream, CUcontext*, void**)>(at("cuStreamGetCtx", 12050, cudaEnableDefault));
+  EXPECT_EQ(at("cuStreamGetDevice", 12070, cudaEnableDefault), nullptr);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  scoped_stream const stream;
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  for (auto const& [handle, expected] : {std::pair<cudaStream_t, int>{stream, 1}, {nullptr, 0}}) {
+    CUdevice device{-1};
+    CUcontext context{};
+    void* green{&device};
+    EXPECT_EQ(device_of(handle, &device), CUDA_SUCCESS);
+    EXPECT_EQ(device, expected);
+    EXPECT_EQ(context_of_stream(handle, &context), CUDA_SUCCESS);
+    EXPECT_EQ(context, context_of(expected));
+    EXPECT_EQ(contexts_of_stream(handle, &context, &green), CUDA_SUCCESS);
+    EXPECT_EQ(context, context_of(expected));
+    EXPECT_EQ(green, nullptr);
+  }
+  std::thread{[&] {
+    CUdevice device{-1};
+    CUcontext context{};
+    EXPECT_EQ(device_of(stream, &device), CUDA_SUCCESS);
+    EXPECT_EQ(device, 1);
+    for (cudaStream_t const handle : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
+      EXPECT_EQ(device_of(handle, &device), CUDA_ERROR_INVALID_CONTEXT);
+      EXPECT_EQ(context_of_stream(handle, &context), CUDA_ERROR_INVALID_CONTEXT);
+    }
+  }}.join();
 }
 
 TEST_F(SimulatedContexts, ReportWhatIsNoContext)

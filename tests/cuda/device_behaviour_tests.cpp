@@ -67,6 +67,21 @@ TEST_F(DeviceBehaviour, AThreadStartsWithDeviceZero)
   EXPECT_EQ(current, 0);
 }
 
+TEST_F(DeviceBehaviour, HasAContextOnceItIsMadeCurrent)
+{
+  void* found{};
+  ASSERT_EQ(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000, cudaEnableDefault, nullptr),
+            cudaSuccess);
+  auto* const state = reinterpret_cast<int (*)(int device, unsigned* flags, int* active)>(found);
+  for (int device = 0; device < count_; ++device) {
+    unsigned flags{};
+    int active{};
+    ASSERT_EQ(cudaSetDevice(device), cudaSuccess);
+    EXPECT_EQ(state(device, &flags, &active), 0);
+    EXPECT_EQ(active, 1);
+  }
+}
+
 TEST_F(DeviceBehaviour, AnswersNeedAPlace)
 {
   EXPECT_EQ(cudaGetDevice(nullptr), cudaErrorInvalidValue);

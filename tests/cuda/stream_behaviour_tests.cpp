@@ -696,4 +696,208 @@ TEST_F(CaptureBehaviour, InfoTellsAnIdOfItsOwn)
   EXPECT_NE(first, second);
 }
 
+// ---------------------------------------------------------------------------------------------------------------
+
+/// Two devices, each with a stream, an event, and a thread that works with it.
+class TwoDevicesBehaviour : public ::testing::Test {
+ protected:
+  void SetUp() override
+  {
+    int count{};
+    ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+    if (count < 2) { GTEST_SKIP() << "needs two devices, there is one"; }
+    for (int device = 0; device < 2; ++device) {
+      ASSERT_EQ(cudaSetDevice(device), cudaSuccess);
+      ASSERT_EQ(cudaStreamCreateWithFlags(&stream_[device], cudaStreamNonBlocking), cudaSuccess);
+      ASSERT_EQ(cudaEventCreateWithFlags(&event_[device], cudaEventDisableTiming), cudaSuccess);
+    }
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  }
+
+  void TearDown() override
+  {
+    if (IsSkipped()) { return; }
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    for (int device = 0; device < 2; ++device) {  // device 0 stays current
+      EXPECT_EQ(cudaStreamSynchronize(stream_[device]), cudaSuccess);
+      EXPECT_EQ(cudaStreamDestroy(stream_[device]), cudaSuccess);
+      EXPECT_EQ(cudaEventDestroy(event_[device]), cudaSuccess);
+    }
+    cudaGetLastError();
+  }
+
+  /// Work on the stream of a device that does not end before the gate opens.
+  void enqueue(gate const& g, int device) const
+  {
+    ASSERT_EQ(cudaSetDevice(device), cudaSuccess);
+    g.enqueue(stream_[device]);
+  }
+
+  [[nodiscard]] static unsigned long long id_of(cudaStream_t stream)
+  {
+    unsigned long long id{};
+    EXPECT_EQ(cudaStreamGetId(stream, &id), cudaSuccess);
+    return id;
+  }
+
+  [[nodiscard]] static int device_of(void const* ptr)
+  {
+    cudaPointerAttributes attributes{};
+    EXPECT_EQ(cudaPointerGetAttributes(&attributes, ptr), cudaSuccess);
+    return attributes.device;
+  }
+
+  cudaStream_t stream_[2]{};
+  cudaEvent_t event_[2]{};
+};
+
+#if CUDART_VERSION >= 12080
+
+TEST_F(TwoDevicesBehaviour, AStreamTellsItsDeviceWhicheverIsCurrent)
+{
+  for (int current = 0; current < 2; ++current) {
+    ASSERT_EQ(cudaSetDevice(current), cudaSuccess);
+    for (int device = 0; device < 2; ++device) {
+      int answer{-1};
+      EXPECT_EQ(cudaStreamGetDevice(stream_[device], &answer), cudaSuccess);
+      EXPECT_EQ(answer, device);
+    }
+    for (cudaStream_t const stream : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
+      int answer{-1};
+      EXPECT_EQ(cudaStreamGetDevice(stream, &answer), cudaSuccess);
+      EXPECT_EQ(answer, current);
+    }
+  }
+}
+
+#endif
+
+TEST_F(TwoDevicesBehaviour, EachHasDefaultStreamsOfItsOwn)
+{
+  std::vector<unsigned long long> ids;
+  for (int current = 0; current < 2; ++current) {
+    ASSERT_EQ(cudaSetDevice(current), cudaSuccess);
+    for (cudaStream_t const stream : {cudaStreamLegacy, cudaStreamPerThread}) { ids.push_back(id_of(stream)); }
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) { EXPECT_NE(ids[i], ids[j]) << i << " and " << j; }
+  }
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(id_of(cudaStreamLegacy), ids[0]);
+  EXPECT_EQ(id_of(cudaStreamPerThread), ids[1]);
+}
+
+TEST_F(TwoDevicesBehaviour, TheDefaultStreamsOfOneDoNotWaitForTheOther)
+{
+  for (cudaStream_t const stream : {cudaStreamLegacy, cudaStreamPerThread}) {
+    gate g;
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    g.enqueue(stream);
+    EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+    g.open();
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+}
+
+TEST_F(TwoDevicesBehaviour, AnEventIsRecordedOnStreamsOfItsDeviceOnly)
+{
+  for (int current = 0; current < 2; ++current) {
+    ASSERT_EQ(cudaSetDevice(current), cudaSuccess);
+    for (int device = 0; device < 2; ++device) {
+      EXPECT_EQ(cudaEventRecord(event_[device], stream_[device]), cudaSuccess);
+      EXPECT_EQ(cudaEventRecord(event_[device], stream_[1 - device]), cudaErrorInvalidResourceHandle);
+      for (cudaStream_t const stream : {cudaStreamLegacy, cudaStreamPerThread}) {
+        EXPECT_EQ(cudaEventRecord(event_[device], stream),
+                  device == current ? cudaSuccess : cudaErrorInvalidResourceHandle);
+      }
+    }
+  }
+}
+
+TEST_F(TwoDevicesBehaviour, AnEventIsAskedAndWaitedForWhicheverDeviceIsCurrent)
+{
+  for (int device = 0; device < 2; ++device) {
+    gate g;
+    auto const other = 1 - device;
+    enqueue(g, device);
+    ASSERT_EQ(cudaSetDevice(other), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(event_[device], stream_[device]), cudaSuccess);
+    EXPECT_EQ(cudaEventQuery(event_[device]), cudaErrorNotReady);
+    EXPECT_EQ(cudaStreamWaitEvent(stream_[other], event_[device], 0), cudaSuccess);
+    EXPECT_EQ(cudaStreamQuery(stream_[other]), cudaErrorNotReady);
+    ASSERT_EQ(cudaSetDevice(device), cudaSuccess);  // a stream of a device that is not current waits, too
+    EXPECT_EQ(cudaStreamWaitEvent(stream_[other], event_[device], 0), cudaSuccess);
+    ASSERT_EQ(cudaSetDevice(other), cudaSuccess);
+    g.open();
+    EXPECT_EQ(cudaEventSynchronize(event_[device]), cudaSuccess);
+    EXPECT_EQ(cudaEventQuery(event_[device]), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream_[other]), cudaSuccess);
+  }
+}
+
+TEST_F(TwoDevicesBehaviour, AStreamIsAskedAndWaitedForWhicheverDeviceIsCurrent)
+{
+  for (int device = 0; device < 2; ++device) {
+    ASSERT_EQ(cudaSetDevice(device), cudaSuccess);
+    auto const id = id_of(stream_[device]);
+    gate g;
+    enqueue(g, device);
+    ASSERT_EQ(cudaSetDevice(1 - device), cudaSuccess);
+    auto status = cudaStreamCaptureStatusActive;
+    EXPECT_EQ(cudaStreamIsCapturing(stream_[device], &status), cudaSuccess);
+    EXPECT_EQ(status, cudaStreamCaptureStatusNone);
+    EXPECT_EQ(id_of(stream_[device]), id);
+    EXPECT_EQ(cudaStreamQuery(stream_[device]), cudaErrorNotReady);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // waits for the current device only
+    EXPECT_EQ(cudaStreamQuery(stream_[device]), cudaErrorNotReady);
+    g.open();
+    EXPECT_EQ(cudaStreamSynchronize(stream_[device]), cudaSuccess);
+    EXPECT_EQ(cudaStreamQuery(stream_[device]), cudaSuccess);
+  }
+}
+
+TEST_F(TwoDevicesBehaviour, MemoryIsOfTheCurrentDeviceAndFreedWhicheverIsCurrent)
+{
+  for (int device = 0; device < 2; ++device) {
+    void* ptr{};
+    ASSERT_EQ(cudaSetDevice(device), cudaSuccess);
+    ASSERT_EQ(cudaMalloc(&ptr, 256), cudaSuccess);
+    ASSERT_EQ(cudaSetDevice(1 - device), cudaSuccess);
+    EXPECT_EQ(device_of(ptr), device);
+    EXPECT_EQ(cudaFree(ptr), cudaSuccess);
+  }
+}
+
+TEST_F(TwoDevicesBehaviour, MemoryInTheOrderOfAStreamIsOfTheStreamsDevice)
+{
+  for (int device = 0; device < 2; ++device) {
+    void* ptr{};
+    ASSERT_EQ(cudaSetDevice(1 - device), cudaSuccess);
+    ASSERT_EQ(cudaMallocAsync(&ptr, 256, stream_[device]), cudaSuccess);
+    EXPECT_EQ(device_of(ptr), device);
+    EXPECT_EQ(cudaFreeAsync(ptr, stream_[device]), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream_[device]), cudaSuccess);
+  }
+}
+
+TEST_F(TwoDevicesBehaviour, MemoryOfAPoolIsOfThePoolsDevice)
+{
+  for (int device = 0; device < 2; ++device) {
+    void* ptr{};
+    cudaMemPool_t pool{};
+    ASSERT_EQ(cudaDeviceGetDefaultMemPool(&pool, device), cudaSuccess);
+    ASSERT_EQ(cudaSetDevice(1 - device), cudaSuccess);
+    ASSERT_EQ(cudaMallocFromPoolAsync(&ptr, 256, pool, stream_[device]), cudaSuccess);
+    EXPECT_EQ(device_of(ptr), device);
+    EXPECT_EQ(cudaFreeAsync(ptr, stream_[device]), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream_[device]), cudaSuccess);
+  }
+}
+
 }  // namespace

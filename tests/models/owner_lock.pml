@@ -10,6 +10,7 @@
 //   own_store, store_buffer   a plain store of the owner, which others see later
 //   owner: enter, leave       owner_lock::try_enter(), leave()
 //   other                     begin_keeping_out(), process_barrier::pass_all_threads(), wait_until_left(), end_keeping_out()
+//   !inside                   the loop of wait_until_left(); that the owner runs meanwhile is due to the sleeps there
 //   the mutex                 the heap's mutex, behind which an owner that is kept out waits
 //
 // Planted: BUG_NO_BARRIER leaves the barrier out; BUG_NO_CHECK makes the owner enter without looking; BUG_LEAVE_FIRST lets

@@ -148,6 +148,10 @@ inline std::vector<fallible_call> const& fallible_calls()
     {"cuMemImportFromShareableHandle", {full, invalid, never}},
     {"cuMemMap", {full, invalid, unknown}},
     {"cuMemSetAccess", {full, invalid, never, unknown}},
+    {"cuCtxPushCurrent", {invalid, unknown}, false, true},
+    {"cuDevicePrimaryCtxGetState", {invalid, unknown}, false, true},
+    {"cuDevicePrimaryCtxRetain", {full, invalid, unknown}, false, true},
+    {"cuStreamGetDevice", {wrong, never, earlier}, false, true},
     {"cudaDeviceCanAccessPeer", {cudaErrorInvalidDevice, unknown}},
     {"cudaDeviceGetAttribute", {cudaErrorInvalidDevice, invalid, unknown}},
     {"cudaDeviceGetDefaultMemPool", {cudaErrorInvalidDevice, never, unknown}},
@@ -185,6 +189,7 @@ inline std::vector<fallible_call> const& fallible_calls()
     {"cudaStreamWaitEvent", {wrong, invalid, earlier}},
     {"cudaThreadExchangeStreamCaptureMode", {invalid}, false, true, {"cudaErrorStreamCapture"}},
 
+    {"cuCtxPopCurrent", {}},  // fails only for a thread that pushed nothing
     {"cuMemAddressFree", {invalid, gone}, true},
     {"cuMemRelease", {invalid, gone}, true},
     {"cuMemUnmap", {invalid, gone}, true},

@@ -25,6 +25,7 @@
      : static_cast<void>(0))
 
 #include "../rmm/sim/simulated.hpp"
+#include "../support/pool_contents.hpp"
 #include "../support/sanitizers.hpp"
 #include "../support/seeds.hpp"
 #include "../support/temporary_folder.hpp"
@@ -246,27 +247,6 @@ struct way_to_use {
   std::function<bool(resource_under_test const&)> fits{[](auto const&) { return true; }};
 };
 
-/// The figures of a resource that has some.
-std::optional<rmm::heap_figures> figures_of(device_memory_resource& mr)
-{
-  using rmm::mr::arena_memory_resource;
-  using rmm::mr::binning_memory_resource;
-  using rmm::mr::fixed_size_memory_resource;
-  if (auto* const pool = dynamic_cast<rmm::mr::elastic_pool_memory_resource*>(&mr)) { return pool->figures(); }
-  if (auto* const pool = dynamic_cast<rmm::mr::detail::growing_pool*>(&mr)) { return pool->figures(); }
-  if (auto* const pool = dynamic_cast<rmm::mr::pinned_pool_memory_resource*>(&mr)) { return pool->figures(); }
-  if (auto* const arena = dynamic_cast<arena_memory_resource<device_memory_resource>*>(&mr)) {
-    return arena->figures();
-  }
-  if (auto* const bins = dynamic_cast<binning_memory_resource<device_memory_resource>*>(&mr)) {
-    return bins->figures();
-  }
-  if (auto* const fixed = dynamic_cast<fixed_size_memory_resource<device_memory_resource>*>(&mr)) {
-    return fixed->figures();
-  }
-  return std::nullopt;
-}
-
 class used_resource final : public subject {
  public:
   used_resource(resource_under_test const& what, way_to_use const& how) : what_{what}, how_{how}, mr_{what.make()} {}
@@ -275,7 +255,7 @@ class used_resource final : public subject {
 
   void check() override
   {
-    auto const now = figures_of(*mr_);
+    auto const now = rmm::test::figures_of(*mr_);
     if (!now) { return; }
     EXPECT_EQ(now->live_bytes, 0U);
     EXPECT_LE(now->free_bytes, now->reserved_bytes);

@@ -1,28 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "sanitizers.hpp"
+#include "temporary_folder.hpp"
+
+#include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/error.hpp>
 #include <rmm/mr/aligned_resource_adaptor.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/binning_memory_resource.hpp>
 #include <rmm/mr/cached_memory_resource.hpp>
 #include <rmm/mr/callback_memory_resource.hpp>
+#include <rmm/mr/cuda_async_managed_memory_resource.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>
+#include <rmm/mr/cuda_async_view_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/guard_resource_adaptor.hpp>
 #include <rmm/mr/limiting_resource_adaptor.hpp>
 #include <rmm/mr/logging_resource_adaptor.hpp>
 #include <rmm/mr/managed_memory_resource.hpp>
 #include <rmm/mr/owning_wrapper.hpp>
 #include <rmm/mr/pinned_host_memory_resource.hpp>
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/mr/prefetch_resource_adaptor.hpp>
+#include <rmm/mr/registered_host_memory_resource.hpp>
+#include <rmm/mr/sam_headroom_memory_resource.hpp>
+#include <rmm/mr/scrub_resource_adaptor.hpp>
 #include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/mr/system_memory_resource.hpp>
 #include <rmm/mr/thread_safe_resource_adaptor.hpp>
+#include <rmm/mr/trace_resource_adaptor.hpp>
 #include <rmm/mr/tracking_resource_adaptor.hpp>
+
+#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <functional>
@@ -62,17 +78,27 @@ inline std::vector<named_resource> every_resource()
     {"cuda", [] { return std::make_shared<mr::cuda_memory_resource>(); }},
     {"managed", [] { return std::make_shared<mr::managed_memory_resource>(); }},
     {"pinned_host", [] { return std::make_shared<mr::pinned_host_memory_resource>(); }},
+    {"registered_host", [] { return std::make_shared<mr::registered_host_memory_resource>(); }},
     {"cuda_async", [] { return std::make_shared<mr::cuda_async_memory_resource>(); }},
+    {"cuda_async_view",
+     [] {
+       cudaMemPool_t pool{};
+       cudaDeviceGetDefaultMemPool(&pool, get_current_cuda_device().value());
+       return std::make_shared<mr::cuda_async_view_memory_resource>(pool);
+     }},
     {"cached", over_cuda<mr::cached_memory_resource>(0, std::nullopt, 1 << 16)},
     {"pool", over_cuda<mr::pool_memory_resource>(0)},
     {"bounded_pool", over_cuda<mr::pool_memory_resource>(1 << 16, 1 << 20)},
+    {"pinned_pool", [] { return std::make_shared<mr::pinned_pool_memory_resource>(0); }},
     {"elastic_pool", [] { return std::make_shared<mr::elastic_pool_memory_resource>(); }},
     {"arena", over_cuda<mr::arena_memory_resource>(1 << 20)},
     {"fixed_size", over_cuda<mr::fixed_size_memory_resource>(1 << 14, 1)},
     {"binning", over_cuda<mr::binning_memory_resource>(8, 9)},
     {"aligned", over_cuda<mr::aligned_resource_adaptor>(4096)},
+    {"guard", over_cuda<mr::guard_resource_adaptor>()},
     {"limiting", over_cuda<mr::limiting_resource_adaptor>(1 << 20)},
     {"prefetch", over_cuda<mr::prefetch_resource_adaptor>()},
+    {"scrub", over_cuda<mr::scrub_resource_adaptor>()},
     {"statistics", over_cuda<mr::statistics_resource_adaptor>()},
     {"thread_safe", over_cuda<mr::thread_safe_resource_adaptor>()},
     {"tracking", over_cuda<mr::tracking_resource_adaptor>(true)},
@@ -80,11 +106,47 @@ inline std::vector<named_resource> every_resource()
      over_cuda<failure_callback>([](std::size_t, void*) { return false; }, static_cast<void*>(nullptr))},
     {"logging",
      [] { return std::make_shared<mr::logging_resource_adaptor<mr::cuda_memory_resource>>(&cuda, no_output); }},
+    {"trace",
+     [] {
+       static temporary_folder const folder;
+       mr::trace_options options;
+       options.file = folder / "trace.bin";
+       return std::make_shared<mr::trace_resource_adaptor<mr::cuda_memory_resource>>(&cuda, options);
+     }},
     {"callback",
      [] {
        return std::make_shared<mr::callback_memory_resource>(
          [](std::size_t bytes, cuda_stream_view stream, void*) { return cuda.allocate(bytes, stream); },
          [](void* ptr, std::size_t bytes, cuda_stream_view stream, void*) { cuda.deallocate(ptr, bytes, stream); });
+     }},
+  };
+}
+
+/// Returns a new `Resource`, or null if the current device, or this build, cannot have one.
+template <class Resource, class... Args>
+std::shared_ptr<mr::device_memory_resource> make_if_supported(Args... args)
+{
+  try {
+    return std::make_shared<Resource>(args...);
+  } catch (rmm::logic_error const&) {
+    return nullptr;
+  }
+}
+
+/// The resources that only some devices can have. `make()` returns null where one cannot be had.
+inline std::vector<named_resource> resources_of_some_devices()
+{
+  return {
+    {"cuda_async_managed", make_if_supported<mr::cuda_async_managed_memory_resource>},
+    {"system",
+     []() -> std::shared_ptr<mr::device_memory_resource> {
+       if (exhaustion_ends_program) { return nullptr; }
+       return make_if_supported<mr::system_memory_resource>();
+     }},
+    {"sam_headroom",
+     []() -> std::shared_ptr<mr::device_memory_resource> {
+       if (exhaustion_ends_program) { return nullptr; }
+       return make_if_supported<mr::sam_headroom_memory_resource>(std::size_t{1} << 20U);
      }},
   };
 }

@@ -178,6 +178,17 @@ struct static_resource {
   friend void get_property(static_resource const&, cuda::mr::host_accessible) noexcept {}
 };
 
+/// A resource that is registered by reference only, and takes one byte.
+struct small_resource {
+  void* allocate(std::size_t, std::size_t) { return this; }
+  void deallocate(void*, std::size_t, std::size_t) {}
+  void* allocate_async(std::size_t, std::size_t, cuda_stream_view) { return this; }
+  void deallocate_async(void*, std::size_t, std::size_t, cuda_stream_view) {}
+  bool operator==(small_resource const& other) const { return this == &other; }
+  bool operator!=(small_resource const& other) const { return this != &other; }
+  friend void get_property(small_resource const&, cuda::mr::device_accessible) noexcept {}
+};
+
 /// A call that reached a device_memory_resource.
 struct call {
   std::size_t bytes{};

@@ -37,11 +37,11 @@ def first_member(value):
     return value.address.cast(kind.pointer()).dereference()
 
 
-def items(array, count=None):
-    """The first `count` elements of a std::array, or all."""
+def items(array):
+    """The elements of a std::array."""
     kind = array.type.strip_typedefs()
     first = array.address.cast(kind.template_argument(0).pointer())
-    return [first[i] for i in range(int(kind.template_argument(1)) if count is None else int(count))]
+    return [first[i] for i in range(int(kind.template_argument(1)))]
 
 
 def size_text(count):
@@ -70,6 +70,7 @@ class Figures:
     def __init__(self, heap):
         granule = 256
         free = int(heap["everyones_"]["ranges_"]["total_bytes_"])
+        free += int(heap["limits_"]["reserve"]["waiting_bytes_"])
         live = int(heap["live_without_cache_"])
         for each in elements(heap["stores_"]):
             store = pointee(each)
@@ -81,8 +82,8 @@ class Figures:
             live += int(cache["live_bytes_"])
             cached += granule * sum(size * int(count) for size, count in enumerate(items(cache["filled_"])))
             cached += int(cache["ranges_"]["total_bytes_"])
-            kept = items(cache["recent_"], cache["recent_count_"])
-            kept += items(cache["joining_"], cache["joining_count_"])
+            kept = [cache["recent_"][at] for at in range(int(cache["recent_count_"]))]
+            kept += [cache["joining_"][at] for at in range(int(cache["joining_count_"]))]
             cached += sum(int(block["bytes"]) for block in kept)
         graph = 0
         for each in elements(heap["captured_"]):

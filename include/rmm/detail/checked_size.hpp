@@ -8,37 +8,56 @@
 
 #include <cstddef>
 #include <limits>
+#include <string>
 
 /// @file
-/// Arithmetic on sizes of requests that throws out_of_memory where std::size_t would wrap: no
-/// machine has that memory.
+/// Arithmetic on sizes of requests. Where std::size_t would wrap it throws an out_of_memory that names the sizes: no machine has
+/// that memory.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-[[noreturn]] RMM_COLD inline void throw_size_overflow()
+/// `what` says what was asked for.
+[[noreturn]] RMM_COLD inline void throw_size_overflow(std::string const& what)
 {
-  throw out_of_memory{"Maximum allocation size exceeded: the requested size is larger than any address space"};
+  throw out_of_memory{"Maximum allocation size exceeded (failed to allocate " + what +
+                      "): no address space is that large"};
+}
+
+[[noreturn]] RMM_COLD inline void throw_sum_overflow(std::size_t lhs, std::size_t rhs)
+{
+  throw_size_overflow(std::to_string(lhs) + " and " + std::to_string(rhs) + " more bytes");
+}
+
+[[noreturn]] RMM_COLD inline void throw_product_overflow(std::size_t lhs, std::size_t rhs)
+{
+  throw_size_overflow(std::to_string(lhs) + " times " + std::to_string(rhs) + " bytes");
+}
+
+[[noreturn]] RMM_COLD inline void throw_alignment_overflow(std::size_t value, std::size_t alignment)
+{
+  throw_size_overflow(std::to_string(value) + " bytes, rounded up to a multiple of " + std::to_string(alignment));
 }
 
 /// `lhs + rhs`.
 [[nodiscard]] constexpr std::size_t checked_add(std::size_t lhs, std::size_t rhs)
 {
-  if (lhs > std::numeric_limits<std::size_t>::max() - rhs) { throw_size_overflow(); }
+  if (lhs > std::numeric_limits<std::size_t>::max() - rhs) { throw_sum_overflow(lhs, rhs); }
   return lhs + rhs;
 }
 
 /// `lhs * rhs`.
 [[nodiscard]] constexpr std::size_t checked_multiply(std::size_t lhs, std::size_t rhs)
 {
-  if (rhs != 0 && lhs > std::numeric_limits<std::size_t>::max() / rhs) { throw_size_overflow(); }
+  if (rhs != 0 && lhs > std::numeric_limits<std::size_t>::max() / rhs) { throw_product_overflow(lhs, rhs); }
   return lhs * rhs;
 }
 
 /// align_up(value, alignment).
 [[nodiscard]] constexpr std::size_t checked_align_up(std::size_t value, std::size_t alignment)
 {
-  return align_down(checked_add(value, alignment - 1), alignment);
+  if (value > std::numeric_limits<std::size_t>::max() - (alignment - 1)) { throw_alignment_overflow(value, alignment); }
+  return align_up(value, alignment);
 }
 
 }  // namespace detail

@@ -101,9 +101,7 @@ class arena_memory_resource final : public device_memory_resource {
     if (bytes == 0) { return nullptr; }
     auto const rounded = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
     if (void* const ptr = heap_.try_allocate(rounded, stream)) { return rmm::detail::mark_allocated(ptr, bytes); }
-    if (void* const ptr = heap_.allocate_synchronized(rounded, stream)) {
-      return rmm::detail::mark_allocated(ptr, bytes);
-    }
+    if (void* const ptr = heap_.allocate_reclaimed(rounded, stream)) { return rmm::detail::mark_allocated(ptr, bytes); }
     throw_exhausted(bytes, stream);
   }
 
@@ -127,6 +125,7 @@ class arena_memory_resource final : public device_memory_resource {
     rmm::detail::log(rmm::detail::log_level::error, text.c_str());
     if (dump_file_) { dump(bytes); }
     detail::throw_exhausted("RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text, [&] {
+      rmm::detail::device_scope const at_home{heap_.home_device()};  // the report has figures of the current device
       auto report          = detail::report_of(bytes, stream, "No room in arena.", heap_.figures());
       report.maximum_bytes = arena_size_;
       report.order         = {recovery_rung::synchronize};

@@ -6,6 +6,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -35,9 +36,9 @@ namespace mr {
 ///
 /// Meant for cuda_async_memory_resource, whose pool gives memory back, is shared and can be exported, but takes a call of the
 /// driver's for each allocation. Takes blocks of moderate size from upstream, and one to one what is larger. Blocks that are
-/// wholly free go back to upstream when trim_to() says so, when upstream or the maximum has no more, and, if they are larger
-/// than a block, when they are too small for a larger request; in the order of streams, so that upstream can give them to
-/// others at once.
+/// wholly free go back to upstream when trim_to() says so, and when upstream or the maximum has no more; in the order of
+/// streams, so that upstream can give them to others at once. Those that are larger than a block also go back when they are
+/// too small for a larger request and no work uses them any more: as long as there is memory, no stream waits for another.
 template <class Upstream>
 class cached_memory_resource final : public detail::growing_pool,
                                      public trimmable_resource,
@@ -93,13 +94,14 @@ class cached_memory_resource final : public detail::growing_pool,
   /// Stream   waits on the host for the work that used the blocks; for the device, if that cannot be told and breaks no capture.
   std::size_t trim_to(std::size_t bytes) noexcept override
   {
+    rmm::detail::device_scope const at_home{upstream_.device()};
     rmm::detail::capture_exemption const exemption;
     std::size_t given{0};
     try {
       cuda_stream const stream{cuda_stream::flags::non_blocking};
-      given = give_back(unused_blocks(bytes, 0), stream);
+      given = give_back(unused_blocks(bytes, 0), stream, leaving::after_a_wait);
       if (pool_size() > bytes && has_unmarked() && heap().wait_for_all()) {
-        given += give_back(unused_blocks(bytes, 0), stream);
+        given += give_back(unused_blocks(bytes, 0), stream, leaving::after_a_wait);
       }
       if (given != 0) { stream.synchronize_no_throw(); }
     } catch (std::exception const&) {  // no stream, or no host memory
@@ -109,6 +111,8 @@ class cached_memory_resource final : public detail::growing_pool,
   }
 
  private:
+  using leaving = rmm::detail::stream_ordered_heap::leaving;
+
   static constexpr recovery_order default_order{recovery_rung::reclaim,
                                                 recovery_rung::grow,
                                                 recovery_rung::trim,
@@ -153,9 +157,12 @@ class cached_memory_resource final : public detail::growing_pool,
   }
 
   /// Blocks above `larger_than` bytes that hold no allocation, the largest first, as many as leave `keep` bytes; ascending.
-  [[nodiscard]] std::vector<rmm::detail::address_range> unused_blocks(std::size_t keep, std::size_t larger_than)
+  /// `with_unmarked`: also those that work without an event may use.
+  [[nodiscard]] std::vector<rmm::detail::address_range> unused_blocks(std::size_t keep,
+                                                                      std::size_t larger_than,
+                                                                      bool with_unmarked = false)
   {
-    auto const runs = heap().free_runs();
+    auto const runs = heap().free_runs(with_unmarked);
     auto blocks     = heap().blocks();
     auto run        = runs.begin();
     blocks.erase(std::remove_if(blocks.begin(),
@@ -175,12 +182,12 @@ class cached_memory_resource final : public detail::growing_pool,
     return blocks;
   }
 
-  /// Gives those of the blocks that are still free back to upstream, in the order of `stream`, which waits for the work that
-  /// used them. Returns their bytes.
-  std::size_t give_back(std::vector<rmm::detail::address_range> blocks, cuda_stream_view stream)
+  /// Gives those of the blocks that are still free, by `when`, back to upstream in the order of `stream`, which waits for the
+  /// work that used them. Returns their bytes.
+  std::size_t give_back(std::vector<rmm::detail::address_range> blocks, cuda_stream_view stream, leaving when)
   {
     std::size_t bytes{0};
-    for (auto const& block : heap().withdraw_blocks(std::move(blocks), stream)) {
+    for (auto const& block : heap().withdraw_blocks(std::move(blocks), stream, when)) {
       upstream_.deallocate_async(
         reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
       bytes += block.bytes;
@@ -188,10 +195,11 @@ class cached_memory_resource final : public detail::growing_pool,
     return bytes;
   }
 
-  /// Gives back what larger blocks are free and too small, and asks upstream for less and less, down to what is needed.
+  /// Gives back larger blocks that are free and too small, and asks upstream for less and less, down to what is needed. Blocks
+  /// that the work of another stream may still use stay: this stream would wait for that work.
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
   {
-    if (bytes > block_size_) { try_give_back(block_size_, stream); }
+    if (bytes > block_size_) { try_give_back(block_size_, stream, leaving::in_order); }
     auto const regular =
       std::clamp(align_up(pool_size() / part_of_all, CUDA_ALLOCATION_ALIGNMENT), block_size_, largest_growth);
     auto wanted = std::min(std::max(bytes, regular), room());
@@ -209,20 +217,34 @@ class cached_memory_resource final : public detail::growing_pool,
   /// Gives all blocks back that are free, and asks again for what is needed.
   [[nodiscard]] void* try_trim(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
   {
-    if (!try_give_back(0, stream) || room() < bytes) { return nullptr; }
+    if (!try_give_back(0, stream, leaving::after_a_wait) || room() < bytes) { return nullptr; }
     return try_add_block(upstream_, bytes, bytes, stream, reason).value_or(nullptr);
+  }
+
+  [[nodiscard]] bool could_trim_idle(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (upstream_.names_another(stream) || !rmm::detail::is_known_to_run(stream.value())) { return false; }
+    auto const bytes_of = [](auto const& blocks) {
+      std::size_t sum{0};
+      for (auto const& block : blocks) { sum += block.bytes; }
+      return sum;
+    };
+    auto const idle = bytes_of(unused_blocks(0, 0, true));
+    return idle > bytes_of(unused_blocks(0, 0)) && (room() >= bytes || idle >= bytes - room());
   }
 
   [[nodiscard]] bool has_rung(recovery_rung rung) const noexcept override { return rung != recovery_rung::remap; }
 
   void describe(memory_report& report) const override { report.maximum_bytes = maximum_size_; }
 
-  /// Gives free blocks above a size back in the order of `stream`. Whether there were any. A stream that captures cannot wait
-  /// for what is not in its graph.
-  bool try_give_back(std::size_t larger_than, cuda_stream_view stream)
+  /// Gives free blocks above a size back in the order of `stream`. Returns whether there were any. A stream that captures cannot
+  /// wait for what is not in its graph.
+  bool try_give_back(std::size_t larger_than, cuda_stream_view stream, leaving when)
   {
+    if (upstream_.names_another(stream)) { return false; }
+    rmm::detail::device_scope const at_home{upstream_.device()};
     if (!rmm::detail::is_known_to_run(stream.value())) { return false; }
-    return give_back(unused_blocks(0, larger_than), stream) != 0;
+    return give_back(unused_blocks(0, larger_than), stream, when) != 0;
   }
 
   /// What may still be taken from upstream.

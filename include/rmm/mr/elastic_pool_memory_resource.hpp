@@ -13,6 +13,7 @@
 #include <rmm/detail/cuda/capture_announcements.hpp>
 #include <rmm/detail/cuda/chunked_space.hpp>
 #include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/cuda/saved_memory.hpp>
 #include <rmm/detail/cuda/stream.hpp>
@@ -89,7 +90,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Throws logic_error if a size is not a multiple of 256, the initial one is above the maximum, there is no such device, or it
   /// does not have an option; out_of_memory if the device lacks the initial memory.
   explicit elastic_pool_memory_resource(elastic_pool_options const& options)
-    : growing_pool{default_order},
+    : growing_pool{default_order, options.device ? options.device->value() : -1},
       device_{options.device ? *options.device : cuda_device_id{rmm::detail::known_current_device()}},
       maximum_bytes_{options.maximum_bytes},
       decay_{options.decay},
@@ -98,7 +99,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     check(options);
     RMM_EXPECTS(!options.device || (device_.value() >= 0 && device_.value() < get_num_cuda_devices()),
                 "There is no device " + std::to_string(device_.value()));
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     waiting_.emplace(cuda_stream::flags::non_blocking);
     bool const is_shared =
       options.share_descriptors || options.share_fabric || options.gpu_direct_rdma || options.peer_access;
@@ -108,7 +109,6 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       make_space(options);
     } else {
       RMM_EXPECTS(!is_shared, "The device has no virtual memory, and so none that can be shared");
-      heap().set_devices({device_.value()});
       budget_ = make_budget(options.maximum_bytes, CUDA_ALLOCATION_ALIGNMENT);
       plain_.log_fallback();
     }
@@ -129,7 +129,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   ~elastic_pool_memory_resource() override
   {
     parts_.clear();
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     heap().release_blocks([this](void* block, std::size_t bytes) {
       if (space_ != nullptr) {
         space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes);
@@ -138,6 +138,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       }
     });
     if (!try_finish_leaving()) { unmap(leaving_); }  // as above: what cannot be waited for goes all the same
+    waiting_.reset();
+    space_.reset();
   }
 
   /// Gives chunks that hold no allocation back to the device until at most `bytes` stay with the pool.
@@ -290,9 +292,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
  private:
   using leaving = rmm::detail::stream_ordered_heap::leaving;
 
-  static constexpr recovery_order default_order{recovery_rung::grow,
+  static constexpr recovery_order default_order{recovery_rung::reclaim,
+                                                recovery_rung::grow,
                                                 recovery_rung::remap,
-                                                recovery_rung::reclaim,
                                                 recovery_rung::synchronize,
                                                 recovery_rung::callback};
   static constexpr std::size_t addresses_per_byte  = 8;    // of the device's memory
@@ -307,7 +309,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   /// A part of `whole`, for what can be paused under one tag: within the same bounds.
   explicit elastic_pool_memory_resource(elastic_pool_memory_resource& whole)
-    : growing_pool{default_order},
+    : growing_pool{default_order, whole.device_.value()},
       device_{whole.device_},
       maximum_bytes_{whole.maximum_bytes_},
       decay_{whole.decay_},
@@ -315,7 +317,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       options_{whole.options_},
       whole_{&whole}
   {
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     waiting_.emplace(cuda_stream::flags::non_blocking);
     make_space(options_);
   }
@@ -367,15 +369,14 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     RMM_EXPECTS(
       is_pow2(chunk) && chunk % unit == 0 && chunk <= largest_chunk,
       "A chunk has to be a power of two from the device's unit, " + rmm::detail::format_bytes(unit) + ", to 1 GiB");
-    auto const access = options.peer_access ? rmm::detail::devices_with_access_to(device) : std::vector<int>{device};
-    heap().set_devices(access);
+    access_ = options.peer_access ? rmm::detail::devices_with_access_to(device) : std::vector<int>{device};
     if (budget_ == nullptr) { budget_ = make_budget(options.maximum_bytes, chunk); }
     auto const total   = align_up(available_device_memory().second, chunk);
     auto const maximum = align_up(std::min(options.maximum_bytes.value_or(total), total), chunk);
     for (auto bytes = std::min(total * addresses_per_byte, maximum * most_per_maximum);; bytes /= 2) {
       bytes = std::max(align_down(bytes, chunk), maximum);
       try {
-        space_ = std::make_unique<rmm::detail::chunked_space>(device, bytes + chunk, chunk, physical, access);
+        space_ = std::make_unique<rmm::detail::chunked_space>(device, bytes + chunk, chunk, physical, access_);
         break;
       } catch (rmm::bad_alloc const&) {
         if (bytes == maximum) { throw; }
@@ -446,14 +447,16 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     RMM_EXPECTS(!is_suspended(), "The pool is paused already");
     RMM_EXPECTS(!is_exported_.load(std::memory_order_relaxed),
                 "Memory of the pool was exported: other processes would keep what is paused");
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     suspend(true);
     rmm::detail::scope_guard undo{[this]() noexcept { suspend(false); }};
-    if (!heap().wait_for_all()) {
+    if (!wait_for_users() || !heap().wait_for_all()) {
       RMM_EXPECTS(rmm::detail::may_wait_for_device(),
                   "Nothing can be paused while a stream captures: the device cannot be waited for");
       rmm::detail::synchronize_device();  // says what is wrong, if it still is
-      RMM_EXPECTS(heap().wait_for_all(), "Nothing can be paused: the device cannot be waited for", rmm::cuda_error);
+      RMM_EXPECTS(wait_for_users() && heap().wait_for_all(),
+                  "Nothing can be paused: the device cannot be waited for",
+                  rmm::cuda_error);
     }
     unmap(leaving_);
     leaving_.clear();
@@ -467,10 +470,21 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     undo.dismiss();
   }
 
+  /// Waits for all work that may use live blocks: that of each device with access that the process uses.
+  [[nodiscard]] bool wait_for_users() const noexcept
+  {
+    for (int const device : access_) {
+      if (!rmm::detail::may_have_context(device)) { continue; }
+      rmm::detail::device_scope const on_device{device};
+      if (!rmm::detail::try_wait_for_device()) { return false; }
+    }
+    return true;
+  }
+
   void resume_locked()
   {
     RMM_EXPECTS(is_suspended(), "The pool is not paused");
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     auto const bytes = held();
     while (!budget_->try_reserve(bytes)) {
       if (family_gives(bytes) != 0) { continue; }
@@ -521,7 +535,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     static_cast<void>(tick_locked());
     if (space_ != nullptr) { return place(bytes, stream, leaving::at_once, reason); }
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     return plain_
       .grow(
         bytes,
@@ -538,9 +552,17 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return space_ != nullptr ? place(bytes, stream, leaving::after_a_wait, reason) : nullptr;
   }
 
+  [[nodiscard]] bool could_remap_idle(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (space_ == nullptr || !rmm::detail::query_capture(stream.value()).is_none()) { return false; }
+    auto const free   = heap().free_runs(true);
+    auto const target = rmm::detail::find_placement(free, empty_ranges(), bytes, space_->chunk_bytes());
+    return target && covers(free, target);
+  }
+
   void describe(memory_report& report) const override
   {
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     if (maximum_bytes_) { report.maximum_bytes = budget_->limit(); }  // in whole chunks
     report.device = device_.value();
     report.device_figures.reset();
@@ -607,14 +629,27 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
                             rmm::detail::placement const& target,
                             leaving when)
   {
-    auto const lacking = target.missing_bytes - space_->spare_bytes();
-    auto const chunks =
-      rmm::detail::find_free_chunks(free, space_->begin(), space_->chunk_bytes(), lacking, target.where);
-    if (when == leaving::after_a_wait) {
-      auto const rest = lacking - std::min(lacking, total_of(chunks));
-      if (rest > room() || (rest != 0 && rest > free_on_device())) { return false; }
-    }
-    return try_withdraw(chunks, when);
+    if (when == leaving::after_a_wait && !covers(free, target)) { return false; }
+    return try_withdraw(chunks_for(free, target), when);
+  }
+
+  /// Free chunks elsewhere, as many as the place lacks.
+  [[nodiscard]] std::vector<rmm::detail::address_range> chunks_for(std::vector<rmm::detail::address_range> const& free,
+                                                                   rmm::detail::placement const& target) const
+  {
+    auto const lacking = target.missing_bytes - std::min(target.missing_bytes, space_->spare_bytes());
+    if (lacking == 0) { return {}; }
+    return rmm::detail::find_free_chunks(free, space_->begin(), space_->chunk_bytes(), lacking, target.where);
+  }
+
+  /// Whether these, and what the budget and the device leave, are all that the place lacks.
+  [[nodiscard]] bool covers(std::vector<rmm::detail::address_range> const& free,
+                            rmm::detail::placement const& target) const
+  {
+    auto const lacking = target.missing_bytes - std::min(target.missing_bytes, space_->spare_bytes());
+    auto const found   = total_of(chunks_for(free, target));
+    auto const rest    = lacking - std::min(lacking, found);
+    return rest <= room() && (rest == 0 || rest <= free_on_device());
   }
 
   /// Maps chunks behind what a place lacks.
@@ -708,7 +743,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   [[nodiscard]] std::size_t free_on_device() const
   {
-    cuda_set_device_raii const on_device{device_};
+    rmm::detail::device_scope const on_device{device_.value()};
     return available_device_memory().first;
   }
 
@@ -740,8 +775,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] std::size_t trim_locked(std::size_t bytes)
   {
     if (is_suspended()) { return 0; }
+    rmm::detail::device_scope const on_device{device_.value()};
     rmm::detail::capture_exemption const exemption;
-    cuda_set_device_raii const on_device{device_};
     auto released = trim_what_is_marked(bytes);
     if (pool_size() > bytes && heap().wait_for_all()) { released += trim_what_is_marked(bytes); }
     return released;
@@ -764,8 +799,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] std::size_t tick_locked()
   {
     if (!decay_ || space_ == nullptr || is_suspended()) { return 0; }
+    rmm::detail::device_scope const on_device{device_.value()};
     rmm::detail::capture_exemption const exemption;
-    cuda_set_device_raii const on_device{device_};
     auto const now    = std::chrono::steady_clock::now();
     auto const chunks = rmm::detail::find_free_chunks(
       heap().free_runs(), space_->begin(), space_->chunk_bytes(), std::numeric_limits<std::size_t>::max() / 2);
@@ -782,11 +817,12 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   std::optional<std::chrono::milliseconds> decay_;
   std::shared_ptr<rmm::detail::byte_budget> budget_;  // of the pool and its parts
   elastic_pool_options options_;
+  std::vector<int> access_;                            // devices that can use the memory
   std::unique_ptr<rmm::detail::chunked_space> space_;  // null where there is no virtual memory
   std::optional<cuda_stream> waiting_;                 // for events of memory that leaves
   std::vector<rmm::detail::address_range> leaving_;    // out of the heap, and mapped: the wait on that stream failed
   cuda_memory_resource cuda_;
-  detail::plain_blocks<cuda_memory_resource> plain_{&cuda_};  // used where space_ is null
+  detail::plain_blocks<cuda_memory_resource> plain_{&cuda_, device_.value()};  // used where space_ is null
   std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};
   std::size_t idle_bytes_{};                        // whole chunks that were free all the time since then
   std::optional<rmm::detail::saved_memory> saved_;  // while paused

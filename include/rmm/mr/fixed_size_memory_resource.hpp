@@ -108,11 +108,13 @@ class fixed_size_memory_resource : public device_memory_resource {
     if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
     std::lock_guard<std::mutex> const growing{growth_mutex_};
     if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
+    using reclaiming = rmm::detail::stream_ordered_heap::reclaiming;
+    if (void* const block = heap_.allocate_reclaimed(block_size_, stream, reclaiming::before_growth)) { return block; }
     try {
       if (void* const block = add_chunk_and_allocate(block_size_, stream)) { return block; }
       throw std::bad_alloc{};  // in a capture, where the host has no memory to note the block
     } catch (rmm::out_of_memory const& e) {
-      if (void* const block = heap_.allocate_synchronized(block_size_, stream)) { return block; }
+      if (void* const block = heap_.allocate_reclaimed(block_size_, stream)) { return block; }
       if (e.report() != nullptr) { throw; }  // upstream's own says more
       throw_exhausted("RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) +
                         ": no block is free, and upstream gives no more (failed to allocate " +
@@ -121,7 +123,7 @@ class fixed_size_memory_resource : public device_memory_resource {
                       asked,
                       stream);
     } catch (std::bad_alloc const&) {
-      if (void* const block = heap_.allocate_synchronized(block_size_, stream)) { return block; }
+      if (void* const block = heap_.allocate_reclaimed(block_size_, stream)) { return block; }
       throw;
     }
   }
@@ -155,6 +157,7 @@ class fixed_size_memory_resource : public device_memory_resource {
                                              cuda_stream_view stream) const
   {
     detail::throw_exhausted(message, [&] {
+      rmm::detail::device_scope const at_home{heap_.home_device()};  // the report has figures of the current device
       auto report = detail::report_of(asked, stream, reason, heap_.figures());
       detail::describe_upstream<Upstream>(report);
       return report;

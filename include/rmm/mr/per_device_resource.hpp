@@ -31,7 +31,7 @@
 /// Resources are registered by pointer or by reference. Containers and allocators read the reference. Registering a
 /// pointer registers a reference to `*pointer` as well; registering a reference leaves the pointer as it was.
 
-RMM_PROCESS_WIDE_ANCHOR(rmm_registry_v1, 1);
+RMM_PROCESS_WIDE_ANCHOR(rmm_registry_v2, 6);
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -40,8 +40,8 @@ namespace detail {
 [[nodiscard]] RMM_COLD inline registry& find_process_registry()
 {
   return *static_cast<registry*>(rmm::detail::find_or_publish(
-    rmm_registry_v1,
-    1,
+    rmm_registry_v2,
+    6,
     []() -> void* {
       static cuda_memory_resource* const initial = new cuda_memory_resource{};
       return new registry{initial};
@@ -52,7 +52,7 @@ namespace detail {
 /// The registry of the process. Never destroyed: resources are in use until the last static object is gone.
 [[nodiscard]] inline registry& process_registry()
 {
-  void* const found = rmm_registry_v1.load(std::memory_order_acquire);
+  void* const found = rmm_registry_v2.load(std::memory_order_acquire);
   return found != nullptr ? *static_cast<registry*>(found) : find_process_registry();
 }
 

@@ -86,6 +86,12 @@ CUDASIM_EXPORT void fail_device(int device, cudaError_t error);
 /// Returns false, and changes nothing, if less is free. A second call replaces the first.
 CUDASIM_EXPORT bool occupy(int device, std::size_t bytes);
 
+/// Whether the device has a primary context. It gets one from cudaSetDevice() (as since CUDA 12), from cudaInitDevice(),
+/// cuDevicePrimaryCtxRetain() and cudaDeviceEnablePeerAccess() of it, and from each call of the runtime that works on the
+/// current device, which is 0 in a thread that set none; and loses it by cudaDeviceReset() and reset(). On a device, a
+/// context takes hundreds of megabytes of memory.
+[[nodiscard]] CUDASIM_EXPORT bool has_context(int device);
+
 /// Bytes of one device, by use. `total == free + allocated + reserved_by_pools + physical + occupied`, less what other processes
 /// use where the device is shared.
 struct memory_usage {

@@ -176,6 +176,23 @@ TEST_P(TwoObjectsFirstUserTest, WhatOneRegistersByReferenceAllUse)
   });
 }
 
+TEST_P(TwoObjectsFirstUserTest, AllUseTheMemoryOfReferencesAgain)
+{
+  IN_NEW_PROCESS({
+    auto const modules = open_all_and_use_first();
+    for (int round = 0; round < 100; ++round) {
+      for (auto const& owner : modules) {
+        owner->register_own_ref(device);
+        REQUIRE(owner->ref_is_own(device));
+        auto const& other = modules[static_cast<std::size_t>(round) % modules.size()];
+        void* const ptr   = other->allocate(device, 100);
+        REQUIRE(owner->own_allocations() == 1);
+        other->deallocate(device, ptr, 100);
+      }
+    }
+  });
+}
+
 TEST_P(TwoObjectsFirstUserTest, WhatOneTagsAllSee)
 {
   IN_NEW_PROCESS({

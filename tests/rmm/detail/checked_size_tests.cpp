@@ -25,14 +25,29 @@ TEST(CheckedSize, AddsUpToTheLargestSize)
   EXPECT_THROW(static_cast<void>(checked_add(1, most)), rmm::out_of_memory);
 }
 
-TEST(CheckedSize, FailsInTheWordsOfAllocationsThatAreTooLarge)
+template <class Call>
+std::string message_of(Call call)
 {
   try {
-    static_cast<void>(checked_add(most, 1));
-    FAIL();
+    call();
   } catch (rmm::out_of_memory const& error) {
-    EXPECT_NE(std::string{error.what()}.find("Maximum allocation size exceeded"), std::string::npos);
+    return error.what();
   }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+TEST(CheckedSize, NamesWhatWasAskedForWhereItFails)
+{
+  auto const begin =
+    std::string{"std::bad_alloc: out_of_memory: Maximum allocation size exceeded (failed to allocate "};
+  auto const end = std::string{"): no address space is that large"};
+  EXPECT_EQ(message_of([] { static_cast<void>(checked_add(most, 1)); }),
+            begin + "18446744073709551615 and 1 more bytes" + end);
+  EXPECT_EQ(message_of([] { static_cast<void>(checked_multiply(most, 8)); }),
+            begin + "18446744073709551615 times 8 bytes" + end);
+  EXPECT_EQ(message_of([] { static_cast<void>(checked_align_up(most - 1, 256)); }),
+            begin + "18446744073709551614 bytes, rounded up to a multiple of 256" + end);
 }
 
 TEST(CheckedSize, MultipliesUpToTheLargestSize)

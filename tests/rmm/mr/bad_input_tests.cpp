@@ -7,6 +7,7 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/format.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/device_uvector.hpp>
 #include <rmm/error.hpp>
@@ -14,6 +15,8 @@
 #include <rmm/mr/binning_memory_resource.hpp>
 #include <rmm/mr/cuda_async_view_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/guard_resource_adaptor.hpp>
+#include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/mr/statistics_resource_adaptor.hpp>
@@ -21,6 +24,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <memory>
@@ -48,30 +52,59 @@ std::string message_of(Call call)
   return {};
 }
 
+/// Whether a message says how large a request of `bytes` was: in bytes, with up to 8 KiB for alignment and red zones, or in the
+/// largest unit.
+bool names_size(std::string const& message, std::size_t bytes)
+{
+  if (message.find("failed to allocate " + rmm::detail::format_bytes(bytes)) != std::string::npos) { return true; }
+  for (std::size_t at = 0; at < message.size();) {
+    auto const begin = message.find_first_of("0123456789", at);
+    if (begin == std::string::npos) { break; }
+    at = std::min(message.find_first_not_of("0123456789", begin), message.size());
+    if (at - begin > 18) {
+      auto const number = std::stoull(message.substr(begin, at - begin));
+      if (number >= bytes && number - bytes <= 8192) { return true; }
+    }
+  }
+  return false;
+}
+
 // --- requests
 
 struct BadInput : ::testing::TestWithParam<named_resource> {
-  BadInput() : resource{GetParam().make()}, counted{resource.get()} {}
+  BadInput() : resource{GetParam().make()}, counted{resource != nullptr ? resource.get() : &unused} {}
+
+  void SetUp() override
+  {
+    if (resource == nullptr) { GTEST_SKIP() << "this device or build has no such resource"; }
+  }
 
   void TearDown() override
   {
+    if (resource == nullptr) { return; }
     EXPECT_EQ(counted.get_bytes_counter().value, 0) << "something was lost";
     rmm::device_buffer const usable{1000, rmm::cuda_stream_default, resource.get()};
     EXPECT_NE(usable.data(), nullptr);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   }
 
+  cuda_memory_resource unused;
   std::shared_ptr<rmm::mr::device_memory_resource> resource;
   rmm::mr::statistics_resource_adaptor<rmm::mr::device_memory_resource> counted;
 };
 
-TEST_P(BadInput, SizesNearTheLargestAreOutOfMemory)
+TEST_P(BadInput, SizesNearTheLargestAreOutOfMemoryAndTheMessageNamesThem)
 {
   for (auto const bytes : {largest, largest - 1, largest - 255, largest - 256, largest / 2 + 1}) {
-    EXPECT_THROW(static_cast<void>(counted.allocate(bytes)), rmm::out_of_memory) << bytes;
-    EXPECT_THROW(static_cast<void>(counted.allocate(bytes, 256)), rmm::out_of_memory) << bytes;
-    EXPECT_THROW(static_cast<void>(counted.allocate(rmm::cuda_stream_default, bytes)), rmm::out_of_memory) << bytes;
-    EXPECT_THROW((rmm::device_buffer{bytes, rmm::cuda_stream_default, &counted}), rmm::out_of_memory) << bytes;
+    auto const expect_refused = [&](auto const& call) {
+      auto const message = message_of<rmm::out_of_memory>(call);
+      EXPECT_TRUE(names_size(message, bytes)) << bytes << ": " << message;
+    };
+    expect_refused([&] { static_cast<void>(counted.allocate(bytes)); });
+    expect_refused([&] { static_cast<void>(counted.allocate(bytes, 256)); });
+    expect_refused([&] { static_cast<void>(counted.allocate(rmm::cuda_stream_default, bytes)); });
+    expect_refused([&] { rmm::device_buffer const made(bytes, rmm::cuda_stream_default, &counted); });
+    expect_refused([&] { rmm::device_uvector<char> const made(bytes, rmm::cuda_stream_default, &counted); });
   }
 }
 
@@ -115,6 +148,10 @@ TEST_P(BadInput, AContainerThatCannotGrowThatFarStaysAsItIs)
 INSTANTIATE_TEST_SUITE_P(Resources, BadInput, ::testing::ValuesIn(rmm::test::every_resource()), [](auto const& test) {
   return std::string{test.param.name};
 });
+INSTANTIATE_TEST_SUITE_P(ResourcesOfSomeDevices,
+                         BadInput,
+                         ::testing::ValuesIn(rmm::test::resources_of_some_devices()),
+                         [](auto const& test) { return std::string{test.param.name}; });
 
 // --- construction
 
@@ -166,6 +203,31 @@ TEST(BadSizes, BlocksLargerThanAnyAddressSpaceAreOutOfMemory)
   EXPECT_THROW((rmm::mr::fixed_size_memory_resource<cuda_memory_resource>{&cuda, largest / 2, 4}), rmm::out_of_memory);
   rmm::mr::binning_memory_resource<cuda_memory_resource> binning{&cuda};
   EXPECT_THROW(binning.add_bin(largest), rmm::out_of_memory);
+}
+
+TEST(BadSizes, RedZonesLargerThanAnyAddressSpaceAreOutOfMemory)
+{
+  cuda_memory_resource cuda;
+  rmm::mr::guard_options options;
+  for (auto const zone : {largest / 4 + 1, largest / 2 + 1, largest - 255}) {
+    options.red_zone_bytes = zone;
+    rmm::mr::guard_resource_adaptor<cuda_memory_resource> guard{&cuda, options};
+    EXPECT_THROW(static_cast<void>(guard.allocate(1000)), rmm::out_of_memory) << zone;
+  }
+  options.red_zone_bytes = largest - 254;
+  EXPECT_THROW((rmm::mr::guard_resource_adaptor<cuda_memory_resource>{&cuda, options}), rmm::out_of_memory);
+}
+
+TEST(BadSizes, ReservationsOfSizesNearTheLargestAreOutOfMemory)
+{
+  cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource<cuda_memory_resource> pool{&cuda, 0};
+  auto reservation = pool.reserve(1000);
+  for (auto const bytes : {largest, largest - 1, largest - 255, largest - 256, largest / 2 + 1}) {
+    EXPECT_TRUE(names_size(message_of<rmm::out_of_memory>([&] { static_cast<void>(pool.reserve(bytes)); }), bytes));
+    EXPECT_TRUE(names_size(
+      message_of<rmm::out_of_memory>([&] { static_cast<void>(reservation.resource().allocate(bytes)); }), bytes));
+  }
 }
 
 // --- the registry and devices

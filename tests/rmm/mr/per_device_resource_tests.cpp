@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -166,56 +167,151 @@ TEST_F(PerDeviceResourceTest, AllocationsThroughTheReferenceReachTheResource)
   EXPECT_EQ(first.calls.size(), 2);
 }
 
-TEST_F(PerDeviceResourceTest, RegisteringAReferenceAgainKeepsNoMore)
+std::size_t kept_refs()
 {
-  auto& registry  = rmm::mr::detail::process_registry();
-  auto const kept = [&] {
-    std::lock_guard<std::mutex> const lock{registry.refs_mutex()};
-    return registry.kept_refs();
-  };
-  set_per_device_resource_ref(cuda_device_id{0}, first);
-  set_per_device_resource_ref(cuda_device_id{0}, second);
-  auto const before = kept();
-  EXPECT_GE(before, 2U);
-  EXPECT_LT(before, 1000U);
+  auto& registry = rmm::mr::detail::process_registry();
+  std::lock_guard<std::mutex> const lock{registry.refs_mutex()};
+  return registry.kept_refs();
+}
+
+TEST_F(PerDeviceResourceTest, ANewRegistryKeepsNoReference)
+{
   EXPECT_EQ(rmm::mr::detail::registry{initial}.kept_refs(), 0U);
-  for (int i = 0; i < 100; ++i) {
-    set_per_device_resource_ref(cuda_device_id{i % 2}, first);
-    set_per_device_resource_ref(cuda_device_id{i % 2}, second);
+}
+
+TEST_F(PerDeviceResourceTest, MemoryOfReferencesIsUsedAgain)
+{
+  std::vector<small_resource> resources(100'000);
+  auto const before = kept_refs();
+  device_async_resource_ref last{initial_ref};
+  for (auto& resource : resources) {
+    device_async_resource_ref const next{resource};
+    ASSERT_EQ(set_per_device_resource_ref(cuda_device_id{0}, next), last);
+    ASSERT_EQ(get_per_device_resource_ref(cuda_device_id{0}), next);
+    last = next;
   }
-  EXPECT_EQ(kept(), before);
+  EXPECT_LE(kept_refs(), before + 20);
+}
+
+TEST_F(PerDeviceResourceTest, MemoryOfReferencesIsUsedAgainForAnotherDevice)
+{
+  std::vector<small_resource> resources(1000);
+  for (auto const id : all_ids) { set_per_device_resource_ref(cuda_device_id{id}, resources[0]); }
+  auto const before = kept_refs();
+  for (std::size_t i = 0; i < resources.size(); ++i) {
+    cuda_device_id const id{all_ids[i % all_ids.size()]};
+    set_per_device_resource_ref(id, resources[i]);
+  }
+  EXPECT_LE(kept_refs(), before + 20);
+  for (std::size_t i = resources.size() - all_ids.size(); i < resources.size(); ++i) {
+    cuda_device_id const id{all_ids[i % all_ids.size()]};
+    EXPECT_EQ(get_per_device_resource_ref(id), device_async_resource_ref{resources[i]});
+  }
+}
+
+TEST_F(PerDeviceResourceTest, APointerToAReferencesResourceIsKeptOnce)
+{
+  std::vector<small_resource> resources(1000);
+  std::vector<device_memory_resource*> pointers;
+  cuda_device_id const id{0};
+  for (auto& resource : resources) {
+    set_per_device_resource(id, device_async_resource_ref{resource});
+    pointers.push_back(get_per_device_resource(id));
+  }
+  auto const before = kept_refs();
+  for (std::size_t i = 0; i < resources.size(); ++i) {
+    set_per_device_resource_ref(id, first);  // what is not kept is used again, and what is kept is not
+    set_per_device_resource(id, device_async_resource_ref{resources[i]});
+    EXPECT_EQ(get_per_device_resource(id), pointers[i]);
+    EXPECT_EQ(get_per_device_resource_ref(id), device_async_resource_ref{resources[i]});
+    EXPECT_EQ(pointers[i]->allocate(1), &resources[i]);
+  }
+  EXPECT_LE(kept_refs(), before + 20);
+}
+
+TEST_F(PerDeviceResourceTest, ReadersGetWholeReferencesWhileTheirMemoryIsUsedAgain)
+{
+  // Two classes of resources, so that a reference of words from two registrations would call the wrong class.
+  std::vector<small_resource> small(100);
+  std::vector<recording_device_resource> recording(100);
+  auto const is_known = [&](device_async_resource_ref const& ref) {
+    return ref == initial_ref ||
+           std::any_of(
+             small.begin(), small.end(), [&](auto& each) { return ref == device_async_resource_ref{each}; }) ||
+           std::any_of(
+             recording.begin(), recording.end(), [&](auto& each) { return ref == device_async_resource_ref{each}; });
+  };
+  std::atomic<bool> done{false};
+  std::atomic<int> running{0};
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 2; ++reader) {
+    readers.emplace_back([&] {
+      ++running;
+      for (int read = 0; !done; ++read) {
+        auto const ref = get_per_device_resource_ref(cuda_device_id{read % 2});
+        if (read % 16 == 0 && !is_known(ref)) {
+          ADD_FAILURE() << "not a reference that was registered";
+          return;
+        }
+      }
+    });
+  }
+  while (running < 2) {}
+  for (std::size_t i = 0; i < 100'000; ++i) {
+    cuda_device_id const id{static_cast<int>(i % 2)};
+    if (i % 3 == 0) {
+      set_per_device_resource_ref(id, recording[i % recording.size()]);
+    } else {
+      set_per_device_resource_ref(id, small[i % small.size()]);
+    }
+  }
+  done = true;
+  for (auto& reader : readers) { reader.join(); }
 }
 
 #if defined(__ELF__)
 TEST_F(PerDeviceResourceTest, OtherSharedObjectsFindTheRegistryByItsNote)
 {
-  constexpr std::uint32_t number = 1;  // as long as the layout is that of version 1
-  rmm::detail::anchor_search search{number, &rmm_registry_v1};
+  constexpr std::uint32_t number = 6;  // as long as the layout is that of version 2
+  rmm::detail::anchor_search search{number, &rmm_registry_v2};
   dl_iterate_phdr(rmm::detail::visit_loaded_object, &search);
-  EXPECT_EQ(search.maker.anchor, &rmm_registry_v1);
+  EXPECT_EQ(search.maker.anchor, &rmm_registry_v2);
   EXPECT_EQ(search.published, &rmm::mr::detail::process_registry());
 }
 
-/// What modules of other releases, which find the registry by its note, read and write: see `number` above.
-struct registry_of_number_1 {
+/// What other modules, which find the registry by its note, read and write: see `number` above.
+struct registry_of_number_6 {
   struct entry {
     void* pointer;
     std::uintptr_t ref;  // or what is registered, plus 1
+  };
+  struct registered {
+    void* next;
+    bool is_found;
+    alignas(16) unsigned char resource[5 * sizeof(void*)];
+    std::uintptr_t state;
+    int libcudacxx;
+    std::uintptr_t words[4];
   };
   void* initial;
   std::mutex mutexes[2];
   entry table[64];
   void* list;
-  void* refs;
+  void* first_buckets[16];
+  void* buckets;
+  std::size_t counts_of_buckets[2];
+  void* free[2];
+  std::size_t counts[2];
 };
 
 TEST_F(PerDeviceResourceTest, TheRegistryIsLaidOutAsItsNumberSays)
 {
-  EXPECT_EQ(sizeof(rmm::mr::detail::registry), sizeof(registry_of_number_1));
+  EXPECT_EQ(sizeof(rmm::mr::detail::registry), sizeof(registry_of_number_6));
+  EXPECT_EQ(sizeof(rmm::mr::detail::registered_ref), sizeof(registry_of_number_6::registered));
   auto const entry_of = [](std::size_t device) {
-    registry_of_number_1::entry found{};
+    registry_of_number_6::entry found{};
     auto const* const bytes = reinterpret_cast<char const*>(&rmm::mr::detail::process_registry());
-    std::memcpy(&found, bytes + offsetof(registry_of_number_1, table) + device * sizeof found, sizeof found);
+    std::memcpy(&found, bytes + offsetof(registry_of_number_6, table) + device * sizeof found, sizeof found);
     return found;
   };
   for (auto const device : std::initializer_list<std::size_t>{0, 63}) {
@@ -223,14 +319,61 @@ TEST_F(PerDeviceResourceTest, TheRegistryIsLaidOutAsItsNumberSays)
     set_per_device_resource(id, &first);
     EXPECT_EQ(entry_of(device).pointer, &first);
     EXPECT_EQ(entry_of(device).ref, reinterpret_cast<std::uintptr_t>(&first));
-    set_per_device_resource_ref(id, second);
+    device_async_resource_ref const ref{second};
+    set_per_device_resource_ref(id, ref);
     auto const word = entry_of(device).ref;
     ASSERT_EQ(word % 2, 1U);
-    auto* const registered = reinterpret_cast<device_memory_resource*>(word - 1);
+    registry_of_number_6::registered registered{};
+    std::memcpy(&registered, reinterpret_cast<void const*>(word - 1), sizeof registered);
+    EXPECT_EQ(registered.state % 4, 0U);  // neither being written nor kept
+    EXPECT_EQ(registered.libcudacxx, CCCL_VERSION);
+    EXPECT_EQ(std::memcmp(registered.words, &ref, sizeof ref), 0);
+    auto* const in_place =
+      reinterpret_cast<unsigned char*>(word - 1) + offsetof(registry_of_number_6::registered, resource);
+    auto* const resource = reinterpret_cast<device_memory_resource*>(in_place);
     second.calls.clear();
-    registered->deallocate(registered->allocate(100), 100);
+    resource->deallocate(resource->allocate(100), 100);
     EXPECT_EQ(second.calls.size(), 2U);
   }
+}
+
+TEST_F(PerDeviceResourceTest, AReferenceOfAnotherLibcuxxIsKeptFromWhenItIsRead)
+{
+  // Registers `second` as a module with another release of libcu++ does.
+  cuda_device_id const id{0};
+  auto const register_foreign_ref = [&] {
+    set_per_device_resource_ref(id, second);
+    std::uintptr_t word{};
+    auto* const entries =
+      reinterpret_cast<char const*>(&rmm::mr::detail::process_registry()) + offsetof(registry_of_number_6, table);
+    std::memcpy(&word, entries + offsetof(registry_of_number_6::entry, ref), sizeof word);
+    int const other_release = CCCL_VERSION + 1;
+    auto* const registered  = reinterpret_cast<char*>(word - 1);
+    std::memcpy(
+      registered + offsetof(registry_of_number_6::registered, libcudacxx), &other_release, sizeof other_release);
+  };
+  std::vector<small_resource> resources(100);
+  auto const set_others = [&] {
+    for (auto& resource : resources) { set_per_device_resource_ref(id, resource); }
+  };
+
+  register_foreign_ref();
+  auto const ref = get_per_device_resource_ref(id);
+  EXPECT_NE(ref, device_async_resource_ref{second});  // it is to a resource that calls `second`
+  EXPECT_EQ(get_per_device_resource_ref(id), ref);
+  EXPECT_EQ(set_per_device_resource_ref(id, first), ref);
+  set_others();
+  second.calls.clear();
+  ref.deallocate(ref.allocate(100), 100);
+  EXPECT_EQ(second.calls.size(), 2U);
+
+  auto const before = kept_refs();
+  for (int i = 0; i < 20; ++i) {
+    register_foreign_ref();  // kept when the next setter returns it
+    set_per_device_resource(id, nullptr);
+    set_others();
+  }
+  EXPECT_LE(kept_refs(), before + 40);
 }
 #endif
 

@@ -105,7 +105,8 @@ TEST_F(SystemMemoryResource, SaysThatMemoryIsMissing)
     GTEST_SKIP() << "the sanitizer ends a program that exhausts the host's memory";
   }
   system_memory_resource resource;
-  for (auto const bytes : {pebibyte, std::numeric_limits<std::size_t>::max()}) {
+  constexpr auto largest = std::numeric_limits<std::size_t>::max();
+  for (auto const bytes : {pebibyte, largest, largest - 1, largest - 255, largest - 256, largest / 2 + 1}) {
     try {
       resource.allocate(bytes, stream);
       ADD_FAILURE() << "got " << bytes << " bytes";

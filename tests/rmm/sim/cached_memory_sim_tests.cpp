@@ -159,6 +159,31 @@ struct CachedMemorySim : Stepped {
   }
 };
 
+TEST_F(CachedMemorySim, BlocksThatLackNothingButAnEventGoBackForALargerRequest)
+{
+  rmm::mr::cuda_async_memory_resource upstream;
+  cached_memory_resource<rmm::mr::cuda_async_memory_resource> cache{&upstream, 0, 4 * MiB, MiB};
+  struct use {
+    cudaStream_t ends{};
+    void* first{};
+    void* rest{};
+  };
+  std::vector<use> uses(4);
+  for (auto& [ends, first, rest] : uses) {  // each fills a block
+    ASSERT_EQ(cudaStreamCreateWithFlags(&ends, cudaStreamNonBlocking), cudaSuccess);
+    rest  = cache.allocate(MiB - KiB, rmm::cuda_stream_view{ends});
+    first = cache.allocate(KiB, rmm::cuda_stream_view{ends});
+  }
+  for (auto const& [ends, first, rest] : uses) {
+    cache.deallocate(rest, MiB - KiB, rmm::cuda_stream_view{ends});
+    cache.deallocate(first, KiB, rmm::cuda_stream_view{ends});  // the second free gets no event
+    ASSERT_EQ(cudaStreamDestroy(ends), cudaSuccess);
+  }
+  rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+  void* const large = cache.allocate(3 * MiB, stream);
+  cache.deallocate(large, 3 * MiB, stream);
+}
+
 TEST_F(CachedMemorySim, TrimmedMemoryIsTheDevicesAgain)
 {
   cuda_async_memory_resource async;
@@ -218,6 +243,84 @@ TEST_F(CachedMemorySim, ABlockThatMakesRoomGoesBackInTheOrderOfTheStream)
   EXPECT_EQ(cudasim::calls("cudaDeviceSynchronize") + cudasim::calls("cudaStreamSynchronize"), syncs);
   EXPECT_EQ(cache.pool_size(), 8 * MiB);
   cache.deallocate(large, 8 * MiB, second);
+}
+
+/// What a cache does that has a large block, freed on a stream whose kernel still uses it, when another stream asks for more.
+struct CachedMiss : CachedMemorySim {
+  void SetUp() override
+  {
+    CachedMemorySim::SetUp();
+    busy.emplace(rmm::cuda_stream::flags::non_blocking);
+    other.emplace(rmm::cuda_stream::flags::non_blocking);
+    async.emplace();
+    cache.emplace(&*async, 0, std::nullopt, MiB);
+    void* const large = cache->allocate(8 * MiB, *busy);
+    cudasim::hold(busy->value());
+    ASSERT_EQ(cudasim::launch(busy->value(), {}, {{large, 8 * MiB}}), cudaSuccess);
+    cache->deallocate(large, 8 * MiB, *busy);
+    waits = cudasim::calls("cudaStreamWaitEvent");
+  }
+
+  void TearDown() override
+  {
+    cudasim::let_go(busy->value());
+    cache.reset();
+    async.reset();
+    busy.reset();
+    other.reset();
+    CachedMemorySim::TearDown();
+  }
+
+  /// Allocates on the other stream, and writes to the block.
+  [[nodiscard]] void* ask(std::size_t bytes)
+  {
+    void* const ptr = cache->allocate(bytes, *other);
+    EXPECT_EQ(cudasim::launch(other->value(), {}, {{ptr, bytes}}), cudaSuccess);
+    return ptr;
+  }
+
+  std::optional<rmm::cuda_stream> busy;
+  std::optional<rmm::cuda_stream> other;
+  std::optional<cuda_async_memory_resource> async;
+  std::optional<cached_memory_resource<cuda_async_memory_resource>> cache;
+  std::uint64_t waits{};
+};
+
+TEST_F(CachedMiss, WaitsForNoOtherStream)
+{
+  for (std::size_t const bytes : {10 * MiB, 12 * MiB, 20 * MiB}) {
+    void* const ptr = ask(bytes);
+    cudasim::run_until_idle();
+    EXPECT_EQ(cudasim::pending(other->value()), 0U) << bytes << " bytes: waits for a kernel that it does not know";
+    EXPECT_EQ(cudasim::calls("cudaStreamWaitEvent"), waits) << bytes << " bytes";
+    cache->deallocate(ptr, bytes, *other);
+  }
+  EXPECT_GT(cudasim::pending(busy->value()), 0U);
+}
+
+TEST_F(CachedMiss, GivesLargeBlocksBackThatNoWorkUses)
+{
+  void* const first = ask(10 * MiB);
+  EXPECT_EQ(cache->pool_size(), 18 * MiB);
+  cudasim::let_go(busy->value());
+  busy->synchronize();
+  void* const second = ask(12 * MiB);
+  EXPECT_EQ(cache->pool_size(), 22 * MiB);
+  EXPECT_EQ(cudasim::calls("cudaStreamWaitEvent"), waits);
+  cache->deallocate(first, 10 * MiB, *other);
+  cache->deallocate(second, 12 * MiB, *other);
+}
+
+TEST_F(CachedMiss, WaitsWhereUpstreamHasNoMore)
+{
+  ASSERT_TRUE(cudasim::occupy(0, cudasim::usage(0).free));
+  auto const all  = cudasim::usage(0).reserved_by_pools;
+  void* const ptr = ask(all - 4 * MiB);  // not without the large block
+  EXPECT_EQ(cache->pool_size(), all - 4 * MiB);
+  EXPECT_GT(cudasim::calls("cudaStreamWaitEvent"), waits);
+  cudasim::run_until_idle();
+  EXPECT_GT(cudasim::pending(other->value()), 0U);
+  cache->deallocate(ptr, all - 4 * MiB, *other);
 }
 
 TEST_F(CachedMemorySim, ATrimThatFailsLosesNothing)

@@ -1033,8 +1033,10 @@ TEST_F(CaptureScopeSim, TheDeviceIsNotSynchronisedWhileAKnownStreamCaptures)
   pool mr{&cuda, MiB, MiB};
   cudaStream_t passing{};
   ASSERT_EQ(cudaStreamCreateWithFlags(&passing, cudaStreamNonBlocking), cudaSuccess);
-  void* const left = mr.allocate(4 * KiB, rmm::cuda_stream_view{passing});
-  mr.deallocate(left, 4 * KiB, rmm::cuda_stream_view{passing});
+  for (int i = 0; i != 2; ++i) {  // the first free gets an event, the second does not
+    void* const left = mr.allocate(4 * KiB, rmm::cuda_stream_view{passing});
+    mr.deallocate(left, 4 * KiB, rmm::cuda_stream_view{passing});
+  }
   ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
   auto const made =
     capture(stream, [&] { EXPECT_THROW(static_cast<void>(mr.allocate(MiB, other)), rmm::out_of_memory); });
@@ -1047,8 +1049,10 @@ TEST_F(CaptureScopeSim, TheDeviceIsNotSynchronisedWhileACaptureIsAnnounced)
   pool mr{&cuda, MiB, MiB};
   cudaStream_t foreign{};
   ASSERT_EQ(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking), cudaSuccess);
-  run_on_a_thread_that_ends([&] {  // leaves what only a synchronisation makes free for others
-    mr.deallocate(mr.allocate(4 * KiB, rmm::cuda_stream_view{foreign}), 4 * KiB, rmm::cuda_stream_view{foreign});
+  run_on_a_thread_that_ends([&] {   // leaves what only a synchronisation makes free for others
+    for (int i = 0; i != 2; ++i) {  // the first free gets an event, the second does not
+      mr.deallocate(mr.allocate(4 * KiB, rmm::cuda_stream_view{foreign}), 4 * KiB, rmm::cuda_stream_view{foreign});
+    }
   });
   auto const made = capture(rmm::cuda_stream_view{foreign}, [&] {
     capture_scope const scope{rmm::cuda_stream_view{foreign}};
@@ -1067,6 +1071,26 @@ TEST_F(CaptureScopeSim, AStreamThatEndsInItsCaptureIsNotMarked)
     EXPECT_EQ(cudaStreamBeginCapture(ends.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
   }
   void* const whole = mr.allocate(MiB, other);  // an event of the capture could not be waited for
+  write(whole, MiB, other);
+  mr.deallocate(whole, MiB, other);
+}
+
+TEST_F(CaptureScopeSim, WhatAStreamFreedBeforeItEndedInACaptureIsNotMarkedOnTheNextStreamWithItsHandle)
+{
+  pool mr{&cuda, MiB, MiB};
+  mr.set_check_capture(false);
+  cudaStream_t handle{};
+  {
+    rmm::cuda_stream const ends{non_blocking};
+    handle            = ends.value();
+    void* const block = mr.allocate(KiB, ends);
+    write(block, KiB, ends);
+    mr.deallocate(block, KiB, ends);
+    EXPECT_EQ(cudaStreamBeginCapture(ends.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  }
+  rmm::cuda_stream const next{non_blocking};
+  ASSERT_EQ(next.value(), handle);
+  void* const whole = mr.allocate(MiB, other);
   write(whole, MiB, other);
   mr.deallocate(whole, MiB, other);
 }

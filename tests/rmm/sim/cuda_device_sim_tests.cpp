@@ -6,6 +6,7 @@
 #include <rmm/detail/cuda/context_device.hpp>
 #include <rmm/detail/cuda/driver.hpp>
 #include <rmm/detail/cuda/stream_calls.hpp>
+#include <rmm/detail/cuda/stream_device.hpp>
 #include <rmm/detail/runtime_capabilities.hpp>
 #include <rmm/error.hpp>
 
@@ -478,6 +479,108 @@ TEST_F(RuntimeCapabilitiesOf, AnIntegratedDevice)
   EXPECT_TRUE(rmm::detail::device_integrated_memory::is_supported());
   cudasim::set_device_attribute(0, cudaDevAttrIntegrated, 0);
   EXPECT_FALSE(rmm::detail::device_integrated_memory::is_supported());
+}
+
+// --- the device of a stream
+
+struct DeviceOfStream : CurrentContext {
+  void SetUp() override
+  {
+    CurrentContext::SetUp();
+    ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
+    ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    EXPECT_EQ(rmm::detail::device_of_stream(stream), 2);  // finds what it needs
+  }
+  void TearDown() override
+  {
+    if (stream != nullptr) { EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess); }
+    CurrentContext::TearDown();
+  }
+
+  cudaStream_t stream{};
+};
+
+#if CUDART_VERSION >= 12080
+
+TEST_F(DeviceOfStream, IsTwoCallsOfTheDriver)
+{
+  auto const before = cudasim::calls();
+  EXPECT_EQ(rmm::detail::device_of_stream(stream), 2);
+  EXPECT_EQ(cudasim::calls(), before + 2);
+  EXPECT_EQ(rmm::detail::device_of_running_stream(stream), 2);
+  EXPECT_EQ(cudasim::calls(), before + 3);
+  EXPECT_EQ(rmm::detail::device_of_stream(cudaStreamLegacy), 0);
+  EXPECT_EQ(cudasim::calls(), before + 4);
+}
+
+TEST_F(DeviceOfStream, IsFoundByItsContextWhereTheDriverAsksForOne)
+{
+  cudasim::inject({"cuStreamGetDevice", 1, cudaErrorDeviceUninitialized, 1});
+  EXPECT_EQ(rmm::detail::device_of_stream(stream), 2);
+  EXPECT_EQ(device(), 0);
+}
+
+TEST_F(DeviceOfStream, AsksNoStreamThatCaptures)
+{
+  cudaGraph_t graph{};
+  auto const before = cudasim::calls("cuStreamGetDevice");
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(rmm::detail::device_of_stream(stream), -1);
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(cudasim::calls("cuStreamGetDevice"), before);
+}
+
+#endif
+
+TEST_F(DeviceOfStream, IsNoCallWhereThereIsOneDevice)
+{
+  rmm::detail::known_device_count = 1;
+  auto const before               = cudasim::calls();
+  EXPECT_EQ(rmm::detail::device_of_stream(stream), 0);
+  EXPECT_EQ(rmm::detail::device_of_stream(nullptr), 0);
+  EXPECT_EQ(cudasim::calls(), before);
+  rmm::detail::known_device_count = 0;
+}
+
+TEST_F(DeviceOfStream, IsMinusOneWhereTheDriverDoesNotSay)
+{
+  auto const ended = stream;
+  ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  stream = nullptr;
+  EXPECT_EQ(rmm::detail::device_of_stream(ended), -1);
+  EXPECT_EQ(rmm::detail::device_of_running_stream(ended), -1);
+  int device{-1};
+  EXPECT_EQ(rmm::detail::ask_context_of_stream(ended, &device), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  cudasim::clear_violations();
+}
+
+TEST_F(DeviceOfStream, LeavesTheContextAsItWasWhereACallFails)
+{
+  for (auto const* const name : {"cuStreamGetCtx", "cuCtxPushCurrent", "cuCtxGetDevice"}) {
+    int found{-1};
+    cudasim::inject({name, 1, cudaErrorIllegalAddress, 1});
+    EXPECT_NE(rmm::detail::ask_context_of_stream(stream, &found), cudaSuccess) << name;
+    EXPECT_EQ(device(), 0) << name;
+  }
+}
+
+TEST_F(DeviceOfStream, MakesNoContextCurrent)
+{
+  std::thread{[this] {
+    EXPECT_EQ(rmm::detail::device_of_stream(stream), 2);
+    EXPECT_EQ(device(), -1);
+    EXPECT_EQ(rmm::detail::device_of_stream(cudaStreamPerThread), 0);
+    EXPECT_EQ(device(), -1);
+  }}.join();
+}
+
+TEST_F(DeviceOfStream, OfDriversBefore12_8IsFoundByContexts)
+{
+  cudasim::set_versions(12000, 0);
+  EXPECT_EQ(rmm::detail::find_device_of_stream(), &rmm::detail::ask_context_of_stream);
 }
 
 }  // namespace

@@ -250,6 +250,40 @@ struct ElasticPoolOnAnOldDevice : ElasticPool {
   }
 };
 
+struct ElasticPoolOnTwoDevices : Simulated {
+  ElasticPoolOnTwoDevices()
+  {
+    cudasim::options machine;
+    machine.devices        = 2;
+    machine.mode           = cudasim::execution::stepped;
+    machine.check_ordering = true;
+    start(machine);
+  }
+  void SetUp() override {}
+};
+
+TEST_F(ElasticPoolOnTwoDevices, WithoutVirtualMemoryTakesItFromTheDeviceThatWasAskedFor)
+{
+  cudasim::inject({"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // the driver does not say that it has it
+  elastic_pool_options options;
+  options.device        = rmm::cuda_device_id{1};
+  options.initial_bytes = 2 * MiB;
+  elastic_pool_memory_resource pool{options};
+  EXPECT_FALSE(pool.has_virtual_memory());
+  rmm::cuda_stream stream;
+  {
+    rmm::cuda_set_device_raii const there{rmm::cuda_device_id{1}};
+    stream = rmm::cuda_stream{};
+  }
+  for (auto const bytes : {MiB, 8 * MiB}) {  // from the first block, and from one that it grows by
+    void* const ptr = pool.allocate(bytes, stream);
+    cudaPointerAttributes attributes{};
+    ASSERT_EQ(cudaPointerGetAttributes(&attributes, ptr), cudaSuccess);
+    EXPECT_EQ(attributes.device, 1);
+    pool.deallocate(ptr, bytes, stream);
+  }
+}
+
 TEST_F(ElasticPoolOnAnOldDevice, GrowsByBlocksAndGivesBackThoseThatAreFree)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
@@ -546,18 +580,6 @@ TEST_F(ElasticPool, ACallbackThatPausesThePoolEndsTheAllocation)
 }
 
 // --- several devices
-
-struct ElasticPoolOnTwoDevices : Simulated {
-  ElasticPoolOnTwoDevices()
-  {
-    cudasim::options machine;
-    machine.devices        = 2;
-    machine.mode           = cudasim::execution::stepped;
-    machine.check_ordering = true;
-    start(machine);
-  }
-  void SetUp() override {}
-};
 
 TEST_F(ElasticPoolOnTwoDevices, WaitForThePoolsDeviceWhicheverIsCurrent)
 {

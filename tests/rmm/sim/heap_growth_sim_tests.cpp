@@ -60,7 +60,7 @@ class chunked_heap final : public memory_source {
       if (grow((bytes + chunk - 1) / chunk)) {
         if (void* const ptr = heap_.try_allocate(bytes, stream)) { return ptr; }
       }
-      return heap_.allocate_synchronized(bytes, stream);
+      return heap_.allocate_reclaimed(bytes, stream);
     } catch (std::bad_alloc const&) {
       return nullptr;
     }

@@ -61,7 +61,7 @@ class device_heap {
     if (rounded <= left) {
       if (void* const ptr = add_block(std::max(rounded, left / 2), rounded, stream)) { return ptr; }
     }
-    return heap_.allocate_synchronized(bytes, stream);
+    return heap_.allocate_reclaimed(bytes, stream);
   }
 
   /// Only what needs no growth and no waiting.

@@ -6,6 +6,7 @@
 
 #include <sched.h>
 #include <atomic>
+#include <ctime>
 
 // Whether the system has a call for a barrier in all threads; a build may define that it has none.
 #if !defined(RMM_DETAIL_HAS_MEMBARRIER)
@@ -100,9 +101,14 @@ class owner_lock {
 
   void begin_keeping_out() noexcept { state_.fetch_or(kept_out, std::memory_order_seq_cst); }
 
+  /// Waits until the owner is outside. An owner that runs leaves within a few yields. Then this sleeps: a thread with a
+  /// real-time priority never yields to an owner of lower priority on its core.
   void wait_until_left() const noexcept
   {
-    while (inside_.load(std::memory_order_seq_cst)) { ::sched_yield(); }
+    for (int yields = 0; inside_.load(std::memory_order_seq_cst); ++yields) {
+      if (yields == most_yields) { return sleep_until_left(); }
+      ::sched_yield();
+    }
   }
 
   void end_keeping_out() noexcept
@@ -113,6 +119,19 @@ class owner_lock {
  private:
   static constexpr unsigned char kept_out      = 1;
   static constexpr unsigned char needs_barrier = 2;  // the owner does, always
+
+  static constexpr int most_yields        = 64;
+  static constexpr long shortest_sleep_ns = 20'000;
+  static constexpr long longest_sleep_ns  = 1'000'000;
+
+  RMM_COLD void sleep_until_left() const noexcept
+  {
+    timespec pause{0, shortest_sleep_ns};
+    while (inside_.load(std::memory_order_seq_cst)) {
+      ::nanosleep(&pause, nullptr);  // a signal ends it early: then this looks again
+      pause.tv_nsec = pause.tv_nsec < longest_sleep_ns / 2 ? 2 * pause.tv_nsec : longest_sleep_ns;
+    }
+  }
 
   [[nodiscard]] static unsigned char first_state() noexcept
   {

@@ -192,13 +192,37 @@ namespace detail {
   return *found;
 }
 
-/// Whether waiting for the device breaks no capture that can be known of: none is announced, no stream that the library sees
-/// the life of is in one, and no blocking stream is. Another one, of a stream that somebody else made and that is not
-/// blocking, would break; nothing tells of it.
+/// Whether one of the streams captures. The caller keeps them from ending.
+template <class Streams>
+[[nodiscard]] bool any_captures(Streams const& streams) noexcept
+{
+  for (void* const each : streams) {
+    if (!query_capture(static_cast<cudaStream_t>(each)).is_none()) { return true; }
+  }
+  return false;
+}
+
+/// Whether waiting for the current device would break no capture that can be known: none is announced, no stream that the
+/// library sees the life of is in one, and no blocking stream is.
+///
+/// Not seen: a capture of a non-blocking stream that the program made itself and did not announce. Requires what
+/// stream_lifetimes::with_known() requires.
 [[nodiscard]] RMM_COLD inline bool may_wait_for_device() noexcept
 {
   if (announced_captures().any() || !query_capture(cudaStreamLegacy).is_none()) { return false; }
-  return !known_streams().try_any_of([](cudaStream_t stream) { return !query_capture(stream).is_none(); });
+  bool captures = false;
+  known_streams().with_known([&](auto const& streams) { captures = any_captures(streams); });
+  return !captures;
+}
+
+/// As may_wait_for_device(), for callers that hold a lock of their own. Returns false also if another thread holds the lock of
+/// the known streams at this moment, so that nothing is known.
+[[nodiscard]] RMM_COLD inline bool is_known_to_allow_waiting() noexcept
+{
+  if (announced_captures().any() || !query_capture(cudaStreamLegacy).is_none()) { return false; }
+  bool captures    = false;
+  bool const known = known_streams().try_with_known([&](auto const& streams) { captures = any_captures(streams); });
+  return known && !captures;
 }
 
 /// Waits on the host for all work of the current device, unless that would break a capture. Returns whether it is done.

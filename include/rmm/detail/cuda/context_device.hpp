@@ -19,14 +19,17 @@ using device_of_context_function = int (*)(int* device);
 /// Stands for a driver that cannot be asked.
 [[nodiscard]] inline int no_device_of_context(int*) noexcept { return cudaErrorNotSupported; }
 
-/// Finds a function of the driver as CUDA 12.0 has it; null if there is none. `status` is that of the search.
+/// Finds a function of the driver as CUDA `version` has it, in the form of CUDART_VERSION; null if there is none. `status` is
+/// that of the search. Runtimes before 12.5 search their own version; none of them changed a function that the library uses.
 template <class Function>
-[[nodiscard]] Function find_driver_entry(char const* name, cudaError_t& status) noexcept
+[[nodiscard]] Function find_driver_entry(char const* name,
+                                         cudaError_t& status,
+                                         [[maybe_unused]] unsigned version = 12000) noexcept
 {
   void* found{};
   cudaDriverEntryPointQueryResult answer{};
 #if CUDART_VERSION >= 12050
-  status = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableLegacyStream, &answer);
+  status = cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableLegacyStream, &answer);
 #else
   status = cudaGetDriverEntryPoint(name, &found, cudaEnableLegacyStream, &answer);
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/context_device.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -49,27 +50,35 @@ inline void make_device_current(int device) noexcept { RMM_ASSERT_CUDA_SUCCESS_S
 /// is asked once. Only tests that exchange the simulated machine for one with more devices set this back.
 inline std::atomic<int> known_device_count{0};
 
-/// Whether the process can use one device only, which then is the current device of every thread. A failed answer is not kept.
-[[nodiscard]] inline bool sees_one_device() noexcept
+/// Asks the runtime for that number, and keeps it; 0 if the runtime does not say.
+[[nodiscard]] RMM_COLD inline int ask_device_count() noexcept
 {
-  int count{known_device_count.load(std::memory_order_relaxed)};
-  if (count == 0) {
-    if (cudaGetDeviceCount(&count) != cudaSuccess) {
-      clear_last_cuda_error();
-      return false;
-    }
-    known_device_count.store(count, std::memory_order_relaxed);
+  int count{};
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    clear_last_cuda_error();
+    return 0;
   }
-  return count == 1;
+  known_device_count.store(count, std::memory_order_relaxed);
+  return count;
+}
+
+/// Whether the process can use one device only, which then is the current device of every thread. A failed answer is not kept.
+[[nodiscard]] RMM_ALWAYS_INLINE bool sees_one_device() noexcept
+{
+  int const count{known_device_count.load(std::memory_order_relaxed)};
+  return (count != 0 ? count : ask_device_count()) == 1;
+}
+
+/// The device of the calling thread where the process sees several.
+[[nodiscard]] RMM_OUT_OF_LINE inline int ask_current_device() noexcept
+{
+  int device{0};
+  return find_device_of_current_context(device) ? device : query_current_device();
 }
 
 /// The device of the calling thread like query_current_device(), with no call where the process sees one device, and none of the
 /// runtime where the driver knows: the runtime takes about 30 ns to answer, and much longer in many threads.
-[[nodiscard]] inline int current_device() noexcept
-{
-  int device{0};
-  return sees_one_device() || find_device_of_current_context(device) ? device : query_current_device();
-}
+[[nodiscard]] RMM_ALWAYS_INLINE int current_device() noexcept { return sees_one_device() ? 0 : ask_current_device(); }
 
 /// (free, total) bytes of the current device.
 [[nodiscard]] inline std::pair<std::size_t, std::size_t> device_memory_info()

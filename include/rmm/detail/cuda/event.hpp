@@ -2,6 +2,8 @@
 #pragma once
 
 #include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda/stream_calls.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -15,16 +17,24 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// An event of the device that was current when it was made; without times.
+/// An event without times. It can be recorded on streams of its device only; any stream can wait for it.
 class owned_event {
  public:
-  /// Throws cuda_error.
+  /// An event of the current device. Throws cuda_error.
   owned_event() { RMM_CUDA_TRY(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
 
-  owned_event(owned_event&& other) noexcept : event_{std::exchange(other.event_, nullptr)} {}
+  /// An event of `device`, or of the current one if that is negative. Throws cuda_error.
+  explicit owned_event(int device) : device_{device}
+  {
+    device_scope const on_device{device};
+    RMM_CUDA_TRY(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+  }
+
+  owned_event(owned_event&& other) noexcept : event_{std::exchange(other.event_, nullptr)}, device_{other.device_} {}
   owned_event& operator=(owned_event&& other) noexcept
   {
     std::swap(event_, other.event_);
+    std::swap(device_, other.device_);
     return *this;
   }
   owned_event(owned_event const&)            = delete;
@@ -34,6 +44,9 @@ class owned_event {
   {
     if (event_ != nullptr) { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaEventDestroy(event_)); }
   }
+
+  /// The device that it was made for; -1 if none was named.
+  [[nodiscard]] int device() const noexcept { return device_; }
 
   /// Marks all work that `stream` has now. Returns whether it could; it does not where a capture is in the way: an event
   /// recorded in one stands for nothing that can be waited for outside.
@@ -56,6 +69,7 @@ class owned_event {
 
  private:
   cudaEvent_t event_{};
+  int device_{-1};
 };
 
 /// Waits on the host for all work of the current device. Returns whether it is done.
@@ -85,14 +99,28 @@ inline void synchronize_device() { RMM_CUDA_TRY(cudaDeviceSynchronize()); }
 #endif
 }
 
-/// A number that tells streams apart also when the handle of a destroyed one comes back, which it does at once.
+/// Whether the handle names the default stream of the calling thread.
+[[nodiscard]] inline bool is_per_thread_stream(cudaStream_t stream) noexcept
+{
+  return is_default_stream(stream) && !is_legacy_stream(stream);
+}
+
+/// The number of the legacy default stream of the current device.
+[[nodiscard]] inline std::uint64_t legacy_stream_identity() noexcept
+{
+  auto const device = current_device();
+  return std::numeric_limits<std::uint64_t>::max() - static_cast<std::uint64_t>(device > 0 ? device : 0);
+}
+
+/// A number that tells streams apart also when the handle of a destroyed one comes back, which it does at once. The default
+/// streams of two devices have different numbers.
 ///
 /// 0 if the runtime does not say, for instance because the handle names no stream. Runtimes before 12.0 have no such
 /// number; there it is the handle's value. Asking a stream that captures breaks the capture, in any mode: this one is for who
 /// knows that the stream does not, or takes that as the price of an answer in half the time.
 [[nodiscard]] inline std::uint64_t identity_of_running_stream(cudaStream_t stream) noexcept
 {
-  if (is_legacy_stream(stream)) { return std::numeric_limits<std::uint64_t>::max(); }
+  if (is_legacy_stream(stream)) { return legacy_stream_identity(); }
 #if CUDART_VERSION >= 12000
   unsigned long long id{};
   return ask_stream_id(stream, &id) == cudaSuccess ? std::uint64_t{id} + 1 : 0;

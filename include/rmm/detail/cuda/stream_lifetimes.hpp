@@ -59,16 +59,26 @@ class stream_lifetimes {
     return known_.contains(stream);
   }
 
-  /// Whether `predicate(stream)` holds for a known stream, which does not end meanwhile. False also if another thread holds the
-  /// lock: for those who may hold one that is taken after it.
-  template <class Predicate>
-  [[nodiscard]] bool try_any_of(Predicate predicate) const noexcept
+  /// Calls visit(streams), where streams.contains(handle) tells whether a stream is known. None of them ends meanwhile.
+  ///
+  /// Requires that the caller holds no lock that a listener takes, and is not inside a cache: the thread that ends a stream
+  /// holds this lock while it waits for those.
+  template <class Visit>
+  void with_known(Visit&& visit) const
+  {
+    locked const lock{mutex_};
+    visit(known_);
+  }
+
+  /// As with_known(), for callers that may hold such a lock. Returns false, and has not called `visit`, if another thread
+  /// holds the lock of the known streams.
+  template <class Visit>
+  [[nodiscard]] bool try_with_known(Visit&& visit) const
   {
     if (pthread_mutex_trylock(&mutex_) != 0) { return false; }
-    bool found = false;
-    for (void* const each : known_) { found = found || predicate(static_cast<cudaStream_t>(each)); }
+    visit(known_);
     pthread_mutex_unlock(&mutex_);
-    return found;
+    return true;
   }
 
   /// How many known streams have ended.

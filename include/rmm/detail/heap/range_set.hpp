@@ -69,8 +69,9 @@ struct taken_range {
 /// `choose()` does without.
 class range_set {
  public:
-  static constexpr std::size_t no_limit    = std::numeric_limits<std::size_t>::max() / heap_granule * heap_granule;
-  static constexpr std::uint64_t any_stamp = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::size_t no_limit      = std::numeric_limits<std::size_t>::max() / heap_granule * heap_granule;
+  static constexpr std::size_t largest_range = (std::size_t{1} << 48U) - heap_granule;
+  static constexpr std::uint64_t any_stamp   = std::numeric_limits<std::uint64_t>::max();
 
   range_set() noexcept { filled_bins_[end_word] = 1; }
   range_set(range_set const&)            = delete;
@@ -84,6 +85,7 @@ class range_set {
   void insert(address_range range, std::uint64_t stamp, seam_list const* seams = nullptr) noexcept
   {
     RMM_ASSERT(range.begin != 0 && range.bytes != 0 && range.bytes % heap_granule == 0);
+    RMM_ASSERT(range.bytes <= largest_range);
     RMM_ASSERT(find_beginning_at(range.begin) == none && find_ending_at(range.end()) == none);
     total_bytes_ += range.bytes;
     auto& at_begin = slot_of(range.begin);
@@ -155,6 +157,7 @@ class range_set {
   [[nodiscard]] taken_range take(std::size_t bytes, std::uint64_t newest) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    if (bytes > total_bytes_) { return {}; }
     auto looks = stamp_looks;
     for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count && looks != 0; bin = next_filled_bin(bin + 1)) {
       for (auto at = head_of(bin); at != none && looks != 0; at = node_at(at).next, --looks) {
@@ -169,6 +172,7 @@ class range_set {
   [[nodiscard]] taken_range take_best(std::size_t bytes, std::uint64_t newest = any_stamp) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    if (bytes > total_bytes_) { return {}; }
     for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
       index best = none;
       for (auto at = head_of(bin); at != none; at = node_at(at).next) {
@@ -199,6 +203,7 @@ class range_set {
   [[nodiscard]] taken_range take_highest(std::size_t bytes) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    if (bytes > total_bytes_) { return {}; }
     index best = none;
     for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
       for (auto at = head_of(bin); at != none; at = node_at(at).next) {
@@ -333,9 +338,9 @@ class range_set {
     void operator()(void* block) const noexcept { std::free(block); }
   };
 
-  // 32 bins for each doubling; below 16 KiB one for each size. The last is that of the largest size there is.
+  // 32 bins for each doubling; below 16 KiB one for each size. Addresses have 48 bits, so no range has more than 2^48 bytes.
   static constexpr unsigned bins_per_doubling_bits = 5;
-  static constexpr std::size_t bin_count           = std::size_t{52} << bins_per_doubling_bits;
+  static constexpr std::size_t bin_count           = std::size_t{36} << bins_per_doubling_bits;
   static constexpr std::size_t end_word            = bin_count / 64;  // the bit of bin_count, always set, ends searches
   static constexpr unsigned stamp_looks            = 8;
   static constexpr unsigned good_looks             = 64;
@@ -345,7 +350,7 @@ class range_set {
   static constexpr std::size_t head_count    = bin_count + 2;  // that of bin_count names none
   static constexpr index first_node          = node_units + static_cast<index>(head_count * sizeof(index) / index_unit);
   static constexpr std::size_t most_capacity = std::size_t{1} << 28U;  // words are counted with 32 bits
-  static constexpr std::size_t least_capacity = 32;
+  static constexpr std::size_t least_capacity = 8;
 
   /// `yes` if the condition holds, else `no`, without a branch.
   [[nodiscard]] static constexpr index choose(bool condition, index yes, index no) noexcept
@@ -599,7 +604,7 @@ class range_set {
   [[nodiscard]] index find_fit(std::size_t bytes) const noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
-    if (empty()) { return none; }
+    if (bytes > total_bytes_) { return none; }
     auto const own = bin_of(bytes);
     auto at        = head_of(own);
     if (node_at(at).bytes != bytes) {
@@ -615,6 +620,7 @@ class range_set {
   [[nodiscard]] index find_good_fit(std::size_t bytes) const noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    if (bytes > total_bytes_) { return none; }
     for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count;) {
       auto const next_bin = next_filled_bin(bin + 1);
       auto looks          = good_looks;
@@ -764,9 +770,9 @@ bool range_set::validate(seam_list const* seams) const
     }
   }
   constexpr std::size_t at_once = sizeof empty_words / sizeof(slot);
-  static_assert(bin_count % 64 == 0 && least_capacity >= at_once);  // there are more slots than nodes
+  static_assert(bin_count % 64 == 0);
   for (std::size_t i = 0; i != slot_count(); ++i) {
-    if (i % at_once == 0 && are_empty(&slots_[i])) {
+    if (i % at_once == 0 && i + at_once <= slot_count() && are_empty(&slots_[i])) {
       i += at_once - 1;
       continue;
     }

@@ -11,26 +11,29 @@ void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
                                                                 std::size_t bytes,
                                                                 cuda_stream_view stream)
 {
+  context_scope const with_context{context_for(stream.value())};
   bytes              = align_up(bytes, heap_granule);
   auto const begin   = reinterpret_cast<std::uintptr_t>(block);
   auto const capture = query_capture(stream.value());
   if (capture.is_capturing()) { return add_block_for_capture({begin, block_bytes}, bytes, stream.value(), capture); }
   auto* const cache = bytes != 0 ? find_or_make_cache(stream.value(), true) : nullptr;
-  asker const who{stream.value(), cache != nullptr ? cache->identity() : stream_identity(stream.value()), cache};
+  auto const who    = make_asker(stream.value(), cache);
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!try_claim(who)) { throw std::bad_alloc{}; }
-  scope_guard give_up{[&]() noexcept { cancel_claim(who); }};
-  auto* store     = find_or_make_store(who.identity);
+  scope_guard give_up{[&]() noexcept { return_claim(who); }};
+  auto* store     = find_or_make_store(who.identity, who.device);
   auto const rest = align_down(block_bytes, heap_granule) - bytes;
   if (rest == 0) {
-    adopt(begin, block_bytes);
+    adopt({begin, block_bytes});
   } else {
     if (store == nullptr || !store->try_make_room(1) || !try_add_ticket(*store, who.stream)) {
       bool const is_idle = !capture.is_none();  // no work uses such a block (see the declaration)
-      if (!everyones_.try_make_room(1) || !(is_idle || wait_for_devices())) { throw std::bad_alloc{}; }
+      if (!everyones_.try_make_room(1) || !(is_idle || try_wait_for(who.device, ask_to_wait_locked()))) {
+        throw std::bad_alloc{};
+      }
       store = &everyones_;
     }
-    adopt(begin, block_bytes);
+    adopt({begin, block_bytes});
     store->ranges().insert({begin + bytes, rest}, store->newest(), seams());
   }
   if (bytes == 0) { return nullptr; }
@@ -40,29 +43,15 @@ void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
 
 /// Notes a block of upstream, and a seam where it touches another.
 template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::adopt(std::uintptr_t begin, std::size_t bytes)
+inline void basic_stream_ordered_heap<Unused>::adopt(address_range block)
 {
-  auto const next     = blocks_.lower_bound(begin);
-  bool const at_begin = next != blocks_.begin() && std::prev(next)->first + std::prev(next)->second == begin;
-  bool const at_end   = next != blocks_.end() && next->first == begin + bytes;
-  if (at_begin || at_end) {
+  if (blocks_.touches(block)) {
     all_caches_closed const closed{*this};
-    if (seam_addresses_.capacity() - seam_addresses_.size() < 2) {
-      seam_addresses_.reserve(2 * seam_addresses_.size() + 2);
-    }
-    limits_.seam_addresses = {seam_addresses_.data(), seam_addresses_.size()};
-    blocks_.emplace(begin, bytes);
-    auto const add = [&](std::uintptr_t seam) {
-      seam_addresses_.insert(std::lower_bound(seam_addresses_.begin(), seam_addresses_.end(), seam), seam);
-    };
-    if (at_begin) { add(begin); }
-    if (at_end) { add(begin + bytes); }
-    limits_.seam_addresses = {seam_addresses_.data(), seam_addresses_.size()};
+    blocks_.add(block);
   } else {
-    blocks_.emplace(begin, bytes);
+    blocks_.add(block);
   }
-  block_bytes_.store(block_bytes() + bytes, std::memory_order_relaxed);
-  usable_bytes_ += align_down(bytes, heap_granule);
+  block_bytes_.store(blocks_.total_bytes(), std::memory_order_relaxed);
   set_limits();
 }
 
@@ -73,11 +62,30 @@ inline void basic_stream_ordered_heap<Unused>::set_limits() noexcept
   auto const bytes  = block_bytes();
   bool const shared = caches_.size() > 1;
   auto const alone  = shared ? 0 : std::min(bytes / 32, most_unmarked_alone);  // nobody waits for it
-  limits_.most_unmarked_bytes.store(std::max(bytes / 128, alone), std::memory_order_relaxed);
+  bool const eager  = eager_marks_left_.load(std::memory_order_relaxed) != 0;
+  limits_.most_unmarked_bytes.store(eager ? 0 : std::max(bytes / 128, alone), std::memory_order_relaxed);
   lease_bytes_ = std::min(align_down(bytes / 1024, heap_granule), largest_lease);
   share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
   share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
   wide_.store(shared ? std::max(bytes / 1024, least_wide) : range_set::no_limit, std::memory_order_relaxed);
+}
+
+/// The host had to wait for frees without events: from now on each is marked, until many were.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::begin_eager_marks() noexcept
+{
+  eager_marks_left_.store(eager_marks, std::memory_order_relaxed);
+  set_limits();
+}
+
+/// Called for each event that a cache records in its turn, by its owner. A count that is lost among threads does not matter.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::count_eager_mark() noexcept
+{
+  auto const left = eager_marks_left_.load(std::memory_order_relaxed);
+  if (left == 0) { return; }
+  eager_marks_left_.store(left - 1, std::memory_order_relaxed);
+  if (left == 1) { limits_.most_unmarked_bytes.store(block_bytes() / 128, std::memory_order_relaxed); }
 }
 
 template <class Unused>
@@ -97,6 +105,7 @@ heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents)
     });
     for (auto const range : store->unmarked()) { all.push_back({range, place::store, false, stream}); }
   }
+  limits_.reserve.for_each([&](address_range range) { all.push_back({range, place::store, false, lost_stream}); });
   for (auto const& cache : caches_) {
     live += cache->live_bytes();
     cache->for_each_free([&](address_range range, bool marked) {
@@ -118,7 +127,7 @@ heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents)
   for (auto const& memory : captured_) { now.graph_bytes += memory->bytes(); }
   now.live_bytes              = static_cast<std::size_t>(live) - now.graph_bytes;
   now.reserved_bytes          = block_bytes();
-  now.upstream_blocks         = blocks_.size();
+  now.upstream_blocks         = blocks_.count();
   now.caches                  = caches_.size();
   now.from_other_streams      = from_other_stores_;
   now.from_other_caches       = from_other_caches_;
@@ -131,7 +140,7 @@ heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents)
     std::sort(all.begin(), all.end(), in_order);
     contents->pieces = std::move(all);
     contents->blocks.clear();
-    for (auto const& [begin, bytes] : blocks_) { contents->blocks.push_back({begin, bytes}); }
+    blocks_.for_each([&](address_range block) { contents->blocks.push_back(block); });
   }
   return now;
 }
@@ -143,10 +152,14 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const
   std::lock_guard<std::mutex> const lock{mutex_};
   all_caches_closed const closed{*this};
   std::vector<address_range> all;
-  bool good = everyones_.ranges().validate(seams());
+  bool good = everyones_.ranges().validate(seams()) && blocks_.check_invariants();
   everyones_.ranges().for_each([&](address_range range, std::uint64_t) { all.push_back(range); });
-  // Claims, less those of frees that are not joined yet: those of the blocks.
-  auto claims = everyones_.claims() - limits_.returned_claims.load(std::memory_order_relaxed);
+  // Claims of blocks that are not free: D2 of the reserve.
+  auto claims = static_cast<std::int64_t>(limits_.reserve.claimed());
+  limits_.reserve.for_each([&](address_range range) {
+    --claims;
+    all.push_back(range);
+  });
   for (auto const& store : stores_) {
     claims -= static_cast<std::int64_t>(store->unmarked().size());
     good = good && store->ranges().validate(seams());
@@ -164,7 +177,7 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const
       all.push_back(range);
     });
     unjoined -= cache->ranges().count();
-    claims += cache->claims() - static_cast<std::int64_t>(unjoined);
+    claims -= static_cast<std::int64_t>(cache->spare_claims() + unjoined);
   }
   for (auto const& memory : captured_) {
     good = good && memory->check_invariants();
@@ -172,12 +185,9 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const
   }
   std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
   for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
-  for (auto const range : all) {  // each inside one block
-    auto const above = blocks_.upper_bound(range.begin);
-    good = good && above != blocks_.begin() && range.end() <= std::prev(above)->first + std::prev(above)->second;
-  }
-  if (now.live_bytes == 0 && captured_.empty()) { good = good && claims == 0; }  // C3 of the caches
-  return good && now.free_bytes + now.live_bytes + now.graph_bytes == usable_bytes_;
+  for (auto const range : all) { good = good && blocks_.holds(range); }
+  if (now.live_bytes == 0 && captured_.empty()) { good = good && claims == 0; }  // D2 of the reserve
+  return good && claims >= 0 && now.free_bytes + now.live_bytes + now.graph_bytes == blocks_.usable_bytes();
 }
 
 }  // namespace detail

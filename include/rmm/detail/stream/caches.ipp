@@ -8,6 +8,7 @@ namespace detail {
 template <class Unused>
 inline void* basic_stream_ordered_heap<Unused>::allocate_out_of_line(std::size_t bytes, cudaStream_t stream)
 {
+  context_scope const with_context{context_for(stream)};
   bytes            = align_up(bytes, heap_granule);
   bool const asked = asks_for_captures() && !is_legacy_stream(stream);
   capture_state capture;
@@ -15,7 +16,7 @@ inline void* basic_stream_ordered_heap<Unused>::allocate_out_of_line(std::size_t
     capture = query_capture(stream);
     if (capture.is_capturing()) { return allocate_for_capture(bytes, stream, capture); }
   }
-  auto* cache = find_cache_at_once(stream);
+  auto* cache = find_cache_at_once(key_of(stream));
   if (cache == nullptr || !cache->is_current()) { cache = find_or_make_cache(stream, true); }
   if (cache != nullptr && !is_wide(bytes)) {
     cache_entered const inside{*cache};
@@ -27,7 +28,7 @@ inline void* basic_stream_ordered_heap<Unused>::allocate_out_of_line(std::size_t
     capture = query_capture(stream);
     if (capture.is_capturing()) { return allocate_for_capture(bytes, stream, capture); }
   }
-  asker const who{stream, cache != nullptr ? cache->identity() : stream_identity(stream), cache, capture.is_none()};
+  auto const who = make_asker(stream, cache, capture.is_none());
   std::lock_guard<std::mutex> const lock{mutex_};
   return allocate_locked(bytes, who);
 }
@@ -37,12 +38,13 @@ inline void basic_stream_ordered_heap<Unused>::deallocate_out_of_line(void* ptr,
                                                                       std::size_t bytes,
                                                                       cudaStream_t stream) noexcept
 {
+  context_scope const with_context{context_for(stream)};
   bytes = align_up(bytes, heap_granule);
   if (detour_.load(std::memory_order_relaxed) != 0 &&
       try_deallocate_captured({reinterpret_cast<std::uintptr_t>(ptr), bytes}, stream)) {
     return;
   }
-  auto* cache = find_cache_at_once(stream);
+  auto* cache = find_cache_at_once(key_of(stream));
   if (cache == nullptr) { cache = find_or_make_cache(stream, false); }
   bool placed = false;
   bool due    = false;
@@ -60,10 +62,10 @@ inline void basic_stream_ordered_heap<Unused>::deallocate_out_of_line(void* ptr,
     }
   }
   if (!placed) {
-    bool const known    = cache != nullptr && cache->is_current();
-    auto const identity = known ? cache->identity() : stream_identity(stream);
+    bool const known = cache != nullptr && cache->is_current();
+    auto const who   = make_asker(stream, known ? cache : nullptr);
     std::lock_guard<std::mutex> const lock{mutex_};
-    free_to_store({reinterpret_cast<std::uintptr_t>(ptr), bytes}, {stream, identity, known ? cache : nullptr});
+    free_to_store({reinterpret_cast<std::uintptr_t>(ptr), bytes}, who);
     return;
   }
   if (due) { mark_out_of_line(*cache); }
@@ -72,6 +74,7 @@ inline void basic_stream_ordered_heap<Unused>::deallocate_out_of_line(void* ptr,
 template <class Unused>
 void basic_stream_ordered_heap<Unused>::mark_out_of_line(stream_cache& cache) noexcept
 {
+  context_scope const with_context{context_for(cache.stream())};
   bool current = false;
   {
     cache_entered const inside{cache};
@@ -79,6 +82,7 @@ void basic_stream_ordered_heap<Unused>::mark_out_of_line(stream_cache& cache) no
     current = cache.is_current();
     if (current) {
       if (!mark_current(cache)) { return; }
+      count_eager_mark();
       if (!is_beyond_share(cache) && !has_to_spill(cache)) { return; }
     }
   }
@@ -95,40 +99,39 @@ inline stream_cache* basic_stream_ordered_heap<Unused>::find_or_make_cache(cudaS
 {
   auto* const mine = thread_caches::mine();
   if (mine == nullptr) { return nullptr; }
-  auto& slot  = cache_slot_of(number_, stream);
-  auto* cache = slot.heap == number_ && slot.stream == stream ? slot.cache : mine->find(number_, stream);
+  auto const key = key_of(stream);
+  auto& slot     = cache_slot_of(number_, key);
+  auto* cache    = slot.heap == number_ && slot.stream == key ? slot.cache : mine->find(number_, key);
   if (cache != nullptr && ask && !cache->is_current()) {
     drop(*mine, *cache);
     cache = nullptr;
   }
   if (cache == nullptr) { cache = make_cache(*mine, stream); }
-  if (cache != nullptr) { slot = {number_, stream, cache}; }
+  if (cache != nullptr) { slot = {number_, key, cache}; }
   return cache;
 }
 
 template <class Unused>
 stream_cache* basic_stream_ordered_heap<Unused>::make_cache(thread_caches& mine, cudaStream_t stream) noexcept
 {
-  // Those of streams that have ended, and, if there are very many, all.
-  auto const count =
-    std::count_if(mine.entries().begin(), mine.entries().end(), [&](auto const& e) { return e.heap == number_; });
-  bool const too_many = static_cast<std::size_t>(count) >= most_thread_caches;
-  for (std::size_t i = mine.entries().size(); i-- > 0;) {
-    auto const& each = mine.entries()[i];
-    if (each.heap == number_ && (too_many || each.cache->has_ended())) { drop(mine, *each.cache); }
-  }
-
-  auto const identity = stream_identity(stream);
-  if (identity == 0) { return nullptr; }
+  drop_ended(mine);
+  auto const name = name_of(stream);
+  if (name.identity == 0) { return nullptr; }
   static std::atomic<std::uint64_t> const never_ends{0};
-  auto const* ends = is_default_stream(stream) ? &never_ends : streams_.is_known(stream) ? &streams_.ends() : nullptr;
+  bool const is_known = !is_default_stream(stream) && streams_.is_known(stream);
+  auto const* ends    = is_default_stream(stream) ? &never_ends : is_known ? &streams_.ends() : nullptr;
   try {
-    auto made         = std::make_unique<stream_cache>(stream, identity, ends, limits_);
+    if (mine.has_many(most_thread_caches)) {
+      if (auto* const another = mine.next_of(number_)) { drop(mine, *another); }
+    }
+    auto made         = std::make_unique<stream_cache>(name, ends, is_known || is_legacy_stream(stream), limits_);
     auto* const cache = made.get();
-    mine.add({number_, stream, cache, link_});
-    scope_guard undo{[&]() noexcept { mine.forget(number_, cache); }};
+    mine.add({number_, name.key, cache, link_});
+    scope_guard undo{[&]() noexcept { mine.forget(number_, name.key); }};
+    if (is_per_thread_stream(stream)) { thread_caches::retire_before_own_stream_ends(); }
     std::lock_guard<std::mutex> const lock{mutex_};
     caches_.push_back(std::move(made));
+    cache->set_place(caches_.size() - 1);
     set_limits();
     undo.dismiss();
     return cache;
@@ -137,33 +140,72 @@ stream_cache* basic_stream_ordered_heap<Unused>::make_cache(thread_caches& mine,
   }
 }
 
+/// A store of the cache's stream that can have the cache's event as its next ticket: F3. Null without host memory.
 template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::retire_locked(stream_cache& cache) noexcept
+inline free_store* basic_stream_ordered_heap<Unused>::store_for_event(stream_cache const& cache,
+                                                                      bool is_newest) noexcept
 {
-  auto* const store = find_or_make_store(cache.identity());
-  if (store == nullptr) { return; }  // it stays, with no owner: others can still take from it
+  auto* const own = find_or_make_store(cache.identity(), cache.device());
+  return is_newest || own == nullptr || !own->has_tickets() ? own : try_add_store(cache.identity(), cache.device());
+}
+
+/// Drops the calling thread's caches of streams that have ended.
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::drop_ended(thread_caches& mine) noexcept
+{
+  if (ended_caches_.load(std::memory_order_relaxed) == 0) { return; }
+  std::array<stream_cache*, 64> ended{};
+  std::size_t count{};
+  do {
+    count = 0;
+    mine.for_each([&](auto const& each) {
+      if (each.heap == number_ && each.cache->has_ended() && count != ended.size()) { ended[count++] = each.cache; }
+    });
+    for (std::size_t i = 0; i != count; ++i) { drop(mine, *ended[i]); }
+  } while (count == ended.size());
+}
+
+/// Moves what a cache has to the stores, and destroys it, as far as there is host memory: what stays has no owner, and others
+/// can still take from it. `is_alive`: whether the stream is sure not to end meanwhile.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::retire_locked(stream_cache& cache, bool is_alive) noexcept
+{
+  context_scope const with_context{home_device_};
+  capture_exemption const exemption;
+  poll(polls_for_retired);
+  bool is_newest = false;  // whether the cache's event is newer than those of its stream's store
+  if (is_alive || is_legacy_stream(cache.stream())) {
+    device_scope const on_device{cache.device()};  // the handle of a default stream names that of the current one
+    is_newest = cache.mark(cache.stream());
+  }
   cache.empty_stacks();
   auto& ranges = cache.ranges();
-  try {
-    store->unmarked().reserve(store->unmarked().size() + cache.unmarked_count());
-  } catch (std::exception const&) {
-    return;
-  }
-  if (cache.has_marked_blocks() || !store->try_make_room(ranges.count()) || !try_take_over_claims(cache.claims())) {
-    return;
-  }
+  if (cache.has_marked_blocks()) { return; }
   if (!ranges.empty()) {
-    auto event = cache.take_event();
-    if (!store->try_add_ticket(event)) {
-      event.synchronize_no_throw();  // nothing to note the event with: wait for it, and no stamp is needed
+    bool const reached = cache.event().is_reached();
+    auto* const store  = reached ? &everyones_ : store_for_event(cache, is_newest);
+    if (store == nullptr || !store->try_make_room(ranges.count())) { return; }
+    if (!reached) {
+      auto event = cache.take_event();
+      if (!store->try_add_ticket(event)) { return cache.give_event_back(std::move(event)); }
     }
     ranges.for_each(
       [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), seams()); });
     ranges.clear();
   }
-  cache.for_each_free([&](address_range range, bool) { store->unmarked().push_back(range); });  // no marked one is left
+  // No marked block is left. A stream may still be alive, and give the rest an event in its next call.
+  bool const may_live = !cache.has_ended() && !is_default_stream(cache.stream());
+  auto* const store = may_live && cache.has_unmarked() ? find_or_make_store(cache.identity(), cache.device()) : nullptr;
+  cache.for_each_free([&](address_range range, bool) {
+    if (store == nullptr || !store->try_add_unmarked(range)) { lose(range, devices_of_unmarked(cache)); }
+  });
   live_without_cache_ += cache.live_bytes();
-  caches_.erase(std::find_if(caches_.begin(), caches_.end(), [&](auto const& each) { return each.get() == &cache; }));
+  cache.return_spare_claims();
+  if (cache.has_ended()) { ended_caches_.fetch_sub(1, std::memory_order_relaxed); }
+  auto const at = cache.place();
+  std::swap(caches_[at], caches_.back());
+  caches_[at]->set_place(at);
+  caches_.pop_back();
   set_limits();
 }
 
@@ -182,9 +224,12 @@ inline void basic_stream_ordered_heap<Unused>::stream_ends(stream_end_listener& 
   if (auto* const store = heap.find_store(identity)) { heap.mark_store(*store, stream); }
   all_caches_closed const closed{heap};
   for (auto const& cache : heap.caches_) {
-    if (!is_its(cache) || cache->identity() != identity) { continue; }
+    if (!is_its(cache)) { continue; }
+    // A stream that captures tells no identity. A cache that was told of all ends is that of this stream.
+    if (identity != 0 ? cache->identity() != identity : !cache->is_lasting()) { continue; }
     if (cache->has_unmarked()) { static_cast<void>(cache->mark(stream)); }
     cache->set_ended();
+    heap.ended_caches_.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
@@ -219,12 +264,12 @@ inline void* basic_stream_ordered_heap<Unused>::take_joined(stream_cache& cache,
   return cache.take_best(bytes);
 }
 
-/// Moves a range with room for `bytes` to a cache, if possible with more; everything, if there is no other cache. Requires
-/// room for one range in the cache.
+/// Moves a range with room for `bytes` to a cache, if possible with more; everything, if there is no other cache. False if there is
+/// none, or no host memory to note it.
 template <class Unused>
 inline bool basic_stream_ordered_heap<Unused>::lease(free_store& from, std::size_t bytes, stream_cache& to)
 {
-  if (from.ranges().total_bytes() < bytes) { return false; }
+  if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
   if (caches_.size() == 1 && to.try_make_room(from.ranges().count())) {
     from.ranges().for_each([&](address_range range, std::uint64_t) { to.add_range(range); });
     from.ranges().clear();
@@ -232,9 +277,9 @@ inline bool basic_stream_ordered_heap<Unused>::lease(free_store& from, std::size
   }
   auto size = bytes;
   taken_range taken{};
-  if (bytes <= lease_bytes_ / 2) {  // from the top of memory, unless that would be a long search
+  if (bytes <= lease_bytes_ / 2) {  // from the top of memory; few ranges are so large that they are looked at
     size  = lease_bytes_;
-    taken = from.ranges().count() <= few_ranges ? from.ranges().take_highest(size) : from.ranges().take_back(size);
+    taken = from.ranges().take_highest(size);
     if (!taken) { size = bytes; }
   }
   if (!taken) { taken = from.ranges().take_good(size); }
@@ -258,7 +303,7 @@ template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::overflow(stream_cache& cache) noexcept
 {
   auto& ranges      = cache.ranges();
-  auto* const store = find_or_make_store(cache.identity());
+  auto* const store = find_or_make_store(cache.identity(), cache.device());
   bool const all    = is_beyond_share(cache);
   if (all) { cache.empty_stacks(); }
   if (store == nullptr || !store->try_make_room(ranges.count()) || !try_add_ticket(*store, cache.stream())) { return; }

@@ -55,7 +55,7 @@ void* basic_stream_ordered_heap<Unused>::add_block_for_capture(address_range blo
   capture_exemption const exemption;
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!everyones_.try_make_room(1)) { throw std::bad_alloc{}; }
-  adopt(block.begin, block.bytes);
+  adopt(block);
   everyones_.ranges().insert({block.begin, align_down(block.bytes, heap_granule)}, 0, seams());
   try {
     return bytes != 0 ? allocate_captured(bytes, who, from) : nullptr;
@@ -75,8 +75,8 @@ inline void* basic_stream_ordered_heap<Unused>::allocate_captured(std::size_t by
 
   // Small requests get a part of a larger chunk, unless there is none.
   auto const usual = std::max(bytes, std::min(align_down(block_bytes() / 64, heap_granule), usual_captured_chunk));
-  if (!everyones_.try_claim()) { throw std::bad_alloc{}; }  // by H4: the chunk comes back in one piece
-  scope_guard cancel{[&]() noexcept { everyones_.add_claims(-1); }};
+  if (!limits_.reserve.try_claim(1)) { throw std::bad_alloc{}; }  // by H4: the chunk comes back in one piece
+  scope_guard cancel{[&]() noexcept { limits_.reserve.release(1); }};
   auto chunk = take_idle(usual);
   if (chunk.bytes == 0 && usual != bytes) { chunk = take_idle(bytes); }
   if (chunk.bytes == 0) { return nullptr; }
@@ -102,23 +102,11 @@ inline address_range basic_stream_ordered_heap<Unused>::take_idle(std::size_t by
     taken = everyones_.ranges().take_best(bytes);
   }
   if (!taken) {
+    all_caches_closed const closed{*this};
     collect_idle();
     taken = everyones_.ranges().take_best(bytes);
   }
   return taken ? address_range{taken.begin, bytes} : address_range{};
-}
-
-/// Moves what caches have, and no work uses, to the store of memory for all.
-template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::collect_idle() noexcept
-{
-  all_caches_closed const closed{*this};
-  for (auto const& cache : caches_) {
-    if (!cache->event().is_reached()) { continue; }
-    cache->empty_stacks();
-    auto& ranges = cache->ranges();
-    if (everyones_.try_make_room(ranges.count())) { ranges.move_all_to(everyones_.ranges(), seams()); }
-  }
 }
 
 /// Waits on the host for all events; a capture allows that, but no synchronisation of the device.
@@ -175,7 +163,7 @@ inline void basic_stream_ordered_heap<Unused>::free_captured(captured_memory& me
   bool noted = false;
   if (state.is_none() && !memory.is_released()) {
     try {
-      owned_event event = take_spare_event();
+      owned_event event = take_spare_event(device_of_stream(stream));
       noted             = event.try_record(stream) && memory.free_after(range, event);
     } catch (std::exception const&) {}  // no event: nobody knows when it is idle
   }
@@ -232,7 +220,7 @@ inline void basic_stream_ordered_heap<Unused>::give_back_captured(graph_memory_e
     capture_exemption const exemption;
     bool const has_stream = end.has_stream && query_capture(end.stream).is_none();
     if (memory.forget_free(has_stream, end.stream)) {
-      ordered = find_or_make_store(stream_identity(end.stream));
+      ordered = find_or_make_store(stream_identity(end.stream), device_of_stream(end.stream));
       if (ordered != nullptr && !try_add_ticket(*ordered, end.stream)) { ordered = nullptr; }
     }
   }
@@ -243,7 +231,8 @@ inline void basic_stream_ordered_heap<Unused>::give_back_captured(graph_memory_e
         owner->free_for_good(range);
         return true;
       }
-      return try_leave_graph(range, is_chunk ? in : nullptr);
+      leave_graph(range, is_chunk ? in : nullptr);
+      return true;
     };
   };
   memory.leave(leave_in(ordered));
@@ -258,24 +247,17 @@ inline void basic_stream_ordered_heap<Unused>::give_back_captured(graph_memory_e
 }
 
 /// Memory that graphs used is free in the order of a store's stream, whose newest ticket is later, or without one for whoever
-/// needs it after the device was synchronised. False if the host has no memory to note that.
+/// needs it after the devices were synchronised.
 template <class Unused>
-inline bool basic_stream_ordered_heap<Unused>::try_leave_graph(address_range range, free_store* ordered) noexcept
+inline void basic_stream_ordered_heap<Unused>::leave_graph(address_range range, free_store* ordered) noexcept
 {
+  live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
   if (ordered != nullptr && ordered->try_make_room(1)) {
     ordered->ranges().insert(range, ordered->newest(), seams());
-    everyones_.add_claims(-1);
+    limits_.reserve.release(1);
   } else {
-    auto* const unmarked = find_or_make_store(identity_of_graphs);
-    if (unmarked == nullptr) { return false; }
-    try {
-      unmarked->unmarked().push_back(range);
-    } catch (std::exception const&) {
-      return false;
-    }
+    lose(range, every_device);  // a graph runs wherever it is launched
   }
-  live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
-  return true;
 }
 
 /// Who has a block of a captured_memory sees bounds around it: they are written before it is given out, and cover all such
@@ -294,23 +276,6 @@ inline void basic_stream_ordered_heap<Unused>::set_captured_bounds() noexcept
   captured_begin_.store(begin, std::memory_order_relaxed);
   captured_end_.store(end, std::memory_order_relaxed);
   set_detour(detour_has_memory, end != 0);
-}
-
-/// A free that no event can be recorded for now, though the stream does not capture: it stays the stream's alone until there
-/// can be one. Without host memory to note it, it stays out of use.
-template <class Unused>
-void basic_stream_ordered_heap<Unused>::free_to_unmarked(address_range range, asker const& who) noexcept
-{
-  auto* const store = find_or_make_store(who.identity);
-  if (store == nullptr || !everyones_.try_claim()) { return; }
-  try {
-    store->unmarked().push_back(range);
-  } catch (std::exception const&) {
-    everyones_.add_claims(-1);
-    return;
-  }
-  cancel_claim(who);
-  note_live(who, -static_cast<std::int64_t>(range.bytes));
 }
 
 template <class Unused>

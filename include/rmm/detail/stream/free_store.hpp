@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -29,45 +30,43 @@ namespace detail {
 /// Invariants:
 ///  F1  tickets are in the order of their numbers; memory with a stamp below that of the first may be used by all
 ///  F2  no stamp is above the number of the last ticket that there was
-///  F3  `ranges` has room for as many more as `claims` says, if that is positive: blocks that are cut from it come back
+///  F3  the event of a ticket was recorded after the events of all tickets below it: a wait for one is a wait for all of them
 ///
 /// Guarded by the lock of the heap that it belongs to.
 class free_store {
  public:
-  /// `identity` is that of the stream; 0 for memory that all streams may have. Throws std::bad_alloc.
-  explicit free_store(std::uint64_t identity) : identity_{identity} {}
+  /// `identity` is that of the stream, and `device` its device. An identity of 0 stands for memory that no stream is known of:
+  /// all may have it, after the tickets if there are any. Throws std::bad_alloc.
+  explicit free_store(std::uint64_t identity, int device = -1) : identity_{identity}, device_{device} {}
 
   [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
+  [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] range_set& ranges() noexcept { return ranges_; }
   [[nodiscard]] range_set const& ranges() const noexcept { return ranges_; }
   [[nodiscard]] std::vector<address_range>& unmarked() noexcept { return unmarked_; }
   [[nodiscard]] std::vector<address_range> const& unmarked() const noexcept { return unmarked_; }
+
+  /// Adds memory without an event. False if the host has no memory to note it.
+  [[nodiscard]] bool try_add_unmarked(address_range range) noexcept
+  {
+    try {
+      unmarked_.push_back(range);
+    } catch (std::exception const&) {
+      return false;
+    }
+    return true;
+  }
+
   [[nodiscard]] bool is_empty() const noexcept { return ranges_.empty() && unmarked_.empty(); }
 
   /// The stamp of what is covered by the newest ticket.
   [[nodiscard]] std::uint64_t newest() const noexcept { return newest_; }
 
-  /// Gets room for `more` ranges beside those that F3 keeps room for. Returns whether there is.
-  [[nodiscard]] bool try_make_room(std::size_t more) noexcept
-  {
-    auto const claimed = claims_ > 0 ? static_cast<std::size_t>(claims_) : 0;
-    return ranges_.try_reserve(ranges_.count() + claimed + more);
-  }
+  /// Gets room for `more` ranges. Returns whether there is.
+  [[nodiscard]] bool try_make_room(std::size_t more) noexcept { return ranges_.try_reserve(ranges_.count() + more); }
 
-  /// A block that is given out will come back here. False if the host has no memory for that.
-  [[nodiscard]] bool try_claim() noexcept
-  {
-    if (!try_make_room(1)) { return false; }
-    ++claims_;
-    return true;
-  }
-
-  /// The claims of a cache whose memory this store takes over, or of a block that comes back.
-  void add_claims(std::int64_t claims) noexcept { claims_ += claims; }
-  [[nodiscard]] std::int64_t claims() const noexcept { return claims_; }
-
-  /// Adds a ticket, whose event was recorded on this store's stream. False, and the event stays with the caller, if the host
-  /// has no memory for that.
+  /// Adds a ticket, whose event was recorded on this store's stream after those of all tickets before. False, and the event
+  /// stays with the caller, if the host has no memory for that.
   [[nodiscard]] bool try_add_ticket(owned_event& event) noexcept
   {
     try {
@@ -80,15 +79,29 @@ class free_store {
     return true;
   }
 
-  /// Makes later work of `stream` wait until memory with this stamp is free. Returns whether it does. Waits for all tickets up
-  /// to that stamp: joined memory has the newest stamp of its parts, and a newer ticket may have an older event.
+  /// Makes later work of `stream` wait until memory with this stamp is free. Returns whether it does. Waits for one event at
+  /// most, by F3.
   [[nodiscard]] bool try_make_wait(cudaStream_t stream, std::uint64_t stamp) const noexcept
   {
-    for (auto const& each : tickets_) {
-      if (!each.event->try_make_wait(stream)) { return false; }
-      if (each.number >= stamp) { break; }
-    }
-    return true;
+    auto const first = std::lower_bound(
+      tickets_.begin(), tickets_.end(), stamp, [](ticket const& each, std::uint64_t at) { return each.number < at; });
+    return stamp <= reached() || (first != tickets_.end() && first->event->try_make_wait(stream));
+  }
+
+  /// Notes that the caller needs memory with this stamp, for try_make_noted_wait().
+  void note_wait(std::uint64_t stamp) noexcept
+  {
+    noted_stamp_ = std::max(noted_stamp_, stamp);
+    wait_noted_  = true;
+  }
+
+  /// Makes later work of `stream` wait for all memory that was noted since the last call, for one event at most. Returns whether
+  /// it does; true if there is nothing to wait for. `may_wait`: whether the stream may.
+  [[nodiscard]] bool try_make_noted_wait(cudaStream_t stream, bool may_wait) noexcept
+  {
+    auto const stamp = std::exchange(noted_stamp_, 0);
+    if (!std::exchange(wait_noted_, false) || stamp <= reached()) { return true; }
+    return may_wait && try_make_wait(stream, stamp);
   }
 
   /// Asks the oldest event whether it is reached. If it is, forgets its ticket, into `spare` if there is place, and returns
@@ -103,7 +116,7 @@ class free_store {
   /// Waits on the host for all events.
   void synchronize() const noexcept
   {
-    for (auto const& each : tickets_) { each.event->synchronize_no_throw(); }
+    if (!tickets_.empty()) { tickets_.back().event->synchronize_no_throw(); }
   }
 
   /// The device was synchronised: all events are reached.
@@ -133,8 +146,10 @@ class free_store {
   }
 
   std::uint64_t identity_;
+  int device_;
   std::uint64_t newest_{};
-  std::int64_t claims_{};
+  std::uint64_t noted_stamp_{};
+  bool wait_noted_{false};
   range_set ranges_;
   std::vector<address_range> unmarked_;
   std::deque<ticket> tickets_;

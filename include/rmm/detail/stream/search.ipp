@@ -17,7 +17,7 @@ void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, aske
   }
 
   if (!try_claim(who)) { throw std::bad_alloc{}; }
-  scope_guard cancel{[&]() noexcept { cancel_claim(who); }};
+  scope_guard cancel{[&]() noexcept { return_claim(who); }};
   void* ptr = nullptr;
   if (!through_cache) {
     poll(most_polls);
@@ -26,10 +26,15 @@ void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, aske
       if (void* const its_own = take_joined(*who.cache, bytes)) { return its_own; }  // claimed there
     }
   }
-  if (ptr == nullptr) { ptr = from_other_store(bytes, who); }
+  if (ptr == nullptr) { ptr = from_other_store(bytes, own, who); }
   if (ptr == nullptr) {
     all_caches_closed const closed{*this, who.cache};
-    ptr = from_other_cache(bytes, who);
+    // Large blocks need neighbours that lie in different caches. Once they have joined, they serve the next requests too.
+    if (is_scattered()) {
+      collect_idle();
+      ptr = from_stores_at_once(bytes, own, who);
+    }
+    if (ptr == nullptr) { ptr = from_other_cache(bytes, who); }
     if (ptr == nullptr) { ptr = put_together(bytes, who); }
   }
   if (ptr != nullptr) { cancel.dismiss(); }
@@ -62,12 +67,15 @@ inline void* basic_stream_ordered_heap<Unused>::hand_out(taken_range taken,
 }
 
 template <class Unused>
-inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t bytes, asker const& who)
+inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t bytes,
+                                                                 free_store const* own,
+                                                                 asker const& who)
 {
   for (auto const& store : stores_) {
-    if (store->identity() == who.identity) { continue; }
+    if (store.get() == own) { continue; }
     auto const taken = store->ranges().take_good(bytes);
     if (!taken) { continue; }
+    if (is_own(*store, who)) { return hand_out(taken, bytes, who); }  // a thread that ended left it
     if (who.may_wait && store->try_make_wait(who.stream, taken.stamp)) {
       ++from_other_stores_;
       return hand_out(taken, bytes, who);
@@ -78,6 +86,33 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t byt
   return nullptr;
 }
 
+/// Moves what no work uses from caches and stores to the store of memory for all, where neighbours join. Requires that all caches
+/// but the calling thread's are closed.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::collect_idle() noexcept
+{
+  capture_exemption const exemption;
+  poll(std::numeric_limits<std::size_t>::max());
+  for (auto const& cache : caches_) {
+    if (!cache->event().is_reached()) { continue; }
+    cache->empty_stacks();
+    auto& ranges = cache->ranges();
+    if (!everyones_.try_make_room(ranges.count())) { continue; }
+    // What is left of the part that the cache took last stays: its next blocks shall lie beside those before.
+    auto const rest = ranges.largest() < lease_bytes_ ? ranges.take_up_to(range_set::no_limit) : stamped_range{};
+    ranges.move_all_to(everyones_.ranges(), seams());
+    if (rest) { cache->add_range(rest.range); }
+  }
+  pieces_searched_ = 0;
+}
+
+/// Whether so many pieces were looked at since the last collect_idle() that doing it again costs little for each of them.
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::is_scattered() const noexcept
+{
+  return is_shared() && pieces_searched_ > many_pieces;
+}
+
 /// Requires that all other caches are closed.
 template <class Unused>
 inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t bytes, asker const& who)
@@ -85,7 +120,7 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t byt
   capture_exemption const exemption;
   for (auto const& cache : caches_) {
     if (cache.get() == who.cache) { continue; }
-    bool const same_stream = who.identity != 0 && cache->identity() == who.identity;
+    bool const same_stream = is_own(*cache, who);
     if (same_stream && cache->has_unmarked()) { static_cast<void>(cache->mark(who.stream)); }
     static_cast<void>(cache->join_marked());
     auto& ranges = cache->ranges();
@@ -108,10 +143,11 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t byt
   return nullptr;
 }
 
-/// All that is free and marked, ascending, with where it lies; nothing if it is less than `least` bytes. Requires that all caches
-/// are closed, and empties their stacks.
+/// All that is free and marked, ascending, with where it lies; with `with_unmarked` also what lacks an event. Nothing if it is
+/// less than `least` bytes. Requires that all caches are closed, and empties their stacks.
 template <class Unused>
-inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least) -> std::vector<piece>
+inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least, bool with_unmarked)
+  -> std::vector<piece>
 {
   std::size_t count{};
   std::size_t total{};
@@ -125,8 +161,10 @@ inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least)
     cache->empty_stacks();
     add_up(cache->ranges());
   }
+  if (with_unmarked) { total += unmarked_bytes(); }
   std::vector<piece> pieces;
   if (total < least) { return pieces; }
+  pieces_searched_ += count;
   pieces.reserve(count);
   auto const collect = [&](range_set const& ranges, free_store* store, stream_cache* cache) {
     ranges.for_each([&](address_range range, std::uint64_t stamp) { pieces.push_back({range, stamp, store, cache}); });
@@ -134,6 +172,9 @@ inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least)
   collect(everyones_.ranges(), &everyones_, nullptr);
   for (auto const& store : stores_) { collect(store->ranges(), store.get(), nullptr); }
   for (auto const& cache : caches_) { collect(cache->ranges(), nullptr, cache.get()); }
+  if (with_unmarked) {
+    for_each_unmarked([&](address_range range) { pieces.push_back({range, 0, nullptr, nullptr, false}); });
+  }
   std::sort(pieces.begin(), pieces.end(), [](piece const& a, piece const& b) { return a.range.begin < b.range.begin; });
   return pieces;
 }
@@ -144,16 +185,24 @@ inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least)
 template <class Unused>
 inline void* basic_stream_ordered_heap<Unused>::put_together(std::size_t bytes, asker const& who)
 {
-  auto const pieces = collect_pieces(bytes);
+  poll(std::numeric_limits<std::size_t>::max());  // rather no wait than one for work that is done
+  return take_run(collect_pieces(bytes), bytes, who);
+}
 
+/// Does what put_together() does, among these pieces.
+template <class Unused>
+inline void* basic_stream_ordered_heap<Unused>::take_run(std::vector<piece> const& pieces,
+                                                         std::size_t bytes,
+                                                         asker const& who)
+{
   // The smallest run of neighbours that is large enough.
   auto best             = pieces.end();
   std::size_t best_size = std::numeric_limits<std::size_t>::max();
   for (auto first = pieces.begin(); first != pieces.end();) {
     auto last = std::next(first);
-    while (last != pieces.end() && joins(*std::prev(last), *last)) { ++last; }
+    while (last != pieces.end() && first->is_marked && last->is_marked && joins(*std::prev(last), *last)) { ++last; }
     auto const size = std::prev(last)->range.end() - first->range.begin;
-    if (size >= bytes && size < best_size) {
+    if (first->is_marked && size >= bytes && size < best_size) {
       best      = first;
       best_size = size;
     }
@@ -163,14 +212,22 @@ inline void* basic_stream_ordered_heap<Unused>::put_together(std::size_t bytes, 
 
   auto const begin = best->range.begin;
   auto const end   = begin + bytes;
-  bool waits       = true;
+  // One wait for each store and cache that the run is cut from.
+  capture_exemption const exemption;
   for (auto at = best; at != pieces.end() && at->range.begin < end; ++at) {
     if (at->store != nullptr) {
-      bool const at_once = at->store == &everyones_ || at->store->identity() == who.identity;
-      if (!at_once && !(who.may_wait && at->store->try_make_wait(who.stream, at->stamp))) { waits = false; }
-    } else {
-      bool const same_stream = who.identity != 0 && at->cache->identity() == who.identity;
-      if (!same_stream && !(who.may_wait && at->cache->event().try_make_wait(who.stream))) { waits = false; }
+      if (at->store != &everyones_ && !is_own(*at->store, who)) { at->store->note_wait(at->stamp); }
+    } else if (!is_own(*at->cache, who)) {
+      at->cache->note_wait();
+    }
+  }
+  bool waits = true;
+  for (auto at = best; at != pieces.end() && at->range.begin < end; ++at) {
+    if (at->store != nullptr) {
+      waits = at->store->try_make_noted_wait(who.stream, who.may_wait) && waits;
+    } else if (at->cache->take_noted_wait()) {
+      waits =
+        (at->cache->event().is_reached() || (who.may_wait && at->cache->event().try_make_wait(who.stream))) && waits;
     }
   }
   if (!waits) {
@@ -186,35 +243,78 @@ inline void* basic_stream_ordered_heap<Unused>::put_together(std::size_t bytes, 
 }
 
 template <class Unused>
-void* basic_stream_ordered_heap<Unused>::allocate_synchronized(std::size_t bytes,
-                                                               cuda_stream_view stream,
-                                                               std::size_t worth)
+void* basic_stream_ordered_heap<Unused>::allocate_reclaimed(std::size_t bytes, cuda_stream_view stream, reclaiming how)
 {
+  context_scope const with_context{context_for(stream.value())};
   bytes              = align_up(bytes, heap_granule);
   auto const capture = query_capture(stream.value());
   if (capture.is_capturing()) {
-    if (worth > 1) { return nullptr; }  // rather something else than a wait of the host in the middle of a capture
+    if (how == reclaiming::before_growth) { return nullptr; }
     {
       std::lock_guard<std::mutex> const lock{mutex_};
       wait_for_marked_memory();
     }
     return allocate_for_capture(bytes, stream.value(), capture);
   }
-  auto* const cache = find_or_make_cache(stream.value(), true);
-  asker const who{
-    stream.value(), cache != nullptr ? cache->identity() : stream_identity(stream.value()), cache, capture.is_none()};
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    all_caches_closed const closed{*this};
+    if (unmarked_bytes() == 0 && !wait_failed_) { return nullptr; }
+  }
+  auto* const cache  = find_or_make_cache(stream.value(), true);
+  auto const who     = make_asker(stream.value(), cache, capture.is_none());
+  auto const waiting = ask_to_wait();
+  mark_live_streams();
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!try_claim(who)) { throw std::bad_alloc{}; }
-  scope_guard cancel{[&]() noexcept { cancel_claim(who); }};
+  scope_guard cancel{[&]() noexcept { return_claim(who); }};
   all_caches_closed const closed{*this, who.cache};
-  if ((unmarked_bytes() < worth && !wait_failed_) || !everything_is_reached()) { return nullptr; }
-  wait_failed_    = false;
-  void* const ptr = put_together(bytes, who);
+  auto pieces = collect_pieces(bytes, true);
+  void* ptr   = take_run(pieces, bytes, who);
+  if (ptr == nullptr && (wait_failed_ || has_run(pieces, bytes)) && everything_is_reached(waiting)) {
+    wait_failed_ = false;
+    begin_eager_marks();
+    ptr = put_together(bytes, who);
+  }
   if (ptr != nullptr) { cancel.dismiss(); }
   return ptr;
 }
 
-/// What put_together() must not take for anyone but the stream that freed it. Requires that all other caches are closed.
+/// Whether there are so many free bytes in a row, with and without events.
+template <class Unused>
+inline bool basic_stream_ordered_heap<Unused>::has_run(std::vector<piece> const& pieces,
+                                                       std::size_t bytes) const noexcept
+{
+  std::uintptr_t begin{};
+  for (auto at = pieces.begin(); at != pieces.end(); ++at) {
+    if (at == pieces.begin() || !joins(*std::prev(at), *at)) { begin = at->range.begin; }
+    if (at->range.end() - begin >= bytes) { return true; }
+  }
+  return false;
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::mark_live_streams() noexcept
+{
+  context_scope const with_context{home_device_};
+  streams_.with_known([&](pointer_bag const& known) {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    all_caches_closed const closed{*this};
+    for (auto const& cache : caches_) {
+      if (!cache->has_unmarked() || !is_kept_alive(*cache, known)) { continue; }
+      device_scope const on_device{cache->device()};  // the handle of a default stream names that of the current one
+      if (cache->mark(cache->stream())) { static_cast<void>(cache->join_marked()); }
+    }
+    for (auto const& store : stores_) {
+      if (store->unmarked().empty()) { continue; }
+      device_scope const on_device{store->device()};
+      if (store->identity() != legacy_stream_identity()) { continue; }
+      mark_store(*store, cudaStreamLegacy);
+    }
+  });
+}
+
+/// Bytes that are free and lack an event. Requires that all caches are closed.
 template <class Unused>
 inline std::size_t basic_stream_ordered_heap<Unused>::unmarked_bytes() const noexcept
 {
@@ -223,15 +323,15 @@ inline std::size_t basic_stream_ordered_heap<Unused>::unmarked_bytes() const noe
   for (auto const& store : stores_) {
     for (auto const range : store->unmarked()) { sum += range.bytes; }
   }
-  return sum;
+  return sum + limits_.reserve.waiting_bytes();
 }
 
-/// Waits on the host for the device, after which all that is free is marked, and its events are reached. Returns whether it
-/// could. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
+/// Waits on the host for the devices, after which all that is free is marked, and its events are reached. False, and nothing has
+/// changed, if it cannot. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
 template <class Unused>
-inline bool basic_stream_ordered_heap<Unused>::everything_is_reached() noexcept
+inline bool basic_stream_ordered_heap<Unused>::everything_is_reached(waiting_is permission) noexcept
 {
-  if (!wait_for_devices()) { return false; }
+  if (!wait_for_devices(permission)) { return false; }
   ++device_synchronizations_;
   for (auto const& cache : caches_) { cache->all_marked(); }
   for (auto const& store : stores_) {
@@ -239,6 +339,12 @@ inline bool basic_stream_ordered_heap<Unused>::everything_is_reached() noexcept
     if (everyones_.try_make_room(store->unmarked().size())) { insert_unmarked(*store, everyones_); }
     move_reached(*store);
   }
+  limits_.reserve.take([&](address_range range) {
+    if (!everyones_.try_make_room(1)) { return false; }
+    everyones_.ranges().insert(range, 0, seams());
+    return true;
+  });
+  if (limits_.reserve.waiting() == 0) { lost_devices_ = 0; }
   return true;
 }
 
@@ -247,41 +353,27 @@ inline bool basic_stream_ordered_heap<Unused>::everything_is_reached() noexcept
 template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range, asker const& who) noexcept
 {
-  auto* const store = find_or_make_store(who.identity);
-  bool const noted  = store != nullptr && store->try_make_room(1) && try_add_ticket(*store, who.stream);
-  if (!noted) {
-    auto const capture = query_capture(who.stream);
-    if (capture.is_capturing()) { return log_unannounced_capture(); }
-    if (!capture.is_none() || !may_wait_for_device()) { return free_to_unmarked(range, who); }
-  }
   note_live(who, -static_cast<std::int64_t>(range.bytes));
-  if (!noted) { return free_without_memory(range); }
-  store->ranges().insert(range, store->newest(), seams());
-  cancel_claim(who);
+  auto* const store = find_or_make_store(who.identity, who.device);
+  if (store != nullptr && store->try_make_room(1) && try_add_ticket(*store, who.stream)) {
+    store->ranges().insert(range, store->newest(), seams());
+    return return_claim(who);
+  }
+  if (query_capture(who.stream).is_capturing()) {  // the graph may use it whenever it runs
+    note_live(who, static_cast<std::int64_t>(range.bytes));
+    return log_unannounced_capture();
+  }
+  if (store == nullptr || !store->try_add_unmarked(range)) {
+    lose(range, who.device >= 0 ? bit_of(who.device) : every_device);
+  }
 }
 
-/// The same if there is not even memory to note what has to be waited for: waits. By H4 there is room in some set.
+/// Keeps freed memory that nothing tells when it may be used, until these devices were synchronised.
 template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::free_without_memory(address_range range) noexcept
+inline void basic_stream_ordered_heap<Unused>::lose(address_range range, std::uint64_t devices) noexcept
 {
-  all_caches_closed const closed{*this};
-  static_cast<void>(everything_is_reached());
-  auto const try_put = [&](range_set& ranges) {
-    if (ranges.count() == ranges.capacity()) { return false; }
-    ranges.insert(range, 0, seams());
-    return true;
-  };
-  for (auto const& cache : caches_) {
-    if (cache->try_add_without_memory(range)) { return; }
-  }
-  everyones_.add_claims(-1);
-  if (everyones_.try_make_room(1)) {
-    everyones_.ranges().insert(range, 0, seams());
-    return;
-  }
-  bool placed = try_put(everyones_.ranges());
-  for (auto const& store : stores_) { placed = placed || try_put(store->ranges()); }
-  RMM_ASSERT(placed);
+  lost_devices_ |= devices;
+  limits_.reserve.put(range);
 }
 
 /// Marks what threads that ended left in their stream's store, in a call that the program makes with that stream.
@@ -299,7 +391,7 @@ template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::insert_unmarked(free_store& from, free_store& to) noexcept
 {
   for (auto const range : from.unmarked()) { to.ranges().insert(range, to.newest(), seams()); }
-  everyones_.add_claims(-static_cast<std::int64_t>(from.unmarked().size()));
+  limits_.reserve.release(from.unmarked().size());
   from.unmarked().clear();
 }
 
@@ -349,10 +441,10 @@ inline void basic_stream_ordered_heap<Unused>::move_reached(free_store& store) n
 }
 
 template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::wait_for_free_memory() noexcept
+inline void basic_stream_ordered_heap<Unused>::wait_for_free_memory(waiting_is permission) noexcept
 {
   capture_exemption const exemption;
-  bool unmarked = false;
+  bool unmarked = limits_.reserve.waiting() != 0;
   for (auto const& cache : caches_) {
     bool empty = true;
     cache->for_each_free([&](address_range, bool) { empty = false; });
@@ -363,7 +455,7 @@ inline void basic_stream_ordered_heap<Unused>::wait_for_free_memory() noexcept
     unmarked = unmarked || !store->unmarked().empty();
     if (!store->is_empty()) { store->synchronize(); }
   }
-  if (unmarked) { static_cast<void>(wait_for_devices()); }
+  if (unmarked) { static_cast<void>(wait_for_devices(permission)); }
 }
 
 }  // namespace detail

@@ -7,6 +7,7 @@
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/deallocation_reserve.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 
 #include <cuda_runtime_api.h>
@@ -28,39 +29,17 @@ namespace detail {
 inline constexpr std::size_t small_block_limit = std::size_t{64} << 10;
 inline constexpr std::size_t small_sizes       = small_block_limit / heap_granule;
 
-/// The stack of each small size: how many blocks it holds, and where it begins among the entries of all. Larger blocks get
-/// fewer places.
-class stack_layout {
- public:
-  constexpr stack_layout() noexcept
-  {
-    std::uint16_t place = 0;
-    for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      first_[granules] = place;
-      places_[granules] =
-        static_cast<std::uint8_t>(std::clamp(std::size_t{1024} / granules, std::size_t{8}, std::size_t{64}));
-      place = static_cast<std::uint16_t>(place + places_[granules]);
-    }
-    total_ = place;
-  }
+/// How many blocks the stack of a small size holds. Larger blocks get fewer places.
+[[nodiscard]] constexpr std::size_t stack_places(std::size_t granules) noexcept
+{
+  return std::clamp(std::size_t{1024} / granules, std::size_t{8}, std::size_t{64});
+}
 
-  [[nodiscard]] constexpr std::size_t first(std::size_t granules) const noexcept { return first_[granules]; }
-  [[nodiscard]] constexpr std::uint8_t places(std::size_t granules) const noexcept { return places_[granules]; }
-  [[nodiscard]] constexpr std::size_t total() const noexcept { return total_; }
-
- private:
-  std::array<std::uint16_t, small_sizes + 1> first_{};
-  std::array<std::uint8_t, small_sizes + 1> places_{};
-  std::size_t total_{};
-};
-
-inline constexpr stack_layout small_stacks{};
-
-/// What the caches of a heap read without its lock.
+/// What the caches of a heap use without its lock.
 struct heap_limits {
   std::atomic<std::size_t> most_unmarked_bytes{0};  // that a cache leaves
-  std::atomic<std::int64_t> returned_claims{0};     // claims of blocks that other caches took back
-  seam_list seam_addresses{};                       // where ranges are not joined; changes while all caches are closed
+  deallocation_reserve reserve{};
+  seam_list seam_addresses{};  // where ranges are not joined; changes while all caches are closed
 
   [[nodiscard]] seam_list const* seams() const noexcept
   {
@@ -72,35 +51,54 @@ struct heap_limits {
 ///
 /// Blocks up to small_block_limit lie in stacks, one for each size; larger ones first among the `recent` ones, then, with
 /// their neighbours joined, in `ranges`. A free is marked when the cache's event was recorded after it: then other streams
-/// may have the memory too, after they waited for the event. The event is recorded only within calls that the program
-/// makes on the stream, for many frees at a time. The handle of a stream is used in such calls only. What was recent then is
-/// joined a few at a time, in the frees that follow, so that no call is much slower; at once where others allocated it.
+/// may have the memory too, after they waited for the event. The event is recorded for many frees at a time, and while the
+/// stream is known to be alive: in calls that the program makes on it, or while the library keeps it from ending. A cache
+/// whose stream can end without notice records it for each free at first, then for twice as many each time: so a stream that
+/// lives for a few requests leaves little behind that has no event. What was recent then is joined a few at a time, in the
+/// frees that follow, so that no call is much slower; at once where others allocated it.
+///
+/// Takes host memory as it is used: about 7 KiB with a few sizes of blocks, 50 KiB with all of them.
 ///
 /// Invariants:
 ///  C1  all of `ranges`, what is `joining`, and in each stack the entries below `marked`, may be used after the cache's event
-///  C2  unmarked frees are the other entries of the stacks and the recent ones: unmarked_frees_ of unmarked_bytes_ bytes
-///  C3  there is room in `ranges` for claims_ more, if that is positive. Over all caches and stores of a heap, claims less
-///      returned ones are as many as there are blocks that were cut and not joined again: each free finds room somewhere
+///  C2  unmarked frees are the other entries of the stacks and the recent ones: unmarked_count() of unmarked_bytes_ bytes
+///  C3  each block that was cut here has a claim of the heap's reserve; spare_claims_ more are held in advance
 ///
-/// Entered by its owner through lock(), by others while the heap that it belongs to keeps the owner out. Nothing here locks.
+/// Entered by its owner through lock(), by others while the heap that it belongs to keeps the owner out. Nothing here locks
+/// but the reserve.
 class stream_cache {
  public:
   static constexpr std::size_t most_unmarked_frees = 128;
 
-  /// `ends` counts ends of streams, this one among them; null if nobody tells. Throws std::bad_alloc or cuda_error.
-  stream_cache(cudaStream_t stream, std::uint64_t identity, std::atomic<std::uint64_t> const* ends, heap_limits& limits)
-    : stream_{stream},
-      identity_{identity},
+  /// The stream that a cache is for.
+  struct stream_name {
+    cudaStream_t handle{};
+    cudaStream_t
+      key{};  // what threads find the cache by: the handle, or a number that tells default streams of devices apart
+    std::uint64_t identity{};
+    int device{-1};
+  };
+
+  /// `ends` counts ends of streams, this one among them; null if nobody tells. `is_lasting`: whether the library will know
+  /// when the stream ends, or it never does. Throws std::bad_alloc or cuda_error.
+  stream_cache(stream_name const& name, std::atomic<std::uint64_t> const* ends, bool is_lasting, heap_limits& limits)
+    : name_{name},
       ends_{ends},
+      is_lasting_{is_lasting},
       limits_{limits},
-      entries_{new std::uintptr_t[small_stacks.total()]}
+      frees_to_mark_{is_lasting ? most_unmarked_frees : 1},
+      frees_left_{static_cast<std::int32_t>(frees_to_mark_)},
+      event_{name.device}
   {
     if (ends_ != nullptr) { trusted_ends_ = ends_->load(std::memory_order_acquire); }
   }
 
   [[nodiscard]] owner_lock& lock() noexcept { return lock_; }
-  [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
-  [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
+  [[nodiscard]] cudaStream_t stream() const noexcept { return name_.handle; }
+  [[nodiscard]] cudaStream_t key() const noexcept { return name_.key; }
+  [[nodiscard]] std::uint64_t identity() const noexcept { return name_.identity; }
+  [[nodiscard]] int device() const noexcept { return name_.device; }
+  [[nodiscard]] bool is_lasting() const noexcept { return is_lasting_; }
 
   // --- whose handle it is ---
 
@@ -129,21 +127,20 @@ class stream_cache {
     bool const unmarked = left >= marked_[granules];
     filled_[granules]   = left;
     marked_[granules]   = unmarked ? marked_[granules] : left;
-    unmarked_frees_ -= unmarked ? 1 : 0;
+    frees_left_ += unmarked ? 1 : 0;
     unmarked_bytes_ -= unmarked ? bytes : 0;
     live_bytes_ += static_cast<std::int64_t>(bytes);
-    return reinterpret_cast<void*>(
-      entries_[small_stacks.first(granules) + left]);  // NOLINT: addresses are integers here
+    return reinterpret_cast<void*>(stack_of(granules)[left]);  // NOLINT: addresses are integers here
   }
 
   /// Puts a block onto its stack, if there is a place.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_push(void* ptr, std::size_t granules) noexcept
   {
     auto const filled = filled_[granules];
-    if (filled == small_stacks.places(granules)) { return false; }
-    auto const bytes                                = granules * heap_granule;
-    entries_[small_stacks.first(granules) + filled] = reinterpret_cast<std::uintptr_t>(ptr);
-    filled_[granules]                               = static_cast<std::uint8_t>(filled + 1);
+    if (filled == places_[granules]) { return false; }
+    auto const bytes           = granules * heap_granule;
+    stack_of(granules)[filled] = reinterpret_cast<std::uintptr_t>(ptr);
+    filled_[granules]          = static_cast<std::uint8_t>(filled + 1);
     note_unmarked(bytes);
     live_bytes_ -= static_cast<std::int64_t>(bytes);
     return true;
@@ -152,17 +149,34 @@ class stream_cache {
   /// Whether so much is unmarked that it is time for mark().
   [[nodiscard]] RMM_ALWAYS_INLINE bool is_mark_due() const noexcept
   {
-    return unmarked_frees_ >= most_unmarked_frees ||
-           unmarked_bytes_ > limits_.most_unmarked_bytes.load(std::memory_order_relaxed);
+    return frees_left_ <= 0 || unmarked_bytes_ > limits_.most_unmarked_bytes.load(std::memory_order_relaxed);
   }
 
   // --- the rest ---
 
+  /// Gets host memory for the stack of a size that has none. Returns false if it has, or the host has no memory.
+  [[nodiscard]] bool try_add_stack(std::size_t granules) noexcept
+  {
+    if (places_[granules] != 0) { return false; }
+    auto const places = stack_places(granules);
+    if (entries_used_ + places > entries_capacity_) {
+      auto const grown = std::max(2 * entries_capacity_, entries_used_ + places);
+      std::unique_ptr<std::uintptr_t[]> moved{new (std::nothrow) std::uintptr_t[grown]};
+      if (moved == nullptr) { return false; }
+      std::copy(entries_.get(), entries_.get() + entries_used_, moved.get());
+      entries_          = std::move(moved);
+      entries_capacity_ = grown;
+    }
+    first_[granules]  = static_cast<std::uint16_t>(entries_used_);
+    places_[granules] = static_cast<std::uint8_t>(places);
+    entries_used_ += places;
+    return true;
+  }
+
   /// Whether it will be, once a block of that size is freed.
   [[nodiscard]] bool makes_mark_due(std::size_t bytes) const noexcept
   {
-    return unmarked_frees_ + 1 >= most_unmarked_frees ||
-           unmarked_bytes_ + bytes > limits_.most_unmarked_bytes.load(std::memory_order_relaxed);
+    return frees_left_ <= 1 || unmarked_bytes_ + bytes > limits_.most_unmarked_bytes.load(std::memory_order_relaxed);
   }
 
   /// A block of any size from recent frees and ranges; null if nothing fits. Throws std::bad_alloc, and has taken nothing
@@ -196,15 +210,16 @@ class stream_cache {
   [[nodiscard]] void* take_run(std::size_t granules, bool from_end = false)
   {
     RMM_ASSERT(filled_[granules] == 0);
-    auto const bytes = granules * heap_granule;
-    auto const most  = std::min<std::size_t>(small_stacks.places(granules) / 2U, longest_run);
-    std::size_t run  = std::clamp<std::size_t>(next_run_[granules], 1, most);
+    auto const bytes     = granules * heap_granule;
+    bool const has_stack = places_[granules] != 0 || try_add_stack(granules);
+    auto const most      = has_stack ? std::min<std::size_t>(places_[granules] / 2U, longest_run) : 1;
+    std::size_t run      = std::clamp<std::size_t>(next_run_[granules], 1, most);
     for (; run != 0; run /= 2) {
       auto const taken = from_end ? ranges_.take_back(run * bytes) : ranges_.take(run * bytes);
       if (!taken) { continue; }
       claim({taken.begin, run * bytes}, run);
       // Those next to memory in use go out first: what is left of the run joins with the range.
-      auto* const entries = &entries_[small_stacks.first(granules)];
+      auto* const entries = stack_of(granules);
       for (std::size_t i = 0; i + 1 < run; ++i) { entries[i] = taken.begin + (from_end ? i : run - 1 - i) * bytes; }
       filled_[granules]   = static_cast<std::uint8_t>(run - 1);
       marked_[granules]   = filled_[granules];  // C1: they come from ranges
@@ -219,7 +234,7 @@ class stream_cache {
   [[nodiscard]] bool try_add_recent(void* ptr, std::size_t bytes) noexcept
   {
     if (is_joining()) { join(joins_at_once); }
-    if (recent_count_ == recent_.size()) { return false; }
+    if (recent_count_ == recent_capacity_ && !try_grow_recent()) { return false; }
     recent_[recent_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
     note_unmarked(bytes);
     live_bytes_ -= static_cast<std::int64_t>(bytes);
@@ -232,7 +247,6 @@ class stream_cache {
   {
     if (!event_.try_record(stream)) { return false; }
     note_marked();
-    return_claims();
     return true;
   }
 
@@ -241,7 +255,6 @@ class stream_cache {
   {
     note_marked();
     static_cast<void>(join_marked());
-    return_claims();
   }
 
   /// Joins all that was marked while it was recent with the ranges, as far as there is host memory. Returns whether there was
@@ -256,11 +269,11 @@ class stream_cache {
   /// Moves the `most` oldest marked entries of a stack to the ranges. Returns whether there are any places free now.
   bool shorten_stack(std::size_t granules, std::size_t most) noexcept
   {
-    auto* const entries = &entries_[small_stacks.first(granules)];
+    auto* const entries = stack_of(granules);
     auto const count    = std::min<std::size_t>(most, marked_[granules]);
     std::size_t moved   = 0;
     while (moved != count && try_put_back({entries[moved], granules * heap_granule})) { ++moved; }
-    if (moved == 0) { return filled_[granules] < small_stacks.places(granules); }
+    if (moved == 0) { return filled_[granules] < places_[granules]; }
     std::memmove(entries, entries + moved, (filled_[granules] - moved) * sizeof *entries);
     filled_[granules]   = static_cast<std::uint8_t>(filled_[granules] - moved);
     marked_[granules]   = static_cast<std::uint8_t>(marked_[granules] - moved);
@@ -277,23 +290,31 @@ class stream_cache {
     }
   }
 
-  [[nodiscard]] std::int64_t claims() const noexcept { return claims_; }
+  /// Claims that are held in advance.
+  [[nodiscard]] std::size_t spare_claims() const noexcept { return spare_claims_; }
 
-  /// Takes a block where no cache could, in a set with room: see C3.
-  [[nodiscard]] bool try_add_without_memory(address_range block) noexcept
+  /// Takes claims for blocks that are cut. False if the host has no memory for that.
+  [[nodiscard]] RMM_ALWAYS_INLINE bool try_claim(std::size_t blocks = 1) noexcept
   {
-    if (ranges_.count() == ranges_.capacity()) { return false; }
-    ranges_.insert(block, 0, seams());
-    --claims_;
+    if (spare_claims_ < blocks && !try_get_claims(blocks)) { return false; }
+    spare_claims_ -= blocks;
     return true;
   }
 
-  /// Gets room in `ranges` for `more` ranges beside those that C3 keeps room for. Returns whether there is.
-  [[nodiscard]] bool try_make_room(std::size_t more) noexcept
+  /// Returns the claim of a block that is part of a free range again.
+  RMM_ALWAYS_INLINE void return_claim() noexcept
   {
-    auto const claimed = claims_ > 0 ? static_cast<std::size_t>(claims_) : 0;
-    return ranges_.try_reserve(ranges_.count() + claimed + more);
+    if (++spare_claims_ > most_spare_claims) { return_some_claims(); }
   }
+
+  /// Returns all that are held in advance.
+  void return_spare_claims() noexcept
+  {
+    if (spare_claims_ != 0) { limits_.reserve.release(std::exchange(spare_claims_, 0)); }
+  }
+
+  /// Gets room in `ranges` for `more` ranges. Returns whether there is.
+  [[nodiscard]] bool try_make_room(std::size_t more) noexcept { return ranges_.try_reserve(ranges_.count() + more); }
 
   /// A range that is free for this stream after the cache's event, or altogether. Requires try_make_room(1).
   void add_range(address_range range) noexcept { ranges_.insert(range, 0, seams()); }
@@ -301,32 +322,31 @@ class stream_cache {
   /// A block that was cut elsewhere goes out through this cache, or comes in without becoming free in it.
   void note_live(std::int64_t bytes) noexcept { live_bytes_ += bytes; }
 
-  /// A block that another set gives room for: it will come back here. False if the host has no memory for that.
-  [[nodiscard]] bool try_claim() noexcept
-  {
-    if (!try_make_room(1)) { return false; }
-    ++claims_;
-    return true;
-  }
-
-  void cancel_claim() noexcept { --claims_; }
-
   [[nodiscard]] bool has_marked(std::size_t granules) const noexcept { return marked_[granules] != 0; }
   /// Whether anything marked is not in the ranges.
   [[nodiscard]] bool has_marked_blocks() const noexcept
   {
     return is_joining() || std::any_of(marked_.begin(), marked_.end(), [](std::uint8_t marked) { return marked != 0; });
   }
-  [[nodiscard]] bool has_unmarked() const noexcept { return unmarked_frees_ != 0; }
-  [[nodiscard]] std::size_t unmarked_count() const noexcept { return unmarked_frees_; }
+  [[nodiscard]] bool has_unmarked() const noexcept { return unmarked_count() != 0; }
+  [[nodiscard]] std::size_t unmarked_count() const noexcept
+  {
+    return static_cast<std::size_t>(static_cast<std::int64_t>(frees_to_mark_) - frees_left_);
+  }
   [[nodiscard]] std::size_t unmarked_bytes() const noexcept { return unmarked_bytes_; }
 
-  /// The ranges; whoever takes one from them keeps to C3.
   [[nodiscard]] range_set& ranges() noexcept { return ranges_; }
   [[nodiscard]] range_set const& ranges() const noexcept { return ranges_; }
 
   [[nodiscard]] owned_event const& event() const noexcept { return event_; }
   [[nodiscard]] owned_event take_event() noexcept { return std::move(event_); }
+  void give_event_back(owned_event event) noexcept { event_ = std::move(event); }
+
+  /// Where the heap has it in its list, and what it notes while it looks for memory.
+  [[nodiscard]] std::size_t place() const noexcept { return place_; }
+  void set_place(std::size_t place) noexcept { place_ = place; }
+  void note_wait() noexcept { wait_noted_ = true; }
+  [[nodiscard]] bool take_noted_wait() noexcept { return std::exchange(wait_noted_, false); }
   [[nodiscard]] std::int64_t live_bytes() const noexcept { return live_bytes_; }
 
   /// Calls visit(range, marked) for all that is free here.
@@ -335,7 +355,7 @@ class stream_cache {
   {
     ranges_.for_each([&](address_range range, std::uint64_t) { visit(range, true); });
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      auto const* const entries = &entries_[small_stacks.first(granules)];
+      auto const* const entries = stack_of(granules);
       for (std::size_t i = 0; i < filled_[granules]; ++i) {
         visit(address_range{entries[i], granules * heap_granule}, i < marked_[granules]);
       }
@@ -344,7 +364,7 @@ class stream_cache {
     for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
   }
 
-  /// Whether C2, C3 and those of the ranges hold; O(free).
+  /// Whether C2 and those of the ranges hold; O(free).
   [[nodiscard]] bool check_invariants() const
   {
     std::size_t frees{};
@@ -353,43 +373,84 @@ class stream_cache {
       frees += marked ? 0U : 1U;
       bytes += marked ? 0U : range.bytes;
     });
-    bool good = frees == unmarked_frees_ && bytes == unmarked_bytes_;
+    bool good = frees == unmarked_count() && bytes == unmarked_bytes_;
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      good = good && marked_[granules] <= filled_[granules] && filled_[granules] <= small_stacks.places(granules);
+      good = good && marked_[granules] <= filled_[granules] && filled_[granules] <= places_[granules];
     }
-    auto const room = static_cast<std::int64_t>(ranges_.capacity() - ranges_.count());
-    return good && room >= claims_ && ranges_.validate(seams());
+    return good && spare_claims_ <= most_spare_claims + claims_at_once && ranges_.validate(seams());
   }
 
  private:
-  static constexpr std::size_t recent_looks  = 4;
-  static constexpr std::size_t joins_at_once = 24;  // so that all are joined long before the next mark
-  static constexpr std::size_t longest_run   = 16;
+  static constexpr std::size_t recent_looks      = 4;
+  static constexpr std::size_t joins_at_once     = 24;  // so that all are joined long before the next mark
+  static constexpr std::size_t longest_run       = 16;
+  static constexpr std::size_t claims_at_once    = 32;
+  static constexpr std::size_t most_spare_claims = 64;
+  static constexpr std::size_t first_recent      = 8;
 
   [[nodiscard]] RMM_COLD bool ask_identity() noexcept
   {
     auto const ends = ends_ != nullptr ? ends_->load(std::memory_order_acquire) : 0;
-    if (identity_of_running_stream(stream_) != identity_) { return false; }
+    if (identity_of_running_stream(name_.handle) != name_.identity) { return false; }
     trusted_ends_ = ends;
     return true;
   }
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
 
+  /// Gets claims in advance, so that there are `blocks`.
+  [[nodiscard]] RMM_COLD bool try_get_claims(std::size_t blocks) noexcept
+  {
+    for (auto const more : {blocks - spare_claims_ + claims_at_once, blocks - spare_claims_}) {
+      if (!limits_.reserve.try_claim(more)) { continue; }
+      spare_claims_ += more;
+      return true;
+    }
+    return false;
+  }
+
+  RMM_COLD void return_some_claims() noexcept
+  {
+    spare_claims_ -= claims_at_once;
+    limits_.reserve.release(claims_at_once);
+  }
+
+  [[nodiscard]] std::uintptr_t* stack_of(std::size_t granules) const noexcept
+  {
+    return entries_.get() + first_[granules];
+  }
+
   void note_unmarked(std::size_t bytes) noexcept
   {
-    ++unmarked_frees_;
+    --frees_left_;
     unmarked_bytes_ += bytes;
+  }
+
+  /// Gets places for more recent blocks, and as many that are to be joined.
+  [[nodiscard]] RMM_COLD bool try_grow_recent() noexcept
+  {
+    if (recent_capacity_ == most_unmarked_frees) { return false; }
+    auto const grown = std::max(2 * recent_capacity_, first_recent);
+    std::unique_ptr<address_range[]> places{new (std::nothrow) address_range[2 * grown]};
+    if (places == nullptr) { return false; }
+    std::copy(recent_, recent_ + recent_count_, places.get());
+    std::copy(joining_, joining_ + joining_count_, places.get() + grown);
+    recent_          = places.get();
+    joining_         = places.get() + grown;
+    recent_capacity_ = grown;
+    recent_places_   = std::move(places);
+    return true;
   }
 
   void note_marked() noexcept
   {
     static_cast<void>(join_marked());  // hardly ever any are left
     marked_         = filled_;
-    unmarked_frees_ = 0;
+    frees_to_mark_  = std::min(2 * frees_to_mark_, most_unmarked_frees);
+    frees_left_     = static_cast<std::int32_t>(frees_to_mark_);
     unmarked_bytes_ = 0;
     if (!is_joining()) {
-      std::copy(recent_.data(), recent_.data() + recent_count_, joining_.data());
+      std::copy(recent_, recent_ + recent_count_, joining_);
       joining_count_ = std::exchange(recent_count_, 0);
       if (live_bytes_ < 0) { static_cast<void>(join_marked()); }
     } else {  // no host memory: what is recent stays that
@@ -397,45 +458,28 @@ class stream_cache {
     }
   }
 
-  void return_claims() noexcept
-  {
-    if (claims_ < 0) { limits_.returned_claims.fetch_add(-std::exchange(claims_, 0), std::memory_order_relaxed); }
-  }
-
   [[nodiscard]] void* take_recent(std::size_t at) noexcept
   {
     auto const block = recent_[at];
-    std::copy(&recent_[at] + 1, recent_.data() + recent_count_, &recent_[at]);
+    std::copy(recent_ + at + 1, recent_ + recent_count_, recent_ + at);
     --recent_count_;
-    --unmarked_frees_;
+    ++frees_left_;
     unmarked_bytes_ -= block.bytes;
     live_bytes_ += static_cast<std::int64_t>(block.bytes);
     return reinterpret_cast<void*>(block.begin);  // NOLINT
   }
 
-  /// Keeps C3 after `blocks` blocks were taken from `ranges`; they lay at `taken`.
-  void claim(address_range taken, std::size_t blocks)
+  /// Keeps C3 after `blocks` blocks were taken from `ranges`; they lay at `taken`. Throws std::bad_alloc, and has put them back
+  /// then.
+  RMM_ALWAYS_INLINE void claim(address_range taken, std::size_t blocks)
   {
-    claims_ += static_cast<std::int64_t>(blocks);
-    if (has_room() || try_grow_room()) { return; }
-    claims_ -= static_cast<std::int64_t>(blocks);
+    if (!try_claim(blocks)) { put_back_and_throw(taken); }
+  }
+
+  [[noreturn]] RMM_COLD void put_back_and_throw(address_range taken)
+  {
     ranges_.insert(taken, 0, seams());  // joins with what is left of its range, or has that one's place
     throw std::bad_alloc{};
-  }
-
-  [[nodiscard]] bool has_room() const noexcept
-  {
-    return static_cast<std::int64_t>(ranges_.capacity() - ranges_.count()) >= claims_;
-  }
-
-  /// Room for what is claimed. Claims of blocks that came back to other caches are given up first.
-  [[nodiscard]] RMM_COLD bool try_grow_room() noexcept
-  {
-    auto const returned = limits_.returned_claims.exchange(0, std::memory_order_relaxed);
-    auto const given_up = std::min(returned, claims_);
-    claims_ -= given_up;
-    if (given_up != returned) { limits_.returned_claims.fetch_add(returned - given_up, std::memory_order_relaxed); }
-    return has_room() || ranges_.try_reserve(ranges_.count() + static_cast<std::size_t>(claims_));
   }
 
   [[nodiscard]] bool is_joining() const noexcept { return joining_count_ != 0; }
@@ -451,32 +495,41 @@ class stream_cache {
   {
     if (ranges_.count() == ranges_.capacity() && !ranges_.try_reserve(ranges_.count() + 1)) { return false; }
     ranges_.insert(block, 0, seams());
-    --claims_;
+    return_claim();
     return true;
   }
 
   owner_lock lock_;
-  cudaStream_t stream_;
-  std::uint64_t identity_;
+  stream_name name_;
   std::atomic<std::uint64_t> const* ends_;  // null: nobody tells when the stream ends
   std::uint64_t trusted_ends_{};
   std::atomic<bool> has_ended_{false};
+  bool is_lasting_;
   heap_limits& limits_;
 
-  std::unique_ptr<std::uintptr_t[]> entries_;
-  std::size_t unmarked_frees_{};
+  std::size_t frees_to_mark_;  // the next event is due after so many
+  std::int32_t frees_left_;    // of these; negative where the event could not be recorded
   std::size_t unmarked_bytes_{};
   std::int64_t live_bytes_{};  // allocated less freed here: negative where the frees of others' blocks come in
   std::array<std::uint8_t, small_sizes + 1> filled_{};
   std::array<std::uint8_t, small_sizes + 1> marked_{};
+  std::array<std::uint8_t, small_sizes + 1> places_{};  // 0: the size has no stack yet
   std::array<std::uint8_t, small_sizes + 1> next_run_{};
+  std::array<std::uint16_t, small_sizes + 1> first_{};  // entry of each stack
+  std::unique_ptr<std::uintptr_t[]> entries_;
+  std::size_t entries_used_{};
+  std::size_t entries_capacity_{};
 
+  std::unique_ptr<address_range[]> recent_places_;  // first half: recent_, second half: joining_
+  std::size_t recent_capacity_{};
   std::size_t recent_count_{};
-  std::array<address_range, most_unmarked_frees> recent_;
   std::size_t joining_count_{};
-  std::array<address_range, most_unmarked_frees> joining_;
+  address_range* recent_{};
+  address_range* joining_{};
   range_set ranges_;
-  std::int64_t claims_{};
+  std::size_t spare_claims_{};
+  std::size_t place_{};
+  bool wait_noted_{false};
   owned_event event_;
 };
 

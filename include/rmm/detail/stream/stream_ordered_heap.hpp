@@ -14,11 +14,14 @@
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/capture_announcements.hpp>
 #include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/cuda/stream_device.hpp>
 #include <rmm/detail/cuda/stream_lifetimes.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/block_map.hpp>
 #include <rmm/detail/heap/heap_contents.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 #include <rmm/detail/stream/capture_memory.hpp>
@@ -33,7 +36,6 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -57,8 +59,9 @@ namespace detail {
 ///   4. one range of another stream's store, after a wait for its event on the device
 ///   5. one range of another cache, whose owner is kept out meanwhile, after a wait if it is another stream's
 ///   6. neighbours that lie in different caches and stores, put together; waits for those that they are taken from
-///   7. nothing: the caller may add a block, or call allocate_synchronized(), which waits on the host for the device, after
-///      which all that is free is free for all
+///   7. nothing: the caller calls allocate_reclaimed() before it adds a block. That records events for all free memory whose
+///      stream is known to be alive, and looks once more; and if there is a large enough run of neighbours that lacks nothing but
+///      events, it waits on the host for the devices of the streams that freed it
 ///
 /// As long as there is one cache it holds everything. As soon as there are more, large blocks go past them (is_wide()): they
 /// are marked one by one, and looked for in the stores first, where all streams' free memory joins. Small blocks are cut from
@@ -67,16 +70,24 @@ namespace detail {
 /// Invariants:
 ///  H1  sum(free) + sum(allocated) == sum(blocks), each rounded down to granules; no two free ranges overlap
 ///  H2  memory reaches a stream that did not free it only behind a wait for an event recorded, on the stream that freed it,
-///      after it was freed; or when such an event is reached; or when the device was synchronised after it was freed
-///  H3  a stream's handle is used only in calls that the program makes with it, and while rmm::cuda_stream ends it
-///  H4  deallocate() needs no host memory: C3 of the caches, F3 of the stores
+///      after it was freed; or when such an event is reached; or when the device of that stream was synchronised after it was
+///      freed
+///  H3  a stream's handle is used only in calls that the program makes with it, while rmm::cuda_stream ends it, and while the
+///      library keeps it from ending: with the lock of the known streams. The legacy default stream never ends
+///  H4  deallocate() needs no host memory: each allocated block has a claim of the reserve
 ///  H5  no event is recorded on a stream that captures, nor waited for by one; what a capture allocates, and what it frees,
 ///      is in a captured_memory, and goes to no other work while the graph may run
 ///
-/// While captures are announced, detour_ sends all calls out of line, where the runtime is asked what the stream does. While
-/// it is 0 only slow paths ask.
+/// While captures are announced, all calls are sent out of line, where the runtime is asked what the stream does. Otherwise only
+/// slow paths ask.
 ///
-/// Thread-safe. The order of locks: that of the known streams or that of the announced captures, a heap_link's, the heap's.
+/// Streams of several devices may use the memory. A stream's device is asked for when its cache is made; events are made, and
+/// devices waited for, where the stream is, whatever device is current. The handle of a default stream names another stream on
+/// each device: where the process sees several devices, calls with such a handle are sent out of line, where the current
+/// device tells which.
+///
+/// Thread-safe. The order of locks: that of the known streams or that of the announced captures, a heap_link's, the heap's,
+/// the reserve's.
 /// Events are recorded and waited for under the heap's lock or inside a cache: what is free and what the event marks have to
 /// change together.
 ///
@@ -87,14 +98,24 @@ class basic_stream_ordered_heap {
   /// Rounding up more would wrap.
   static constexpr std::size_t largest_request = std::numeric_limits<std::size_t>::max() - (heap_granule - 1);
 
-  /// Throws std::bad_alloc.
-  basic_stream_ordered_heap() : streams_{known_streams()}, link_{std::make_shared<heap_link>()}
+  /// Handles below name default streams.
+  static constexpr std::uintptr_t first_plain_handle = 3;
+
+  /// `home`: the device that the memory belongs to; the current one if it is negative. Throws std::bad_alloc.
+  explicit basic_stream_ordered_heap(int home = -1)
+    : streams_{known_streams()},
+      home_device_{home >= 0 ? home : current_device_if_known()},
+      link_{std::make_shared<heap_link>()}
   {
-    link_->heap   = this;
-    link_->retire = [](basic_stream_ordered_heap& heap, stream_cache& cache) noexcept { heap.retire(cache); };
+    link_->heap = this;
+    link_->retire =
+      [](basic_stream_ordered_heap& heap, stream_cache& cache, pointer_bag const& known, bool has_own_stream) noexcept {
+        heap.retire(cache, known, has_own_stream);
+      };
     end_listener_.stream_ends = stream_ends;
     end_listener_.heap        = this;
     spare_events_.reserve(most_spare_events);
+    set_floors();
     capture_listener_.captures_are_announced = captures_are_announced;
     capture_listener_.graph_memory_ends      = graph_memory_ends;
     capture_listener_.heap                   = this;
@@ -123,9 +144,7 @@ class basic_stream_ordered_heap {
   /// The short part of that: null if the block is not small, or not in the thread's own cache, or anybody wants to see all calls.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_at_once(std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    if (bytes - 1 >= small_block_limit || (detour_.load(std::memory_order_relaxed) & detours_to_allocate) != 0) {
-      return nullptr;
-    }
+    if (bytes - 1 >= small_block_limit || is_below(allocate_floor_, stream.value())) { return nullptr; }
     auto* const cache = find_cache_at_once(stream.value());
     if (cache == nullptr || !cache->is_trusted() || !cache->lock().try_enter()) { return nullptr; }
     void* const ptr = cache->try_pop((bytes + heap_granule - 1) / heap_granule);
@@ -151,7 +170,7 @@ class basic_stream_ordered_heap {
                                                               std::size_t bytes,
                                                               cuda_stream_view stream) noexcept
   {
-    if (bytes - 1 >= small_block_limit || detour_.load(std::memory_order_relaxed) != 0) { return false; }
+    if (bytes - 1 >= small_block_limit || is_below(deallocate_floor_, stream.value())) { return false; }
     auto* const cache = find_cache_at_once(stream.value());
     if (cache == nullptr || !cache->lock().try_enter()) { return false; }
     bool const pushed = cache->try_push(ptr, (bytes + heap_granule - 1) / heap_granule);
@@ -172,9 +191,14 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_without_waiting(std::size_t bytes,
                                                                      cuda_stream_view stream) noexcept
   {
-    if (bytes - 1 >= largest_request || takes_detour(detours_to_allocate, stream.value())) { return nullptr; }
+    if (bytes - 1 >= largest_request) { return nullptr; }
+    auto key = stream.value();
+    if (is_below(allocate_floor_, key)) {
+      if (takes_detour(detours_to_allocate, key)) { return nullptr; }
+      key = key_of(key);
+    }
     bytes             = align_up(bytes, heap_granule);
-    auto* const cache = find_cache_at_once(stream.value());
+    auto* const cache = find_cache_at_once(key);
     if (cache == nullptr || !cache->is_trusted() || is_wide(bytes)) { return nullptr; }
     cache_entered const inside{*cache};
     if (!inside) { return nullptr; }
@@ -191,9 +215,14 @@ class basic_stream_ordered_heap {
                                                                       std::size_t bytes,
                                                                       cuda_stream_view stream) noexcept
   {
-    if (bytes - 1 >= largest_request || takes_detour(all_detours, stream.value())) { return false; }
+    if (bytes - 1 >= largest_request) { return false; }
+    auto key = stream.value();
+    if (is_below(deallocate_floor_, key)) {
+      if (takes_detour(all_detours, key)) { return false; }
+      key = key_of(key);
+    }
     bytes             = align_up(bytes, heap_granule);
-    auto* const cache = find_cache_at_once(stream.value());
+    auto* const cache = find_cache_at_once(key);
     if (cache == nullptr || is_wide(bytes)) { return false; }
     cache_entered const inside{*cache};
     if (!inside || cache->makes_mark_due(bytes)) { return false; }
@@ -202,25 +231,24 @@ class basic_stream_ordered_heap {
 
   /// Tells that an allocated block will be given back in one part more than so far, each with its own address and size. False if
   /// the host has no memory to note that.
-  [[nodiscard]] RMM_COLD bool try_divide() noexcept
-  {
-    std::lock_guard<std::mutex> const lock{mutex_};
-    return everyones_.try_claim();
-  }
-
-  /// The devices whose work may use the memory; none: the one that is current in each call. Before any other call.
-  void set_devices(std::vector<int> devices) noexcept { devices_ = std::move(devices); }
-  [[nodiscard]] std::vector<int> const& devices() const noexcept { return devices_; }
+  [[nodiscard]] RMM_COLD bool try_divide() noexcept { return limits_.reserve.try_claim(1); }
 
   /// Whether the short parts serve nothing: for an owner of the heap that wants to see all calls.
   void set_detour(bool on) noexcept { set_detour(detour_owner, on); }
 
-  /// The last resort: waits on the host for all work of the current device, and joins all that is free. Null if that is not
-  /// enough either, or the runtime cannot wait. Does not wait unless that makes at least `worth` bytes free that try_allocate()
-  /// could not take.
-  [[nodiscard]] RMM_COLD inline void* allocate_synchronized(std::size_t bytes,
-                                                            cuda_stream_view stream,
-                                                            std::size_t worth = 1);
+  /// What an allocation may do that finds no free memory.
+  enum class reclaiming {
+    before_growth,  ///< another way may serve it too: does not wait on the host while the stream captures
+    at_last         ///< nothing else can serve it
+  };
+
+  /// For a request that try_allocate() could not serve: gives events to all free memory whose stream is known to be alive, and
+  /// takes what then joins. If enough neighbours are free that nothing but missing events keeps apart, waits on the host for
+  /// their devices. So it waits only where that serves the request. Null if all that is free is too little or too scattered, or
+  /// cannot be waited for. Throws as try_allocate() does.
+  [[nodiscard]] RMM_COLD inline void* allocate_reclaimed(std::size_t bytes,
+                                                         cuda_stream_view stream,
+                                                         reclaiming how = reclaiming::at_last);
 
   /// Adds a block that upstream gave for use on `stream`, and takes its first `bytes` bytes. A block for a stream that captures,
   /// or is blocked by a capture, is one that no work uses (see suballocator_upstream). Throws std::bad_alloc, and has not
@@ -234,15 +262,21 @@ class basic_stream_ordered_heap {
   /// std::bad_alloc, and has not taken it then.
   RMM_COLD inline void extend(address_range added);
 
-  /// What is free, whoever freed it, joined with its neighbours, ascending: all that an event marks. Throws std::bad_alloc.
-  [[nodiscard]] RMM_COLD inline std::vector<address_range> free_runs();
+  /// Gives events to all that was freed on streams that are known to be alive: those that rmm::cuda_stream made or the program
+  /// announced, which do not end meanwhile, and the legacy default streams.
+  RMM_COLD inline void mark_live_streams() noexcept;
+
+  /// What is free, whoever freed it, joined with its neighbours, ascending: all that an event marks, or with `with_unmarked`
+  /// all. Throws std::bad_alloc.
+  [[nodiscard]] RMM_COLD inline std::vector<address_range> free_runs(bool with_unmarked = false);
 
   /// The blocks, ascending.
   [[nodiscard]] RMM_COLD inline std::vector<address_range> blocks() const;
 
   /// When memory may leave the heap.
   enum class leaving {
-    at_once,      ///< only if no work uses it any more
+    at_once,  ///< only if no work uses it any more
+    in_order,  ///< if no work uses it any more but that of the given stream; what is enqueued there later comes after that
     after_a_wait  ///< if an event says when; what is enqueued on the given stream later comes after that
   };
 
@@ -252,18 +286,21 @@ class basic_stream_ordered_heap {
                                                                     leaving when,
                                                                     cuda_stream_view waiting);
 
-  /// The same, after a wait, for blocks that are to go back to where they came from: those of `wanted` that are still blocks,
-  /// and whole ones. Since the caller looked, another thread may have given one back, and got its addresses as a part of a new
-  /// one.
+  /// Withdraws blocks that are to go back to where they came from: those of `wanted` that are still blocks, and whole ones.
+  /// Since the caller looked, another thread may have given one back, and got its addresses as a part of a new one.
   [[nodiscard]] RMM_COLD inline std::vector<address_range> withdraw_blocks(std::vector<address_range> wanted,
-                                                                           cuda_stream_view waiting);
+                                                                           cuda_stream_view waiting,
+                                                                           leaving when = leaving::after_a_wait);
 
-  /// Waits on the host for the device, after which all that is free is free for all. False if the runtime cannot wait.
+  /// Waits on the host for the devices of all streams that freed memory, after which all that is free is free for all. False if
+  /// the runtime cannot wait.
   RMM_COLD bool wait_for_all()
   {
+    context_scope const with_context{home_device_};
+    auto const waiting = ask_to_wait();
     std::lock_guard<std::mutex> const lock{mutex_};
     all_caches_closed const closed{*this};
-    return everything_is_reached();
+    return everything_is_reached(waiting);
   }
 
   /// Whether all calls ask if their stream captures, also while no capture is announced.
@@ -276,6 +313,7 @@ class basic_stream_ordered_heap {
   /// Makes free for all what no work uses any more, as far as CUDA says so without waiting. Not for hot paths.
   RMM_COLD void settle() noexcept
   {
+    context_scope const with_context{home_device_};
     std::lock_guard<std::mutex> const lock{mutex_};
     poll(std::numeric_limits<std::size_t>::max());
   }
@@ -289,20 +327,32 @@ class basic_stream_ordered_heap {
       std::lock_guard<std::mutex> const lock{link_->mutex};
       link_->heap = nullptr;  // threads that end leave their caches alone from now on
     }
+    gone_heaps.fetch_add(1, std::memory_order_relaxed);
     streams_.remove(end_listener_);
     captures_.remove(capture_listener_);
+    context_scope const with_context{home_device_};
+    auto const waiting = ask_to_wait();
     {
       std::lock_guard<std::mutex> const lock{mutex_};
-      wait_for_free_memory();
+      wait_for_free_memory(waiting);
       captured_.clear();
       caches_.clear();
       stores_.clear();
       everyones_.ranges().clear();
     }
     // Without the lock: upstream may be a heap too, which looks at what links this thread to others.
-    for (auto const& [begin, bytes] : blocks_) { release(to_pointer(begin), bytes); }
+    blocks_.for_each([&](address_range block) { release(to_pointer(block.begin), block.bytes); });
     blocks_.clear();
     block_bytes_.store(0, std::memory_order_relaxed);
+  }
+
+  /// The device that the memory belongs to; -1 if the runtime did not say which was current.
+  [[nodiscard]] int home_device() const noexcept { return home_device_; }
+
+  /// The device whose context a thread without one needs for calls about a stream; -1 if it needs none.
+  [[nodiscard]] int context_for(cudaStream_t stream) const noexcept
+  {
+    return is_default_stream(stream) ? -1 : home_device_;
   }
 
   /// Bytes of all blocks.
@@ -314,25 +364,31 @@ class basic_stream_ordered_heap {
   /// Whether H1, and the invariants of all parts, hold; O(free ranges). For tests.
   [[nodiscard]] RMM_COLD inline bool check_invariants() const;
 
-  /// A thread ends, or has no more use for a cache: what is in it goes to the stores. Called by its owner.
-  RMM_COLD void retire(stream_cache& cache) noexcept
+  /// A thread ends: what is in its cache goes to the stores. Called by its owner, with the lock of the known streams.
+  /// `has_own_stream`: whether the thread's default stream is still there.
+  RMM_COLD void retire(stream_cache& cache, pointer_bag const& known, bool has_own_stream) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    retire_locked(cache);
+    retire_locked(cache, is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
   }
 
  private:
   static constexpr std::size_t most_spare_events    = 32;
   static constexpr std::size_t most_polls           = 8;  // with one miss
+  static constexpr std::size_t polls_for_retired    = 4;  // with each cache that may leave an event
   static constexpr std::size_t stack_shortening     = 16;
-  static constexpr std::size_t most_thread_caches   = 256;
+  static constexpr std::size_t most_thread_caches   = 4096;
+  static constexpr std::size_t most_unmarked_stores = 64;
+  static constexpr unsigned eager_marks             = 4096;
+  static constexpr int most_devices                 = 64;
+  static constexpr std::uint64_t every_device       = ~std::uint64_t{0};  // that the process uses
+  // In contents: of memory that has lost its stream.
+  static constexpr std::uint64_t lost_stream        = std::numeric_limits<std::uint64_t>::max() / 2;
   static constexpr std::size_t largest_lease        = std::size_t{8} << 20;
   static constexpr std::size_t most_unmarked_alone  = std::size_t{16} << 20;
-  static constexpr std::size_t few_ranges           = 64;
+  static constexpr std::size_t many_pieces          = 4096;
   static constexpr std::size_t least_wide           = std::size_t{1} << 20;
   static constexpr std::size_t usual_captured_chunk = std::size_t{2} << 20;
-  // Of a store for what graphs used, whatever stream they ran on: no stream has it.
-  static constexpr std::uint64_t identity_of_graphs = std::numeric_limits<std::uint64_t>::max() - 1;
 
   struct listener : stream_end_listener {
     basic_stream_ordered_heap* heap{};
@@ -349,6 +405,18 @@ class basic_stream_ordered_heap {
   static constexpr unsigned detours_that_ask    = detour_announced | detour_checks;
   static constexpr unsigned detours_to_allocate = detours_that_ask | detour_owner;
   static constexpr unsigned all_detours         = detours_to_allocate | detour_has_memory;
+
+  /// Whether the host may wait for devices now, as far as captures are concerned. Asked without the heap's lock.
+  enum class waiting_is : unsigned char { allowed, forbidden };
+  [[nodiscard]] static waiting_is ask_to_wait() noexcept
+  {
+    return may_wait_for_device() ? waiting_is::allowed : waiting_is::forbidden;
+  }
+  /// As ask_to_wait(), with the heap's lock or inside a cache: forbidden where it cannot be told.
+  [[nodiscard]] static waiting_is ask_to_wait_locked() noexcept
+  {
+    return is_known_to_allow_waiting() ? waiting_is::allowed : waiting_is::forbidden;
+  }
 
   /// Keeps the owners of all caches out as long as it lives, but for one, the caller's own. With the heap's lock.
   class all_caches_closed {
@@ -410,7 +478,23 @@ class basic_stream_ordered_heap {
     std::uint64_t identity;  // 0: unknown to the runtime
     stream_cache* cache;
     bool may_wait{true};  // for events: the stream is not blocked by a capture
+    int device{-1};       // of the stream
   };
+
+  [[nodiscard]] static asker make_asker(cudaStream_t stream, stream_cache* cache, bool may_wait = true) noexcept
+  {
+    if (cache != nullptr) { return {stream, cache->identity(), cache, may_wait, cache->device()}; }
+    return {stream, stream_identity(stream), nullptr, may_wait, device_of_stream(stream)};
+  }
+
+  [[nodiscard]] static bool is_own(free_store const& store, asker const& who) noexcept
+  {
+    return who.identity != 0 && store.identity() == who.identity;
+  }
+  [[nodiscard]] static bool is_own(stream_cache const& cache, asker const& who) noexcept
+  {
+    return who.identity != 0 && cache.identity() == who.identity;
+  }
 
   /// Free memory and the set that it lies in, one of the two.
   struct piece {
@@ -418,6 +502,7 @@ class basic_stream_ordered_heap {
     std::uint64_t stamp;
     free_store* store;
     stream_cache* cache;
+    bool is_marked{true};  // if not, it lies beside the set of ranges
 
     [[nodiscard]] range_set& ranges() const noexcept { return store != nullptr ? store->ranges() : cache->ranges(); }
   };
@@ -431,10 +516,31 @@ class basic_stream_ordered_heap {
 
   // --- a thread's own cache (caches.ipp) ---
 
-  [[nodiscard]] RMM_ALWAYS_INLINE stream_cache* find_cache_at_once(cudaStream_t stream) const noexcept
+  [[nodiscard]] RMM_ALWAYS_INLINE stream_cache* find_cache_at_once(cudaStream_t key) const noexcept
   {
-    auto const& slot = cache_slot_of(number_, stream);
-    return slot.heap == number_ && slot.stream == stream ? slot.cache : nullptr;
+    auto const& slot = cache_slot_of(number_, key);
+    return slot.heap == number_ && slot.stream == key ? slot.cache : nullptr;
+  }
+
+  /// What the cache for a stream is found by: the handle, but for default streams where the process sees several devices.
+  [[nodiscard]] cudaStream_t key_of(cudaStream_t stream) const noexcept
+  {
+    auto const handle = reinterpret_cast<std::uintptr_t>(stream);
+    if (handle >= default_floor_) { return stream; }
+    auto const device = current_device();
+    return reinterpret_cast<cudaStream_t>(handle + (static_cast<std::uintptr_t>(device + 2) << 2U));  // NOLINT
+  }
+
+  /// The stream that a handle names now. The identity is 0 if the runtime does not say.
+  [[nodiscard]] stream_cache::stream_name name_of(cudaStream_t stream) const noexcept
+  {
+    return {stream, key_of(stream), stream_identity(stream), device_of_stream(stream)};
+  }
+
+  [[nodiscard]] RMM_ALWAYS_INLINE static bool is_below(std::atomic<std::uintptr_t> const& floor,
+                                                       cudaStream_t stream) noexcept
+  {
+    return reinterpret_cast<std::uintptr_t>(stream) < floor.load(std::memory_order_relaxed);
   }
 
   [[nodiscard]] void* allocate_out_of_line(std::size_t bytes, cudaStream_t stream);
@@ -468,6 +574,7 @@ class basic_stream_ordered_heap {
     }
     auto const granules = granules_of(bytes);
     if (cache.try_push(ptr, granules)) { return true; }
+    if (cache.try_add_stack(granules)) { return cache.try_push(ptr, granules); }
     if (!cache.has_marked(granules) && !mark(cache)) { return false; }
     return cache.shorten_stack(granules, stack_shortening) && cache.try_push(ptr, granules);
   }
@@ -479,7 +586,9 @@ class basic_stream_ordered_heap {
   bool mark_current(stream_cache& cache) const noexcept
   {
     if (cache.mark(cache.stream())) { return true; }
-    if (!query_capture(cache.stream()).is_none() || !wait_for_devices()) { return false; }
+    if (!query_capture(cache.stream()).is_none() || !try_wait_for(cache.device(), ask_to_wait_locked())) {
+      return false;
+    }
     cache.all_marked();
     return true;
   }
@@ -492,10 +601,13 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_COLD inline stream_cache* make_cache(thread_caches& mine, cudaStream_t stream) noexcept;
   RMM_COLD void drop(thread_caches& mine, stream_cache& cache) noexcept
   {
-    mine.forget(number_, &cache);
-    retire(cache);
+    mine.forget(number_, cache.key());
+    std::lock_guard<std::mutex> const lock{mutex_};
+    retire_locked(cache, false);
   }
-  void retire_locked(stream_cache& cache) noexcept;
+  RMM_COLD inline void drop_ended(thread_caches& mine) noexcept;
+  void retire_locked(stream_cache& cache, bool is_alive) noexcept;
+  [[nodiscard]] free_store* store_for_event(stream_cache const& cache, bool is_newest) noexcept;
 
   /// A known stream is about to end, so this is the last chance to mark what was freed on it.
   static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept;
@@ -507,9 +619,10 @@ class basic_stream_ordered_heap {
   [[nodiscard]] void* take_joined(stream_cache& cache, std::size_t bytes);
   [[nodiscard]] bool lease(free_store& from, std::size_t bytes, stream_cache& to);
   [[nodiscard]] void* from_stores_at_once(std::size_t bytes, free_store* own, asker const& who);
-  [[nodiscard]] void* from_other_store(std::size_t bytes, asker const& who);
+  [[nodiscard]] void* from_other_store(std::size_t bytes, free_store const* own, asker const& who);
   [[nodiscard]] void* from_other_cache(std::size_t bytes, asker const& who);
-  [[nodiscard]] inline std::vector<piece> collect_pieces(std::size_t least = 0);
+  [[nodiscard]] inline std::vector<piece> collect_pieces(std::size_t least = 0, bool with_unmarked = false);
+  [[nodiscard]] inline void* take_run(std::vector<piece> const& pieces, std::size_t bytes, asker const& who);
   [[nodiscard]] bool joins(piece const& lower, piece const& upper) const noexcept
   {
     return upper.range.begin == lower.range.end() && (seams() == nullptr || !seams()->contains(upper.range.begin));
@@ -518,14 +631,14 @@ class basic_stream_ordered_heap {
   [[nodiscard]] void* hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept;
   [[nodiscard]] bool try_claim(asker const& who) noexcept
   {
-    return who.cache != nullptr ? who.cache->try_claim() : everyones_.try_claim();
+    return who.cache != nullptr ? who.cache->try_claim() : limits_.reserve.try_claim(1);
   }
-  void cancel_claim(asker const& who) noexcept
+  void return_claim(asker const& who) noexcept
   {
     if (who.cache != nullptr) {
-      who.cache->cancel_claim();
+      who.cache->return_claim();
     } else {
-      everyones_.add_claims(-1);
+      limits_.reserve.release(1);
     }
   }
 
@@ -539,7 +652,33 @@ class basic_stream_ordered_heap {
   }
 
   void free_to_store(address_range range, asker const& who) noexcept;
-  void free_without_memory(address_range range) noexcept;
+  void lose(address_range range, std::uint64_t devices) noexcept;
+  /// Whether the cache's handle is sure to name its stream while the lock of the known streams is held.
+  [[nodiscard]] static bool is_kept_alive(stream_cache const& cache, pointer_bag const& known) noexcept
+  {
+    return is_legacy_stream(cache.stream()) ||
+           (cache.is_lasting() && !cache.has_ended() && known.contains(cache.stream()));
+  }
+
+  void begin_eager_marks() noexcept;
+  [[nodiscard]] bool is_scattered() const noexcept;
+  void count_eager_mark() noexcept;
+  [[nodiscard]] inline bool has_run(std::vector<piece> const& pieces, std::size_t bytes) const noexcept;
+
+  /// Calls visit(range) for all that is free and lacks an event.
+  template <class Visit>
+  void for_each_unmarked(Visit&& visit) const
+  {
+    for (auto const& cache : caches_) {
+      cache->for_each_free([&](address_range range, bool is_marked) {
+        if (!is_marked) { visit(range); }
+      });
+    }
+    for (auto const& store : stores_) {
+      for (auto const range : store->unmarked()) { visit(range); }
+    }
+    limits_.reserve.for_each(visit);
+  }
 
   /// Whether there is more than one cache.
   [[nodiscard]] bool is_shared() const noexcept { return wide_.load(std::memory_order_relaxed) != range_set::no_limit; }
@@ -556,79 +695,132 @@ class basic_stream_ordered_heap {
   void overflow(stream_cache& cache) noexcept;
   void poll(std::size_t most) noexcept;
   void move_reached(free_store& store) noexcept;
-  [[nodiscard]] bool everything_is_reached() noexcept;
+  [[nodiscard]] bool everything_is_reached(waiting_is permission) noexcept;
 
-  /// Waits on the host for all work that may use the memory. False if the runtime cannot wait, or that would break a capture.
-  [[nodiscard]] RMM_COLD bool wait_for_devices() const noexcept
+  /// Waits on the host for all work of a device; if its number is negative, of the one that the heap was made on. False if the
+  /// runtime cannot wait, or that would break a capture.
+  [[nodiscard]] RMM_COLD bool try_wait_for(int device, waiting_is permission) const noexcept
   {
-    if (devices_.empty()) { return try_wait_for_device(); }
-    return std::all_of(devices_.begin(), devices_.end(), [](int device) {
-      cuda_set_device_raii const scope{cuda_device_id{device}};
-      return try_wait_for_device();
-    });
+    if (permission == waiting_is::forbidden) { return false; }
+    device_scope const on_device{device >= 0 ? device : home_device_};
+    return query_capture(cudaStreamLegacy).is_none() && try_synchronize_device();
   }
+
+  /// Waits for the devices of all streams that free memory waits for. They have contexts: their streams were used.
+  [[nodiscard]] RMM_COLD bool wait_for_devices(waiting_is permission) const noexcept
+  {
+    auto devices = lost_devices_;
+    for (auto const& cache : caches_) {
+      if (cache->has_marked_blocks() || !cache->ranges().empty()) { devices |= bit_of(cache->device()); }
+      if (cache->has_unmarked()) { devices |= devices_of_unmarked(*cache); }
+    }
+    for (auto const& store : stores_) {
+      if (!store->ranges().empty() || store->has_tickets()) { devices |= bit_of(store->device()); }
+      if (!store->unmarked().empty()) { devices |= every_device; }
+    }
+    if (devices == 0) { return try_wait_for(-1, permission); }
+    auto const count = std::clamp(known_device_count.load(std::memory_order_relaxed), 1, most_devices);
+    for (int device = 0; device != count; ++device) {
+      if ((devices & bit_of(device)) == 0) { continue; }
+      bool const is_used = count == 1 || devices != every_device || may_have_context(device);
+      if (is_used && !try_wait_for(device, permission)) { return false; }
+    }
+    return true;
+  }
+
+  /// The devices whose work may use what was freed without an event. A handle whose stream may have ended can name a stream of
+  /// another device since then, and a free does not ask.
+  [[nodiscard]] std::uint64_t devices_of_unmarked(stream_cache const& cache) const noexcept
+  {
+    bool const is_certain = is_default_stream(cache.stream()) || (cache.is_lasting() && !cache.has_ended());
+    return is_certain ? bit_of(cache.device()) : every_device;
+  }
+
+  /// The bit of a device in a set of devices.
+  [[nodiscard]] std::uint64_t bit_of(int device) const noexcept
+  {
+    auto const known = device >= 0 ? device : home_device_ >= 0 ? home_device_ : 0;
+    return std::uint64_t{1} << static_cast<unsigned>(known % most_devices);
+  }
+
   [[nodiscard]] std::size_t unmarked_bytes() const noexcept;
   void mark_store(free_store& store, cudaStream_t stream) noexcept;
   void insert_unmarked(free_store& from, free_store& to) noexcept;
-  void wait_for_free_memory() noexcept;
+  void wait_for_free_memory(waiting_is permission) noexcept;
 
   [[nodiscard]] free_store* find_store(std::uint64_t identity) noexcept
   {
+    if (identity == 0) { return nullptr; }
     auto const found =
       std::find_if(stores_.begin(), stores_.end(), [&](auto const& store) { return store->identity() == identity; });
     return found == stores_.end() ? nullptr : found->get();
   }
 
-  [[nodiscard]] free_store* find_or_make_store(std::uint64_t identity) noexcept
+  /// Null if the stream is unknown, or the host has no memory.
+  [[nodiscard]] free_store* find_or_make_store(std::uint64_t identity, int device) noexcept
   {
     if (identity == 0) { return nullptr; }
-    if (auto* const found = find_store(identity)) { return found; }
+    auto* const found = find_store(identity);
+    return found != nullptr ? found : try_add_store(identity, device);
+  }
+
+  [[nodiscard]] free_store* try_add_store(std::uint64_t identity, int device) noexcept
+  {
     try {
       drop_empty_stores();
-      stores_.push_back(std::make_unique<free_store>(identity));
-      return stores_.back().get();
+      stores_.push_back(std::make_unique<free_store>(identity, device));
     } catch (std::exception const&) {
       return nullptr;
     }
+    return stores_.back().get();
   }
 
-  /// Streams come and go; an empty store has nothing to remember.
+  /// Streams come and go: an empty store has nothing to remember. Of those that hold only memory without an event, because their
+  /// streams made no call since, the oldest lose it.
   void drop_empty_stores() noexcept
   {
+    auto unmarked = std::count_if(stores_.begin(), stores_.end(), [](auto const& store) { return is_stale(*store); });
+    for (auto const& store : stores_) {
+      if (unmarked < static_cast<std::ptrdiff_t>(most_unmarked_stores)) { break; }
+      if (!is_stale(*store)) { continue; }
+      lose_unmarked(*store);
+      --unmarked;
+    }
     stores_.erase(
       std::remove_if(
         stores_.begin(), stores_.end(), [](auto const& store) { return store->is_empty() && !store->has_tickets(); }),
       stores_.end());
   }
 
-  /// Takes over claims that were a cache's, less what was returned, so that H4 goes on to hold. False if the host has no
-  /// memory for that.
-  [[nodiscard]] bool try_take_over_claims(std::int64_t claims) noexcept
+  [[nodiscard]] static bool is_stale(free_store const& store) noexcept
   {
-    everyones_.add_claims(claims - limits_.returned_claims.exchange(0, std::memory_order_relaxed));
-    if (everyones_.claims() < 0) {
-      limits_.returned_claims.fetch_sub(everyones_.claims(), std::memory_order_relaxed);
-      everyones_.add_claims(-everyones_.claims());
-    }
-    if (everyones_.try_make_room(0)) { return true; }
-    everyones_.add_claims(-claims);
-    return false;
+    return !store.unmarked().empty() && store.ranges().empty() && !store.has_tickets();
+  }
+
+  void lose_unmarked(free_store& store) noexcept
+  {
+    for (auto const range : store.unmarked()) { lose(range, every_device); }
+    store.unmarked().clear();
   }
 
   /// Records a ticket for `store` on its own stream, in a call that the program makes with `stream`.
   [[nodiscard]] bool try_add_ticket(free_store& store, cudaStream_t stream) noexcept
   {
     try {
-      owned_event event = take_spare_event();
+      owned_event event = take_spare_event(store.device());
       return event.try_record(stream) && store.try_add_ticket(event);
     } catch (std::exception const&) {
       return false;
     }
   }
 
-  [[nodiscard]] owned_event take_spare_event()
+  /// An event that streams of `device` can record. Throws cuda_error.
+  [[nodiscard]] owned_event take_spare_event(int device)
   {
-    if (spare_events_.empty()) { return owned_event{}; }
+    auto const found = std::find_if(
+      spare_events_.rbegin(), spare_events_.rend(), [&](owned_event const& each) { return each.device() == device; });
+    if (found == spare_events_.rend()) { return owned_event{device}; }
+    std::swap(*found, spare_events_.back());
     owned_event event = std::move(spare_events_.back());
     spare_events_.pop_back();
     return event;
@@ -652,9 +844,23 @@ class basic_stream_ordered_heap {
   void set_detour(unsigned bit, bool on) noexcept
   {
     if (on) {
-      detour_.fetch_or(bit, std::memory_order_relaxed);
+      detour_.fetch_or(bit, std::memory_order_seq_cst);
     } else {
-      detour_.fetch_and(~bit, std::memory_order_relaxed);
+      detour_.fetch_and(~bit, std::memory_order_seq_cst);
+    }
+    set_floors();
+  }
+
+  /// Sets the handles below which calls are sent out of line: all, those of default streams, or none.
+  void set_floors() noexcept
+  {
+    constexpr auto all = std::numeric_limits<std::uintptr_t>::max();
+    for (auto bits = detour_.load(std::memory_order_seq_cst);;) {
+      allocate_floor_.store((bits & detours_to_allocate) != 0 ? all : default_floor_, std::memory_order_seq_cst);
+      deallocate_floor_.store(bits != 0 ? all : default_floor_, std::memory_order_seq_cst);
+      auto const now = detour_.load(std::memory_order_seq_cst);  // another thread may have changed it meanwhile
+      if (now == bits) { return; }
+      bits = now;
     }
   }
 
@@ -679,10 +885,9 @@ class basic_stream_ordered_heap {
                             address_range range,
                             cudaStream_t stream,
                             capture_state const& state) noexcept;
-  RMM_COLD inline void free_to_unmarked(address_range range, asker const& who) noexcept;
   [[nodiscard]] inline captured_memory* find_captured(std::uint64_t number) const noexcept;
   [[nodiscard]] inline captured_memory* find_owner(std::uintptr_t block) const noexcept;
-  [[nodiscard]] inline bool try_leave_graph(address_range range, free_store* ordered) noexcept;
+  inline void leave_graph(address_range range, free_store* ordered) noexcept;
   [[nodiscard]] inline captured_memory& find_or_make_captured(std::uint64_t number);
   [[nodiscard]] inline address_range take_idle(std::size_t bytes);
   inline void collect_idle() noexcept;
@@ -701,11 +906,9 @@ class basic_stream_ordered_heap {
                                          address_range range,
                                          leaving when,
                                          cudaStream_t waiting) noexcept;
-  [[nodiscard]] inline bool try_cut_block(address_range range) noexcept;
-
   // --- blocks and shares of them (books.ipp) ---
 
-  void adopt(std::uintptr_t begin, std::size_t bytes);
+  void adopt(address_range block);
   void set_limits() noexcept;
 
   // Read by all threads, written hardly ever.
@@ -713,8 +916,11 @@ class basic_stream_ordered_heap {
   std::uint64_t const number_{
     streams_.new_number()};  // in this process, so that no slot of another heap is taken for its own
   heap_limits limits_;
-  std::vector<int> devices_;
   capture_announcements& captures_{announced_captures()};
+  int const home_device_;
+  std::uintptr_t const default_floor_{sees_one_device() ? 0 : first_plain_handle};
+  std::atomic<std::uintptr_t> allocate_floor_{0};
+  std::atomic<std::uintptr_t> deallocate_floor_{0};
   std::atomic<unsigned> detour_{0};
   std::atomic<std::uintptr_t> captured_begin_{0};  // where memory of graphs lies: no other address below or above does
   std::atomic<std::uintptr_t> captured_end_{0};
@@ -728,12 +934,14 @@ class basic_stream_ordered_heap {
   std::vector<std::unique_ptr<free_store>> stores_;
   free_store everyones_{0};
   std::vector<owned_event> spare_events_;
-  std::map<std::uintptr_t, std::size_t> blocks_;
-  std::vector<std::uintptr_t> seam_addresses_;  // those of the limits
-  std::size_t usable_bytes_{};                  // of all blocks, in whole granules
+  block_map blocks_{limits_.seam_addresses};
+  std::uint64_t lost_devices_{};              // a bit for each device whose work may use what waits in the reserve
+  std::atomic<std::size_t> ended_caches_{0};  // whose owners have not dropped them yet
   std::size_t lease_bytes_{};
   std::size_t next_polled_{};
-  bool wait_failed_{false};  // since the last allocation began to look
+  std::size_t pieces_searched_{};              // by put_together() since the last collect_idle()
+  std::atomic<unsigned> eager_marks_left_{0};  // until then each free on a stream is marked
+  bool wait_failed_{false};                    // since the last allocation began to look
   std::int64_t live_without_cache_{};
   std::uint64_t from_other_stores_{};
   std::uint64_t from_other_caches_{};

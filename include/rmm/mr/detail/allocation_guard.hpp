@@ -4,6 +4,7 @@
 #include <rmm/aligned.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/fill.hpp>
@@ -22,7 +23,6 @@
 #include <deque>
 #include <exception>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -80,19 +80,17 @@ class allocation_guard {
   static constexpr unsigned char fresh_byte = 0xCD;
   static constexpr unsigned char freed_byte = 0xDD;
 
+  /// Throws out_of_memory if no size is as large as the red zone.
   explicit allocation_guard(guard_options options) : options_{std::move(options)}
   {
     options_.red_zone_bytes =
-      rmm::align_up(std::max<std::size_t>(options_.red_zone_bytes, 1), CUDA_ALLOCATION_ALIGNMENT);
+      rmm::detail::checked_align_up(std::max<std::size_t>(options_.red_zone_bytes, 1), CUDA_ALLOCATION_ALIGNMENT);
   }
 
-  /// What to ask from upstream for `bytes` bytes. Throws bad_alloc if no size can say it.
+  /// What to ask from upstream for `bytes` bytes. Throws out_of_memory if no size can say it.
   [[nodiscard]] std::size_t size_with_zones(std::size_t bytes) const
   {
-    if (bytes > std::numeric_limits<std::size_t>::max() / 2 - 2 * options_.red_zone_bytes) {
-      throw bad_alloc{"the size of a guarded allocation is too large"};
-    }
-    return bytes + 2 * options_.red_zone_bytes;
+    return rmm::detail::checked_add(bytes, rmm::detail::checked_multiply(2, options_.red_zone_bytes));
   }
 
   /// Takes a new block into the books. Returns the allocation in it. Throws cuda_error or std::bad_alloc.

@@ -221,8 +221,8 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
     made.add(contents, now, how);
   }
 
-  /// `order`: rungs that the pool has.
-  explicit basic_growing_pool(recovery_order const& order)
+  /// `order`: rungs that the pool has. `home`: the device of its memory; the current one if it is negative.
+  explicit basic_growing_pool(recovery_order const& order, int home = -1) : heap_{home}
   {
     own_ladder_.order = order;
     heap_.set_checks_captures(rmm::detail::check_capture_by_default);
@@ -324,6 +324,12 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
     return nullptr;
   }
 
+  /// Whether try_remap() would serve if no work used free memory.
+  [[nodiscard]] virtual bool could_remap_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
+
+  /// Whether try_trim() would serve if no work used free memory.
+  [[nodiscard]] virtual bool could_trim_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
+
   /// recovery_rung::trim
   [[nodiscard]] virtual void* try_trim(std::size_t /*bytes*/, cuda_stream_view /*stream*/, std::string& /*reason*/)
   {
@@ -371,13 +377,13 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
     deallocate_elsewhere(ptr, bytes, stream);
   }
 
+  [[nodiscard]] int home_device() const noexcept final { return heap_.home_device(); }
+
   void expect_usable(void const* block) const final
   {
     auto const* const part = has_parts_.load(std::memory_order_acquire) ? part_that_holds(block) : nullptr;
     (part != nullptr ? part : this)->expect_not_suspended();
   }
-
-  [[nodiscard]] std::vector<int> devices() const final { return heap_.devices(); }
 
   [[nodiscard]] bool try_divide(void const* ptr, std::size_t /*bytes*/) noexcept final
   {
@@ -502,6 +508,7 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
   /// Climbs until a rung serves; null if none does. Calls the callback only if it may `ask` the program.
   [[nodiscard]] RMM_COLD void* climb(attempt& climbing, bool ask)
   {
+    rmm::detail::context_scope const with_context{heap_.context_for(climbing.stream.value())};
     auto const bytes = align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT);
     std::unique_lock<std::mutex> growing{ladder_->mutex};
     expect_not_suspended();
@@ -533,19 +540,25 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
   {
     auto const stream = climbing.stream;
     switch (rung) {
-      // Much of the pool may be what streams left that were destroyed: cheaper to wait for than to take as much again.
       case recovery_rung::reclaim:
-        return heap_.allocate_synchronized(bytes, stream, std::max(bytes, pool_size() / 4));
+        return heap_.allocate_reclaimed(bytes, stream, rmm::detail::stream_ordered_heap::reclaiming::before_growth);
       case recovery_rung::grow:
         return try_grow(bytes, stream, climbing.reason);
       case recovery_rung::remap:
         return try_remap(bytes, stream, climbing.reason);
       case recovery_rung::trim:
         return try_trim(bytes, stream, climbing.reason);
-      // What that makes free may be chunks here and there.
       case recovery_rung::synchronize:
-        if (void* const ptr = heap_.allocate_synchronized(bytes, stream)) { return ptr; }
-        return climbing.order.contains(recovery_rung::remap) ? try_remap(bytes, stream, climbing.reason) : nullptr;
+        if (void* const ptr = heap_.allocate_reclaimed(bytes, stream)) { return ptr; }
+        if (climbing.order.contains(recovery_rung::trim) && could_trim_idle(bytes, stream) && heap_.wait_for_all()) {
+          if (void* const ptr = try_trim(bytes, stream, climbing.reason)) { return ptr; }
+        }
+        if (!climbing.order.contains(recovery_rung::remap)) { return nullptr; }
+        // What lacks nothing but events may be chunks here and there.
+        heap_.mark_live_streams();
+        if (void* const ptr = try_remap(bytes, stream, climbing.reason)) { return ptr; }
+        if (!could_remap_idle(bytes, stream) || !heap_.wait_for_all()) { return nullptr; }
+        return try_remap(bytes, stream, climbing.reason);
       case recovery_rung::callback:
         break;
     }
@@ -586,6 +599,7 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
 
   [[nodiscard]] memory_report make_report(attempt const& failed) const
   {
+    rmm::detail::device_scope const at_home{heap_.home_device()};  // the report has figures of the current device
     auto report         = report_of(failed.asked, failed.stream, failed.reason, figures());
     report.order        = failed.order;
     report.tries        = failed.tries;

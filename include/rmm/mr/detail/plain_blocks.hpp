@@ -26,7 +26,8 @@ namespace detail {
 template <class Upstream>
 class plain_blocks {
  public:
-  explicit plain_blocks(Upstream* upstream) : upstream_{upstream} {}
+  /// Blocks of `device`.
+  plain_blocks(Upstream* upstream, int device) : upstream_{upstream, device} {}
   plain_blocks(plain_blocks const&)            = delete;
   plain_blocks& operator=(plain_blocks const&) = delete;
 

@@ -5,7 +5,6 @@
 #include <rmm/detail/export.hpp>
 
 #include <cstddef>
-#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -28,11 +27,11 @@ class reservable {
   /// that.
   [[nodiscard]] virtual bool try_divide(void const* ptr, std::size_t bytes) noexcept = 0;
 
+  /// The device that the memory belongs to; -1 if that is not known.
+  [[nodiscard]] virtual int home_device() const noexcept = 0;
+
   /// Throws logic_error if the memory of a block that was given out is not there for the moment.
   virtual void expect_usable(void const* /*block*/) const {}
-
-  /// The devices whose work may use the memory; none: the one that is current.
-  [[nodiscard]] virtual std::vector<int> devices() const { return {}; }
 
  protected:
   ~reservable() = default;

@@ -47,9 +47,12 @@ class reserved_memory final : public device_memory_resource, public reservable {
  public:
   /// Takes over `block`, which `stream` may use. Throws std::bad_alloc, and has not taken it over then.
   reserved_memory(reservable& source, void* block, std::size_t bytes, cuda_stream_view stream)
-    : source_{source}, begin_{reinterpret_cast<std::uintptr_t>(block)}, bytes_{bytes}, kept_{bytes}
+    : source_{source},
+      begin_{reinterpret_cast<std::uintptr_t>(block)},
+      bytes_{bytes},
+      kept_{bytes},
+      heap_{source.home_device()}
   {
-    heap_.set_devices(source.devices());
     static_cast<void>(heap_.add_block_and_allocate(block, bytes, 0, stream));
   }
   reserved_memory(reserved_memory const&)            = delete;
@@ -101,12 +104,12 @@ class reserved_memory final : public device_memory_resource, public reservable {
     do_deallocate(ptr, bytes, stream);
   }
 
+  [[nodiscard]] int home_device() const noexcept override { return heap_.home_device(); }
+
   void expect_usable(void const* /*block*/) const override
   {
     source_.expect_usable(reinterpret_cast<void const*>(begin_));  // NOLINT: the heap works on addresses
   }
-
-  [[nodiscard]] std::vector<int> devices() const override { return heap_.devices(); }
 
   [[nodiscard]] bool try_divide(void const* ptr, std::size_t bytes) noexcept override
   {
@@ -144,7 +147,9 @@ class reserved_memory final : public device_memory_resource, public reservable {
     rmm::detail::scope_guard refund{[&]() noexcept { discharge(bytes, stream); }};
     source_.expect_usable(reinterpret_cast<void const*>(begin_));  // NOLINT: the heap works on addresses
     void* ptr = heap_.try_allocate(bytes, stream);
-    if (ptr == nullptr) { ptr = heap_.allocate_synchronized(bytes, stream, bytes); }
+    if (ptr == nullptr) {
+      ptr = heap_.allocate_reclaimed(bytes, stream, rmm::detail::stream_ordered_heap::reclaiming::before_growth);
+    }
     if (ptr == nullptr && shrunk_.load(std::memory_order_relaxed) == 0) {
       ptr = must ? source_.set_aside(bytes, stream) : source_.try_set_aside(bytes, stream);
     }
@@ -197,7 +202,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
         auto const bytes = std::min(heap_.figures().largest_free_bytes, most);
         if (bytes == 0) { return; }
         void* ptr = heap_.try_allocate(bytes, stream);
-        if (ptr == nullptr) { ptr = heap_.allocate_synchronized(bytes, stream); }
+        if (ptr == nullptr) { ptr = heap_.allocate_reclaimed(bytes, stream); }
         if (ptr == nullptr) { return; }
         if (!try_give_back(ptr, bytes, stream)) { return heap_.deallocate(ptr, bytes, stream); }
         most -= bytes;

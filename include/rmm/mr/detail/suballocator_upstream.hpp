@@ -5,6 +5,9 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
+#include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -61,6 +64,9 @@ class unspecific_resource_ref {
 };
 
 /// What a suballocator knows of the resource that it takes its blocks from. Does not own it.
+///
+/// All blocks belong to one device, that which was current when this object was made unless another is given: it is current in
+/// each call of the resource, whichever the calling thread has.
 template <class Upstream>
 class suballocator_upstream {
  public:
@@ -72,6 +78,8 @@ class suballocator_upstream {
 
   /// Throws logic_error if `upstream` is null.
   explicit suballocator_upstream(Upstream* upstream) : ref_{checked(upstream)}, pointer_{upstream} {}
+  suballocator_upstream(Upstream* upstream, int device) : ref_{checked(upstream)}, pointer_{upstream}, device_{device}
+  {}
   explicit suballocator_upstream(ref_type upstream) noexcept : ref_{upstream} {}
 
   [[nodiscard]] ref_type ref() const noexcept { return ref_; }
@@ -79,13 +87,17 @@ class suballocator_upstream {
   /// The resource itself, where it was given as one; else null.
   [[nodiscard]] Upstream* pointer() const noexcept { return pointer_; }
 
-  /// A block for use on `stream`. If that captures, is blocked by a capture, or CUDA does not say, one that no work uses: what
-  /// upstream did on it would be part of the graph.
+  /// A block for use on `stream`. Upstream is called with a stream of this object's own, and the host waits for that, if `stream`
+  /// captures, is blocked by a capture, or CUDA does not say: what upstream did on it would be part of the graph. So it is also
+  /// for a default stream of another device: its handle names a stream of the current one.
   [[nodiscard]] void* allocate(std::size_t bytes, cuda_stream_view stream)
   {
+    bool const is_another = names_another(stream);
+    rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
     auto const alignment = alignment_without_rounding(pointer_, bytes);
-    if (rmm::detail::is_known_to_run(stream.value())) {
+    bool const is_usable = !is_another && rmm::detail::is_known_to_run(stream.value());
+    if (is_usable) {
       void* const block = given(ref_.allocate_async(bytes, alignment, stream));
       rmm::detail::mark_memory_begins(block, bytes);
       return block;
@@ -102,6 +114,7 @@ class suballocator_upstream {
   /// Gives a block back that no work uses any more.
   void deallocate(void* ptr, std::size_t bytes) noexcept
   {
+    rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
     rmm::detail::mark_memory_ends(ptr, bytes);
     ref_.deallocate(ptr, bytes, alignment_without_rounding(pointer_, bytes));
@@ -110,17 +123,32 @@ class suballocator_upstream {
   /// Gives a block back that allocate(bytes, stream) returned and nobody used.
   void undo_allocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    if (rmm::detail::query_capture(stream.value()).is_none()) { return deallocate_async(ptr, bytes, stream); }
+    bool const is_another = names_another(stream);
+    rmm::detail::device_scope const at_home{device_};
+    if (!is_another && rmm::detail::query_capture(stream.value()).is_none()) {
+      return deallocate_async(ptr, bytes, stream);
+    }
     deallocate(ptr, bytes);
   }
 
-  /// Gives a block back in the order of `stream`, which does not capture.
+  /// Gives a block back in the order of `stream`, which does not capture and is no default stream of another device.
   void deallocate_async(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
+    rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
     rmm::detail::mark_memory_ends(ptr, bytes);
     ref_.deallocate_async(ptr, bytes, alignment_without_rounding(pointer_, bytes), stream);
   }
+
+  /// Whether the handle would name another stream if this object's device were current.
+  [[nodiscard]] bool names_another(cuda_stream_view stream) const noexcept
+  {
+    return rmm::detail::is_default_stream(stream.value()) && !rmm::detail::sees_one_device() &&
+           rmm::detail::current_device() != device_;
+  }
+
+  /// The device that blocks belong to; -1 if the runtime did not say.
+  [[nodiscard]] int device() const noexcept { return device_; }
 
  private:
   [[nodiscard]] static Upstream& checked(Upstream* upstream)
@@ -138,6 +166,7 @@ class suballocator_upstream {
 
   ref_type ref_;
   Upstream* pointer_{};
+  int device_{rmm::detail::current_device_if_known()};
 };
 
 /// Gives `Derived`, a suballocator, the properties of its upstream and no others. Its base class says that its memory can be

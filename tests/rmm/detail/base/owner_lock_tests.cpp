@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -111,6 +115,76 @@ TEST(OwnerLock, NothingIsGuardedTwiceAtATime)
   for (auto const& each : all) { counted += each.counter; }
   EXPECT_EQ(counted, of_owner + of_other);
 }
+
+#if defined(__linux__)
+
+/// Lets the calling thread run on `core` only. Returns 0 or an error number.
+int pin_this_thread(int core)
+{
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  return pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
+}
+
+/// Gives the calling thread a real-time priority, above all threads of the default policy. Returns 0 or an error number.
+int make_this_thread_real_time()
+{
+  sched_param priority{};
+  priority.sched_priority = sched_get_priority_min(SCHED_FIFO);
+  return pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority);
+}
+
+/// Time for which the calling thread has run.
+std::chrono::nanoseconds processor_time()
+{
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds{time.tv_sec} + std::chrono::nanoseconds{time.tv_nsec};
+}
+
+TEST(OwnerLock, ARealTimeThreadLetsAnOwnerOnItsCoreLeave)
+{
+  // The owner is inside, needs 200 us more, and shares its core with a thread that never yields to it. Both are threads of this
+  // test alone, so their scheduling ends with them.
+  int const core = sched_getcpu();
+  std::atomic<int> error{0};
+  std::chrono::nanoseconds waited{0};
+  for (int i = 0; i < 5; ++i) {
+    owner_lock lock;
+    std::atomic<bool> is_inside{false};
+    std::atomic<bool> is_kept_out{false};
+    std::thread owner{[&] {
+      if (int const refused = pin_this_thread(core)) { error = refused; }
+      while (!lock.try_enter()) {}
+      is_inside = true;
+      while (!is_kept_out) {}
+      auto const enough = processor_time() + std::chrono::microseconds{200};
+      while (processor_time() < enough) {}
+      lock.leave();
+    }};
+    std::thread real_time{[&] {
+      if (int const refused = pin_this_thread(core)) { error = refused; }
+      if (int const refused = make_this_thread_real_time()) { error = refused; }
+      while (!is_inside) { std::this_thread::sleep_for(std::chrono::microseconds{100}); }
+      lock.begin_keeping_out();
+      process_barrier::pass_all_threads();
+      is_kept_out      = true;
+      auto const begin = std::chrono::steady_clock::now();
+      lock.wait_until_left();
+      waited += std::chrono::steady_clock::now() - begin;
+      lock.end_keeping_out();
+    }};
+    owner.join();
+    real_time.join();
+    if (error != 0) { GTEST_SKIP() << "no real-time thread on a core of its own choice: " << std::strerror(error); }
+  }
+  // Without a sleep, a wait ends when the kernel stops the real-time thread: by default after 950 ms of each second. With it, the
+  // five take 2 ms; the bound is for machines that are busy with other work.
+  EXPECT_LT(std::chrono::duration<double>{waited}.count(), 0.5) << "seconds";
+}
+
+#endif
 
 TEST(ProcessBarrier, WorksWhereItSaysThatItIsAvailable)
 {

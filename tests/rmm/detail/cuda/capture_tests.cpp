@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <future>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -122,6 +124,33 @@ TEST_F(CaptureTest, TheDeviceIsNotWaitedForWhileABlockingStreamCaptures)
   end(rmm::cuda_stream_view{foreign});
   EXPECT_TRUE(rmm::detail::try_wait_for_device());
   ASSERT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
+}
+
+TEST_F(CaptureTest, WaitingIsNotKnownToBeAllowedWhileAnotherThreadHoldsTheKnownStreams)
+{
+  EXPECT_TRUE(rmm::detail::is_known_to_allow_waiting());
+  std::promise<void> held;
+  std::promise<void> looked;
+  std::thread holder{[&] {
+    rmm::detail::known_streams().with_known([&](auto const&) {
+      held.set_value();
+      looked.get_future().wait();
+    });
+  }};
+  held.get_future().wait();
+  EXPECT_FALSE(rmm::detail::is_known_to_allow_waiting());
+  looked.set_value();
+  EXPECT_TRUE(rmm::detail::may_wait_for_device());  // waits for the lock
+  holder.join();
+}
+
+TEST_F(CaptureTest, WaitingIsNotAllowedWhileAKnownStreamCaptures)
+{
+  begin(stream);
+  EXPECT_FALSE(rmm::detail::is_known_to_allow_waiting());
+  EXPECT_FALSE(rmm::detail::may_wait_for_device());
+  end(stream);
+  EXPECT_TRUE(rmm::detail::is_known_to_allow_waiting());
 }
 
 TEST_F(CaptureTest, AnAnnouncedCaptureIsFoundByEachStreamThatIsInIt)

@@ -315,17 +315,23 @@ TEST_F(RangeSet, TakesHardlyMoreThanNeededFromTheNextLargerRange)
 
 TEST_F(RangeSet, ServesARequestForAllThatItHas)
 {
-  for (auto const bytes : {1_g, 31_g, 32_g, 33_g, 64_g, 12345_g, (1_g << 20U) + 1_g, (1_g << 40U) + 3_g}) {
+  for (auto const bytes : {1_g, 31_g, 32_g, 33_g, 64_g, 12345_g, (1_g << 20U) + 1_g, (1_g << 39U) + 3_g}) {
     insert(8_g, bytes);
     EXPECT_EQ(set.take(bytes).begin, 8_g) << bytes;
     EXPECT_TRUE(set.validate());
   }
 }
 
-TEST_F(RangeSet, HoldsARangeOfAlmostAllAddresses)
+TEST_F(RangeSet, HoldsARangeOfAllAddresses)
 {
-  auto const bytes = std::numeric_limits<std::size_t>::max() / 256 * 256 - 256;
+  auto const bytes = range_set::largest_range;
   insert(1_g, bytes);
+  EXPECT_FALSE(set.take(range_set::no_limit));
+  EXPECT_FALSE(set.take_back(range_set::no_limit));
+  EXPECT_FALSE(set.take_best(range_set::no_limit));
+  EXPECT_FALSE(set.take_good(range_set::no_limit));
+  EXPECT_FALSE(set.take_highest(range_set::no_limit));
+  EXPECT_FALSE(set.take(range_set::no_limit, range_set::any_stamp));
   EXPECT_TRUE(set.validate());
   EXPECT_EQ(set.largest(), bytes);
   EXPECT_FALSE(set.take(bytes + 1_g));

@@ -49,35 +49,6 @@ TEST_F(FreeStore, IsNotEmptyWithUnmarkedMemory)
   EXPECT_FALSE(store.is_empty());
 }
 
-TEST_F(FreeStore, KeepsRoomForWhatIsClaimed)
-{
-  ASSERT_TRUE(store.try_claim());
-  ASSERT_TRUE(store.try_claim());
-  store.add_claims(200);
-  EXPECT_EQ(store.claims(), 202);
-  ASSERT_TRUE(store.try_make_room(3));
-  EXPECT_GE(store.ranges().capacity(), 205U);
-}
-
-TEST_F(FreeStore, KeepsRoomForOneClaimToo)
-{
-  for (std::size_t more = 1; more < 200; ++more) {
-    free_store claimed{17};
-    ASSERT_TRUE(claimed.try_claim());
-    ASSERT_TRUE(claimed.try_make_room(more));
-    ASSERT_GE(claimed.ranges().capacity(), more + 1);
-  }
-}
-
-TEST_F(FreeStore, ClaimsThatAreOwedNeedNoRoom)
-{
-  store.add_claims(-100);
-  ASSERT_TRUE(store.try_make_room(1));
-  EXPECT_GE(store.ranges().capacity(), 1U);
-  ASSERT_TRUE(store.try_claim());
-  EXPECT_EQ(store.claims(), -99);
-}
-
 TEST_F(FreeStore, NumbersTicketsInOrder)
 {
   add_ticket();
@@ -117,6 +88,20 @@ TEST_F(FreeStore, MakesAStreamWaitForMemoryThatIsNotFreeYet)
   add_ticket();
   rmm::cuda_stream other;
   EXPECT_TRUE(store.try_make_wait(other.value(), store.newest()));
+}
+
+TEST_F(FreeStore, AWaitForMuchMemoryIsNotedAndMadeOnce)
+{
+  add_ticket();
+  add_ticket();
+  rmm::cuda_stream other;
+  EXPECT_TRUE(store.try_make_noted_wait(other.value(), false));  // nothing is noted
+  store.note_wait(store.newest());
+  store.note_wait(store.newest() - 1);
+  EXPECT_FALSE(store.try_make_noted_wait(other.value(), false));
+  store.note_wait(store.newest());
+  EXPECT_TRUE(store.try_make_noted_wait(other.value(), true));
+  EXPECT_TRUE(store.try_make_noted_wait(other.value(), false));  // it was made
 }
 
 TEST_F(FreeStore, NobodyWaitsForMemoryThatIsFree)

@@ -18,7 +18,7 @@ using rmm::detail::address_range;
 using rmm::detail::heap_granule;
 using rmm::detail::heap_limits;
 using rmm::detail::small_sizes;
-using rmm::detail::small_stacks;
+using rmm::detail::stack_places;
 using rmm::detail::stream_cache;
 
 constexpr std::uintptr_t base = std::uintptr_t{1} << 30;  // no memory is touched
@@ -27,18 +27,7 @@ constexpr std::size_t KiB     = 1024;
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 std::uintptr_t address(void const* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
 
-constexpr bool stacks_are_one_after_the_other()
-{
-  for (std::size_t granules = 1; granules < small_sizes; ++granules) {
-    if (small_stacks.first(granules) + small_stacks.places(granules) != small_stacks.first(granules + 1)) {
-      return false;
-    }
-  }
-  return small_stacks.first(1) == 0 &&
-         small_stacks.first(small_sizes) + small_stacks.places(small_sizes) == small_stacks.total();
-}
-static_assert(stacks_are_one_after_the_other());
-static_assert(small_stacks.places(1) == 64 && small_stacks.places(small_sizes) == 8);
+static_assert(stack_places(1) == 64 && stack_places(small_sizes) == 8);
 
 struct StreamCache : ::testing::Test {
   StreamCache() { limits.most_unmarked_bytes = 1024 * KiB; }
@@ -50,12 +39,30 @@ struct StreamCache : ::testing::Test {
     cache.add_range({begin, bytes});
   }
 
+  /// Puts a block of others onto its stack, which is made where it is missing.
+  [[nodiscard]] bool push(std::uintptr_t block, std::size_t granules)
+  {
+    return cache.try_push(pointer(block), granules) ||
+           (cache.try_add_stack(granules) && cache.try_push(pointer(block), granules));
+  }
+
+  /// Claims for blocks that the tests hand to the cache, as if another one had cut them.
+  void SetUp() override { ASSERT_TRUE(limits.reserve.try_claim(4096)); }
+
   void TearDown() override { EXPECT_TRUE(cache.check_invariants()); }
+
+  /// Claims that blocks have, but for those of SetUp().
+  [[nodiscard]] std::int64_t claims() const
+  {
+    return static_cast<std::int64_t>(limits.reserve.claimed()) - 4096 - static_cast<std::int64_t>(cache.spare_claims());
+  }
 
   std::vector<std::uintptr_t> const seams{base + 128 * KiB};
   rmm::cuda_stream stream;
   heap_limits limits;
-  stream_cache cache{stream.value(), rmm::detail::stream_identity(stream.value()), nullptr, limits};
+  stream_cache::stream_name const name{stream.value(), stream.value(), rmm::detail::stream_identity(stream.value()), 0};
+  stream_cache::stream_name const another{name.handle, name.key, name.identity + 1, 0};
+  stream_cache cache{name, nullptr, true, limits};
 };
 
 // --- stacks
@@ -63,8 +70,8 @@ struct StreamCache : ::testing::Test {
 TEST_F(StreamCache, HandsOutTheBlockThatWasPushedLast)
 {
   EXPECT_EQ(cache.try_pop(2), nullptr);
-  ASSERT_TRUE(cache.try_push(pointer(base), 2));
-  ASSERT_TRUE(cache.try_push(pointer(base + 4096), 2));
+  ASSERT_TRUE(push(base, 2));
+  ASSERT_TRUE(push(base + 4096, 2));
   EXPECT_EQ(cache.try_pop(1), nullptr);  // another size
   EXPECT_EQ(cache.try_pop(2), pointer(base + 4096));
   EXPECT_EQ(cache.try_pop(2), pointer(base));
@@ -73,18 +80,14 @@ TEST_F(StreamCache, HandsOutTheBlockThatWasPushedLast)
 
 TEST_F(StreamCache, RefusesABlockWhoseStackIsFull)
 {
-  for (std::size_t i = 0; i < small_stacks.places(small_sizes); ++i) {
-    ASSERT_TRUE(cache.try_push(pointer(base + i * 64 * KiB), small_sizes));
-  }
-  EXPECT_FALSE(cache.try_push(pointer(2 * base), small_sizes));
-  EXPECT_EQ(cache.unmarked_count(), small_stacks.places(small_sizes));
+  for (std::size_t i = 0; i < stack_places(small_sizes); ++i) { ASSERT_TRUE(push(base + i * 64 * KiB, small_sizes)); }
+  EXPECT_FALSE(push(2 * base, small_sizes));
+  EXPECT_EQ(cache.unmarked_count(), stack_places(small_sizes));
 }
 
 TEST_F(StreamCache, KeepsTheStacksOfAllSizesApart)
 {
-  for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-    ASSERT_TRUE(cache.try_push(pointer(base * granules), granules));
-  }
+  for (std::size_t granules = 1; granules <= small_sizes; ++granules) { ASSERT_TRUE(push(base * granules, granules)); }
   for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
     EXPECT_EQ(cache.try_pop(granules), pointer(base * granules));
   }
@@ -92,7 +95,7 @@ TEST_F(StreamCache, KeepsTheStacksOfAllSizesApart)
 
 TEST_F(StreamCache, CountsLiveBytesAsAllocatedLessFreed)
 {
-  ASSERT_TRUE(cache.try_push(pointer(base), 3));
+  ASSERT_TRUE(push(base, 3));
   EXPECT_EQ(cache.live_bytes(), -768);
   static_cast<void>(cache.try_pop(3));
   EXPECT_EQ(cache.live_bytes(), 0);
@@ -105,25 +108,25 @@ TEST_F(StreamCache, CountsLiveBytesAsAllocatedLessFreed)
 TEST_F(StreamCache, AMarkIsDueAfterSoManyFrees)
 {
   for (std::size_t i = 0; i + 1 < stream_cache::most_unmarked_frees; ++i) {
-    ASSERT_TRUE(cache.try_push(pointer(base + i * 4096), 1 + i % 4));
+    ASSERT_TRUE(push(base + i * 4096, 1 + i % 4));
     EXPECT_FALSE(cache.is_mark_due());
   }
-  ASSERT_TRUE(cache.try_push(pointer(2 * base), 5));
+  ASSERT_TRUE(push(2 * base, 5));
   EXPECT_TRUE(cache.is_mark_due());
 }
 
 TEST_F(StreamCache, AMarkIsDueAboveSoManyBytes)
 {
   limits.most_unmarked_bytes = 1024;
-  ASSERT_TRUE(cache.try_push(pointer(base), 4));
+  ASSERT_TRUE(push(base, 4));
   EXPECT_FALSE(cache.is_mark_due());
-  ASSERT_TRUE(cache.try_push(pointer(base + 4096), 1));
+  ASSERT_TRUE(push(base + 4096, 1));
   EXPECT_TRUE(cache.is_mark_due());
 }
 
 TEST_F(StreamCache, WhatWasFreedIsUnmarkedUntilTheEventIsRecorded)
 {
-  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   EXPECT_EQ(cache.unmarked_count(), 2U);
   EXPECT_EQ(cache.unmarked_bytes(), 256 + 128 * KiB);
@@ -137,7 +140,7 @@ TEST_F(StreamCache, WhatWasFreedIsUnmarkedUntilTheEventIsRecorded)
 
 TEST_F(StreamCache, WhatIsFreedAfterAMarkIsUnmarked)
 {
-  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.mark(stream.value()));
   void* const again = cache.try_pop(1);
   ASSERT_TRUE(cache.try_push(again, 1));
@@ -147,7 +150,7 @@ TEST_F(StreamCache, WhatIsFreedAfterAMarkIsUnmarked)
 
 TEST_F(StreamCache, AMarkThatFailsChangesNothing)
 {
-  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   auto const taken = cache.take_event();
   EXPECT_FALSE(cache.mark(stream.value()));  // it has no event any more
@@ -203,7 +206,7 @@ TEST_F(StreamCache, JoinsAtOnceWhatWasRecentAtAMarkIfAsked)
 TEST_F(StreamCache, MovesWhatWasRecentAtAMarkWithTheStacks)
 {
   cache.note_live(1024 * KiB);  // they are its own blocks
-  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   ASSERT_TRUE(cache.mark(stream.value()));
   cache.empty_stacks();
@@ -233,9 +236,9 @@ TEST_F(StreamCache, RangesAreNotJoinedAtSeams)
 TEST_F(StreamCache, ShowsAllThatIsFree)
 {
   give(4 * base, 1024);
-  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.mark(stream.value()));
-  ASSERT_TRUE(cache.try_push(pointer(base + 4096), 2));
+  ASSERT_TRUE(push(base + 4096, 2));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   std::vector<std::pair<std::uintptr_t, bool>> seen;
   cache.for_each_free([&](address_range range, bool marked) { seen.emplace_back(range.begin, marked); });
@@ -285,7 +288,7 @@ TEST_F(StreamCache, CutsFromARangeWhatItIsAskedFor)
   EXPECT_EQ(cache.take_best(200 * KiB), pointer(base + 100 * KiB));
   EXPECT_EQ(cache.take(256), nullptr);
   EXPECT_EQ(cache.take_best(256), nullptr);
-  EXPECT_EQ(cache.claims(), 2);
+  EXPECT_EQ(claims(), 2);
   EXPECT_EQ(cache.live_bytes(), static_cast<std::int64_t>(300 * KiB));
 }
 
@@ -293,57 +296,70 @@ TEST_F(StreamCache, ABlockThatComesBackGivesItsClaimUp)
 {
   give(base, 200 * KiB);
   void* const ptr = cache.take(200 * KiB);
-  ASSERT_EQ(cache.claims(), 1);
+  ASSERT_EQ(claims(), 1);
   ASSERT_TRUE(cache.try_add_recent(ptr, 200 * KiB));
-  EXPECT_EQ(cache.claims(), 1);
+  EXPECT_EQ(claims(), 1);
   cache.all_marked();
-  EXPECT_EQ(cache.claims(), 0);
+  EXPECT_EQ(claims(), 0);
 }
 
-TEST_F(StreamCache, ClaimsOfOthersBlocksAreReturned)
+TEST_F(StreamCache, ClaimsOfBlocksThatOthersCutAreReturned)
 {
-  ASSERT_TRUE(cache.try_add_recent(pointer(base), 100 * KiB));  // another cache cut it
-  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 100 * KiB));
-  cache.all_marked();
-  EXPECT_EQ(cache.claims(), 0);
-  EXPECT_EQ(limits.returned_claims.load(), 2);
-}
-
-TEST_F(StreamCache, GivesUpClaimsThatWereReturnedBeforeItAsksForMoreRoom)
-{
-  give(base, 1000 * KiB);
-  auto const capacity = cache.ranges().capacity();
-  for (std::size_t i = 0; i < 4 * capacity; ++i) {
-    ASSERT_NE(cache.take(256), nullptr);
-    limits.returned_claims.fetch_add(1);  // another cache took it back
+  for (std::uintptr_t i = 1; i <= 1000; ++i) {
+    ASSERT_TRUE(cache.try_add_recent(pointer(2 * i * base), 100 * KiB));
+    cache.all_marked();
   }
-  EXPECT_EQ(cache.ranges().capacity(), capacity);
-  EXPECT_LE(cache.claims(), static_cast<std::int64_t>(capacity));
+  EXPECT_EQ(claims(), -1000);
+  EXPECT_LT(cache.spare_claims(), 100U);
 }
 
-TEST_F(StreamCache, KeepsRoomForAllThatItCut)
+TEST_F(StreamCache, TakesAClaimForEachBlockThatItCuts)
 {
   give(base, 1000 * 256);
   for (std::size_t i = 0; i < 1000; ++i) { ASSERT_EQ(cache.take(256), pointer(base + i * 256)); }
-  EXPECT_GE(cache.ranges().capacity(), 1000U);
-  for (std::size_t i = 0; i < 1000; i += 2) { EXPECT_TRUE(cache.try_add_without_memory({base + i * 256, 256})); }
-  EXPECT_EQ(cache.claims(), 500);
-  EXPECT_EQ(cache.ranges().count(), 500U);
+  EXPECT_EQ(claims(), 1000);
+  EXPECT_LT(cache.spare_claims(), 100U);
+  cache.return_spare_claims();
+  EXPECT_EQ(cache.spare_claims(), 0U);
+  EXPECT_EQ(claims(), 1000);
 }
 
-TEST_F(StreamCache, ABlockWithoutMemoryIsRefusedWhereThereIsNoRoom)
-{
-  EXPECT_EQ(cache.ranges().capacity(), 0U);
-  EXPECT_FALSE(cache.try_add_without_memory({base, 256}));
-}
-
-TEST_F(StreamCache, AClaimCanBeCancelled)
+TEST_F(StreamCache, AClaimCanBeReturned)
 {
   ASSERT_TRUE(cache.try_claim());
-  EXPECT_EQ(cache.claims(), 1);
-  EXPECT_GE(cache.ranges().capacity(), 1U);
-  cache.cancel_claim();
-  EXPECT_EQ(cache.claims(), 0);
+  EXPECT_EQ(claims(), 1);
+  cache.return_claim();
+  EXPECT_EQ(claims(), 0);
+}
+
+TEST_F(StreamCache, TakesHostMemoryAsItIsUsed)
+{
+  EXPECT_FALSE(cache.try_push(pointer(base), 1));
+  EXPECT_TRUE(cache.try_add_stack(1));
+  EXPECT_FALSE(cache.try_add_stack(1));
+  EXPECT_TRUE(cache.try_push(pointer(base), 1));
+  EXPECT_EQ(cache.ranges().metadata_bytes(), 0U);
+}
+
+TEST_F(StreamCache, MarksOfAStreamThatCanEndWithoutNoticeAreDueAfterTwiceAsManyFreesEachTime)
+{
+  stream_cache young{name, nullptr, false, limits};
+  ASSERT_TRUE(young.try_add_stack(1));
+  std::vector<std::size_t> counts;
+  std::size_t frees = 0;
+  for (std::uintptr_t i = 1; i <= 1000; ++i) {
+    ++frees;
+    ASSERT_TRUE(young.try_push(pointer(base + i * 4096), 1) || young.try_add_recent(pointer(base + i * 4096), 256));
+    if (!young.is_mark_due()) { continue; }
+    counts.push_back(std::exchange(frees, 0));
+    ASSERT_TRUE(young.mark(stream.value()));
+    young.empty_stacks();
+  }
+  ASSERT_GE(counts.size(), 8U);
+  EXPECT_EQ(counts[0], 1U);
+  EXPECT_EQ(counts[1], 2U);
+  EXPECT_EQ(counts[2], 4U);
+  EXPECT_TRUE(young.check_invariants());
 }
 
 // --- runs
@@ -361,8 +377,8 @@ TEST_F(StreamCache, CutsMoreBlocksAtOnceTheMoreOftenASizeIsAskedFor)
   EXPECT_TRUE(std::is_sorted(runs.begin(), runs.end()));
   EXPECT_EQ(runs.front(), 1U);
   EXPECT_GT(runs.back(), 1U);
-  EXPECT_LE(runs.back(), small_stacks.places(1) / 2U);
-  EXPECT_EQ(cache.claims(), static_cast<std::int64_t>(cut.size()));
+  EXPECT_LE(runs.back(), stack_places(1) / 2U);
+  EXPECT_EQ(claims(), static_cast<std::int64_t>(cut.size()));
   std::sort(cut.begin(), cut.end());
   for (std::size_t i = 1; i < cut.size(); ++i) { EXPECT_EQ(cut[i], cut[i - 1] + 256); }  // one after the other
   EXPECT_EQ(cache.ranges().total_bytes(), (1024 - cut.size()) * 256);
@@ -396,9 +412,9 @@ TEST_F(StreamCache, NoRangeNoRun) { EXPECT_EQ(cache.take_run(5), nullptr); }
 
 TEST_F(StreamCache, ShortensAStackFromItsOldestEnd)
 {
-  for (std::uintptr_t i = 0; i < 4; ++i) { ASSERT_TRUE(cache.try_push(pointer(base + i * 4096), 1)); }
+  for (std::uintptr_t i = 0; i < 4; ++i) { ASSERT_TRUE(push(base + i * 4096, 1)); }
   ASSERT_TRUE(cache.mark(stream.value()));
-  ASSERT_TRUE(cache.try_push(pointer(base + 4 * 4096), 1));
+  ASSERT_TRUE(push(base + 4 * 4096, 1));
   EXPECT_TRUE(cache.shorten_stack(1, 2));
   EXPECT_EQ(cache.ranges().count(), 2U);
   EXPECT_EQ(cache.ranges().take_exact({base, 256}).begin, base);
@@ -409,7 +425,7 @@ TEST_F(StreamCache, ShortensAStackFromItsOldestEnd)
 
 TEST_F(StreamCache, DoesNotMoveWhatIsUnmarkedToTheRanges)
 {
-  ASSERT_TRUE(cache.try_push(pointer(base), 1));
+  ASSERT_TRUE(push(base, 1));
   EXPECT_TRUE(cache.shorten_stack(1, 16));  // there is a place, though nothing has moved
   cache.empty_stacks();
   EXPECT_TRUE(cache.ranges().empty());
@@ -418,16 +434,14 @@ TEST_F(StreamCache, DoesNotMoveWhatIsUnmarkedToTheRanges)
 
 TEST_F(StreamCache, AFullStackWithoutMarksCannotBeShortened)
 {
-  for (std::size_t i = 0; i < small_stacks.places(small_sizes); ++i) {
-    ASSERT_TRUE(cache.try_push(pointer(base + i * 128 * KiB), small_sizes));
-  }
+  for (std::size_t i = 0; i < stack_places(small_sizes); ++i) { ASSERT_TRUE(push(base + i * 128 * KiB, small_sizes)); }
   EXPECT_FALSE(cache.shorten_stack(small_sizes, 16));
 }
 
 TEST_F(StreamCache, EmptiesAllStacksIntoRanges)
 {
   for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-    ASSERT_TRUE(cache.try_push(pointer(base * granules), granules));
+    ASSERT_TRUE(push(base * granules, granules));
     if (granules % 64 == 0) { ASSERT_TRUE(cache.mark(stream.value())); }
   }
   cache.empty_stacks();
@@ -443,14 +457,14 @@ TEST_F(StreamCache, AsksTheRuntimeWhereNobodyTellsOfEnds)
   EXPECT_FALSE(cache.is_trusted());
   EXPECT_TRUE(cache.is_current());
   EXPECT_FALSE(cache.is_trusted());
-  stream_cache other{stream.value(), cache.identity() + 1, nullptr, limits};
+  stream_cache other{another, nullptr, true, limits};
   EXPECT_FALSE(other.is_current());
 }
 
 TEST_F(StreamCache, TrustsAHandleUntilAStreamEnds)
 {
   std::atomic<std::uint64_t> ends{7};
-  stream_cache known{stream.value(), cache.identity(), &ends, limits};
+  stream_cache known{name, &ends, true, limits};
   EXPECT_TRUE(known.is_trusted());
   ++ends;  // another stream: asks once
   EXPECT_FALSE(known.is_trusted());
@@ -461,7 +475,7 @@ TEST_F(StreamCache, TrustsAHandleUntilAStreamEnds)
 TEST_F(StreamCache, DoesNotTrustAHandleThatNamesAnotherStream)
 {
   std::atomic<std::uint64_t> ends{0};
-  stream_cache known{stream.value(), cache.identity() + 1, &ends, limits};
+  stream_cache known{another, &ends, true, limits};
   ++ends;
   EXPECT_FALSE(known.is_current());
   EXPECT_FALSE(known.is_trusted());

@@ -65,7 +65,7 @@ TEST_F(ThreadCaches, AreForgottenInTheTableToo)
     add(1, 1, gone);
     auto& slot = cache_slot_of(1, fake_stream(1));
     slot       = {1, fake_stream(1), fake_cache(1)};
-    thread_caches::mine()->forget(1, fake_cache(1));
+    thread_caches::mine()->forget(1, fake_stream(1));
     EXPECT_EQ(thread_caches::mine()->find(1, fake_stream(1)), nullptr);
     EXPECT_EQ(slot.cache, nullptr);
     EXPECT_EQ(slot.heap, 0U);
@@ -80,10 +80,10 @@ TEST_F(ThreadCaches, AreNotForgottenWithOneOfAnotherHeapAtTheSameAddress)
     link->heap      = &heap;
     add(1, 1, link);
     add(2, 1, link);
-    thread_caches::mine()->forget(2, fake_cache(1));
+    thread_caches::mine()->forget(2, fake_stream(1));
     EXPECT_EQ(thread_caches::mine()->find(2, fake_stream(1)), nullptr);
     EXPECT_EQ(thread_caches::mine()->find(1, fake_stream(1)), fake_cache(1));
-    EXPECT_EQ(thread_caches::mine()->entries().size(), 1U);
+    EXPECT_EQ(thread_caches::mine()->count(), 1U);
     link->heap = nullptr;
   });
 }
@@ -92,7 +92,26 @@ TEST_F(ThreadCaches, ThoseOfHeapsThatAreGoneDoNotPileUp)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
     for (std::uint64_t heap = 1; heap <= 10'000; ++heap) { add(heap, 1, gone); }
-    EXPECT_LT(thread_caches::mine()->entries().size(), 100U);
+    EXPECT_LT(thread_caches::mine()->count(), 100U);
+  });
+}
+
+TEST_F(ThreadCaches, AreFoundAmongThousandsWhateverWasForgotten)
+{
+  rmm::test::run_on_a_thread_that_ends([&] {
+    stream_ordered_heap heap;
+    auto const link  = std::make_shared<heap_link>();
+    link->heap       = &heap;
+    auto* const mine = thread_caches::mine();
+    for (std::uintptr_t i = 1; i <= 5000; ++i) { add(1, i, link); }
+    for (std::uintptr_t i = 1; i <= 5000; i += 3) { mine->forget(1, fake_stream(i)); }
+    for (std::uintptr_t i = 1; i <= 5000; ++i) {
+      ASSERT_EQ(mine->find(1, fake_stream(i)), i % 3 == 1 ? nullptr : fake_cache(i)) << i;
+    }
+    EXPECT_EQ(mine->count(), 5000U - 1667U);
+    EXPECT_NE(mine->next_of(1), mine->next_of(1));
+    EXPECT_EQ(mine->next_of(2), nullptr);
+    link->heap = nullptr;
   });
 }
 

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/context_device.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/cuda/stream_calls.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+// Only the driver is asked: cudaStreamGetDevice() would create a context on the current device of a thread that has none.
+
+/// cuStreamGetDevice, and functions of its form.
+using device_of_stream_function = int (*)(cudaStream_t stream, int* device);
+
+/// Finds the device of a stream by the stream's context, which is current to the thread for a moment. For drivers before 12.8,
+/// which have no cuStreamGetDevice.
+[[nodiscard]] RMM_HIDDEN inline int ask_context_of_stream(cudaStream_t stream, int* device) noexcept
+{
+  using context = void*;  // CUcontext
+  static std::atomic<int (*)(cudaStream_t, context*)> known_get{nullptr};
+  static std::atomic<int (*)(context)> known_push{nullptr};
+  using pop_function = int (*)(context*);
+  static std::atomic<pop_function> known_pop{nullptr};
+  pop_function const no_pop = no_stream_call<context*>;
+  auto pop                  = known_pop.load(std::memory_order_relaxed);
+  if (pop == nullptr) { pop = find_stream_call(known_pop, "cuCtxPopCurrent", no_pop); }
+  if (pop == no_pop) { return cudaErrorNotSupported; }  // nothing is pushed that would stay
+  context of_stream{};
+  auto status = ask_driver(known_get, "cuStreamGetCtx", stream, &of_stream);
+  if (status == cudaSuccess) { status = ask_driver(known_push, "cuCtxPushCurrent", of_stream); }
+  if (status != cudaSuccess) { return status; }
+  bool const found = find_device_of_current_context(*device);
+  context ignored{};
+  RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(static_cast<cudaError_t>(pop(&ignored)));
+  return found ? cudaSuccess : cudaErrorNotSupported;
+}
+
+/// Finds the fastest way to ask. Null as long as the driver does not say: then it is worth asking again.
+[[nodiscard]] RMM_COLD inline device_of_stream_function find_device_of_stream() noexcept
+{
+  auto const of_context = find_device_of_context();
+  if (of_context == nullptr) { return nullptr; }
+  if (of_context == no_device_of_context) { return no_stream_call<cudaStream_t, int*>; }  // its numbers are others
+#if CUDART_VERSION >= 12050
+  constexpr int first_version{12080};
+  auto const version = driver_version();
+  if (version == 0) { return nullptr; }
+  if (version >= first_version) {
+    cudaError_t status{};
+    auto const found = find_driver_entry<device_of_stream_function>("cuStreamGetDevice", status, first_version);
+    if (status != cudaSuccess) { return nullptr; }
+    if (found != nullptr) { return found; }
+  }
+#endif
+  return ask_context_of_stream;
+}
+
+/// Returns the device of a stream that does not capture, or -1 if the driver does not say. For callers that know that it does
+/// not capture: an H200 breaks the capture of a stream that is asked for its id or its flags, and nothing says that it does not do
+/// so here.
+[[nodiscard]] RMM_HIDDEN inline int device_of_running_stream(cudaStream_t stream) noexcept
+{
+  if (sees_one_device()) { return 0; }
+  if (is_default_stream(stream)) { return current_device(); }
+  static std::atomic<device_of_stream_function> known{nullptr};
+  auto ask = known.load(std::memory_order_relaxed);
+  if (ask == nullptr) {
+    ask = find_device_of_stream();
+    if (ask == nullptr) { return -1; }
+    known.store(ask, std::memory_order_relaxed);
+  }
+  int device{-1};
+  auto status = static_cast<cudaError_t>(ask(stream, &device));
+  if (!is_answer(status)) { status = static_cast<cudaError_t>(ask_context_of_stream(stream, &device)); }
+  return status == cudaSuccess ? device : -1;
+}
+
+/// Returns the device that `stream` belongs to, whichever device is current.
+///
+/// A default stream is that of the current device. -1 if the driver does not say: for a handle that names no stream, and for a
+/// stream that captures, which must not be asked.
+///
+/// Creates no context, breaks no capture, and leaves no last error behind. Costs no call where the process sees one device.
+/// Handles of destroyed streams are undefined behaviour in CUDA; the simulator answers -1 for them, and reports them.
+[[nodiscard]] inline int device_of_stream(cudaStream_t stream) noexcept
+{
+  if (sees_one_device()) { return 0; }
+  if (is_default_stream(stream)) { return current_device(); }
+  return query_capture(stream).is_capturing() ? -1 : device_of_running_stream(stream);
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

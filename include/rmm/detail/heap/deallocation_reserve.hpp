@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Host memory that keeps every deallocation of a heap possible, and the freed blocks that have lost their stream.
+///
+/// A block is cut from a free range, and becomes part of one again after it was freed. That can take host memory, which may be
+/// missing then. So each cut takes a claim, and each claim has a place here. A freed block waits in such a place if there is no
+/// host memory for another, or if nothing tells when the work that uses it is done: its stream has ended, or cannot be
+/// named any more. Waiting blocks become free when their devices were synchronised. A claim returns when its block is part of
+/// a free range again. Caches take claims in advance, many at a time. It does not matter which thread or stream frees a
+/// block: claims belong to the heap.
+///
+/// Invariants:
+///  D1  waiting() <= claimed() <= the number of places
+///  D2  claimed() is the number of blocks that were cut and are not part of a free range, plus the claims that caches hold in
+///      advance
+///
+/// Thread-safe. Its lock is the last in every order of locks.
+class deallocation_reserve {
+ public:
+  deallocation_reserve()                                       = default;
+  deallocation_reserve(deallocation_reserve const&)            = delete;
+  deallocation_reserve& operator=(deallocation_reserve const&) = delete;
+
+  /// Takes `count` claims. Returns false, and changes nothing, if the host has no memory for their places.
+  [[nodiscard]] bool try_claim(std::size_t count) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto const wanted = claimed_ + count;
+    if (wanted > places_.capacity()) {
+      try {
+        places_.reserve(wanted + std::max(least_growth, wanted / 8));  // untouched places take no memory of the machine
+      } catch (std::exception const&) {
+        return false;
+      }
+    }
+    claimed_ = wanted;
+    return true;
+  }
+
+  /// Returns `count` claims.
+  void release(std::size_t count) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    RMM_ASSERT(count <= claimed_ && places_.size() <= claimed_ - count);
+    claimed_ -= count;
+  }
+
+  /// Keeps a freed block, whose claim was not returned.
+  void put(address_range block) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    RMM_ASSERT(places_.size() < claimed_);
+    places_.push_back(block);
+    waiting_bytes_ += block.bytes;
+  }
+
+  /// Calls try_place(block), which does not use the reserve, for waiting blocks until it returns false. Forgets those that it
+  /// took, and returns their claims.
+  template <class TryPlace>
+  void take(TryPlace&& try_place) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    while (!places_.empty() && try_place(places_.back())) {
+      waiting_bytes_ -= places_.back().bytes;
+      places_.pop_back();
+      --claimed_;
+    }
+  }
+
+  /// Calls visit(block) for each block that waits.
+  template <class Visit>
+  void for_each(Visit&& visit) const
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    for (auto const block : places_) { visit(block); }
+  }
+
+  [[nodiscard]] std::size_t claimed() const noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return claimed_;
+  }
+
+  [[nodiscard]] std::size_t waiting() const noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return places_.size();
+  }
+
+  [[nodiscard]] std::size_t waiting_bytes() const noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return waiting_bytes_;
+  }
+
+ private:
+  static constexpr std::size_t least_growth = 256;
+
+  mutable std::mutex mutex_;
+  std::size_t claimed_{};
+  std::size_t waiting_bytes_{};
+  std::vector<address_range> places_;
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

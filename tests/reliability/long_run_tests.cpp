@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Long runs: what a request costs at the end of many that begin and end streams and threads, hand blocks to other threads, or
+// run while another device is current. Time, host memory and the size of the pool have to stay what they were.
+//
+// RMM_TEST_REQUESTS=n makes so many requests in each run.
+
+#include "../support/sanitizers.hpp"
+#include "../support/worker.hpp"
+#include "long_run.hpp"
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/trimmable_resource.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <new>
+#include <ostream>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::cuda_stream;
+using rmm::cuda_stream_view;
+using rmm::mr::device_memory_resource;
+using rmm::test::round_length;
+using rmm::test::run_block;
+using rmm::test::run_plan;
+using rmm::test::run_program;
+using rmm::test::run_requests;
+using rmm::test::run_result;
+using rmm::test::size_of_request;
+using rmm::test::worker;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+constexpr std::size_t GiB = 1024 * MiB;
+
+// --- the resources
+
+struct tested_resource {
+  char const* name;
+  char const* configuration;          ///< with its memory from the beginning
+  char const* growing_configuration;  ///< without
+  std::size_t largest;                ///< bytes of a block
+  bool serves_all_at_once;            ///< one request may have all memory
+};
+
+std::vector<tested_resource> const& resources()
+{
+  static std::vector<tested_resource> const all{
+    {"PoolOverCuda", "pool,initial=1GiB", "pool", GiB, true},
+    {"PoolOverPinned", "pool,initial=1GiB,upstream=pinned_host", "pool,upstream=pinned_host", GiB, true},
+    {"PoolOverCudaAsync", "pool,initial=1GiB,upstream=cuda_async", "pool,upstream=cuda_async", GiB, true},
+    {"Arena", "arena,size=1GiB", "arena,size=256MiB", GiB, true},
+    {"FixedSize", "fixed_size,block=1MiB,preallocate=512", "fixed_size,block=1MiB,preallocate=1", MiB, false},
+    {"Binning",
+     "binning,smallest=1KiB,largest=1MiB,upstream=(pool,initial=1GiB)",
+     "binning,smallest=1KiB,largest=1MiB",
+     GiB,
+     false},
+    {"Elastic", "elastic,initial=1GiB", "elastic", GiB, true},
+    {"CachedOverCudaAsync", "cached,initial=1GiB,block=1GiB", "cached", GiB, true},
+  };
+  return all;
+}
+
+// --- the programs
+
+/// A stream that the library did not make.
+class foreign_stream {
+ public:
+  explicit foreign_stream(int device = 0)
+  {
+    rmm::cuda_set_device_raii const on_device{rmm::cuda_device_id{device}};
+    EXPECT_EQ(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), cudaSuccess);
+  }
+  foreign_stream(foreign_stream const&)            = delete;
+  foreign_stream& operator=(foreign_stream const&) = delete;
+  ~foreign_stream() { EXPECT_EQ(cudaStreamDestroy(handle_), cudaSuccess); }
+  operator cuda_stream_view() const noexcept { return handle_; }
+
+ private:
+  cudaStream_t handle_{};
+};
+
+struct size_range {
+  std::size_t smallest;
+  std::size_t largest;
+
+  [[nodiscard]] std::size_t operator()(std::size_t number) const { return size_of_request(number, smallest, largest); }
+};
+
+/// Each request has a stream of its own.
+template <class Stream>
+class stream_per_request final : public run_program {
+ public:
+  stream_per_request(run_requests& requests, size_range sizes) : requests_{requests}, sizes_{sizes} {}
+
+  void request(std::size_t number) override
+  {
+    Stream const stream;
+    requests_.free(requests_.allocate(sizes_(number), stream));
+  }
+
+ private:
+  run_requests& requests_;
+  size_range sizes_;
+};
+
+/// Threads that make five requests and end.
+template <class Body>
+class short_threads final : public run_program {
+ public:
+  short_threads(run_requests& requests, size_range sizes, Body body)
+    : requests_{requests}, sizes_{sizes}, body_{std::move(body)}
+  {}
+
+  void request(std::size_t number) override
+  {
+    constexpr std::size_t per_thread = 5;
+    if (number % per_thread != 0) { return; }
+    requests_.run_on_a_thread_that_ends([&] {
+      for (auto each = number; each < number + per_thread; ++each) { body_(requests_, sizes_(each), each); }
+    });
+  }
+
+ private:
+  run_requests& requests_;
+  size_range sizes_;
+  Body body_;
+};
+
+/// One thread allocates on the legacy stream; each block is freed there by a thread that then ends.
+class threads_that_only_free final : public run_program {
+ public:
+  threads_that_only_free(run_requests& requests, size_range sizes) : requests_{requests}, sizes_{sizes} {}
+
+  void request(std::size_t number) override
+  {
+    auto const block = requests_.allocate(sizes_(number), rmm::cuda_stream_legacy);
+    requests_.run_on_a_thread_that_ends([&] { requests_.free(block); });
+  }
+
+ private:
+  run_requests& requests_;
+  size_range sizes_;
+};
+
+/// Who frees the blocks of a thread.
+enum class receiver {
+  next_thread,  ///< of four that all allocate
+  consumer,     ///< one thread frees what one other allocates
+};
+
+/// Threads with a stream each hand their blocks to another thread, which frees them on its own stream when 16 others were
+/// allocated since. Device 0 is current in all threads.
+class hand_over final : public run_program {
+ public:
+  hand_over(run_requests& requests, size_range sizes, receiver to) : requests_{requests}, sizes_{sizes}, to_{to}
+  {
+    rmm::cuda_set_device_raii const on_device{rmm::cuda_device_id{requests.device()}};
+    for (auto& member : members_) { member = std::make_unique<thread_and_stream>(); }
+  }
+
+  ~hand_over() override
+  {
+    rmm::cuda_set_device_raii const on_device{rmm::cuda_device_id{requests_.device()}};
+    for (auto& member : members_) { member.reset(); }
+  }
+
+  void request(std::size_t number) override
+  {
+    auto& allocating = member(to_ == receiver::consumer ? 0 : number);
+    allocating.thread.run([&] { live_.push_back(requests_.allocate(sizes_(number), allocating.stream)); });
+    if (live_.size() > in_flight) { free_oldest(number + 1); }
+  }
+
+  void finish() override
+  {
+    while (!live_.empty()) { free_oldest(1); }
+  }
+
+ private:
+  static constexpr std::size_t in_flight = 16;
+
+  struct thread_and_stream {
+    cuda_stream stream{cuda_stream::flags::non_blocking};
+    worker thread;
+  };
+
+  [[nodiscard]] thread_and_stream& member(std::size_t number) { return *members_[number % members_.size()]; }
+
+  void free_oldest(std::size_t number)
+  {
+    auto& freeing = member(to_ == receiver::consumer ? 1 : number);
+    freeing.thread.run([&] {
+      requests_.hand_over(live_.front(), freeing.stream);
+      requests_.free(live_.front());
+      live_.pop_front();
+    });
+  }
+
+  run_requests& requests_;
+  size_range sizes_;
+  receiver to_;
+  std::array<std::unique_ptr<thread_and_stream>, 4> members_;
+  std::deque<run_block> live_;
+};
+
+/// Two devices, and the one that is not the resource's is current in all threads. The resource is trimmed now and then, some
+/// requests have a foreign stream of their own.
+class wrong_device final : public run_program {
+ public:
+  wrong_device(run_requests& requests, size_range sizes)
+    : requests_{requests}, blocks_{requests, sizes, receiver::next_thread}, sizes_{sizes}
+  {}
+
+  void request(std::size_t number) override
+  {
+    blocks_.request(number);
+    if (number % 10 == 0) {
+      foreign_stream const stream{requests_.device()};
+      requests_.free(requests_.allocate(sizes_(number + 1), stream));
+    }
+    if (number % 500 == 0) {
+      if (auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(&requests_.resource())) {
+        trimmable->trim_to(64 * MiB);
+      }
+    }
+  }
+
+  void finish() override { blocks_.finish(); }
+
+ private:
+  run_requests& requests_;
+  hand_over blocks_;
+  size_range sizes_;
+};
+
+/// The resource serves a part of all its memory in one piece, and does not grow, when all is free and the device is idle.
+class whole_request {
+ public:
+  explicit whole_request(run_requests& requests) : requests_{requests} {}
+
+  void make(std::size_t per_cent, cuda_stream_view stream)
+  {
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    auto const before = reserved_bytes();
+    auto const bytes  = before / 100 * per_cent + (per_cent == 100 ? before % 100 : 0);
+    try {
+      requests_.free(requests_.allocate(bytes, stream));
+    } catch (std::bad_alloc const& error) {
+      has_failed_ = true;
+      ADD_FAILURE() << "Of " << before << " free bytes, " << per_cent << " % are refused: " << error.what();
+      return;
+    }
+    has_failed_ = reserved_bytes() > before;
+    EXPECT_EQ(reserved_bytes(), before) << "All memory is free, and a request for " << per_cent
+                                        << " % of it takes more";
+  }
+
+  [[nodiscard]] std::size_t reserved_bytes() const
+  {
+    return rmm::test::figures_of(requests_.resource()).value().reserved_bytes;
+  }
+
+  [[nodiscard]] bool has_failed() const noexcept { return has_failed_; }
+
+ private:
+  run_requests& requests_;
+  bool has_failed_{false};
+};
+
+/// In each round, blocks on several streams fill nine tenths of the memory and are all freed in another order; then one request
+/// takes 30 %, or in every other round all.
+template <class Stream>
+class freed_entirely final : public run_program {
+ public:
+  freed_entirely(run_requests& requests, size_range sizes, std::size_t streams)
+    : requests_{requests}, sizes_{sizes}, streams_(streams), whole_{requests}, full_{whole_.reserved_bytes() / 10 * 9}
+  {}
+
+  void request(std::size_t number) override
+  {
+    if (whole_.has_failed()) { return; }  // one report is enough
+    auto const in_round = number % round_length;
+    if (in_round != round_length - 1) {
+      while (live_bytes_ < full_ / (round_length - 1) * (in_round + 1)) {
+        auto const bytes = sizes_(live_.size());
+        live_.push_back(requests_.allocate(bytes, streams_[live_.size() % streams_.size()]));
+        live_bytes_ += bytes;
+      }
+      return;
+    }
+    finish();
+    auto const round = number / round_length;
+    whole_.make(round % 2 == 0 ? 30 : 100, streams_[round % streams_.size()]);
+  }
+
+  void finish() override
+  {
+    std::mt19937_64 random{1};  // all rounds do the same
+    std::shuffle(live_.begin(), live_.end(), random);
+    for (auto const& each : live_) { requests_.free(each); }
+    live_.clear();
+    live_bytes_ = 0;
+  }
+
+ private:
+  run_requests& requests_;
+  size_range sizes_;
+  std::vector<Stream> streams_;
+  whole_request whole_;
+  std::size_t full_;
+  std::size_t live_bytes_{};
+  std::vector<run_block> live_;
+};
+
+/// One small block on a second stream, and then all memory on the first.
+class small_block_elsewhere final : public run_program {
+ public:
+  small_block_elsewhere(run_requests& requests, size_range sizes) : requests_{requests}, sizes_{sizes}, whole_{requests}
+  {}
+
+  void request(std::size_t number) override
+  {
+    if (whole_.has_failed()) { return; }  // one report is enough
+    if (number % 2 == 0) {
+      requests_.free(requests_.allocate(sizes_(number), second_));
+    } else {
+      whole_.make(100, first_);
+    }
+  }
+
+ private:
+  run_requests& requests_;
+  size_range sizes_;
+  whole_request whole_;
+  cuda_stream first_;
+  cuda_stream second_;
+};
+
+// --- the runs
+
+/// The sizes of a program's requests, for a resource whose blocks may be limited.
+struct named_sizes {
+  size_range range;
+
+  [[nodiscard]] size_range on(tested_resource const& resource) const
+  {
+    return {std::min(range.smallest, resource.largest), std::min(range.largest, resource.largest)};
+  }
+};
+
+constexpr named_sizes small{{256, 64 * KiB}};
+constexpr named_sizes large{{64 * KiB + 256, 6 * MiB}};
+constexpr named_sizes small_and_large{{256, 6 * MiB}};
+constexpr named_sizes six_MiB_and_more{{6 * MiB + 200 * KiB, 6 * MiB + 200 * KiB}};
+
+using program_maker = std::function<std::unique_ptr<run_program>(run_requests&, tested_resource const&)>;
+
+template <class Program, class... Args>
+program_maker program(named_sizes sizes, Args... args)
+{
+  return [=](run_requests& requests, tested_resource const& resource) {
+    return std::make_unique<Program>(requests, sizes.on(resource), args...);
+  };
+}
+
+/// Threads that make each of their requests with `body(requests, bytes, number)`.
+template <class Body>
+program_maker short_threads_that(named_sizes sizes, Body body)
+{
+  return program<short_threads<Body>>(sizes, body);
+}
+
+void use_default_stream(run_requests& requests, std::size_t bytes, std::size_t)
+{
+  requests.free(requests.allocate(bytes, rmm::cuda_stream_per_thread));
+}
+
+void use_legacy_stream(run_requests& requests, std::size_t bytes, std::size_t)
+{
+  requests.free(requests.allocate(bytes, rmm::cuda_stream_legacy));
+}
+
+void use_foreign_stream(run_requests& requests, std::size_t bytes, std::size_t)
+{
+  foreign_stream const stream;
+  requests.free(requests.allocate(bytes, stream));
+}
+
+void use_any_stream(run_requests& requests, std::size_t bytes, std::size_t number)
+{
+  auto* const use = number % 3 == 0 ? use_default_stream : number % 3 == 1 ? use_legacy_stream : use_foreign_stream;
+  use(requests, bytes, number);
+}
+
+struct tested_program {
+  char const* name;
+  program_maker make;
+  bool takes_all{};  ///< needs a resource that gives all its memory to one request
+  int devices{1};    ///< the resource is of the last
+  bool must_grow{};  ///< the resource has no memory at first
+};
+
+std::vector<tested_program> const& programs()
+{
+  using foreign = stream_per_request<foreign_stream>;
+  using of_rmm  = stream_per_request<cuda_stream>;
+  static std::vector<tested_program> const all{
+    {"AForeignStreamForEachSmallBlock", program<foreign>(small)},
+    {"AForeignStreamForEachBlockOfAnySize", program<foreign>(small_and_large)},
+    {"AForeignStreamForEachBlockOf6MiB", program<foreign>(six_MiB_and_more)},
+    {"AnRmmStreamForEachSmallBlock", program<of_rmm>(small)},
+    {"AnRmmStreamForEachBlockOfAnySize", program<of_rmm>(small_and_large)},
+    {"ShortThreadsOnTheirDefaultStreams", short_threads_that(small, use_default_stream)},
+    {"ShortThreadsOnTheLegacyStream", short_threads_that(small, use_legacy_stream)},
+    {"ShortThreadsOnForeignStreams", short_threads_that(small, use_foreign_stream)},
+    {"ShortThreadsWithBlocksOfAnySize", short_threads_that(small_and_large, use_any_stream)},
+    {"ShortThreadsThatOnlyFreeSmallBlocks", program<threads_that_only_free>(small)},
+    {"ShortThreadsThatOnlyFree", program<threads_that_only_free>(small_and_large)},
+    {"BlocksHandedRoundFourThreads", program<hand_over>(small_and_large, receiver::next_thread)},
+    {"LargeBlocksHandedRoundFourThreads", program<hand_over>(large, receiver::next_thread)},
+    {"BlocksHandedToAConsumer", program<hand_over>(small_and_large, receiver::consumer)},
+    {"LargeBlocksHandedToAConsumer", program<hand_over>(large, receiver::consumer)},
+    {"AnotherDeviceIsCurrent", program<wrong_device>(small_and_large), false, 2},
+    {"AnotherDeviceIsCurrentWhileItGrows", program<wrong_device>(small_and_large), false, 2, true},
+    {"AllIsFreedOn2Streams", program<freed_entirely<cuda_stream>>({{KiB, 2 * MiB}}, 2), true},
+    {"AllIsFreedOn16Streams", program<freed_entirely<cuda_stream>>({{KiB, 2 * MiB}}, 16), true},
+    {"AllIsFreedOn16ForeignStreams", program<freed_entirely<foreign_stream>>({{KiB, 2 * MiB}}, 16), true},
+    {"ASmallBlockIsFreedOnAnotherStream", program<small_block_elsewhere>({{256, 256}}), true},
+  };
+  return all;
+}
+
+/// The requests of a run: RMM_TEST_REQUESTS, in whole twentieths of whole rounds.
+[[nodiscard]] std::size_t requests_of_a_run(std::size_t usual)
+{
+  auto const* const given = std::getenv("RMM_TEST_REQUESTS");
+  auto const wanted       = given != nullptr ? std::strtoull(given, nullptr, 10) : usual;
+  auto const unit         = 20 * round_length;
+  return std::max<std::size_t>((wanted + unit - 1) / unit, 1) * unit;
+}
+
+struct run_parameter {
+  tested_program const* program;
+  tested_resource const* resource;
+
+  friend std::ostream& operator<<(std::ostream& out, run_parameter const& self) { return out << name_of(self); }
+  [[nodiscard]] static std::string name_of(run_parameter const& self)
+  {
+    return std::string{self.program->name} + "On" + self.resource->name;
+  }
+
+  [[nodiscard]] run_plan plan() const
+  {
+    auto const* const text = program->must_grow ? resource->growing_configuration : resource->configuration;
+    run_plan made;
+    made.make_resource = [text] { return rmm::mr::configured_resource{text}.share(); };
+    made.make_program  = [*this](run_requests& requests) { return program->make(requests, *resource); };
+    made.devices       = program->devices;
+    return made;
+  }
+};
+
+std::vector<run_parameter> all_runs()
+{
+  std::vector<run_parameter> made;
+  for (auto const& program : programs()) {
+    for (auto const& resource : resources()) {
+      if (!program.takes_all || resource.serves_all_at_once) { made.push_back({&program, &resource}); }
+    }
+  }
+  return made;
+}
+
+/// On a fresh machine, for each run.
+struct LongRun : ::testing::TestWithParam<run_parameter> {
+  // A run that does something wrong often does it in each request: a few lines are enough.
+  static void SetUpTestSuite() { setenv("CUDASIM_QUIET", "1", 0); }
+
+  void TearDown() override { Simulated::start(cudasim::environment_options()); }
+
+  static void expect_nothing_is_left(run_result const& result)
+  {
+    EXPECT_EQ(result.live_at_end, 0U);
+    EXPECT_EQ(result.leaks, "");
+    for (std::size_t i = 0; i < std::min<std::size_t>(result.violations.size(), 3); ++i) {
+      ADD_FAILURE() << result.violations[i] << " (" << i + 1 << " of " << result.violations.size() << ')';
+    }
+  }
+};
+
+/// Whether a build tells what requests cost: sanitizers have a heap of their own, and expensive assertions look at all of a pool.
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+constexpr bool compares_costs = false;
+#else
+constexpr bool compares_costs = !RMM_TEST_UNDER_SANITIZER;
+#endif
+constexpr std::size_t usual_requests = 10'000;
+
+/// Whether the last requests took much longer than the first. Clocks are not exact to 100 ns, and a few rounds tell nothing.
+[[nodiscard]] bool is_slower_at_the_end(run_plan const& plan, run_result const& result)
+{
+  bool const is_told = plan.requests >= usual_requests || result.requests < plan.requests;
+  return is_told && result.last_ns > 1.5 * result.first_ns + 100;
+}
+
+/// Bytes of the host by which a run may grow: 1 MiB in 100,000 requests, and less in fewer.
+[[nodiscard]] std::int64_t allowed_host_growth(std::size_t requests)
+{
+  return static_cast<std::int64_t>(std::min(MiB, 64 * KiB + 10 * requests));
+}
+
+TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
+{
+  if (!compares_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
+  auto plan     = GetParam().plan();
+  plan.requests = requests_of_a_run(usual_requests);
+  auto result   = make_run(plan);
+  if (!result.violations.empty()) { return expect_nothing_is_left(result); }
+  // Other programs can make the machine slow for a while, but not by this factor.
+  for (int i = 0; i < 2 && !HasFailure() && is_slower_at_the_end(plan, result) && result.last_ns < 5 * result.first_ns;
+       ++i) {
+    result = make_run(plan);
+  }
+  std::printf(
+    "%zu requests; one at first %.0f ns, at last %.0f ns; host memory %+lld bytes; objects %+lld; reserved %zu, %zu\n",
+    result.requests,
+    result.first_ns,
+    result.last_ns,
+    static_cast<long long>(result.host_growth),
+    static_cast<long long>(result.objects_growth),
+    result.reserved_first,
+    result.reserved_later);
+  EXPECT_FALSE(is_slower_at_the_end(plan, result))
+    << "a request takes " << result.first_ns << " ns at first, " << result.last_ns << " ns after " << result.requests;
+  EXPECT_LE(result.host_growth, allowed_host_growth(plan.requests)) << "bytes of host memory";
+  EXPECT_LE(result.objects_growth, 256) << "more events and other objects of CUDA";
+  // A resource that grows has as much as was live at once, which may be one of the largest blocks more at another time.
+  auto const chance = GetParam().program->must_grow ? 8 * MiB : 0;
+  EXPECT_LE(result.reserved_later, result.reserved_first + chance) << "bytes from upstream";
+  expect_nothing_is_left(result);
+}
+
+TEST_P(LongRun, NeverHandsMemoryOutTooEarly)
+{
+  auto plan         = GetParam().plan();
+  plan.requests     = std::max(requests_of_a_run(usual_requests) / 10, 20 * round_length);
+  plan.checks_order = true;
+  expect_nothing_is_left(make_run(plan));
+}
+
+INSTANTIATE_TEST_SUITE_P(, LongRun, ::testing::ValuesIn(all_runs()), [](auto const& each) {
+  return run_parameter::name_of(each.param);
+});
+
+// --- that it is the resource that grows
+
+/// Gives the same address to all.
+class no_resource final : public device_memory_resource {
+ private:
+  void* do_allocate(std::size_t, cuda_stream_view) override { return &byte_; }
+  void do_deallocate(void*, std::size_t, cuda_stream_view) override {}
+
+  std::byte byte_{};
+};
+
+struct LongRunOfNothing : ::testing::TestWithParam<std::size_t> {
+  void TearDown() override { Simulated::start(cudasim::environment_options()); }
+};
+
+std::vector<std::size_t> programs_for_all()
+{
+  std::vector<std::size_t> made;
+  for (std::size_t i = 0; i < programs().size(); ++i) {
+    if (!programs()[i].takes_all) { made.push_back(i); }
+  }
+  return made;
+}
+
+TEST_P(LongRunOfNothing, TakesNoHostMemory)
+{
+  if (!compares_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
+  auto const& program = programs()[GetParam()];
+  auto plan           = run_parameter{&program, resources().data()}.plan();
+  plan.make_resource  = [] { return std::make_shared<no_resource>(); };
+  plan.requests       = requests_of_a_run(usual_requests);
+  auto const result   = make_run(plan);
+  EXPECT_LE(result.host_growth, allowed_host_growth(plan.requests));
+  EXPECT_LE(result.objects_growth, 0);
+  EXPECT_EQ(result.leaks, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(, LongRunOfNothing, ::testing::ValuesIn(programs_for_all()), [](auto const& each) {
+  return std::string{programs()[each.param].name};
+});
+
+}  // namespace
