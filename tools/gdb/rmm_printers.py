@@ -86,7 +86,7 @@ class Figures:
             kept += [cache["joining_"][at] for at in range(int(cache["joining_count_"]))]
             cached += sum(int(block["bytes"]) for block in kept)
         graph = 0
-        for each in elements(heap["captured_"]):
+        for each in elements(heap["graphs_"]["memories_"]):
             memory = pointee(each)
             graph += int(memory["chunk_bytes_"]) - int(memory["live_bytes_"]) + int(memory["kept_bytes_"])
         self.live = live - graph

@@ -15,7 +15,9 @@ void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
   bytes              = align_up(bytes, heap_granule);
   auto const begin   = reinterpret_cast<std::uintptr_t>(block);
   auto const capture = query_capture(stream.value());
-  if (capture.is_capturing()) { return add_block_for_capture({begin, block_bytes}, bytes, stream.value(), capture); }
+  if (capture.is_capturing()) {
+    return graphs_.add_block_and_allocate({begin, block_bytes}, bytes, stream.value(), capture);
+  }
   auto* const cache = bytes != 0 ? find_or_make_cache(stream.value(), true) : nullptr;
   auto const who    = make_asker(stream.value(), cache);
   std::lock_guard<std::mutex> const lock{mutex_};
@@ -39,6 +41,20 @@ void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
   if (bytes == 0) { return nullptr; }
   give_up.dismiss();
   return hand_out({begin, 0}, bytes, who);
+}
+
+template <class Unused>
+address_range basic_stream_ordered_heap<Unused>::add_idle_block(address_range block, std::size_t bytes)
+{
+  std::lock_guard<std::mutex> const lock{mutex_};
+  auto const rest = align_down(block.bytes, heap_granule) - bytes;
+  if (!everyones_.try_make_room(1) || !limits_.reserve.try_claim(1)) { throw std::bad_alloc{}; }
+  scope_guard cancel{[&]() noexcept { limits_.reserve.release(1); }};
+  adopt(block);
+  cancel.dismiss();
+  if (rest != 0) { everyones_.ranges().insert({block.begin + bytes, rest}, 0, seams()); }
+  live_without_cache_ += static_cast<std::int64_t>(bytes);
+  return {block.begin, bytes};
 }
 
 /// Notes a block of upstream, and a seam where it touches another.
@@ -92,6 +108,7 @@ template <class Unused>
 heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents) const
 {
   using place = free_piece::place;
+  std::lock_guard<std::mutex> const graphs_stay{graphs_.mutex()};
   std::lock_guard<std::mutex> const lock{mutex_};
   all_caches_closed const closed{*this};
   std::vector<free_piece> all;
@@ -124,7 +141,7 @@ heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents)
     now.free_bytes += range.bytes;
     now.largest_free_bytes = std::max(now.largest_free_bytes, run);
   }
-  for (auto const& memory : captured_) { now.graph_bytes += memory->bytes(); }
+  now.graph_bytes             = graphs_.bytes();
   now.live_bytes              = static_cast<std::size_t>(live) - now.graph_bytes;
   now.reserved_bytes          = block_bytes();
   now.upstream_blocks         = blocks_.count();
@@ -134,9 +151,7 @@ heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents)
   now.put_together            = put_together_;
   now.device_synchronizations = device_synchronizations_;
   if (contents != nullptr) {
-    for (auto const& memory : captured_) {
-      memory->for_each_unused([&](address_range range) { all.push_back({range, place::graphs, true, 0}); });
-    }
+    graphs_.for_each_unused([&](address_range range) { all.push_back({range, place::graphs, true, 0}); });
     std::sort(all.begin(), all.end(), in_order);
     contents->pieces = std::move(all);
     contents->blocks.clear();
@@ -149,6 +164,7 @@ template <class Unused>
 bool basic_stream_ordered_heap<Unused>::check_invariants() const
 {
   auto const now = figures();
+  std::lock_guard<std::mutex> const graphs_stay{graphs_.mutex()};
   std::lock_guard<std::mutex> const lock{mutex_};
   all_caches_closed const closed{*this};
   std::vector<address_range> all;
@@ -179,14 +195,12 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const
     unjoined -= cache->ranges().count();
     claims -= static_cast<std::int64_t>(cache->spare_claims() + unjoined);
   }
-  for (auto const& memory : captured_) {
-    good = good && memory->check_invariants();
-    memory->for_each_chunk([&](address_range range) { all.push_back(range); });
-  }
+  good = good && graphs_.check_invariants();
+  graphs_.for_each_chunk([&](address_range range) { all.push_back(range); });
   std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
   for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
   for (auto const range : all) { good = good && blocks_.holds(range); }
-  if (now.live_bytes == 0 && captured_.empty()) { good = good && claims == 0; }  // D2 of the reserve
+  if (now.live_bytes == 0 && graphs_.is_empty()) { good = good && claims == 0; }  // D2 of the reserve
   return good && claims >= 0 && now.free_bytes + now.live_bytes + now.graph_bytes == blocks_.usable_bytes();
 }
 

@@ -14,7 +14,7 @@ inline void* basic_stream_ordered_heap<Unused>::allocate_out_of_line(std::size_t
   capture_state capture;
   if (asked) {
     capture = query_capture(stream);
-    if (capture.is_capturing()) { return allocate_for_capture(bytes, stream, capture); }
+    if (capture.is_capturing()) { return graphs_.allocate(bytes, stream, capture); }
   }
   auto* cache = find_cache_at_once(key_of(stream));
   if (cache == nullptr || !cache->is_current()) { cache = find_or_make_cache(stream, true); }
@@ -26,7 +26,7 @@ inline void* basic_stream_ordered_heap<Unused>::allocate_out_of_line(std::size_t
   }
   if (!asked) {
     capture = query_capture(stream);
-    if (capture.is_capturing()) { return allocate_for_capture(bytes, stream, capture); }
+    if (capture.is_capturing()) { return graphs_.allocate(bytes, stream, capture); }
   }
   auto const who = make_asker(stream, cache, capture.is_none());
   std::lock_guard<std::mutex> const lock{mutex_};
@@ -41,7 +41,8 @@ inline void basic_stream_ordered_heap<Unused>::deallocate_out_of_line(void* ptr,
   context_scope const with_context{context_for(stream)};
   bytes = align_up(bytes, heap_granule);
   if (detour_.load(std::memory_order_relaxed) != 0 &&
-      try_deallocate_captured({reinterpret_cast<std::uintptr_t>(ptr), bytes}, stream)) {
+      graphs_.try_deallocate(
+        {reinterpret_cast<std::uintptr_t>(ptr), bytes}, stream, asks_for_captures() && !is_legacy_stream(stream))) {
     return;
   }
   auto* cache = find_cache_at_once(key_of(stream));

@@ -106,6 +106,64 @@ inline void basic_stream_ordered_heap<Unused>::collect_idle() noexcept
   pieces_searched_ = 0;
 }
 
+/// Looks further only if need be.
+template <class Unused>
+address_range basic_stream_ordered_heap<Unused>::take_idle(std::size_t bytes)
+{
+  std::lock_guard<std::mutex> const lock{mutex_};
+  if (!limits_.reserve.try_claim(1)) { throw std::bad_alloc{}; }
+  scope_guard cancel{[&]() noexcept { limits_.reserve.release(1); }};
+  auto taken = everyones_.ranges().take_best(bytes);
+  if (!taken) {
+    poll(std::numeric_limits<std::size_t>::max());
+    taken = everyones_.ranges().take_best(bytes);
+  }
+  if (!taken) {
+    all_caches_closed const closed{*this};
+    collect_idle();
+    taken = everyones_.ranges().take_best(bytes);
+  }
+  if (!taken) { return {}; }
+  cancel.dismiss();
+  live_without_cache_ += static_cast<std::int64_t>(bytes);
+  return {taken.begin, bytes};
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::put_idle(address_range range) noexcept
+{
+  std::lock_guard<std::mutex> const lock{mutex_};
+  live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
+  if (!everyones_.try_make_room(1)) { return lose(range, bit_of(home_device_)); }
+  everyones_.ranges().insert(range, 0, seams());
+  limits_.reserve.release(1);
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::free_in_order(address_range range, cudaStream_t stream) noexcept
+{
+  std::lock_guard<std::mutex> const lock{mutex_};
+  free_to_store(range, make_asker(stream, nullptr));
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::free_after_a_wait(address_range range) noexcept
+{
+  std::lock_guard<std::mutex> const lock{mutex_};
+  live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
+  lose(range, every_device);
+}
+
+/// Waits on the host for all events; a capture allows that, but no synchronisation of the device.
+template <class Unused>
+inline void basic_stream_ordered_heap<Unused>::wait_for_marked_memory() noexcept
+{
+  capture_exemption const exemption;
+  all_caches_closed const closed{*this};
+  for (auto const& cache : caches_) { cache->event().synchronize_no_throw(); }
+  for (auto const& store : stores_) { store->synchronize(); }
+}
+
 /// Whether so many pieces were looked at since the last collect_idle() that doing it again costs little for each of them.
 template <class Unused>
 inline bool basic_stream_ordered_heap<Unused>::is_scattered() const noexcept
@@ -254,7 +312,7 @@ void* basic_stream_ordered_heap<Unused>::allocate_reclaimed(std::size_t bytes, c
       std::lock_guard<std::mutex> const lock{mutex_};
       wait_for_marked_memory();
     }
-    return allocate_for_capture(bytes, stream.value(), capture);
+    return graphs_.allocate(bytes, stream.value(), capture);
   }
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -361,7 +419,7 @@ inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range
   }
   if (query_capture(who.stream).is_capturing()) {  // the graph may use it whenever it runs
     note_live(who, static_cast<std::int64_t>(range.bytes));
-    return log_unannounced_capture();
+    return graphs_.log_unannounced();
   }
   if (store == nullptr || !store->try_add_unmarked(range)) {
     lose(range, who.device >= 0 ? bit_of(who.device) : every_device);

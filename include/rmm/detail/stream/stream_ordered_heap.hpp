@@ -12,7 +12,6 @@
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
-#include <rmm/detail/cuda/capture_announcements.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda/event.hpp>
@@ -24,8 +23,8 @@
 #include <rmm/detail/heap/block_map.hpp>
 #include <rmm/detail/heap/heap_contents.hpp>
 #include <rmm/detail/heap/range_set.hpp>
-#include <rmm/detail/stream/capture_memory.hpp>
 #include <rmm/detail/stream/free_store.hpp>
+#include <rmm/detail/stream/graph_arena.hpp>
 #include <rmm/detail/stream/stream_cache.hpp>
 #include <rmm/detail/stream/thread_caches.hpp>
 #include <rmm/heap_figures.hpp>
@@ -76,7 +75,7 @@ namespace detail {
 ///      library keeps it from ending: with the lock of the known streams. The legacy default stream never ends
 ///  H4  deallocate() needs no host memory: each allocated block has a claim of the reserve
 ///  H5  no event is recorded on a stream that captures, nor waited for by one; what a capture allocates, and what it frees,
-///      is in a captured_memory, and goes to no other work while the graph may run
+///      belongs to the graph_arena, and goes to no other work while the graph may run
 ///
 /// While captures are announced, all calls are sent out of line, where the runtime is asked what the stream does. Otherwise only
 /// slow paths ask.
@@ -86,8 +85,8 @@ namespace detail {
 /// each device: where the process sees several devices, calls with such a handle are sent out of line, where the current
 /// device tells which.
 ///
-/// Thread-safe. The order of locks: that of the known streams or that of the announced captures, a heap_link's, the heap's,
-/// the reserve's.
+/// Thread-safe. The order of locks: that of the known streams or that of the announced captures, a heap_link's or the
+/// graph_arena's, the heap's, the reserve's.
 /// Events are recorded and waited for under the heap's lock or inside a cache: what is free and what the event marks have to
 /// change together.
 ///
@@ -116,12 +115,9 @@ class basic_stream_ordered_heap {
     end_listener_.heap        = this;
     spare_events_.reserve(most_spare_events);
     set_floors();
-    capture_listener_.captures_are_announced = captures_are_announced;
-    capture_listener_.graph_memory_ends      = graph_memory_ends;
-    capture_listener_.heap                   = this;
     streams_.add(end_listener_);
     scope_guard undo{[&]() noexcept { streams_.remove(end_listener_); }};
-    captures_.add(capture_listener_);
+    graphs_.begin_to_listen();
     undo.dismiss();
   }
   basic_stream_ordered_heap(basic_stream_ordered_heap const&)            = delete;
@@ -329,17 +325,17 @@ class basic_stream_ordered_heap {
     }
     gone_heaps.fetch_add(1, std::memory_order_relaxed);
     streams_.remove(end_listener_);
-    captures_.remove(capture_listener_);
+    graphs_.end_listening();
     context_scope const with_context{home_device_};
     auto const waiting = ask_to_wait();
     {
       std::lock_guard<std::mutex> const lock{mutex_};
       wait_for_free_memory(waiting);
-      captured_.clear();
       caches_.clear();
       stores_.clear();
       everyones_.ranges().clear();
     }
+    graphs_.clear();
     // Without the lock: upstream may be a heap too, which looks at what links this thread to others.
     blocks_.for_each([&](address_range block) { release(to_pointer(block.begin), block.bytes); });
     blocks_.clear();
@@ -372,6 +368,26 @@ class basic_stream_ordered_heap {
     retire_locked(cache, is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
   }
 
+  // --- for graph_arena ---
+
+  /// Takes `bytes` bytes that no work can use; nothing, if there are not so many in one piece. Throws std::bad_alloc.
+  [[nodiscard]] RMM_COLD inline address_range take_idle(std::size_t bytes);
+
+  /// Gives back what take_idle() gave and nobody has used.
+  RMM_COLD inline void put_idle(address_range range) noexcept;
+
+  /// Adds a block that no work uses, and takes its first `bytes` bytes. Throws std::bad_alloc, and has not taken the block then.
+  [[nodiscard]] RMM_COLD inline address_range add_idle_block(address_range block, std::size_t bytes);
+
+  /// Gives memory back that later work of `stream` may use, which does not capture.
+  RMM_COLD inline void free_in_order(address_range range, cudaStream_t stream) noexcept;
+
+  /// Gives memory back for whoever needs it after the devices were synchronised.
+  RMM_COLD inline void free_after_a_wait(address_range range) noexcept;
+
+  void set_captures_are_announced(bool any) noexcept { set_detour(detour_announced, any); }
+  void set_has_graph_memory(bool any) noexcept { set_detour(detour_has_memory, any); }
+
  private:
   static constexpr std::size_t most_spare_events    = 32;
   static constexpr std::size_t most_polls           = 8;  // with one miss
@@ -383,17 +399,13 @@ class basic_stream_ordered_heap {
   static constexpr int most_devices                 = 64;
   static constexpr std::uint64_t every_device       = ~std::uint64_t{0};  // that the process uses
   // In contents: of memory that has lost its stream.
-  static constexpr std::uint64_t lost_stream        = std::numeric_limits<std::uint64_t>::max() / 2;
-  static constexpr std::size_t largest_lease        = std::size_t{8} << 20;
-  static constexpr std::size_t most_unmarked_alone  = std::size_t{16} << 20;
-  static constexpr std::size_t many_pieces          = 4096;
-  static constexpr std::size_t least_wide           = std::size_t{1} << 20;
-  static constexpr std::size_t usual_captured_chunk = std::size_t{2} << 20;
+  static constexpr std::uint64_t lost_stream       = std::numeric_limits<std::uint64_t>::max() / 2;
+  static constexpr std::size_t largest_lease       = std::size_t{8} << 20;
+  static constexpr std::size_t most_unmarked_alone = std::size_t{16} << 20;
+  static constexpr std::size_t many_pieces         = 4096;
+  static constexpr std::size_t least_wide          = std::size_t{1} << 20;
 
   struct listener : stream_end_listener {
-    basic_stream_ordered_heap* heap{};
-  };
-  struct listener_for_captures : capture_listener {
     basic_stream_ordered_heap* heap{};
   };
 
@@ -628,6 +640,8 @@ class basic_stream_ordered_heap {
     return upper.range.begin == lower.range.end() && (seams() == nullptr || !seams()->contains(upper.range.begin));
   }
   [[nodiscard]] void* put_together(std::size_t bytes, asker const& who);
+  inline void collect_idle() noexcept;
+  inline void wait_for_marked_memory() noexcept;
   [[nodiscard]] void* hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept;
   [[nodiscard]] bool try_claim(asker const& who) noexcept
   {
@@ -828,7 +842,7 @@ class basic_stream_ordered_heap {
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
 
-  // --- captures (capture.ipp) ---
+  // --- the slow path ---
 
   [[nodiscard]] RMM_ALWAYS_INLINE bool asks_for_captures() const noexcept
   {
@@ -864,38 +878,6 @@ class basic_stream_ordered_heap {
     }
   }
 
-  static void captures_are_announced(capture_listener& self, bool any) noexcept
-  {
-    static_cast<listener_for_captures&>(self).heap->set_detour(detour_announced, any);
-  }
-  RMM_COLD inline static void graph_memory_ends(capture_listener& self, graph_memory_end const& end) noexcept;
-
-  [[nodiscard]] RMM_COLD inline void* allocate_for_capture(std::size_t bytes,
-                                                           cudaStream_t stream,
-                                                           capture_state const& state);
-  [[nodiscard]] inline announced_memory find_announced(cudaStream_t stream, capture_state const& state) const;
-  [[nodiscard]] RMM_COLD inline void* add_block_for_capture(address_range block,
-                                                            std::size_t bytes,
-                                                            cudaStream_t stream,
-                                                            capture_state const& state);
-  [[nodiscard]] inline captured_stream name_captured(std::uint64_t capture, cudaStream_t stream) const noexcept;
-  [[nodiscard]] inline void* allocate_captured(std::size_t bytes, captured_stream who, announced_memory const& from);
-  [[nodiscard]] RMM_COLD inline bool try_deallocate_captured(address_range range, cudaStream_t stream) noexcept;
-  inline void free_captured(captured_memory& memory,
-                            address_range range,
-                            cudaStream_t stream,
-                            capture_state const& state) noexcept;
-  [[nodiscard]] inline captured_memory* find_captured(std::uint64_t number) const noexcept;
-  [[nodiscard]] inline captured_memory* find_owner(std::uintptr_t block) const noexcept;
-  inline void leave_graph(address_range range, free_store* ordered) noexcept;
-  [[nodiscard]] inline captured_memory& find_or_make_captured(std::uint64_t number);
-  [[nodiscard]] inline address_range take_idle(std::size_t bytes);
-  inline void collect_idle() noexcept;
-  inline void wait_for_marked_memory() noexcept;
-  inline void give_back_captured(graph_memory_end const& end) noexcept;
-  inline void set_captured_bounds() noexcept;
-  RMM_COLD inline void log_unannounced_capture() noexcept;
-
   // --- blocks that grow and shrink (growth.ipp) ---
 
   [[nodiscard]] inline std::vector<address_range> withdraw_locked(std::vector<address_range> const& wanted,
@@ -916,14 +898,11 @@ class basic_stream_ordered_heap {
   std::uint64_t const number_{
     streams_.new_number()};  // in this process, so that no slot of another heap is taken for its own
   heap_limits limits_;
-  capture_announcements& captures_{announced_captures()};
   int const home_device_;
   std::uintptr_t const default_floor_{sees_one_device() ? 0 : first_plain_handle};
   std::atomic<std::uintptr_t> allocate_floor_{0};
   std::atomic<std::uintptr_t> deallocate_floor_{0};
   std::atomic<unsigned> detour_{0};
-  std::atomic<std::uintptr_t> captured_begin_{0};  // where memory of graphs lies: no other address below or above does
-  std::atomic<std::uintptr_t> captured_end_{0};
   std::atomic<std::size_t> block_bytes_{0};
   std::atomic<std::size_t> share_{0};  // what a cache may keep
   std::atomic<std::size_t> share_of_consumer_{0};
@@ -949,9 +928,7 @@ class basic_stream_ordered_heap {
   std::uint64_t device_synchronizations_{};
   std::shared_ptr<heap_link> link_;
   listener end_listener_{};
-  std::vector<std::unique_ptr<captured_memory>> captured_;
-  listener_for_captures capture_listener_{};
-  std::atomic<bool> unannounced_was_logged_{false};
+  graph_arena<basic_stream_ordered_heap> graphs_{*this};
 };
 
 using stream_ordered_heap = basic_stream_ordered_heap<void>;
@@ -961,6 +938,5 @@ using stream_ordered_heap = basic_stream_ordered_heap<void>;
 
 #include <rmm/detail/stream/books.ipp>
 #include <rmm/detail/stream/caches.ipp>
-#include <rmm/detail/stream/capture.ipp>
 #include <rmm/detail/stream/growth.ipp>
 #include <rmm/detail/stream/search.ipp>

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/detail/base/failure.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/capture_announcements.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/cuda/stream_device.hpp>
+#include <rmm/detail/cuda/stream_lifetimes.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/stream/capture_memory.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// The memory of CUDA graphs that a heap hands out: one captured_memory for each rmm::graph_memory.
+///
+/// A client of the heap. It takes chunks from it that no work can use, hands parts of them to captures, and gives whole chunks
+/// back when nobody can run the graphs any more. The heap sends it the calls of streams that capture, and the frees of blocks
+/// that lie between the bounds of its chunks.
+///
+/// Invariants:
+///  A1  to the heap a chunk is one allocated block, from when it is taken until the memory that it is for is released
+///  A2  all chunks lie between the bounds, which are written before a block of a chunk is handed out
+///  A3  what it keeps of blocks from before a capture stays allocated to the heap, too
+///
+/// Thread-safe. The order of locks: that of the announced captures, this one, the heap's. `Heap` is the class of the heap, which
+/// is not complete yet where it has a graph_arena.
+template <class Heap>
+class graph_arena {
+ public:
+  explicit graph_arena(Heap& heap) noexcept : heap_{heap} {}
+  graph_arena(graph_arena const&)            = delete;
+  graph_arena& operator=(graph_arena const&) = delete;
+
+  /// Asks to be told of captures from now on. Throws std::bad_alloc.
+  void begin_to_listen()
+  {
+    listener_.captures_are_announced = [](capture_listener& self, bool any) noexcept {
+      static_cast<listener&>(self).arena->heap_.set_captures_are_announced(any);
+    };
+    listener_.graph_memory_ends = [](capture_listener& self, graph_memory_end const& end) noexcept {
+      static_cast<listener&>(self).arena->end_memory(end);
+    };
+    listener_.arena = this;
+    captures_.add(listener_);
+  }
+  void end_listening() noexcept { captures_.remove(listener_); }
+
+  /// A stream captures: takes `bytes` from the memory that the capture was announced with. Null if the heap has too little that
+  /// no work uses: a graph may be launched on any stream, so that it cannot wait for anything. Throws logic_error if nobody
+  /// announced the capture, and std::bad_alloc if there is no host memory.
+  [[nodiscard]] RMM_COLD void* allocate(std::size_t bytes, cudaStream_t stream, capture_state const& state)
+  {
+    auto const from = find_announced(stream, state);
+    auto const who  = name_of(from.capture, stream);
+    capture_exemption const exemption;
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto& memory = find_or_make(from.memory);
+    if (void* const ptr = memory.try_allocate(bytes, who, from.is_shared)) { return ptr; }
+    auto chunk = heap_.take_idle(usual_chunk(bytes));
+    if (chunk.bytes == 0) { chunk = heap_.take_idle(bytes); }
+    if (chunk.bytes == 0) { return nullptr; }
+    add_chunk(memory, chunk);
+    return memory.try_allocate(bytes, who, from.is_shared);
+  }
+
+  /// The same, from a block that the heap gets and that no work uses. Throws as allocate() does, and the heap has not taken the
+  /// block then; null if it has, and there is no host memory to note the chunk. Requires that the block has so many bytes.
+  [[nodiscard]] RMM_COLD void* add_block_and_allocate(address_range block,
+                                                      std::size_t bytes,
+                                                      cudaStream_t stream,
+                                                      capture_state const& state)
+  {
+    auto const from = find_announced(stream, state);
+    auto const who  = name_of(from.capture, stream);
+    capture_exemption const exemption;
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto& memory     = find_or_make(from.memory);
+    auto const chunk = heap_.add_idle_block(block, std::min(usual_chunk(bytes), align_down(block.bytes, heap_granule)));
+    try {
+      add_chunk(memory, chunk);
+    } catch (std::bad_alloc const&) {
+      return nullptr;
+    }
+    return memory.try_allocate(bytes, who, from.is_shared);
+  }
+
+  /// Takes back what a graph may use: memory of graphs, and memory that a stream frees while it captures. `asks`: whether the
+  /// stream may capture. False if it is neither.
+  [[nodiscard]] RMM_COLD bool try_deallocate(address_range range, cudaStream_t stream, bool asks) noexcept
+  {
+    bool const is_near = is_between_bounds(range.begin);
+    if (!is_near && !asks) { return false; }
+    auto const state = query_capture(stream);
+    announced_memory from;
+    if (state.is_capturing()) { from = captures_.find(stream, state); }
+    auto const who = name_of(from.capture, stream);
+
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto* const owner = is_near ? find_owner(range.begin) : nullptr;
+    if (owner != nullptr && !state.is_capturing()) {
+      free_outside_of_captures(*owner, range, stream, state);
+      return true;
+    }
+    if (owner != nullptr && owner->number() == from.memory) {
+      owner->free_in_capture(range, who);
+      return true;
+    }
+    if (!state.is_capturing()) { return false; }
+    if (from.memory == 0) {
+      log_unannounced();
+      return true;
+    }
+    try {
+      static_cast<void>(find_or_make(from.memory).try_keep(range));
+    } catch (std::bad_alloc const&) {  // it stays what it is, allocated
+    }
+    return true;
+  }
+
+  /// Says, once, that memory was freed by a capture that nobody announced.
+  RMM_COLD void log_unannounced() noexcept
+  {
+    if (unannounced_was_logged_.exchange(true, std::memory_order_relaxed)) { return; }
+    log(log_level::error,
+        "Memory was freed on a stream that captures a CUDA graph, and no rmm::capture_scope announces that: it is not "
+        "used "
+        "again until its memory resource is destroyed, for the graph may use it whenever it runs");
+  }
+
+  /// Forgets all, also what is live.
+  void clear() noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    memories_.clear();
+  }
+
+  // --- figures; with the lock ---
+
+  [[nodiscard]] std::mutex& mutex() const noexcept { return mutex_; }
+
+  [[nodiscard]] bool is_empty() const noexcept { return memories_.empty(); }
+
+  /// Bytes of chunks that are not in live blocks, and of what is kept.
+  [[nodiscard]] std::size_t bytes() const noexcept
+  {
+    std::size_t sum{};
+    for (auto const& memory : memories_) { sum += memory->bytes(); }
+    return sum;
+  }
+
+  /// Calls visit(range) for what these are in, as far as it was noted.
+  template <class Visit>
+  void for_each_unused(Visit&& visit) const
+  {
+    for (auto const& memory : memories_) { memory->for_each_unused(visit); }
+  }
+
+  /// Calls visit(range) for each chunk.
+  template <class Visit>
+  void for_each_chunk(Visit&& visit) const
+  {
+    for (auto const& memory : memories_) { memory->for_each_chunk(visit); }
+  }
+
+  /// Whether A2 and the invariants of all memories hold.
+  [[nodiscard]] bool check_invariants() const
+  {
+    bool good = true;
+    for (auto const& memory : memories_) { good = good && memory->check_invariants(); }
+    for_each_chunk([&](address_range range) {
+      good = good && is_between_bounds(range.begin) && is_between_bounds(range.end() - 1);
+    });
+    return good;
+  }
+
+ private:
+  static constexpr std::size_t most_usual_chunk = std::size_t{2} << 20;
+
+  struct listener : capture_listener {
+    graph_arena* arena{};
+  };
+
+  /// What the capture that a stream is in was announced with. Throws logic_error if it was not.
+  [[nodiscard]] announced_memory find_announced(cudaStream_t stream, capture_state const& state) const
+  {
+    auto const found = captures_.find(stream, state);
+    if (found.memory == 0) {
+      throw_as<logic_error>(
+        "The stream captures a CUDA graph, and no rmm::capture_scope announces that: whoever allocates while the graph "
+        "runs would get the same memory (see rmm/capture_scope.hpp)");
+    }
+    return found;
+  }
+
+  [[nodiscard]] static captured_stream name_of(std::uint64_t capture, cudaStream_t stream) noexcept
+  {
+    return {capture,
+            reinterpret_cast<std::uintptr_t>(stream),
+            is_default_stream(stream) ? static_cast<std::uint64_t>(thread_number()) : 0,
+            known_streams().ends().load(std::memory_order_acquire)};
+  }
+
+  [[nodiscard]] bool is_between_bounds(std::uintptr_t address) const noexcept
+  {
+    return address >= begin_.load(std::memory_order_relaxed) && address < end_.load(std::memory_order_relaxed);
+  }
+
+  /// Small requests get a part of a larger chunk.
+  [[nodiscard]] std::size_t usual_chunk(std::size_t bytes) const noexcept
+  {
+    return std::max(bytes, std::min(align_down(heap_.block_bytes() / 64, heap_granule), most_usual_chunk));
+  }
+
+  /// Throws std::bad_alloc, and has given the chunk back then.
+  void add_chunk(captured_memory& memory, address_range chunk)
+  {
+    try {
+      memory.add_chunk(chunk);
+    } catch (...) {
+      heap_.put_idle(chunk);
+      throw;
+    }
+    set_bounds();
+  }
+
+  /// Memory of a graph is freed outside of captures.
+  void free_outside_of_captures(captured_memory& memory,
+                                address_range range,
+                                cudaStream_t stream,
+                                capture_state const& state) noexcept
+  {
+    bool noted = false;
+    if (state.is_none() && !memory.is_released()) {
+      try {
+        owned_event event{device_of_stream(stream)};
+        noted = event.try_record(stream) && memory.free_after(range, event);
+      } catch (std::exception const&) {}  // no event: nobody knows when it is idle
+    }
+    if (!noted) { memory.free_for_good(range); }
+    if (memory.is_released()) { give_back({memory.number(), false, nullptr}); }
+  }
+
+  /// Nobody has a handle of a graph memory any more.
+  RMM_COLD void end_memory(graph_memory_end const& end) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto* const memory = find(end.memory);
+    if (memory == nullptr) { return; }
+    memory->set_released();
+    give_back(end);
+  }
+
+  /// Frees the chunks of released memories in which nothing lives, and what they kept: chunks of one memory in the order of a
+  /// stream, the others, or without a stream all, for whoever needs them after the devices were synchronised.
+  void give_back(graph_memory_end const& end) noexcept
+  {
+    auto& memory    = *find(end.memory);
+    bool is_ordered = false;
+    {
+      capture_exemption const exemption;
+      bool const has_stream = end.has_stream && query_capture(end.stream).is_none();
+      is_ordered            = memory.forget_free(has_stream, end.stream);
+    }
+    memory.leave(leave_for(is_ordered, end.stream));
+    for (auto const& each : memories_) {  // what it kept may have been the last block of one of these
+      if (each->is_released()) { each->leave(leave_for(false, nullptr)); }
+    }
+    memories_.erase(
+      std::remove_if(
+        memories_.begin(), memories_.end(), [](auto const& each) { return each->is_released() && each->is_empty(); }),
+      memories_.end());
+    set_bounds();
+  }
+
+  /// What captured_memory::leave() calls.
+  [[nodiscard]] auto leave_for(bool is_ordered, cudaStream_t stream) noexcept
+  {
+    return [this, is_ordered, stream](address_range range, bool is_chunk) noexcept {
+      if (auto* const owner =
+            is_chunk ? nullptr : find_owner(range.begin)) {  // freed by one graph, allocated by another
+        owner->free_for_good(range);
+      } else if (is_chunk && is_ordered) {
+        capture_exemption const exemption;
+        heap_.free_in_order(range, stream);
+      } else {
+        heap_.free_after_a_wait(range);  // a graph runs wherever it is launched
+      }
+      return true;
+    };
+  }
+
+  /// The memory whose chunk an address lies in; null if it is in none.
+  [[nodiscard]] captured_memory* find_owner(std::uintptr_t address) const noexcept
+  {
+    return find_if([&](captured_memory const& each) { return each.owns(address); });
+  }
+
+  [[nodiscard]] captured_memory* find(std::uint64_t number) const noexcept
+  {
+    return find_if([&](captured_memory const& each) { return each.number() == number; });
+  }
+
+  template <class Predicate>
+  [[nodiscard]] captured_memory* find_if(Predicate&& is_it) const noexcept
+  {
+    auto const found = std::find_if(memories_.begin(), memories_.end(), [&](auto const& each) { return is_it(*each); });
+    return found == memories_.end() ? nullptr : found->get();
+  }
+
+  /// Throws std::bad_alloc.
+  [[nodiscard]] captured_memory& find_or_make(std::uint64_t number)
+  {
+    if (auto* const found = find(number)) { return *found; }
+    memories_.push_back(std::make_unique<captured_memory>(number));
+    return *memories_.back();
+  }
+
+  /// Whoever has a block sees bounds around it: they cover all chunks at each moment, and none goes back with a live block.
+  void set_bounds() noexcept
+  {
+    std::uintptr_t begin{};
+    std::uintptr_t end{};
+    for (auto const& memory : memories_) {
+      auto const [first, last] = memory->bounds();
+      if (last == 0) { continue; }
+      begin = end == 0 ? first : std::min(begin, first);
+      end   = std::max(end, last);
+    }
+    begin_.store(begin, std::memory_order_relaxed);
+    end_.store(end, std::memory_order_relaxed);
+    heap_.set_has_graph_memory(end != 0);
+  }
+
+  Heap& heap_;
+  capture_announcements& captures_{announced_captures()};
+  std::atomic<std::uintptr_t> begin_{0};  // the bounds: no chunk lies below or above them
+  std::atomic<std::uintptr_t> end_{0};
+  std::atomic<bool> unannounced_was_logged_{false};
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<std::unique_ptr<captured_memory>> memories_;
+  listener listener_{};
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE
