@@ -14,14 +14,16 @@ namespace RMM_NAMESPACE {
 /// live + free + graph == reserved, but for what is left at the end of an upstream block. Making them stops the threads
 /// that allocate for a moment: not for hot paths.
 struct heap_figures {
-  std::size_t live_bytes{};          ///< allocated, rounded up to blocks
-  std::size_t free_bytes{};          ///< not allocated, cached ones included
-  std::size_t graph_bytes{};         ///< kept for CUDA graphs, besides their live blocks
-  std::size_t cached_bytes{};        ///< the part of free_bytes that lies in caches of single threads
-  std::size_t reserved_bytes{};      ///< taken from upstream
-  std::size_t largest_free_bytes{};  ///< the largest piece of free memory, joined across caches and streams
-  std::size_t upstream_blocks{};     ///< in which that was taken
-  std::size_t caches{};              ///< pairs of a thread and a stream that have one
+  std::size_t live_bytes{};      ///< allocated, rounded up to blocks
+  std::size_t free_bytes{};      ///< not allocated, cached ones included
+  std::size_t graph_bytes{};     ///< kept for CUDA graphs, besides their live blocks
+  std::size_t cached_bytes{};    ///< the part of free_bytes that lies in caches of single threads
+  std::size_t reserved_bytes{};  ///< taken from upstream
+  /// The largest piece of free memory, joined across caches and streams; of more than 16,384 pieces the largest as it lies in one
+  /// of these.
+  std::size_t largest_free_bytes{};
+  std::size_t upstream_blocks{};  ///< in which that was taken
+  std::size_t caches{};           ///< pairs of a thread and a stream that have one
 
   // How often an allocation was served, since the resource was made, ...
   std::uint64_t from_other_streams{};       ///< ... by memory of another stream, after a wait on the device

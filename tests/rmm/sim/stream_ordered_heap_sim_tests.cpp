@@ -17,9 +17,12 @@
 
 #include <malloc.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -1106,6 +1109,31 @@ TEST_F(StreamOrderedHeapSim, CachesOfStreamsThatEndedTogetherAreDroppedWhenTheNe
   }
   heap.deallocate(heap.allocate(KiB, other), KiB, other);
   EXPECT_EQ(heap.figures().caches, 1U);
+}
+
+TEST_F(StreamOrderedHeapSim, FiguresOfManyPiecesStopOthersForAMomentOnly)
+{
+  if (RMM_TEST_UNDER_SANITIZER) { GTEST_SKIP() << "a sanitizer's time is not that of the program"; }
+  constexpr std::size_t blocks = 200'000;
+  device_heap heap{(2 * blocks + 1) * 256};
+  std::vector<void*> all(2 * blocks);
+  for (auto& each : all) { each = heap.allocate(256, stream); }
+  for (std::size_t i = 0; i != all.size(); i += 2) { heap.deallocate(all[i], 256, stream); }
+  auto fastest = std::chrono::nanoseconds::max();
+  for (int i = 0; i != 10; ++i) {
+    timespec begin{};
+    timespec end{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    auto const now = heap.figures();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    EXPECT_EQ(now.free_bytes, (blocks + 1) * 256);
+    EXPECT_GE(now.largest_free_bytes, 256U);
+    fastest = std::min(fastest,
+                       std::chrono::seconds{end.tv_sec - begin.tv_sec} +
+                         std::chrono::nanoseconds{end.tv_nsec - begin.tv_nsec});
+  }
+  EXPECT_LT(fastest, std::chrono::milliseconds{1});
+  for (std::size_t i = 1; i < all.size(); i += 2) { heap.deallocate(all[i], 256, stream); }
 }
 
 TEST_F(StreamOrderedHeapSim, TheFiguresAddUp)

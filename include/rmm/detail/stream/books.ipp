@@ -107,40 +107,69 @@ inline void basic_stream_ordered_heap<Unused>::count_eager_mark() noexcept
 template <class Unused>
 heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents) const
 {
-  using place = free_piece::place;
-  std::lock_guard<std::mutex> const graphs_stay{graphs_.mutex()};
-  std::lock_guard<std::mutex> const lock{mutex_};
-  all_caches_closed const closed{*this};
-  std::vector<free_piece> all;
-  heap_figures now;
-  auto live = live_without_cache_;
-  everyones_.ranges().for_each([&](address_range range, std::uint64_t) { all.push_back({range}); });
-  for (auto const& store : stores_) {
-    auto const stream = store->identity();
-    store->ranges().for_each([&](address_range range, std::uint64_t) {
-      all.push_back({range, place::store, true, stream});
-    });
-    for (auto const range : store->unmarked()) { all.push_back({range, place::store, false, stream}); }
-  }
-  limits_.reserve.for_each([&](address_range range) { all.push_back({range, place::store, false, lost_stream}); });
-  for (auto const& cache : caches_) {
-    live += cache->live_bytes();
-    cache->for_each_free([&](address_range range, bool marked) {
-      now.cached_bytes += range.bytes;
-      all.push_back({range, place::cache, marked, cache->identity()});
-    });
-  }
+  using place         = free_piece::place;
   auto const in_order = [](free_piece const& a, free_piece const& b) { return a.range.begin < b.range.begin; };
-  std::sort(all.begin(), all.end(), in_order);
+  heap_figures now;
+  std::vector<free_piece> graph_pieces;
+  std::vector<free_piece> pieces;
+  std::vector<std::uintptr_t> seam_addresses;
+  {
+    std::lock_guard<std::mutex> const graphs_stay{graphs_.mutex()};
+    std::lock_guard<std::mutex> const lock{mutex_};
+    all_caches_closed const closed{*this};
+    auto const count = add_up(now);
+    if (contents != nullptr || count <= most_pieces_in_figures) {
+      pieces.reserve(count);
+      for_each_free([&](free_piece const& each) { pieces.push_back(each); });
+      if (auto const* const all = seams()) { seam_addresses.assign(all->first, all->first + all->count); }
+    } else {
+      now.largest_free_bytes = largest_range();
+    }
+    if (contents != nullptr) {
+      graphs_.for_each_unused([&](address_range range) { graph_pieces.push_back({range, place::graphs, true, 0}); });
+      contents->blocks.clear();
+      blocks_.for_each([&](address_range block) { contents->blocks.push_back(block); });
+    }
+  }
+  // While others go on: sorting takes longer than all the rest.
+  std::sort(pieces.begin(), pieces.end(), in_order);
+  auto const is_seam = [&](std::uintptr_t address) {
+    return std::binary_search(seam_addresses.begin(), seam_addresses.end(), address);
+  };
   std::size_t run{};
   std::uintptr_t end{};
-  for (auto const& [range, where, is_marked, stream] : all) {
-    bool const joins = range.begin == end && (seams() == nullptr || !seams()->contains(end));
-    run              = joins ? run + range.bytes : range.bytes;
-    end              = range.end();
-    now.free_bytes += range.bytes;
+  for (auto const& [range, where, is_marked, stream] : pieces) {
+    run                    = range.begin == end && !is_seam(end) ? run + range.bytes : range.bytes;
+    end                    = range.end();
     now.largest_free_bytes = std::max(now.largest_free_bytes, run);
   }
+  if (contents != nullptr) {
+    contents->pieces = std::move(pieces);
+    contents->pieces.insert(contents->pieces.end(), graph_pieces.begin(), graph_pieces.end());
+    std::sort(contents->pieces.begin(), contents->pieces.end(), in_order);
+  }
+  return now;
+}
+
+/// Writes all figures but the largest free piece. Returns how many pieces are free. Requires that all caches are closed.
+template <class Unused>
+inline std::size_t basic_stream_ordered_heap<Unused>::add_up(heap_figures& now) const
+{
+  auto live      = live_without_cache_;
+  auto count     = everyones_.ranges().count() + limits_.reserve.waiting();
+  now.free_bytes = everyones_.ranges().total_bytes() + limits_.reserve.waiting_bytes();
+  for (auto const& store : stores_) {
+    count += store->ranges().count() + store->unmarked().size();
+    now.free_bytes += store->ranges().total_bytes();
+    for (auto const range : store->unmarked()) { now.free_bytes += range.bytes; }
+  }
+  for (auto const& cache : caches_) {
+    live += cache->live_bytes();
+    auto const [pieces, bytes] = cache->free_pieces();
+    count += pieces;
+    now.cached_bytes += bytes;
+  }
+  now.free_bytes += now.cached_bytes;
   now.graph_bytes             = graphs_.bytes();
   now.live_bytes              = static_cast<std::size_t>(live) - now.graph_bytes;
   now.reserved_bytes          = block_bytes();
@@ -150,14 +179,39 @@ heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents)
   now.from_other_caches       = from_other_caches_;
   now.put_together            = put_together_;
   now.device_synchronizations = device_synchronizations_;
-  if (contents != nullptr) {
-    graphs_.for_each_unused([&](address_range range) { all.push_back({range, place::graphs, true, 0}); });
-    std::sort(all.begin(), all.end(), in_order);
-    contents->pieces = std::move(all);
-    contents->blocks.clear();
-    blocks_.for_each([&](address_range block) { contents->blocks.push_back(block); });
+  return count;
+}
+
+/// Calls visit(free_piece) for all that is free. Requires that all caches are closed.
+template <class Unused>
+template <class Visit>
+inline void basic_stream_ordered_heap<Unused>::for_each_free(Visit&& visit) const
+{
+  using place = free_piece::place;
+  everyones_.ranges().for_each([&](address_range range, std::uint64_t) { visit(free_piece{range}); });
+  for (auto const& store : stores_) {
+    auto const stream = store->identity();
+    store->ranges().for_each([&](address_range range, std::uint64_t) {
+      visit(free_piece{range, place::store, true, stream});
+    });
+    for (auto const range : store->unmarked()) { visit(free_piece{range, place::store, false, stream}); }
   }
-  return now;
+  limits_.reserve.for_each([&](address_range range) { visit(free_piece{range, place::store, false, lost_stream}); });
+  for (auto const& cache : caches_) {
+    cache->for_each_free([&](address_range range, bool marked) {
+      visit(free_piece{range, place::cache, marked, cache->identity()});
+    });
+  }
+}
+
+/// Bytes of the largest free range, not joined with neighbours elsewhere. Requires that all caches are closed.
+template <class Unused>
+inline std::size_t basic_stream_ordered_heap<Unused>::largest_range() const noexcept
+{
+  auto largest = everyones_.ranges().largest();
+  for (auto const& store : stores_) { largest = std::max(largest, store->ranges().largest()); }
+  for (auto const& cache : caches_) { largest = std::max(largest, cache->ranges().largest()); }
+  return largest;
 }
 
 template <class Unused>

@@ -349,6 +349,20 @@ class stream_cache {
   [[nodiscard]] bool take_noted_wait() noexcept { return std::exchange(wait_noted_, false); }
   [[nodiscard]] std::int64_t live_bytes() const noexcept { return live_bytes_; }
 
+  /// How many pieces are free here, and their bytes.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> free_pieces() const noexcept
+  {
+    auto count = ranges_.count() + joining_count_ + recent_count_;
+    auto bytes = ranges_.total_bytes();
+    for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
+      count += filled_[granules];
+      bytes += filled_[granules] * granules * heap_granule;
+    }
+    for (std::size_t i = 0; i < joining_count_; ++i) { bytes += joining_[i].bytes; }
+    for (std::size_t i = 0; i < recent_count_; ++i) { bytes += recent_[i].bytes; }
+    return {count, bytes};
+  }
+
   /// Calls visit(range, marked) for all that is free here.
   template <class Visit>
   void for_each_free(Visit&& visit) const

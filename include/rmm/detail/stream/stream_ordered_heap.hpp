@@ -354,7 +354,8 @@ class basic_stream_ordered_heap {
   /// Bytes of all blocks.
   [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_.load(std::memory_order_relaxed); }
 
-  /// The figures; writes what they count to `contents` as well, if that is given.
+  /// The figures; writes what they count to `contents` as well, if that is given. Where very many pieces are free, the largest
+  /// of them is not joined with neighbours that another thread or stream freed, unless `contents` is given.
   [[nodiscard]] RMM_COLD inline heap_figures figures(heap_contents* contents = nullptr) const;
 
   /// Whether H1, and the invariants of all parts, hold; O(free ranges). For tests.
@@ -399,11 +400,12 @@ class basic_stream_ordered_heap {
   static constexpr int most_devices                 = 64;
   static constexpr std::uint64_t every_device       = ~std::uint64_t{0};  // that the process uses
   // In contents: of memory that has lost its stream.
-  static constexpr std::uint64_t lost_stream       = std::numeric_limits<std::uint64_t>::max() / 2;
-  static constexpr std::size_t largest_lease       = std::size_t{8} << 20;
-  static constexpr std::size_t most_unmarked_alone = std::size_t{16} << 20;
-  static constexpr std::size_t many_pieces         = 4096;
-  static constexpr std::size_t least_wide          = std::size_t{1} << 20;
+  static constexpr std::uint64_t lost_stream          = std::numeric_limits<std::uint64_t>::max() / 2;
+  static constexpr std::size_t largest_lease          = std::size_t{8} << 20;
+  static constexpr std::size_t most_unmarked_alone    = std::size_t{16} << 20;
+  static constexpr std::size_t many_pieces            = 4096;
+  static constexpr std::size_t most_pieces_in_figures = 16384;
+  static constexpr std::size_t least_wide             = std::size_t{1} << 20;
 
   struct listener : stream_end_listener {
     basic_stream_ordered_heap* heap{};
@@ -890,6 +892,10 @@ class basic_stream_ordered_heap {
                                          cudaStream_t waiting) noexcept;
   // --- blocks and shares of them (books.ipp) ---
 
+  [[nodiscard]] inline std::size_t add_up(heap_figures& now) const;
+  template <class Visit>
+  inline void for_each_free(Visit&& visit) const;
+  [[nodiscard]] inline std::size_t largest_range() const noexcept;
   void adopt(address_range block);
   void set_limits() noexcept;
 
