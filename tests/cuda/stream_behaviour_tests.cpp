@@ -182,6 +182,35 @@ TEST_F(StreamBehaviour, ThePerThreadStreamIsBlocking)
   EXPECT_EQ(j.text, "ab");
 }
 
+// What a thread frees when it ends waits for such an event.
+TEST_F(StreamBehaviour, ThePerThreadStreamLivesUntilObjectsMadeAfterItsFirstUseAreGone)
+{
+  struct last_use {
+    std::promise<void>* recorded;
+    cudaEvent_t event;
+    ~last_use()
+    {
+      if (recorded == nullptr) { return; }
+      EXPECT_EQ(cudaEventRecord(event, cudaStreamPerThread), cudaSuccess);
+      EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);  // it comes after what the thread enqueued
+      recorded->set_value();
+    }
+  };
+  gate g;
+  std::promise<void> recorded;
+  std::thread thread{[&] {
+    g.enqueue(cudaStreamPerThread);
+    thread_local last_use object{};
+    object.recorded = &recorded;
+    object.event    = e_;
+  }};
+  recorded.get_future().wait();
+  EXPECT_EQ(cudaEventQuery(e_), cudaErrorNotReady);
+  g.open();
+  thread.join();
+  EXPECT_EQ(cudaEventSynchronize(e_), cudaSuccess);
+}
+
 TEST_F(StreamBehaviour, ThePerThreadStreamsOfTwoThreadsAreTwo)
 {
   gate g;
