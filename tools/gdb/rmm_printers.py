@@ -69,10 +69,10 @@ class Figures:
 
     def __init__(self, heap):
         granule = 256
-        free = int(heap["everyones_"]["ranges_"]["total_bytes_"])
+        free = int(heap["shared_"]["idle_"]["ranges_"]["total_bytes_"])
         free += int(heap["limits_"]["reserve"]["waiting_bytes_"])
         live = int(heap["live_without_cache_"])
-        for each in elements(heap["stores_"]):
+        for each in elements(heap["shared_"]["stores_"]):
             store = pointee(each)
             free += int(store["ranges_"]["total_bytes_"])
             free += sum(int(block["bytes"]) for block in elements(store["unmarked_"]))

@@ -23,17 +23,17 @@ void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!try_claim(who)) { throw std::bad_alloc{}; }
   scope_guard give_up{[&]() noexcept { return_claim(who); }};
-  auto* store     = find_or_make_store(who.identity, who.device);
+  auto* store     = shared_.find_or_make(who.identity, who.device);
   auto const rest = align_down(block_bytes, heap_granule) - bytes;
   if (rest == 0) {
     adopt({begin, block_bytes});
   } else {
-    if (store == nullptr || !store->try_make_room(1) || !try_add_ticket(*store, who.stream)) {
+    if (store == nullptr || !store->try_make_room(1) || !shared_.try_add_ticket(*store, who.stream)) {
       bool const is_idle = !capture.is_none();  // no work uses such a block (see the declaration)
-      if (!everyones_.try_make_room(1) || !(is_idle || try_wait_for(who.device, ask_to_wait_locked()))) {
+      if (!shared_.idle().try_make_room(1) || !(is_idle || try_wait_for(who.device, ask_to_wait_locked()))) {
         throw std::bad_alloc{};
       }
-      store = &everyones_;
+      store = &shared_.idle();
     }
     adopt({begin, block_bytes});
     store->ranges().insert({begin + bytes, rest}, store->newest(), seams());
@@ -48,11 +48,11 @@ address_range basic_stream_ordered_heap<Unused>::add_idle_block(address_range bl
 {
   std::lock_guard<std::mutex> const lock{mutex_};
   auto const rest = align_down(block.bytes, heap_granule) - bytes;
-  if (!everyones_.try_make_room(1) || !limits_.reserve.try_claim(1)) { throw std::bad_alloc{}; }
+  if (!shared_.idle().try_make_room(1) || !limits_.reserve.try_claim(1)) { throw std::bad_alloc{}; }
   scope_guard cancel{[&]() noexcept { limits_.reserve.release(1); }};
   adopt(block);
   cancel.dismiss();
-  if (rest != 0) { everyones_.ranges().insert({block.begin + bytes, rest}, 0, seams()); }
+  if (rest != 0) { shared_.idle().ranges().insert({block.begin + bytes, rest}, 0, seams()); }
   live_without_cache_ += static_cast<std::int64_t>(bytes);
   return {block.begin, bytes};
 }
@@ -156,9 +156,9 @@ template <class Unused>
 inline std::size_t basic_stream_ordered_heap<Unused>::add_up(heap_figures& now) const
 {
   auto live      = live_without_cache_;
-  auto count     = everyones_.ranges().count() + limits_.reserve.waiting();
-  now.free_bytes = everyones_.ranges().total_bytes() + limits_.reserve.waiting_bytes();
-  for (auto const& store : stores_) {
+  auto count     = shared_.idle().ranges().count() + limits_.reserve.waiting();
+  now.free_bytes = shared_.idle().ranges().total_bytes() + limits_.reserve.waiting_bytes();
+  for (auto const& store : shared_.stores()) {
     count += store->ranges().count() + store->unmarked().size();
     now.free_bytes += store->ranges().total_bytes();
     for (auto const range : store->unmarked()) { now.free_bytes += range.bytes; }
@@ -188,8 +188,8 @@ template <class Visit>
 inline void basic_stream_ordered_heap<Unused>::for_each_free(Visit&& visit) const
 {
   using place = free_piece::place;
-  everyones_.ranges().for_each([&](address_range range, std::uint64_t) { visit(free_piece{range}); });
-  for (auto const& store : stores_) {
+  shared_.idle().ranges().for_each([&](address_range range, std::uint64_t) { visit(free_piece{range}); });
+  for (auto const& store : shared_.stores()) {
     auto const stream = store->identity();
     store->ranges().for_each([&](address_range range, std::uint64_t) {
       visit(free_piece{range, place::store, true, stream});
@@ -208,8 +208,8 @@ inline void basic_stream_ordered_heap<Unused>::for_each_free(Visit&& visit) cons
 template <class Unused>
 inline std::size_t basic_stream_ordered_heap<Unused>::largest_range() const noexcept
 {
-  auto largest = everyones_.ranges().largest();
-  for (auto const& store : stores_) { largest = std::max(largest, store->ranges().largest()); }
+  auto largest = shared_.idle().ranges().largest();
+  for (auto const& store : shared_.stores()) { largest = std::max(largest, store->ranges().largest()); }
   for (auto const& cache : caches_) { largest = std::max(largest, cache->ranges().largest()); }
   return largest;
 }
@@ -222,31 +222,14 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const
   std::lock_guard<std::mutex> const lock{mutex_};
   all_caches_closed const closed{*this};
   std::vector<address_range> all;
-  bool good = everyones_.ranges().validate(seams()) && blocks_.check_invariants();
-  everyones_.ranges().for_each([&](address_range range, std::uint64_t) { all.push_back(range); });
+  for_each_free([&](free_piece const& each) { all.push_back(each.range); });
+  bool good = blocks_.check_invariants() && shared_.check_invariants();
   // Claims of blocks that are not free: D2 of the reserve.
-  auto claims = static_cast<std::int64_t>(limits_.reserve.claimed());
-  limits_.reserve.for_each([&](address_range range) {
-    --claims;
-    all.push_back(range);
-  });
-  for (auto const& store : stores_) {
-    claims -= static_cast<std::int64_t>(store->unmarked().size());
-    good = good && store->ranges().validate(seams());
-    store->ranges().for_each([&](address_range range, std::uint64_t stamp) {
-      good = good && stamp <= store->newest();
-      all.push_back(range);
-    });
-    for (auto const range : store->unmarked()) { all.push_back(range); }
-  }
+  auto claims = static_cast<std::int64_t>(limits_.reserve.claimed() - limits_.reserve.waiting());
+  for (auto const& store : shared_.stores()) { claims -= static_cast<std::int64_t>(store->unmarked().size()); }
   for (auto const& cache : caches_) {
-    good = good && cache->check_invariants();
-    std::size_t unjoined{};
-    cache->for_each_free([&](address_range range, bool) {
-      ++unjoined;
-      all.push_back(range);
-    });
-    unjoined -= cache->ranges().count();
+    good                = good && cache->check_invariants();
+    auto const unjoined = cache->free_pieces().first - cache->ranges().count();
     claims -= static_cast<std::int64_t>(cache->spare_claims() + unjoined);
   }
   good = good && graphs_.check_invariants();

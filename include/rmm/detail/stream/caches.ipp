@@ -146,8 +146,8 @@ template <class Unused>
 inline free_store* basic_stream_ordered_heap<Unused>::store_for_event(stream_cache const& cache,
                                                                       bool is_newest) noexcept
 {
-  auto* const own = find_or_make_store(cache.identity(), cache.device());
-  return is_newest || own == nullptr || !own->has_tickets() ? own : try_add_store(cache.identity(), cache.device());
+  auto* const own = shared_.find_or_make(cache.identity(), cache.device());
+  return is_newest || own == nullptr || !own->has_tickets() ? own : shared_.try_add(cache.identity(), cache.device());
 }
 
 /// Drops the calling thread's caches of streams that have ended.
@@ -173,7 +173,7 @@ inline void basic_stream_ordered_heap<Unused>::retire_locked(stream_cache& cache
 {
   context_scope const with_context{home_device_};
   capture_exemption const exemption;
-  poll(polls_for_retired);
+  shared_.poll(polls_for_retired);
   bool is_newest = false;  // whether the cache's event is newer than those of its stream's store
   if (is_alive || is_legacy_stream(cache.stream())) {
     device_scope const on_device{cache.device()};  // the handle of a default stream names that of the current one
@@ -184,7 +184,7 @@ inline void basic_stream_ordered_heap<Unused>::retire_locked(stream_cache& cache
   if (cache.has_marked_blocks()) { return; }
   if (!ranges.empty()) {
     bool const reached = cache.event().is_reached();
-    auto* const store  = reached ? &everyones_ : store_for_event(cache, is_newest);
+    auto* const store  = reached ? &shared_.idle() : store_for_event(cache, is_newest);
     if (store == nullptr || !store->try_make_room(ranges.count())) { return; }
     if (!reached) {
       auto event = cache.take_event();
@@ -196,9 +196,10 @@ inline void basic_stream_ordered_heap<Unused>::retire_locked(stream_cache& cache
   }
   // No marked block is left. A stream may still be alive, and give the rest an event in its next call.
   bool const may_live = !cache.has_ended() && !is_default_stream(cache.stream());
-  auto* const store = may_live && cache.has_unmarked() ? find_or_make_store(cache.identity(), cache.device()) : nullptr;
+  auto* const store =
+    may_live && cache.has_unmarked() ? shared_.find_or_make(cache.identity(), cache.device()) : nullptr;
   cache.for_each_free([&](address_range range, bool) {
-    if (store == nullptr || !store->try_add_unmarked(range)) { lose(range, devices_of_unmarked(cache)); }
+    if (store == nullptr || !store->try_add_unmarked(range)) { shared_.lose(range, devices_of_unmarked(cache)); }
   });
   live_without_cache_ += cache.live_bytes();
   cache.return_spare_claims();
@@ -218,11 +219,11 @@ inline void basic_stream_ordered_heap<Unused>::stream_ends(stream_end_listener& 
   auto const is_its       = [&](auto const& cache) { return cache->stream() == stream && !cache->has_ended(); };
   auto const any_unmarked = [](auto const& store) { return !store->unmarked().empty(); };
   if (std::none_of(heap.caches_.begin(), heap.caches_.end(), is_its) &&
-      std::none_of(heap.stores_.begin(), heap.stores_.end(), any_unmarked)) {
+      std::none_of(heap.shared_.stores().begin(), heap.shared_.stores().end(), any_unmarked)) {
     return;
   }
   auto const identity = stream_identity(stream);
-  if (auto* const store = heap.find_store(identity)) { heap.mark_store(*store, stream); }
+  if (auto* const store = heap.shared_.find(identity)) { heap.shared_.mark_left(*store, stream); }
   all_caches_closed const closed{heap};
   for (auto const& cache : heap.caches_) {
     if (!is_its(cache)) { continue; }
@@ -242,10 +243,10 @@ inline void* basic_stream_ordered_heap<Unused>::allocate_through_cache(std::size
 {
   if (void* const ptr = take(cache, bytes)) { return ptr; }  // it may have been kept out before
   if (!cache.try_make_room(1)) { throw std::bad_alloc{}; }
-  bool leased = lease(everyones_, bytes, cache);
+  bool leased = lease(shared_.idle(), bytes, cache);
   if (!leased) {
-    poll(most_polls);
-    leased = lease(everyones_, bytes, cache);
+    shared_.poll(most_polls);
+    leased = lease(shared_.idle(), bytes, cache);
   }
   if (!leased && own != nullptr && own->ranges().total_bytes() >= bytes) {
     // What comes from the stream's own store may be used after the cache's event, once that is recorded again.
@@ -304,10 +305,12 @@ template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::overflow(stream_cache& cache) noexcept
 {
   auto& ranges      = cache.ranges();
-  auto* const store = find_or_make_store(cache.identity(), cache.device());
+  auto* const store = shared_.find_or_make(cache.identity(), cache.device());
   bool const all    = is_beyond_share(cache);
   if (all) { cache.empty_stacks(); }
-  if (store == nullptr || !store->try_make_room(ranges.count()) || !try_add_ticket(*store, cache.stream())) { return; }
+  if (store == nullptr || !store->try_make_room(ranges.count()) || !shared_.try_add_ticket(*store, cache.stream())) {
+    return;
+  }
   if (all) {
     ranges.for_each(
       [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), seams()); });

@@ -8,10 +8,10 @@ template <class Unused>
 void basic_stream_ordered_heap<Unused>::extend(address_range added)
 {
   std::lock_guard<std::mutex> const lock{mutex_};
-  if (!everyones_.try_make_room(1)) { throw std::bad_alloc{}; }
+  if (!shared_.idle().try_make_room(1)) { throw std::bad_alloc{}; }
   blocks_.extend(added);
   block_bytes_.store(blocks_.total_bytes(), std::memory_order_relaxed);
-  everyones_.ranges().insert(added, 0, seams());
+  shared_.idle().ranges().insert(added, 0, seams());
   set_limits();
 }
 
@@ -21,7 +21,7 @@ std::vector<address_range> basic_stream_ordered_heap<Unused>::free_runs(bool wit
   context_scope const with_context{home_device_};
   std::lock_guard<std::mutex> const lock{mutex_};
   all_caches_closed const closed{*this};
-  poll(std::numeric_limits<std::size_t>::max());
+  shared_.poll(std::numeric_limits<std::size_t>::max());
   auto const pieces = collect_pieces(0, with_unmarked);
   std::vector<address_range> runs;
   runs.reserve(pieces.size());
@@ -76,7 +76,7 @@ std::vector<address_range> basic_stream_ordered_heap<Unused>::withdraw_locked(st
   context_scope const with_context{home_device_};
   all_caches_closed const closed{*this};
   capture_exemption const exemption;
-  poll(std::numeric_limits<std::size_t>::max());
+  shared_.poll(std::numeric_limits<std::size_t>::max());
   auto pieces = collect_pieces();
   auto first  = pieces.begin();
   for (auto const range : wanted) {
@@ -112,7 +112,7 @@ inline bool basic_stream_ordered_heap<Unused>::try_take_out(typename std::vector
     auto* const store = at->store;
     if (store != nullptr ? !store->try_make_room(1) : !at->cache->try_make_room(1)) { return false; }
     bool const at_once =
-      store != nullptr ? store == &everyones_ || at->stamp <= store->reached() : at->cache->event().is_reached();
+      store != nullptr ? store == &shared_.idle() || at->stamp <= store->reached() : at->cache->event().is_reached();
     if (at_once) { continue; }
     if (own != 0 && (store != nullptr ? store->identity() : at->cache->identity()) == own) { continue; }
     if (when != leaving::after_a_wait) { return false; }

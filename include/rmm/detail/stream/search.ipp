@@ -9,8 +9,8 @@ template <class Unused>
 void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, asker const& who)
 {
   wait_failed_    = false;
-  auto* const own = find_store(who.identity);
-  if (own != nullptr) { mark_store(*own, who.stream); }
+  auto* const own = shared_.find(who.identity);
+  if (own != nullptr) { shared_.mark_left(*own, who.stream); }
   bool const through_cache = who.cache != nullptr && !is_wide(bytes);
   if (through_cache) {
     if (void* const ptr = allocate_through_cache(bytes, *who.cache, own)) { return ptr; }
@@ -20,7 +20,7 @@ void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, aske
   scope_guard cancel{[&]() noexcept { return_claim(who); }};
   void* ptr = nullptr;
   if (!through_cache) {
-    poll(most_polls);
+    shared_.poll(most_polls);
     ptr = from_stores_at_once(bytes, own, who);
     if (ptr == nullptr && who.cache != nullptr) {
       if (void* const its_own = take_joined(*who.cache, bytes)) { return its_own; }  // claimed there
@@ -47,12 +47,12 @@ inline void* basic_stream_ordered_heap<Unused>::from_stores_at_once(std::size_t 
                                                                     free_store* own,
                                                                     asker const& who)
 {
-  auto const everyones = everyones_.ranges().good_fit(bytes);
+  auto const everyones = shared_.idle().ranges().good_fit(bytes);
   auto const its_own   = own != nullptr ? own->ranges().good_fit(bytes) : 0;
   if (its_own != 0 && (everyones == 0 || its_own <= everyones)) {
     return hand_out(own->ranges().take_good(bytes), bytes, who);
   }
-  return everyones != 0 ? hand_out(everyones_.ranges().take_good(bytes), bytes, who) : nullptr;
+  return everyones != 0 ? hand_out(shared_.idle().ranges().take_good(bytes), bytes, who) : nullptr;
 }
 
 /// A block that was cut and claimed; null if nothing was.
@@ -71,7 +71,7 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t byt
                                                                  free_store const* own,
                                                                  asker const& who)
 {
-  for (auto const& store : stores_) {
+  for (auto const& store : shared_.stores()) {
     if (store.get() == own) { continue; }
     auto const taken = store->ranges().take_good(bytes);
     if (!taken) { continue; }
@@ -92,15 +92,15 @@ template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::collect_idle() noexcept
 {
   capture_exemption const exemption;
-  poll(std::numeric_limits<std::size_t>::max());
+  shared_.poll(std::numeric_limits<std::size_t>::max());
   for (auto const& cache : caches_) {
     if (!cache->event().is_reached()) { continue; }
     cache->empty_stacks();
     auto& ranges = cache->ranges();
-    if (!everyones_.try_make_room(ranges.count())) { continue; }
+    if (!shared_.idle().try_make_room(ranges.count())) { continue; }
     // What is left of the part that the cache took last stays: its next blocks shall lie beside those before.
     auto const rest = ranges.largest() < lease_bytes_ ? ranges.take_up_to(range_set::no_limit) : stamped_range{};
-    ranges.move_all_to(everyones_.ranges(), seams());
+    ranges.move_all_to(shared_.idle().ranges(), seams());
     if (rest) { cache->add_range(rest.range); }
   }
   pieces_searched_ = 0;
@@ -113,15 +113,15 @@ address_range basic_stream_ordered_heap<Unused>::take_idle(std::size_t bytes)
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!limits_.reserve.try_claim(1)) { throw std::bad_alloc{}; }
   scope_guard cancel{[&]() noexcept { limits_.reserve.release(1); }};
-  auto taken = everyones_.ranges().take_best(bytes);
+  auto taken = shared_.idle().ranges().take_best(bytes);
   if (!taken) {
-    poll(std::numeric_limits<std::size_t>::max());
-    taken = everyones_.ranges().take_best(bytes);
+    shared_.poll(std::numeric_limits<std::size_t>::max());
+    taken = shared_.idle().ranges().take_best(bytes);
   }
   if (!taken) {
     all_caches_closed const closed{*this};
     collect_idle();
-    taken = everyones_.ranges().take_best(bytes);
+    taken = shared_.idle().ranges().take_best(bytes);
   }
   if (!taken) { return {}; }
   cancel.dismiss();
@@ -134,8 +134,7 @@ void basic_stream_ordered_heap<Unused>::put_idle(address_range range) noexcept
 {
   std::lock_guard<std::mutex> const lock{mutex_};
   live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
-  if (!everyones_.try_make_room(1)) { return lose(range, bit_of(home_device_)); }
-  everyones_.ranges().insert(range, 0, seams());
+  if (!shared_.try_insert_idle(range)) { return shared_.lose(range, bit_of(home_device_)); }
   limits_.reserve.release(1);
 }
 
@@ -151,7 +150,7 @@ void basic_stream_ordered_heap<Unused>::free_after_a_wait(address_range range) n
 {
   std::lock_guard<std::mutex> const lock{mutex_};
   live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
-  lose(range, every_device);
+  shared_.lose(range, every_device);
 }
 
 /// Waits on the host for all events; a capture allows that, but no synchronisation of the device.
@@ -161,7 +160,7 @@ inline void basic_stream_ordered_heap<Unused>::wait_for_marked_memory() noexcept
   capture_exemption const exemption;
   all_caches_closed const closed{*this};
   for (auto const& cache : caches_) { cache->event().synchronize_no_throw(); }
-  for (auto const& store : stores_) { store->synchronize(); }
+  for (auto const& store : shared_.stores()) { store->synchronize(); }
 }
 
 /// Whether so many pieces were looked at since the last collect_idle() that doing it again costs little for each of them.
@@ -192,8 +191,8 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t byt
       continue;
     }
     ++from_other_caches_;
-    if (reached && is_beyond_share(*cache) && everyones_.try_make_room(ranges.count())) {
-      ranges.move_all_to(everyones_.ranges(),
+    if (reached && is_beyond_share(*cache) && shared_.idle().try_make_room(ranges.count())) {
+      ranges.move_all_to(shared_.idle().ranges(),
                          seams());  // more than its share, and free for all: nobody need come again
     }
     return hand_out(taken, bytes, who);
@@ -213,8 +212,8 @@ inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least,
     count += ranges.count();
     total += ranges.total_bytes();
   };
-  add_up(everyones_.ranges());
-  for (auto const& store : stores_) { add_up(store->ranges()); }
+  add_up(shared_.idle().ranges());
+  for (auto const& store : shared_.stores()) { add_up(store->ranges()); }
   for (auto const& cache : caches_) {
     cache->empty_stacks();
     add_up(cache->ranges());
@@ -227,8 +226,8 @@ inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least,
   auto const collect = [&](range_set const& ranges, free_store* store, stream_cache* cache) {
     ranges.for_each([&](address_range range, std::uint64_t stamp) { pieces.push_back({range, stamp, store, cache}); });
   };
-  collect(everyones_.ranges(), &everyones_, nullptr);
-  for (auto const& store : stores_) { collect(store->ranges(), store.get(), nullptr); }
+  collect(shared_.idle().ranges(), &shared_.idle(), nullptr);
+  for (auto const& store : shared_.stores()) { collect(store->ranges(), store.get(), nullptr); }
   for (auto const& cache : caches_) { collect(cache->ranges(), nullptr, cache.get()); }
   if (with_unmarked) {
     for_each_unmarked([&](address_range range) { pieces.push_back({range, 0, nullptr, nullptr, false}); });
@@ -243,7 +242,7 @@ inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least,
 template <class Unused>
 inline void* basic_stream_ordered_heap<Unused>::put_together(std::size_t bytes, asker const& who)
 {
-  poll(std::numeric_limits<std::size_t>::max());  // rather no wait than one for work that is done
+  shared_.poll(std::numeric_limits<std::size_t>::max());  // rather no wait than one for work that is done
   return take_run(collect_pieces(bytes), bytes, who);
 }
 
@@ -274,7 +273,7 @@ inline void* basic_stream_ordered_heap<Unused>::take_run(std::vector<piece> cons
   capture_exemption const exemption;
   for (auto at = best; at != pieces.end() && at->range.begin < end; ++at) {
     if (at->store != nullptr) {
-      if (at->store != &everyones_ && !is_own(*at->store, who)) { at->store->note_wait(at->stamp); }
+      if (at->store != &shared_.idle() && !is_own(*at->store, who)) { at->store->note_wait(at->stamp); }
     } else if (!is_own(*at->cache, who)) {
       at->cache->note_wait();
     }
@@ -363,11 +362,11 @@ void basic_stream_ordered_heap<Unused>::mark_live_streams() noexcept
       device_scope const on_device{cache->device()};  // the handle of a default stream names that of the current one
       if (cache->mark(cache->stream())) { static_cast<void>(cache->join_marked()); }
     }
-    for (auto const& store : stores_) {
+    for (auto const& store : shared_.stores()) {
       if (store->unmarked().empty()) { continue; }
       device_scope const on_device{store->device()};
       if (store->identity() != legacy_stream_identity()) { continue; }
-      mark_store(*store, cudaStreamLegacy);
+      shared_.mark_left(*store, cudaStreamLegacy);
     }
   });
 }
@@ -378,10 +377,7 @@ inline std::size_t basic_stream_ordered_heap<Unused>::unmarked_bytes() const noe
 {
   std::size_t sum{};
   for (auto const& cache : caches_) { sum += cache->unmarked_bytes(); }
-  for (auto const& store : stores_) {
-    for (auto const range : store->unmarked()) { sum += range.bytes; }
-  }
-  return sum + limits_.reserve.waiting_bytes();
+  return sum + shared_.unmarked_bytes();
 }
 
 /// Waits on the host for the devices, after which all that is free is marked, and its events are reached. False, and nothing has
@@ -392,17 +388,7 @@ inline bool basic_stream_ordered_heap<Unused>::everything_is_reached(waiting_is 
   if (!wait_for_devices(permission)) { return false; }
   ++device_synchronizations_;
   for (auto const& cache : caches_) { cache->all_marked(); }
-  for (auto const& store : stores_) {
-    store->all_reached(spare_events_);
-    if (everyones_.try_make_room(store->unmarked().size())) { insert_unmarked(*store, everyones_); }
-    move_reached(*store);
-  }
-  limits_.reserve.take([&](address_range range) {
-    if (!everyones_.try_make_room(1)) { return false; }
-    everyones_.ranges().insert(range, 0, seams());
-    return true;
-  });
-  if (limits_.reserve.waiting() == 0) { lost_devices_ = 0; }
+  shared_.all_reached();
   return true;
 }
 
@@ -412,8 +398,8 @@ template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range, asker const& who) noexcept
 {
   note_live(who, -static_cast<std::int64_t>(range.bytes));
-  auto* const store = find_or_make_store(who.identity, who.device);
-  if (store != nullptr && store->try_make_room(1) && try_add_ticket(*store, who.stream)) {
+  auto* const store = shared_.find_or_make(who.identity, who.device);
+  if (store != nullptr && store->try_make_room(1) && shared_.try_add_ticket(*store, who.stream)) {
     store->ranges().insert(range, store->newest(), seams());
     return return_claim(who);
   }
@@ -422,79 +408,7 @@ inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range
     return graphs_.log_unannounced();
   }
   if (store == nullptr || !store->try_add_unmarked(range)) {
-    lose(range, who.device >= 0 ? bit_of(who.device) : every_device);
-  }
-}
-
-/// Keeps freed memory that nothing tells when it may be used, until these devices were synchronised.
-template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::lose(address_range range, std::uint64_t devices) noexcept
-{
-  lost_devices_ |= devices;
-  limits_.reserve.put(range);
-}
-
-/// Marks what threads that ended left in their stream's store, in a call that the program makes with that stream.
-template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::mark_store(free_store& store, cudaStream_t stream) noexcept
-{
-  if (store.unmarked().empty() || !store.try_make_room(store.unmarked().size()) || !try_add_ticket(store, stream)) {
-    return;
-  }
-  insert_unmarked(store, store);
-}
-
-/// What was unmarked in one store may be used after the newest ticket of another, which has room. Blocks come back with that.
-template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::insert_unmarked(free_store& from, free_store& to) noexcept
-{
-  for (auto const range : from.unmarked()) { to.ranges().insert(range, to.newest(), seams()); }
-  limits_.reserve.release(from.unmarked().size());
-  from.unmarked().clear();
-}
-
-/// Asks up to `most` events whether they are reached, those of each store in turn.
-template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::poll(std::size_t most) noexcept
-{
-  std::optional<capture_exemption> exemption;
-  if (std::any_of(stores_.begin(), stores_.end(), [](auto const& store) { return store->has_tickets(); })) {
-    exemption.emplace();
-  }
-  for (std::size_t visited = 0; visited != stores_.size() && most != 0; ++visited) {
-    auto& store  = *stores_[next_polled_++ % stores_.size()];
-    bool reached = false;
-    while (most != 0 && store.has_tickets()) {
-      --most;
-      if (!store.poll(spare_events_)) { break; }
-      reached = true;
-    }
-    if (reached || !store.has_tickets()) { move_reached(store); }
-  }
-}
-
-/// Makes free for all what is stamped with tickets that are reached.
-template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::move_reached(free_store& store) noexcept
-{
-  auto const reached = store.reached();
-  if (!store.has_tickets()) {
-    if (everyones_.try_make_room(store.ranges().count())) { store.ranges().move_all_to(everyones_.ranges(), seams()); }
-    return;
-  }
-  try {
-    std::vector<address_range> free;
-    free.reserve(store.ranges().count());
-    store.ranges().for_each([&](address_range range, std::uint64_t stamp) {
-      if (stamp <= reached) { free.push_back(range); }
-    });
-    if (!everyones_.try_make_room(free.size())) { return; }
-    for (auto const range : free) {
-      static_cast<void>(store.ranges().take_exact(range));
-      everyones_.ranges().insert(range, 0, seams());
-    }
-  } catch (std::bad_alloc const&) {
-    return;  // they are found where they are
+    shared_.lose(range, who.device >= 0 ? bit_of(who.device) : every_device);
   }
 }
 
@@ -509,7 +423,7 @@ inline void basic_stream_ordered_heap<Unused>::wait_for_free_memory(waiting_is p
     unmarked = unmarked || cache->has_unmarked();
     if (!empty) { cache->event().synchronize_no_throw(); }
   }
-  for (auto const& store : stores_) {
+  for (auto const& store : shared_.stores()) {
     unmarked = unmarked || !store->unmarked().empty();
     if (!store->is_empty()) { store->synchronize(); }
   }

@@ -25,6 +25,7 @@
 #include <rmm/detail/heap/range_set.hpp>
 #include <rmm/detail/stream/free_store.hpp>
 #include <rmm/detail/stream/graph_arena.hpp>
+#include <rmm/detail/stream/shared_free_lists.hpp>
 #include <rmm/detail/stream/stream_cache.hpp>
 #include <rmm/detail/stream/thread_caches.hpp>
 #include <rmm/heap_figures.hpp>
@@ -113,7 +114,6 @@ class basic_stream_ordered_heap {
       };
     end_listener_.stream_ends = stream_ends;
     end_listener_.heap        = this;
-    spare_events_.reserve(most_spare_events);
     set_floors();
     streams_.add(end_listener_);
     scope_guard undo{[&]() noexcept { streams_.remove(end_listener_); }};
@@ -311,7 +311,7 @@ class basic_stream_ordered_heap {
   {
     context_scope const with_context{home_device_};
     std::lock_guard<std::mutex> const lock{mutex_};
-    poll(std::numeric_limits<std::size_t>::max());
+    shared_.poll(std::numeric_limits<std::size_t>::max());
   }
 
   /// Waits for the work that may use free memory, calls release(pointer, bytes) for each block and forgets it, with all that
@@ -332,8 +332,7 @@ class basic_stream_ordered_heap {
       std::lock_guard<std::mutex> const lock{mutex_};
       wait_for_free_memory(waiting);
       caches_.clear();
-      stores_.clear();
-      everyones_.ranges().clear();
+      shared_.clear();
     }
     graphs_.clear();
     // Without the lock: upstream may be a heap too, which looks at what links this thread to others.
@@ -390,15 +389,13 @@ class basic_stream_ordered_heap {
   void set_has_graph_memory(bool any) noexcept { set_detour(detour_has_memory, any); }
 
  private:
-  static constexpr std::size_t most_spare_events    = 32;
-  static constexpr std::size_t most_polls           = 8;  // with one miss
-  static constexpr std::size_t polls_for_retired    = 4;  // with each cache that may leave an event
-  static constexpr std::size_t stack_shortening     = 16;
-  static constexpr std::size_t most_thread_caches   = 4096;
-  static constexpr std::size_t most_unmarked_stores = 64;
-  static constexpr unsigned eager_marks             = 4096;
-  static constexpr int most_devices                 = 64;
-  static constexpr std::uint64_t every_device       = ~std::uint64_t{0};  // that the process uses
+  static constexpr std::size_t most_polls         = 8;  // with one miss
+  static constexpr std::size_t polls_for_retired  = 4;  // with each cache that may leave an event
+  static constexpr std::size_t stack_shortening   = 16;
+  static constexpr std::size_t most_thread_caches = 4096;
+  static constexpr unsigned eager_marks           = 4096;
+  static constexpr int most_devices               = 64;
+  static constexpr std::uint64_t every_device     = shared_free_lists::every_device;
   // In contents: of memory that has lost its stream.
   static constexpr std::uint64_t lost_stream          = std::numeric_limits<std::uint64_t>::max() / 2;
   static constexpr std::size_t largest_lease          = std::size_t{8} << 20;
@@ -668,7 +665,6 @@ class basic_stream_ordered_heap {
   }
 
   void free_to_store(address_range range, asker const& who) noexcept;
-  void lose(address_range range, std::uint64_t devices) noexcept;
   /// Whether the cache's handle is sure to name its stream while the lock of the known streams is held.
   [[nodiscard]] static bool is_kept_alive(stream_cache const& cache, pointer_bag const& known) noexcept
   {
@@ -690,10 +686,7 @@ class basic_stream_ordered_heap {
         if (!is_marked) { visit(range); }
       });
     }
-    for (auto const& store : stores_) {
-      for (auto const range : store->unmarked()) { visit(range); }
-    }
-    limits_.reserve.for_each(visit);
+    shared_.for_each_unmarked(visit);
   }
 
   /// Whether there is more than one cache.
@@ -709,8 +702,6 @@ class basic_stream_ordered_heap {
   }
   [[nodiscard]] bool is_beyond_share(stream_cache const& cache) const noexcept;
   void overflow(stream_cache& cache) noexcept;
-  void poll(std::size_t most) noexcept;
-  void move_reached(free_store& store) noexcept;
   [[nodiscard]] bool everything_is_reached(waiting_is permission) noexcept;
 
   /// Waits on the host for all work of a device; if its number is negative, of the one that the heap was made on. False if the
@@ -725,12 +716,12 @@ class basic_stream_ordered_heap {
   /// Waits for the devices of all streams that free memory waits for. They have contexts: their streams were used.
   [[nodiscard]] RMM_COLD bool wait_for_devices(waiting_is permission) const noexcept
   {
-    auto devices = lost_devices_;
+    auto devices = shared_.lost_devices();
     for (auto const& cache : caches_) {
       if (cache->has_marked_blocks() || !cache->ranges().empty()) { devices |= bit_of(cache->device()); }
       if (cache->has_unmarked()) { devices |= devices_of_unmarked(*cache); }
     }
-    for (auto const& store : stores_) {
+    for (auto const& store : shared_.stores()) {
       if (!store->ranges().empty() || store->has_tickets()) { devices |= bit_of(store->device()); }
       if (!store->unmarked().empty()) { devices |= every_device; }
     }
@@ -760,87 +751,7 @@ class basic_stream_ordered_heap {
   }
 
   [[nodiscard]] std::size_t unmarked_bytes() const noexcept;
-  void mark_store(free_store& store, cudaStream_t stream) noexcept;
-  void insert_unmarked(free_store& from, free_store& to) noexcept;
   void wait_for_free_memory(waiting_is permission) noexcept;
-
-  [[nodiscard]] free_store* find_store(std::uint64_t identity) noexcept
-  {
-    if (identity == 0) { return nullptr; }
-    auto const found =
-      std::find_if(stores_.begin(), stores_.end(), [&](auto const& store) { return store->identity() == identity; });
-    return found == stores_.end() ? nullptr : found->get();
-  }
-
-  /// Null if the stream is unknown, or the host has no memory.
-  [[nodiscard]] free_store* find_or_make_store(std::uint64_t identity, int device) noexcept
-  {
-    if (identity == 0) { return nullptr; }
-    auto* const found = find_store(identity);
-    return found != nullptr ? found : try_add_store(identity, device);
-  }
-
-  [[nodiscard]] free_store* try_add_store(std::uint64_t identity, int device) noexcept
-  {
-    try {
-      drop_empty_stores();
-      stores_.push_back(std::make_unique<free_store>(identity, device));
-    } catch (std::exception const&) {
-      return nullptr;
-    }
-    return stores_.back().get();
-  }
-
-  /// Streams come and go: an empty store has nothing to remember. Of those that hold only memory without an event, because their
-  /// streams made no call since, the oldest lose it.
-  void drop_empty_stores() noexcept
-  {
-    auto unmarked = std::count_if(stores_.begin(), stores_.end(), [](auto const& store) { return is_stale(*store); });
-    for (auto const& store : stores_) {
-      if (unmarked < static_cast<std::ptrdiff_t>(most_unmarked_stores)) { break; }
-      if (!is_stale(*store)) { continue; }
-      lose_unmarked(*store);
-      --unmarked;
-    }
-    stores_.erase(
-      std::remove_if(
-        stores_.begin(), stores_.end(), [](auto const& store) { return store->is_empty() && !store->has_tickets(); }),
-      stores_.end());
-  }
-
-  [[nodiscard]] static bool is_stale(free_store const& store) noexcept
-  {
-    return !store.unmarked().empty() && store.ranges().empty() && !store.has_tickets();
-  }
-
-  void lose_unmarked(free_store& store) noexcept
-  {
-    for (auto const range : store.unmarked()) { lose(range, every_device); }
-    store.unmarked().clear();
-  }
-
-  /// Records a ticket for `store` on its own stream, in a call that the program makes with `stream`.
-  [[nodiscard]] bool try_add_ticket(free_store& store, cudaStream_t stream) noexcept
-  {
-    try {
-      owned_event event = take_spare_event(store.device());
-      return event.try_record(stream) && store.try_add_ticket(event);
-    } catch (std::exception const&) {
-      return false;
-    }
-  }
-
-  /// An event that streams of `device` can record. Throws cuda_error.
-  [[nodiscard]] owned_event take_spare_event(int device)
-  {
-    auto const found = std::find_if(
-      spare_events_.rbegin(), spare_events_.rend(), [&](owned_event const& each) { return each.device() == device; });
-    if (found == spare_events_.rend()) { return owned_event{device}; }
-    std::swap(*found, spare_events_.back());
-    owned_event event = std::move(spare_events_.back());
-    spare_events_.pop_back();
-    return event;
-  }
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
 
@@ -916,14 +827,10 @@ class basic_stream_ordered_heap {
 
   alignas(64) mutable std::mutex mutex_;  // guards all that follows
   std::vector<std::unique_ptr<stream_cache>> caches_;
-  std::vector<std::unique_ptr<free_store>> stores_;
-  free_store everyones_{0};
-  std::vector<owned_event> spare_events_;
+  shared_free_lists shared_{limits_};
   block_map blocks_{limits_.seam_addresses};
-  std::uint64_t lost_devices_{};              // a bit for each device whose work may use what waits in the reserve
   std::atomic<std::size_t> ended_caches_{0};  // whose owners have not dropped them yet
   std::size_t lease_bytes_{};
-  std::size_t next_polled_{};
   std::size_t pieces_searched_{};              // by put_together() since the last collect_idle()
   std::atomic<unsigned> eager_marks_left_{0};  // until then each free on a stream is marked
   bool wait_failed_{false};                    // since the last allocation began to look

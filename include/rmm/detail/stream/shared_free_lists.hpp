@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/cuda/stream_device.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/stream/free_store.hpp>
+#include <rmm/detail/stream/stream_cache.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// The free memory of a heap that lies in no cache, where all threads find it: a store for each stream that freed some, whose
+/// events tell when others may use it, and the idle store, whose memory no work can use. Memory moves from the one to the other
+/// when its events are found reached. What has lost its stream waits in the heap's reserve until its devices were synchronised.
+///
+/// Invariants:
+///  L1  memory in the idle store may be used by all streams at once, whatever its stamp
+///  L2  a stream has several stores only where an older event would come after a newer one in its store (F3)
+///  L3  lost_devices() has the bit of each device whose work may use what waits in the reserve
+///
+/// Guarded by the lock of the heap that it belongs to.
+class shared_free_lists {
+ public:
+  static constexpr std::uint64_t every_device = ~std::uint64_t{0};  // that the process uses
+
+  /// Throws std::bad_alloc.
+  explicit shared_free_lists(heap_limits& limits) : limits_{limits} { spare_events_.reserve(most_spare_events); }
+  shared_free_lists(shared_free_lists const&)            = delete;
+  shared_free_lists& operator=(shared_free_lists const&) = delete;
+
+  [[nodiscard]] free_store& idle() noexcept { return idle_; }
+  [[nodiscard]] free_store const& idle() const noexcept { return idle_; }
+
+  /// Those of streams.
+  [[nodiscard]] std::vector<std::unique_ptr<free_store>> const& stores() const noexcept { return stores_; }
+
+  // --- stores ---
+
+  [[nodiscard]] free_store* find(std::uint64_t identity) const noexcept
+  {
+    if (identity == 0) { return nullptr; }
+    auto const found =
+      std::find_if(stores_.begin(), stores_.end(), [&](auto const& store) { return store->identity() == identity; });
+    return found == stores_.end() ? nullptr : found->get();
+  }
+
+  /// Null if the stream is unknown, or the host has no memory.
+  [[nodiscard]] free_store* find_or_make(std::uint64_t identity, int device) noexcept
+  {
+    if (identity == 0) { return nullptr; }
+    auto* const found = find(identity);
+    return found != nullptr ? found : try_add(identity, device);
+  }
+
+  /// Another store of a stream. Null if the host has no memory.
+  [[nodiscard]] free_store* try_add(std::uint64_t identity, int device) noexcept
+  {
+    try {
+      drop_empty();
+      stores_.push_back(std::make_unique<free_store>(identity, device));
+    } catch (std::exception const&) {
+      return nullptr;
+    }
+    return stores_.back().get();
+  }
+
+  // --- events ---
+
+  /// Records a ticket for `store` on its own stream, in a call that the program makes with `stream`.
+  [[nodiscard]] bool try_add_ticket(free_store& store, cudaStream_t stream) noexcept
+  {
+    try {
+      owned_event event = take_spare_event(store.device());
+      return event.try_record(stream) && store.try_add_ticket(event);
+    } catch (std::exception const&) {
+      return false;
+    }
+  }
+
+  /// Marks what threads that ended left in their stream's store, in a call that the program makes with that stream.
+  void mark_left(free_store& store, cudaStream_t stream) noexcept
+  {
+    if (store.unmarked().empty() || !store.try_make_room(store.unmarked().size()) || !try_add_ticket(store, stream)) {
+      return;
+    }
+    insert_unmarked(store, store);
+  }
+
+  /// Asks up to `most` events whether they are reached, those of each store in turn.
+  void poll(std::size_t most) noexcept
+  {
+    std::optional<capture_exemption> exemption;
+    if (std::any_of(stores_.begin(), stores_.end(), [](auto const& store) { return store->has_tickets(); })) {
+      exemption.emplace();
+    }
+    for (std::size_t visited = 0; visited != stores_.size() && most != 0; ++visited) {
+      auto& store  = *stores_[next_polled_++ % stores_.size()];
+      bool reached = false;
+      while (most != 0 && store.has_tickets()) {
+        --most;
+        if (!store.poll(spare_events_)) { break; }
+        reached = true;
+      }
+      if (reached || !store.has_tickets()) { move_reached(store); }
+    }
+  }
+
+  /// All devices were synchronised that work on free memory may run on: makes all of it idle, as far as there is host memory.
+  void all_reached() noexcept
+  {
+    for (auto const& store : stores_) {
+      store->all_reached(spare_events_);
+      if (idle_.try_make_room(store->unmarked().size())) { insert_unmarked(*store, idle_); }
+      move_reached(*store);
+    }
+    limits_.reserve.take([&](address_range range) { return try_insert_idle(range); });
+    if (limits_.reserve.waiting() == 0) { lost_devices_ = 0; }
+  }
+
+  // --- memory ---
+
+  /// Adds memory that no work can use. False if the host has no memory to note it.
+  [[nodiscard]] bool try_insert_idle(address_range range) noexcept
+  {
+    if (!idle_.try_make_room(1)) { return false; }
+    idle_.ranges().insert(range, 0, limits_.seams());
+    return true;
+  }
+
+  /// Keeps freed memory that nothing tells when it may be used, until these devices were synchronised.
+  void lose(address_range range, std::uint64_t devices) noexcept
+  {
+    lost_devices_ |= devices;
+    limits_.reserve.put(range);
+  }
+
+  [[nodiscard]] std::uint64_t lost_devices() const noexcept { return lost_devices_; }
+
+  /// Bytes that lack an event.
+  [[nodiscard]] std::size_t unmarked_bytes() const noexcept
+  {
+    auto sum = limits_.reserve.waiting_bytes();
+    for (auto const& store : stores_) {
+      for (auto const range : store->unmarked()) { sum += range.bytes; }
+    }
+    return sum;
+  }
+
+  /// Calls visit(range) for all that lacks an event.
+  template <class Visit>
+  void for_each_unmarked(Visit&& visit) const
+  {
+    for (auto const& store : stores_) {
+      for (auto const range : store->unmarked()) { visit(range); }
+    }
+    limits_.reserve.for_each(visit);
+  }
+
+  void clear() noexcept
+  {
+    stores_.clear();
+    idle_.ranges().clear();
+  }
+
+  /// Whether the invariants of all sets hold, and F2; O(ranges).
+  [[nodiscard]] bool check_invariants() const
+  {
+    bool good = idle_.ranges().validate(limits_.seams());
+    for (auto const& store : stores_) {
+      good = good && store->ranges().validate(limits_.seams());
+      store->ranges().for_each([&](address_range, std::uint64_t stamp) { good = good && stamp <= store->newest(); });
+    }
+    return good;
+  }
+
+ private:
+  static constexpr std::size_t most_spare_events    = 32;
+  static constexpr std::size_t most_unmarked_stores = 64;
+
+  /// Streams come and go: an empty store has nothing to remember. Of those that hold only memory without an event, because their
+  /// streams made no call since, the oldest lose it.
+  void drop_empty() noexcept
+  {
+    auto unmarked = std::count_if(stores_.begin(), stores_.end(), [](auto const& store) { return is_stale(*store); });
+    for (auto const& store : stores_) {
+      if (unmarked < static_cast<std::ptrdiff_t>(most_unmarked_stores)) { break; }
+      if (!is_stale(*store)) { continue; }
+      for (auto const range : store->unmarked()) { lose(range, every_device); }
+      store->unmarked().clear();
+      --unmarked;
+    }
+    stores_.erase(
+      std::remove_if(
+        stores_.begin(), stores_.end(), [](auto const& store) { return store->is_empty() && !store->has_tickets(); }),
+      stores_.end());
+  }
+
+  [[nodiscard]] static bool is_stale(free_store const& store) noexcept
+  {
+    return !store.unmarked().empty() && store.ranges().empty() && !store.has_tickets();
+  }
+
+  /// An event that streams of `device` can record. Throws cuda_error.
+  [[nodiscard]] owned_event take_spare_event(int device)
+  {
+    auto const found = std::find_if(
+      spare_events_.rbegin(), spare_events_.rend(), [&](owned_event const& each) { return each.device() == device; });
+    if (found == spare_events_.rend()) { return owned_event{device}; }
+    std::swap(*found, spare_events_.back());
+    owned_event event = std::move(spare_events_.back());
+    spare_events_.pop_back();
+    return event;
+  }
+
+  /// What was unmarked in one store may be used after the newest ticket of another, which has room. Blocks come back with that.
+  void insert_unmarked(free_store& from, free_store& to) noexcept
+  {
+    for (auto const range : from.unmarked()) { to.ranges().insert(range, to.newest(), limits_.seams()); }
+    limits_.reserve.release(from.unmarked().size());
+    from.unmarked().clear();
+  }
+
+  /// Makes idle what is stamped with tickets that are reached.
+  void move_reached(free_store& store) noexcept
+  {
+    auto const reached = store.reached();
+    if (!store.has_tickets()) {
+      if (idle_.try_make_room(store.ranges().count())) { store.ranges().move_all_to(idle_.ranges(), limits_.seams()); }
+      return;
+    }
+    try {
+      std::vector<address_range> free;
+      free.reserve(store.ranges().count());
+      store.ranges().for_each([&](address_range range, std::uint64_t stamp) {
+        if (stamp <= reached) { free.push_back(range); }
+      });
+      if (!idle_.try_make_room(free.size())) { return; }
+      for (auto const range : free) {
+        static_cast<void>(store.ranges().take_exact(range));
+        idle_.ranges().insert(range, 0, limits_.seams());
+      }
+    } catch (std::bad_alloc const&) {
+      return;  // they are found where they are
+    }
+  }
+
+  heap_limits& limits_;
+  free_store idle_{0};
+  std::vector<std::unique_ptr<free_store>> stores_;
+  std::vector<owned_event> spare_events_;
+  std::size_t next_polled_{};
+  std::uint64_t lost_devices_{};
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE
