@@ -96,11 +96,9 @@ class recovery_order {
   /// Whether no rung is there twice.
   [[nodiscard]] constexpr bool is_valid() const noexcept
   {
-    for (std::size_t i = 0; i < size_; ++i) {
-      if (static_cast<std::size_t>(rungs_[i]) >= recovery_rung_count) { return false; }
-      for (std::size_t j = 0; j < i; ++j) {
-        if (rungs_[i] == rungs_[j]) { return false; }
-      }
+    recovery_order once;
+    for (auto const each : *this) {
+      if (static_cast<std::size_t>(each) >= recovery_rung_count || !once.try_add(each)) { return false; }
     }
     return true;
   }

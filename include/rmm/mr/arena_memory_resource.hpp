@@ -9,15 +9,13 @@
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/checked_size.hpp>
-#include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
-#include <rmm/memory_report.hpp>
-#include <rmm/mr/detail/exhausted.hpp>
+#include <rmm/mr/detail/recovery_ladder.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/recovery.hpp>
@@ -56,11 +54,8 @@ class arena_memory_resource final : public device_memory_resource {
     : arena_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, arena_size, dump_log_on_failure}
   {}
 
-  arena_memory_resource()                                        = delete;
   arena_memory_resource(arena_memory_resource const&)            = delete;
-  arena_memory_resource(arena_memory_resource&&)                 = delete;
   arena_memory_resource& operator=(arena_memory_resource const&) = delete;
-  arena_memory_resource& operator=(arena_memory_resource&&)      = delete;
 
   ~arena_memory_resource() override
   {
@@ -100,9 +95,8 @@ class arena_memory_resource final : public device_memory_resource {
   {
     if (bytes == 0) { return nullptr; }
     auto const rounded = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
-    if (void* const ptr = heap_.try_allocate(rounded, stream)) { return rmm::detail::mark_allocated(ptr, bytes); }
-    if (void* const ptr = heap_.allocate_reclaimed(rounded, stream)) { return rmm::detail::mark_allocated(ptr, bytes); }
-    throw_exhausted(bytes, stream);
+    void* const ptr    = heap_.try_allocate(rounded, stream);
+    return rmm::detail::mark_allocated(ptr != nullptr ? ptr : climb(bytes, rounded, stream), bytes);
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
@@ -118,18 +112,15 @@ class arena_memory_resource final : public device_memory_resource {
     heap_.deallocate(ptr, align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream);
   }
 
-  [[noreturn]] RMM_COLD void throw_exhausted(std::size_t bytes, cuda_stream_view stream)
+  [[nodiscard]] RMM_COLD void* climb(std::size_t bytes, std::size_t rounded, cuda_stream_view stream)
   {
-    auto const text =
-      "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) + "): No room in arena.";
-    rmm::detail::log(rmm::detail::log_level::error, text.c_str());
-    if (dump_file_) { dump(bytes); }
-    detail::throw_exhausted("RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text, [&] {
-      rmm::detail::device_scope const at_home{heap_.home_device()};  // the report has figures of the current device
-      auto report          = detail::report_of(bytes, stream, "No room in arena.", heap_.figures());
+    detail::recovery_rungs none;  // of its own
+    detail::recovery_attempt climbing{bytes, stream, "No room in arena."};
+    if (void* const ptr = ladder_.climb(heap_, none, climbing, rounded)) { return ptr; }
+    ladder_.throw_exhausted(climbing, [&] {
+      if (dump_file_) { dump(bytes); }
+      auto report          = detail::report_of(climbing, heap_);
       report.maximum_bytes = arena_size_;
-      report.order         = {recovery_rung::synchronize};
-      report.tries[static_cast<std::size_t>(recovery_rung::synchronize)] = 1;
       detail::describe_upstream<Upstream>(report);
       return report;
     });
@@ -155,6 +146,7 @@ class arena_memory_resource final : public device_memory_resource {
   std::mutex dump_mutex_;
   std::optional<rmm::detail::file_sink> dump_file_;
   rmm::detail::stream_ordered_heap heap_;
+  detail::recovery_ladder ladder_{recovery_rung::synchronize};
 };
 
 arena_memory_resource(device_async_resource_ref, std::optional<std::size_t> = std::nullopt, bool = false)

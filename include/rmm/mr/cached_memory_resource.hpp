@@ -130,13 +130,7 @@ class cached_memory_resource final : public detail::growing_pool,
   void take_initial_block(std::size_t bytes)
   {
     RMM_EXPECTS(bytes <= maximum_size_.value_or(bytes), "The initial size of the cache exceeds its maximum");
-    bytes = std::min(rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), room());
-    if (bytes == 0) { return; }
-    std::string reason;
-    if (!try_add_block(upstream_, bytes, 0, cuda_stream_legacy, reason).has_value()) {
-      throw_exhausted({bytes, cuda_stream_legacy, reason});
-    }
-    heap().settle();
+    take_first_block(upstream_, std::min(rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), room()));
   }
 
   [[nodiscard]] trimmable_resource* trimmable_upstream() const noexcept

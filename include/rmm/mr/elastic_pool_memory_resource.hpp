@@ -121,11 +121,6 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     : elastic_pool_memory_resource{make_options(initial_bytes, maximum_bytes)}
   {}
 
-  elastic_pool_memory_resource(elastic_pool_memory_resource const&)            = delete;
-  elastic_pool_memory_resource(elastic_pool_memory_resource&&)                 = delete;
-  elastic_pool_memory_resource& operator=(elastic_pool_memory_resource const&) = delete;
-  elastic_pool_memory_resource& operator=(elastic_pool_memory_resource&&)      = delete;
-
   ~elastic_pool_memory_resource() override
   {
     parts_.clear();
@@ -386,14 +381,12 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   void take_initial(std::size_t bytes)
   {
+    if (space_ == nullptr) { return take_first_block(plain_.upstream(), bytes); }
     if (bytes == 0) { return; }
     std::string reason;
-    if (space_ == nullptr) {
-      if (try_add_block(plain_.upstream(), bytes, 0, cuda_stream_legacy, reason)) { return heap().settle(); }
-    } else if (try_fill({space_->begin(), rmm::detail::checked_align_up(bytes, space_->chunk_bytes())}, true, reason)) {
-      return;
+    if (!try_fill({space_->begin(), rmm::detail::checked_align_up(bytes, space_->chunk_bytes())}, true, reason)) {
+      throw_exhausted({bytes, cuda_stream_legacy, reason});
     }
-    throw_exhausted({bytes, cuda_stream_legacy, reason});
   }
 
   // --- parts that can be paused ---
@@ -562,13 +555,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   void describe(memory_report& report) const override
   {
-    rmm::detail::device_scope const on_device{device_.value()};
     if (maximum_bytes_) { report.maximum_bytes = budget_->limit(); }  // in whole chunks
     report.device = device_.value();
-    report.device_figures.reset();
-    if (auto const [free, total] = rmm::detail::device_memory_info_or_zero(); total != 0) {
-      report.device_figures = {free, total};
-    }
   }
 
   /// Makes the place that lacks the fewest chunks, and allocates. Other threads allocate meanwhile, and may be faster: then again.

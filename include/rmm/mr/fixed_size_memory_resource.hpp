@@ -11,14 +11,14 @@
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
-#include <rmm/memory_report.hpp>
-#include <rmm/mr/detail/exhausted.hpp>
+#include <rmm/mr/detail/recovery_ladder.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/recovery.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
-#include <mutex>
+#include <exception>
 #include <new>
 #include <string>
 
@@ -53,11 +53,8 @@ class fixed_size_memory_resource : public device_memory_resource {
     : fixed_size_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, block_size, blocks_to_preallocate}
   {}
 
-  fixed_size_memory_resource()                                             = delete;
   fixed_size_memory_resource(fixed_size_memory_resource const&)            = delete;
-  fixed_size_memory_resource(fixed_size_memory_resource&&)                 = delete;
   fixed_size_memory_resource& operator=(fixed_size_memory_resource const&) = delete;
-  fixed_size_memory_resource& operator=(fixed_size_memory_resource&&)      = delete;
 
   ~fixed_size_memory_resource() override
   {
@@ -100,31 +97,36 @@ class fixed_size_memory_resource : public device_memory_resource {
   {
     if (bytes == 0) { return nullptr; }
     if (bytes > block_size_) { throw_too_large(bytes, stream); }
-    return rmm::detail::mark_allocated(allocate_block(bytes, stream), bytes);
+    void* const block = heap_.try_allocate(block_size_, stream);
+    return rmm::detail::mark_allocated(block != nullptr ? block : climb(bytes, stream), bytes);
   }
 
-  [[nodiscard]] void* allocate_block(std::size_t asked, cuda_stream_view stream)
+  [[nodiscard]] RMM_COLD void* climb(std::size_t bytes, cuda_stream_view stream)
   {
-    if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
-    std::lock_guard<std::mutex> const growing{growth_mutex_};
-    if (void* const block = heap_.try_allocate(block_size_, stream)) { return block; }
-    using reclaiming = rmm::detail::stream_ordered_heap::reclaiming;
-    if (void* const block = heap_.allocate_reclaimed(block_size_, stream, reclaiming::before_growth)) { return block; }
+    struct chunk_rungs final : detail::recovery_rungs {
+      explicit chunk_rungs(fixed_size_memory_resource& resource) : resource_{resource} {}
+      void* try_grow(std::size_t block_size, cuda_stream_view on, std::string& /*reason*/) override
+      {
+        try {
+          return resource_.add_chunk_and_allocate(block_size, on);
+        } catch (std::bad_alloc const&) {
+          failure = std::current_exception();
+          return nullptr;
+        }
+      }
+      fixed_size_memory_resource& resource_;
+      std::exception_ptr failure{};  // what upstream threw; null: nothing
+    } chunks{*this};
+    detail::recovery_attempt climbing{bytes, stream};
+    if (void* const block = ladder_.climb(heap_, chunks, climbing, block_size_)) { return block; }
+    if (!chunks.failure) { throw std::bad_alloc{}; }  // in a capture, where the host has no memory to note the block
     try {
-      if (void* const block = add_chunk_and_allocate(block_size_, stream)) { return block; }
-      throw std::bad_alloc{};  // in a capture, where the host has no memory to note the block
+      std::rethrow_exception(chunks.failure);
     } catch (rmm::out_of_memory const& e) {
-      if (void* const block = heap_.allocate_reclaimed(block_size_, stream)) { return block; }
       if (e.report() != nullptr) { throw; }  // upstream's own says more
-      throw_exhausted("RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) +
-                        ": no block is free, and upstream gives no more (failed to allocate " +
-                        rmm::detail::format_bytes(asked) + "): " + e.what(),
-                      e.what(),
-                      asked,
-                      stream);
-    } catch (std::bad_alloc const&) {
-      if (void* const block = heap_.allocate_reclaimed(block_size_, stream)) { return block; }
-      throw;
+      throw_exhausted("no block is free, and upstream gives no more (failed to allocate " +
+                        rmm::detail::format_bytes(bytes) + "): " + e.what(),
+                      {bytes, stream, e.what()});
     }
   }
 
@@ -147,18 +149,13 @@ class fixed_size_memory_resource : public device_memory_resource {
   {
     auto const text = "Maximum allocation size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) +
                       "): blocks have " + rmm::detail::format_bytes(block_size_);
-    throw_exhausted(
-      "RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text, text, bytes, stream);
+    throw_exhausted(text, {bytes, stream, text});
   }
 
-  [[noreturn]] RMM_COLD void throw_exhausted(std::string const& message,
-                                             std::string const& reason,
-                                             std::size_t asked,
-                                             cuda_stream_view stream) const
+  [[noreturn]] RMM_COLD void throw_exhausted(std::string const& text, detail::recovery_attempt const& failed) const
   {
-    detail::throw_exhausted(message, [&] {
-      rmm::detail::device_scope const at_home{heap_.home_device()};  // the report has figures of the current device
-      auto report = detail::report_of(asked, stream, reason, heap_.figures());
+    detail::throw_exhausted(text, [&] {
+      auto report = detail::report_of(failed, heap_);
       detail::describe_upstream<Upstream>(report);
       return report;
     });
@@ -168,7 +165,7 @@ class fixed_size_memory_resource : public device_memory_resource {
   std::size_t block_size_;
   std::size_t chunk_size_;
   rmm::detail::stream_ordered_heap heap_;
-  std::mutex growth_mutex_;  // taken before the heap's lock
+  detail::recovery_ladder ladder_{{recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize}};
 };
 
 fixed_size_memory_resource(device_async_resource_ref, std::size_t = 0, std::size_t = 0)

@@ -41,7 +41,6 @@ class pool_memory_resource final : public detail::growing_pool,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
     : growing_pool{default_order}, upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
   {
-    check_sizes(initial_pool_size);
     take_initial_block(initial_pool_size);
   }
 
@@ -61,15 +60,8 @@ class pool_memory_resource final : public detail::growing_pool,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
     : growing_pool{default_order}, upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
   {
-    check_sizes(initial_pool_size);
     take_initial_block(initial_pool_size);
   }
-
-  pool_memory_resource()                                       = delete;
-  pool_memory_resource(pool_memory_resource const&)            = delete;
-  pool_memory_resource(pool_memory_resource&&)                 = delete;
-  pool_memory_resource& operator=(pool_memory_resource const&) = delete;
-  pool_memory_resource& operator=(pool_memory_resource&&)      = delete;
 
   ~pool_memory_resource() override
   {
@@ -89,7 +81,7 @@ class pool_memory_resource final : public detail::growing_pool,
   static constexpr recovery_order default_order{
     recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback};
 
-  void check_sizes(std::size_t initial_pool_size) const
+  void take_initial_block(std::size_t initial_pool_size)
   {
     RMM_EXPECTS(is_aligned(initial_pool_size, CUDA_ALLOCATION_ALIGNMENT),
                 "Initial pool size required to be a multiple of 256 bytes");
@@ -97,16 +89,7 @@ class pool_memory_resource final : public detail::growing_pool,
                 "Maximum pool size required to be a multiple of 256 bytes");
     RMM_EXPECTS(initial_pool_size <= maximum_pool_size_.value_or(initial_pool_size),
                 "Initial pool size exceeds the maximum pool size");
-  }
-
-  void take_initial_block(std::size_t bytes)
-  {
-    if (bytes == 0) { return; }
-    std::string reason;
-    if (!try_add_block(upstream_, bytes, 0, cuda_stream_legacy, reason).has_value()) {
-      throw_exhausted({bytes, cuda_stream_legacy, reason});
-    }
-    heap().settle();
+    take_first_block(upstream_, initial_pool_size);
   }
 
   /// Asks upstream for less and less, down to what is needed.

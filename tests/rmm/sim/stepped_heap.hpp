@@ -7,6 +7,8 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/mr/detail/recovery_ladder.hpp>
+#include <rmm/recovery.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
@@ -15,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 /// A machine whose work runs only when it has to, under the ordering checker.
 struct Stepped : Simulated {
@@ -33,7 +36,7 @@ struct Stepped : Simulated {
 };
 
 /// A heap on device memory that grows like a pool with a maximum, and shows what a pool hides.
-class device_heap {
+class device_heap : private rmm::mr::detail::recovery_rungs {
  public:
   explicit device_heap(std::size_t first_block, std::size_t most = 0) : most_{std::max(first_block, most)}
   {
@@ -56,12 +59,8 @@ class device_heap {
   [[nodiscard]] void* allocate(std::size_t bytes, rmm::cuda_stream_view stream)
   {
     if (void* const ptr = heap_.try_allocate(bytes, stream)) { return ptr; }
-    auto const rounded = rmm::align_up(bytes, rmm::CUDA_ALLOCATION_ALIGNMENT);
-    auto const left    = most_ - heap_.block_bytes();
-    if (rounded <= left) {
-      if (void* const ptr = add_block(std::max(rounded, left / 2), rounded, stream)) { return ptr; }
-    }
-    return heap_.allocate_reclaimed(bytes, stream);
+    rmm::mr::detail::recovery_attempt climbing{bytes, stream};
+    return ladder_.climb(heap_, *this, climbing, rmm::align_up(bytes, rmm::CUDA_ALLOCATION_ALIGNMENT));
   }
 
   /// Only what needs no growth and no waiting.
@@ -77,6 +76,12 @@ class device_heap {
   [[nodiscard]] bool good() const { return heap_.check_invariants(); }
 
  private:
+  [[nodiscard]] void* try_grow(std::size_t bytes, rmm::cuda_stream_view stream, std::string& /*reason*/) override
+  {
+    auto const left = most_ - heap_.block_bytes();
+    return bytes <= left ? add_block(std::max(bytes, left / 2), bytes, stream) : nullptr;
+  }
+
   [[nodiscard]] void* add_block(std::size_t block_bytes, std::size_t bytes, rmm::cuda_stream_view stream)
   {
     block_bytes = rmm::align_up(block_bytes, rmm::CUDA_ALLOCATION_ALIGNMENT);
@@ -96,6 +101,7 @@ class device_heap {
 
   std::size_t most_;
   rmm::detail::stream_ordered_heap heap_;
+  rmm::mr::detail::recovery_ladder ladder_{{rmm::recovery_rung::grow, rmm::recovery_rung::synchronize}};
 };
 
 /// Work of `stream` that writes to the block.

@@ -445,9 +445,10 @@ TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForWhereAStreamCannotWait)
   device_heap heap{MiB};
   void* const mine = heap.allocate(MiB, stream);
   write(mine, MiB, stream);
-  heap.deallocate(mine, MiB, stream);  // marked
-  cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 3});
+  heap.deallocate(mine, MiB, stream);                                  // marked
+  cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 100});  // more than there are attempts
   ASSERT_EQ(heap.allocate(MiB, other), mine);
+  cudasim::clear_faults();
   write(mine, MiB, other);
   EXPECT_EQ(heap.figures().device_synchronizations, 1U);
 }

@@ -3,40 +3,32 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/base/failure.hpp>
-#include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
-#include <rmm/detail/format.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
-#include <rmm/error.hpp>
 #include <rmm/heap_figures.hpp>
 #include <rmm/memory_report.hpp>
-#include <rmm/mr/detail/exhausted.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/detail/live_by_tag.hpp>
+#include <rmm/mr/detail/recovery_ladder.hpp>
 #include <rmm/mr/detail/reservable.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/recovery.hpp>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -50,29 +42,22 @@ class memory_reservation;
 
 namespace detail {
 
-/// Whether a function object says if it holds a function, as std::function does. Not so lambdas, which always do.
-template <class Function, class = void>
-struct can_be_empty : std::is_pointer<Function> {};
-template <class Function>
-struct can_be_empty<Function, std::void_t<decltype(std::declval<Function const&>().operator bool())>> : std::true_type {
-};
-
 /// What pools share: all but where their memory comes from.
 ///
-/// An allocation that finds no free memory, whoever freed it, climbs a ladder of rungs until one serves it. One thread climbs
-/// at a time, for what the others wait for may serve them too. A pool that is made over this class says how it grows, and
-/// whatever else it can do; its destructor calls release_blocks() of the heap.
+/// An allocation that finds no free memory, whoever freed it, climbs the pool's recovery_ladder until a rung serves it. A pool that
+/// is made over this class says how it grows, and whatever else it can do; its destructor calls release_blocks() of the heap.
 ///
-/// Thread-safe. The order of locks: the growth mutex, the heap's.
+/// Thread-safe. The order of locks: the growth mutex, which is the ladder's, then the heap's.
 ///
 /// A template without a use for its parameter: whoever includes it and makes no pool does not compile what it does.
 template <class Unused>
-class basic_growing_pool : public device_memory_resource, public immediate_resource, private reservable {
+class basic_growing_pool : public device_memory_resource,
+                           public immediate_resource,
+                           private reservable,
+                           private recovery_rungs {
  public:
   basic_growing_pool(basic_growing_pool const&)            = delete;
-  basic_growing_pool(basic_growing_pool&&)                 = delete;
   basic_growing_pool& operator=(basic_growing_pool const&) = delete;
-  basic_growing_pool& operator=(basic_growing_pool&&)      = delete;
 
   /// Bytes of all blocks that the pool has from upstream.
   [[nodiscard]] std::size_t pool_size() const noexcept { return heap_.block_bytes(); }
@@ -92,7 +77,7 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
   /// What was allocated before has no tag. Turning it off forgets all.
   void track_tags(bool on = true)
   {
-    std::lock_guard<std::mutex> const growing{ladder_->mutex};
+    auto const growing = lock_growth();
     if (on) {
       if (!tags_made_) { tags_made_ = std::make_unique<live_by_tag>(); }
       tags_.store(tags_made_.get(), std::memory_order_release);
@@ -118,23 +103,11 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
                                                               cuda_stream_view stream = cuda_stream_view{});
 
   /// What the pool tries, in order, when no free memory fits.
-  [[nodiscard]] recovery_order get_recovery_order() const
-  {
-    std::lock_guard<std::mutex> const growing{ladder_->mutex};
-    return ladder_->order;
-  }
+  [[nodiscard]] recovery_order get_recovery_order() const { return ladder_.order(); }
 
   /// Changes that, for allocations that begin to climb later. Throws logic_error if a rung is there twice, or the pool does
   /// not have it.
-  void set_recovery_order(recovery_order const& order)
-  {
-    RMM_EXPECTS(order.is_valid(), "A rung is twice in the order of recovery");
-    for (auto const rung : order) {
-      RMM_EXPECTS(has_rung(rung), std::string{"This pool has no rung "} + name_of(rung));
-    }
-    std::lock_guard<std::mutex> const growing{ladder_->mutex};
-    ladder_->order = order;
-  }
+  void set_recovery_order(recovery_order const& order) { ladder_.set_order(order, *this); }
 
   /// What recovery_rung::callback calls: `callback(bytes, argument)`, with the bytes asked for; it returns whether to
   /// try again, from the first rung on. Anything that a failure_callback_t can hold; none if that is empty.
@@ -144,27 +117,16 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
   template <class Callback>
   void set_failure_callback(Callback callback, void* argument = nullptr)
   {
-    std::shared_ptr<failure_callback> made;
-    bool empty = false;
-    if constexpr (can_be_empty<Callback>::value) { empty = !static_cast<bool>(callback); }
-    if (!empty) { made = std::make_shared<failure_callback_of<Callback>>(std::move(callback), argument); }
-    std::lock_guard<std::mutex> const growing{ladder_->mutex};
-    ladder_->callback.swap(made);
+    ladder_.set_callback(std::move(callback), argument);
   }
-
-  void set_failure_callback(std::nullptr_t)
-  {
-    std::shared_ptr<failure_callback> old;  // what the program has in it may call the pool when it goes
-    std::lock_guard<std::mutex> const growing{ladder_->mutex};
-    ladder_->callback.swap(old);
-  }
+  void set_failure_callback(std::nullptr_t) { set_failure_callback<bool (*)(std::size_t, void*)>(nullptr); }
 
   /// Whether each call asks the driver if its stream captures a CUDA graph, so that a capture that no capture_scope announces is
   /// found at once; about 20 ns a call. Without that only calls that find no memory in the thread's own cache ask. Initially
   /// on in files compiled without NDEBUG.
   void set_check_capture(bool on) noexcept
   {
-    std::lock_guard<std::mutex> const growing{ladder_->mutex};
+    auto const growing = lock_growth();
     heap_.set_checks_captures(on);
     set_check_capture_of_parts(on);
   }
@@ -222,9 +184,8 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
   }
 
   /// `order`: rungs that the pool has. `home`: the device of its memory; the current one if it is negative.
-  explicit basic_growing_pool(recovery_order const& order, int home = -1) : heap_{home}
+  explicit basic_growing_pool(recovery_order const& order, int home = -1) : heap_{home}, ladder_{order}
   {
-    own_ladder_.order = order;
     heap_.set_checks_captures(rmm::detail::check_capture_by_default);
   }
   ~basic_growing_pool() override = default;
@@ -233,20 +194,17 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
   [[nodiscard]] rmm::detail::stream_ordered_heap const& heap() const noexcept { return heap_; }
 
   /// Keeps allocations from growing the pool meanwhile. The heap's lock comes after it.
-  [[nodiscard]] std::unique_lock<std::mutex> lock_growth() const
-  {
-    return std::unique_lock<std::mutex>{ladder_->mutex};
-  }
+  [[nodiscard]] std::unique_lock<std::mutex> lock_growth() const { return ladder_.lock(); }
 
   /// Climbs the ladder of `whole`, of which this is a part, from now on. With the growth mutex of `whole`, before any other call.
   void become_part_of(basic_growing_pool& whole) noexcept
   {
-    ladder_ = whole.ladder_;
+    ladder_.join(whole.ladder_);
     heap_.set_checks_captures(whole.check_capture());
   }
 
   /// Whether a rung is tried. With the growth mutex.
-  [[nodiscard]] bool tries(recovery_rung rung) const noexcept { return ladder_->order.contains(rung); }
+  [[nodiscard]] bool tries(recovery_rung rung) const noexcept { return ladder_.tries(rung); }
 
   /// From now on there are parts, and each call asks for them: see part_for_current_tag().
   void set_has_parts() noexcept
@@ -290,58 +248,32 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
     }
   }
 
-  /// An allocation that found no free memory, and what was tried for it.
-  struct attempt {
-    std::size_t asked{};
-    cuda_stream_view stream{};
-    std::string reason{};
-    recovery_order order{};
-    std::array<std::uint32_t, recovery_rung_count> tries{};
-  };
+  /// Takes a block of `bytes` bytes from upstream, none if 0, that every stream may use. Throws out_of_memory.
+  template <class Upstream>
+  void take_first_block(suballocator_upstream<Upstream>& upstream, std::size_t bytes)
+  {
+    if (bytes == 0) { return; }
+    std::string reason;
+    if (!try_add_block(upstream, bytes, 0, cuda_stream_legacy, reason)) {
+      throw_exhausted({bytes, cuda_stream_legacy, reason});
+    }
+    heap_.settle();
+  }
 
   /// Throws out_of_memory with a report, unless the host has no memory for one.
-  [[noreturn]] RMM_COLD void throw_exhausted(attempt const& failed)
+  [[noreturn]] RMM_COLD void throw_exhausted(recovery_attempt const& failed)
   {
-    failures_.fetch_add(1, std::memory_order_relaxed);
-    auto const text = "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
-                      "): " + failed.reason.substr(0, failed.reason.find('\n'));  // without the report of a pool below
-    rmm::detail::log(rmm::detail::log_level::error, text.c_str());
-    detail::throw_exhausted("RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text,
-                            [&] { return make_report(failed); });
+    ladder_.throw_exhausted(failed, [&] {
+      auto report          = report_of(failed, heap_);
+      report.pool.recovery = ladder_.figures();
+      report.tags_tracked  = tags_.load(std::memory_order_acquire) != nullptr;
+      report.holders       = live_by_tag_name();
+      describe(report);
+      return report;
+    });
   }
 
  private:
-  // What a pool adds. All are called by one thread at a time, with the growth mutex and without the heap's lock; `bytes` is a
-  // multiple of the heap's granule and above 0. They return memory that `stream` may use, taken from the heap, or null;
-  // `reason` is then set to why, if that is worth telling.
-
-  /// recovery_rung::grow
-  [[nodiscard]] virtual void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) = 0;
-
-  /// recovery_rung::remap
-  [[nodiscard]] virtual void* try_remap(std::size_t /*bytes*/, cuda_stream_view /*stream*/, std::string& /*reason*/)
-  {
-    return nullptr;
-  }
-
-  /// Whether try_remap() would serve if no work used free memory.
-  [[nodiscard]] virtual bool could_remap_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
-
-  /// Whether try_trim() would serve if no work used free memory.
-  [[nodiscard]] virtual bool could_trim_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
-
-  /// recovery_rung::trim
-  [[nodiscard]] virtual void* try_trim(std::size_t /*bytes*/, cuda_stream_view /*stream*/, std::string& /*reason*/)
-  {
-    return nullptr;
-  }
-
-  /// Whether the pool can do that at all.
-  [[nodiscard]] virtual bool has_rung(recovery_rung rung) const noexcept
-  {
-    return rung != recovery_rung::remap && rung != recovery_rung::trim;
-  }
-
   /// The part of the pool that serves allocations under the current tag, and the one that a block lies in; null for the pool
   /// itself. Asked after set_has_parts(), without locks.
   [[nodiscard]] virtual basic_growing_pool* part_for_current_tag() const noexcept { return nullptr; }
@@ -363,7 +295,7 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
     if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nullptr; }
     auto& part = part_to_ask();
     part.expect_not_suspended();
-    attempt climbing{bytes, stream};
+    recovery_attempt climbing{bytes, stream};
     void* const ptr = part.climb(climbing, false);
     if (auto* const tags = tags_.load(std::memory_order_acquire); tags != nullptr && ptr != nullptr) {
       tags->add(ptr, bytes);
@@ -402,7 +334,7 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
     return part != nullptr ? *part : *this;
   }
 
-  void expect_not_suspended() const
+  void expect_not_suspended() const final
   {
     RMM_EXPECTS(!suspended_.load(std::memory_order_acquire),
                 "The pool, or what has this tag in it, is paused: resume it first");
@@ -414,42 +346,6 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
     heap_.set_detour(has_parts_.load(std::memory_order_acquire) || suspended_.load(std::memory_order_acquire) ||
                      tags_.load(std::memory_order_acquire) != nullptr);
   }
-
-  struct rung_counters {
-    std::atomic<std::uint64_t> tried{0};
-    std::atomic<std::uint64_t> served{0};
-  };
-
-  /// The program's function, whatever its type: std::function is too much for a header that everyone includes.
-  struct failure_callback {
-    failure_callback()                                   = default;
-    failure_callback(failure_callback const&)            = delete;
-    failure_callback& operator=(failure_callback const&) = delete;
-    virtual ~failure_callback()                          = default;
-    [[nodiscard]] virtual bool call(std::size_t bytes)   = 0;
-  };
-
-  template <class Callback>
-  struct failure_callback_of final : failure_callback {
-    failure_callback_of(Callback callback, void* argument) : function{std::move(callback)}, argument_of_it{argument} {}
-    [[nodiscard]] bool call(std::size_t bytes) override { return function(bytes, argument_of_it); }
-
-    Callback function;
-    void* argument_of_it;
-  };
-
-  /// What a pool and its parts have in common: what they climb, one at a time.
-  struct ladder {
-    std::mutex mutex;  // the growth mutex; guards what follows
-    recovery_order order;
-    std::shared_ptr<failure_callback> callback;
-  };
-
-  /// A callback that this thread is in, as a list: it may allocate from another pool, which has one too.
-  struct callback_frame {
-    basic_growing_pool const* pool;
-    callback_frame const* outer;
-  };
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) final
   {
@@ -483,7 +379,7 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
   {
     expect_not_suspended();
     if (void* const ptr = heap_.try_allocate_elsewhere(bytes, stream)) { return ptr; }
-    attempt climbing{bytes, stream};
+    recovery_attempt climbing{bytes, stream};
     if (void* const ptr = climb(climbing, true)) { return ptr; }
     throw_exhausted(climbing);
   }
@@ -506,119 +402,24 @@ class basic_growing_pool : public device_memory_resource, public immediate_resou
   }
 
   /// Climbs until a rung serves; null if none does. Calls the callback only if it may `ask` the program.
-  [[nodiscard]] RMM_COLD void* climb(attempt& climbing, bool ask)
+  [[nodiscard]] RMM_COLD void* climb(recovery_attempt& climbing, bool ask)
   {
     rmm::detail::context_scope const with_context{heap_.context_for(climbing.stream.value())};
-    auto const bytes = align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT);
-    std::unique_lock<std::mutex> growing{ladder_->mutex};
-    expect_not_suspended();
-    if (void* const ptr = heap_.try_allocate(bytes, climbing.stream)) { return ptr; }
-    climbing.order = ladder_->order;
-    for (std::size_t at = 0; at < climbing.order.size();) {
-      auto const rung = climbing.order[at++];
-      if (rung == recovery_rung::callback && (!ask || !ladder_->callback || is_in_callback())) { continue; }
-      auto const index = static_cast<std::size_t>(rung);
-      rungs_[index].tried.fetch_add(1, std::memory_order_relaxed);
-      ++climbing.tries[index];
-      void* ptr{};
-      if (rung != recovery_rung::callback) {
-        ptr = try_rung(rung, bytes, climbing);
-      } else if (call_back(growing, climbing.asked)) {
-        at  = 0;
-        ptr = heap_.try_allocate(bytes, climbing.stream);
-      }
-      if (ptr != nullptr) {
-        rungs_[index].served.fetch_add(1, std::memory_order_relaxed);
-        return ptr;
-      }
-    }
-    if (climbing.reason.empty()) { climbing.reason = "no free part of the pool is large enough"; }
-    return nullptr;
-  }
-
-  [[nodiscard]] void* try_rung(recovery_rung rung, std::size_t bytes, attempt& climbing)
-  {
-    auto const stream = climbing.stream;
-    switch (rung) {
-      case recovery_rung::reclaim:
-        return heap_.allocate_reclaimed(bytes, stream, rmm::detail::stream_ordered_heap::reclaiming::before_growth);
-      case recovery_rung::grow:
-        return try_grow(bytes, stream, climbing.reason);
-      case recovery_rung::remap:
-        return try_remap(bytes, stream, climbing.reason);
-      case recovery_rung::trim:
-        return try_trim(bytes, stream, climbing.reason);
-      case recovery_rung::synchronize:
-        if (void* const ptr = heap_.allocate_reclaimed(bytes, stream)) { return ptr; }
-        if (climbing.order.contains(recovery_rung::trim) && could_trim_idle(bytes, stream) && heap_.wait_for_all()) {
-          if (void* const ptr = try_trim(bytes, stream, climbing.reason)) { return ptr; }
-        }
-        if (!climbing.order.contains(recovery_rung::remap)) { return nullptr; }
-        // What lacks nothing but events may be chunks here and there.
-        heap_.mark_live_streams();
-        if (void* const ptr = try_remap(bytes, stream, climbing.reason)) { return ptr; }
-        if (!could_remap_idle(bytes, stream) || !heap_.wait_for_all()) { return nullptr; }
-        return try_remap(bytes, stream, climbing.reason);
-      case recovery_rung::callback:
-        break;
-    }
-    return nullptr;
-  }
-
-  [[nodiscard]] bool call_back(std::unique_lock<std::mutex>& growing, std::size_t asked)
-  {
-    auto const callback = ladder_->callback;  // another may be set meanwhile
-    growing.unlock();
-    callback_frame const frame{this, callbacks_};
-    callbacks_ = &frame;
-    rmm::detail::scope_guard const leave{[&]() noexcept { callbacks_ = frame.outer; }};
-    bool const again = callback->call(asked);
-    growing.lock();
-    expect_not_suspended();
-    return again;
-  }
-
-  [[nodiscard]] bool is_in_callback() const noexcept
-  {
-    for (auto const* frame = callbacks_; frame != nullptr; frame = frame->outer) {
-      if (frame->pool->ladder_ == ladder_) { return true; }  // or a part of the same pool
-    }
-    return false;
+    return ladder_.climb(heap_, *this, climbing, align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT), ask);
   }
 
   [[nodiscard]] RMM_COLD heap_figures figures_with(rmm::detail::heap_contents* contents) const
   {
-    auto now = heap_.figures(contents);
-    for (std::size_t i = 0; i < recovery_rung_count; ++i) {
-      now.recovery.rungs[i] = {rungs_[i].tried.load(std::memory_order_relaxed),
-                               rungs_[i].served.load(std::memory_order_relaxed)};
-    }
-    now.recovery.failures = failures_.load(std::memory_order_relaxed);
+    auto now     = heap_.figures(contents);
+    now.recovery = ladder_.figures();
     return now;
   }
 
-  [[nodiscard]] memory_report make_report(attempt const& failed) const
-  {
-    rmm::detail::device_scope const at_home{heap_.home_device()};  // the report has figures of the current device
-    auto report         = report_of(failed.asked, failed.stream, failed.reason, figures());
-    report.order        = failed.order;
-    report.tries        = failed.tries;
-    report.tags_tracked = tags_.load(std::memory_order_acquire) != nullptr;
-    report.holders      = live_by_tag_name();
-    describe(report);
-    return report;
-  }
-
-  inline static thread_local callback_frame const* callbacks_{nullptr};
-
   rmm::detail::stream_ordered_heap heap_;
-  std::array<rung_counters, recovery_rung_count> rungs_{};
-  std::atomic<std::uint64_t> failures_{0};
+  recovery_ladder ladder_;
   std::atomic<live_by_tag*> tags_{nullptr};  // null while they are not tracked
   std::atomic<bool> has_parts_{false};
   std::atomic<bool> suspended_{false};
-  ladder own_ladder_;
-  ladder* ladder_{&own_ladder_};            // that of the whole, if this is a part
   std::unique_ptr<live_by_tag> tags_made_;  // once made it stays, for another thread may be in it
 };
 

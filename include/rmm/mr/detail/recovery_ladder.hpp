@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/failure.hpp>
+#include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/error.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/recovery.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// An allocation that found no free memory, and what was tried for it.
+struct recovery_attempt {
+  std::size_t asked{};
+  cuda_stream_view stream{};
+  std::string reason{};  // what failed at last, in words
+  recovery_order order{};
+  std::array<std::uint32_t, recovery_rung_count> tries{};
+};
+
+/// What a pool does on the rungs that are its own. The ladder calls all but has_rung() with its mutex, and without the heap's.
+///
+/// try_...() return memory that `stream` may use, taken from the heap, or null; `reason` is then set to why, if that is worth
+/// telling. `bytes` is a multiple of the heap's granule and above 0.
+class recovery_rungs {
+ public:
+  virtual ~recovery_rungs() = default;
+
+  /// Throws logic_error if nothing can be allocated for the moment.
+  virtual void expect_not_suspended() const {}
+
+  /// Whether the pool can do that at all.
+  [[nodiscard]] virtual bool has_rung(recovery_rung rung) const noexcept
+  {
+    return rung != recovery_rung::remap && rung != recovery_rung::trim;
+  }
+
+  [[nodiscard]] virtual void* try_grow(std::size_t, cuda_stream_view, std::string&) { return nullptr; }
+  [[nodiscard]] virtual void* try_remap(std::size_t, cuda_stream_view, std::string&) { return nullptr; }
+  [[nodiscard]] virtual void* try_trim(std::size_t, cuda_stream_view, std::string&) { return nullptr; }
+
+  /// Whether try_remap(), or try_trim(), would serve if no work used free memory.
+  [[nodiscard]] virtual bool could_remap_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
+  [[nodiscard]] virtual bool could_trim_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
+};
+
+/// What every suballocator reports of a request that it could not serve. Throws std::bad_alloc.
+template <class Heap>
+[[nodiscard]] RMM_COLD memory_report report_of(recovery_attempt const& failed, Heap const& heap)
+{
+  rmm::detail::device_scope const at_home{heap.home_device()};  // the report has figures of the current device
+  memory_report report;
+  report.pool            = heap.figures();
+  report.asked_bytes     = failed.asked;
+  report.alignment_bytes = CUDA_ALLOCATION_ALIGNMENT;
+  report.stream          = failed.stream;
+  report.device          = rmm::detail::current_device_if_known();
+  report.reason          = failed.reason;
+  report.order           = failed.order;
+  report.tries           = failed.tries;
+  if (auto const [free, total] = rmm::detail::device_memory_info_or_zero(); total != 0) {
+    report.device_figures = {free, total};
+  }
+  return report;
+}
+
+/// Throws out_of_memory with the report that `make_report()` returns, unless the host has no memory for one.
+template <class MakeReport>
+[[noreturn]] RMM_COLD void throw_exhausted(std::string const& text, MakeReport const& make_report)
+{
+  auto const message = "RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text;
+  std::optional<memory_report> report;
+  try {
+    report.emplace(make_report());
+  } catch (std::exception const&) {
+    throw out_of_memory{message};
+  }
+  rmm::detail::throw_out_of_memory(message, *report);
+}
+
+/// The ladder that an allocation climbs when no free memory fits: rungs in an order, until one serves.
+///
+/// One thread climbs at a time, for what the others wait for may serve them too. The ladders of a pool's parts have the mutex, the
+/// order and the callback of the whole, and counters of their own.
+///
+/// Thread-safe. The order of locks: the ladder's mutex, then the heap's.
+///
+/// Invariants:
+///  L1  the order and the callback change, and rungs are tried, with the mutex held
+///  L2  the order has each rung at most once
+///  L3  no rung served more often than it was tried
+///  L4  a thread runs the callback without the mutex, and does not call it again before it returns
+class recovery_ladder {
+ public:
+  explicit recovery_ladder(recovery_order const& order) noexcept { own_.order = order; }
+
+  /// Makes this the ladder of a part of the pool that has `whole`. With the mutex of `whole`, before any other call.
+  void join(recovery_ladder& whole) noexcept { shared_ = whole.shared_; }
+
+  /// Keeps others from climbing meanwhile.
+  [[nodiscard]] std::unique_lock<std::mutex> lock() const { return std::unique_lock<std::mutex>{shared_->mutex}; }
+
+  [[nodiscard]] recovery_order order() const
+  {
+    auto const locked = lock();
+    return shared_->order;
+  }
+
+  /// For climbs that begin later. Throws logic_error if a rung is there twice, or the pool does not have it.
+  void set_order(recovery_order const& order, recovery_rungs const& rungs)
+  {
+    RMM_EXPECTS(order.is_valid(), "A rung is twice in the order of recovery");
+    for (auto const rung : order) {
+      RMM_EXPECTS(rungs.has_rung(rung), std::string{"This pool has no rung "} + name_of(rung));
+    }
+    auto const locked = lock();
+    shared_->order    = order;
+  }
+
+  /// Whether a rung is tried. With the mutex.
+  [[nodiscard]] bool tries(recovery_rung rung) const noexcept { return shared_->order.contains(rung); }
+
+  /// What recovery_rung::callback calls: `function(bytes, argument)`; nothing if `function` is empty.
+  template <class Function>
+  void set_callback(Function function, void* argument)
+  {
+    callback made;  // later the old one, which goes without the mutex: what the program has in it may call the pool
+    bool empty = false;
+    if constexpr (can_be_empty<Function>::value) { empty = !static_cast<bool>(function); }
+    if (!empty) {
+      made.call = [](void* object, std::size_t bytes, void* with) -> bool {
+        return (*static_cast<Function*>(object))(bytes, with);
+      };
+      made.argument = argument;
+      made.function = std::make_shared<Function>(std::move(function));
+    }
+    auto const locked = lock();
+    std::swap(shared_->on_failure, made);
+  }
+
+  /// Climbs until a rung serves with `bytes` bytes; null if none does. Skips the callback unless it `may_call_back`.
+  template <class Heap>
+  [[nodiscard]] RMM_COLD void* climb(
+    Heap& heap, recovery_rungs& rungs, recovery_attempt& attempt, std::size_t bytes, bool may_call_back = true)
+  {
+    auto locked = lock();
+    rungs.expect_not_suspended();
+    if (void* const ptr = heap.try_allocate(bytes, attempt.stream)) { return ptr; }
+    attempt.order = shared_->order;
+    RMM_ASSERT(attempt.order.is_valid());
+    for (std::size_t at = 0; at < attempt.order.size();) {
+      auto const rung = attempt.order[at++];
+      if (rung == recovery_rung::callback && (!may_call_back || !shared_->on_failure.function || is_in_callback())) {
+        continue;
+      }
+      auto const index = static_cast<std::size_t>(rung);
+      tried_[index].fetch_add(1, std::memory_order_relaxed);
+      ++attempt.tries[index];
+      void* ptr{};
+      if (rung != recovery_rung::callback) {
+        ptr = try_rung(rung, heap, rungs, attempt, bytes);
+      } else if (call_back(locked, rungs, attempt.asked)) {
+        at  = 0;
+        ptr = heap.try_allocate(bytes, attempt.stream);
+      }
+      if (ptr != nullptr) {
+        served_[index].fetch_add(1, std::memory_order_relaxed);
+        return ptr;
+      }
+    }
+    if (attempt.reason.empty()) { attempt.reason = "no free part of the pool is large enough"; }
+    return nullptr;
+  }
+
+  /// Counts a failure, logs it, and throws out_of_memory with the report that `make_report()` returns.
+  template <class MakeReport>
+  [[noreturn]] RMM_COLD void throw_exhausted(recovery_attempt const& failed, MakeReport const& make_report)
+  {
+    failures_.fetch_add(1, std::memory_order_relaxed);
+    auto const text = "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
+                      "): " + failed.reason.substr(0, failed.reason.find('\n'));  // without the report of a pool below
+    rmm::detail::log(rmm::detail::log_level::error, text.c_str());
+    detail::throw_exhausted(text, make_report);
+  }
+
+  /// How often rungs were tried here and served, and how often none did.
+  [[nodiscard]] recovery_figures figures() const noexcept
+  {
+    recovery_figures now;
+    for (std::size_t i = 0; i < recovery_rung_count; ++i) {
+      now.rungs[i] = {tried_[i].load(std::memory_order_relaxed), served_[i].load(std::memory_order_relaxed)};
+    }
+    now.failures = failures_.load(std::memory_order_relaxed);
+    return now;
+  }
+
+ private:
+  /// Whether a function object says if it holds a function, as std::function does. Lambdas do not: they always hold one.
+  template <class Function, class = void>
+  struct can_be_empty : std::is_pointer<Function> {};
+  template <class Function>
+  struct can_be_empty<Function, std::void_t<decltype(std::declval<Function const&>().operator bool())>>
+    : std::true_type {};
+
+  /// The program's function, whatever its type: std::function is too much for a header that everyone includes.
+  struct callback {
+    std::shared_ptr<void> function;  // null: there is none
+    bool (*call)(void* function, std::size_t bytes, void* argument){};
+    void* argument{};
+  };
+
+  struct shared_state {
+    std::mutex mutex;  // guards what follows
+    recovery_order order;
+    callback on_failure;
+  };
+
+  /// A callback that this thread is in, as a list: it may allocate from another pool, which has one too.
+  struct callback_frame {
+    shared_state const* ladder;
+    callback_frame const* outer;
+  };
+
+  template <class Heap>
+  [[nodiscard]] static void* try_rung(
+    recovery_rung rung, Heap& heap, recovery_rungs& rungs, recovery_attempt& attempt, std::size_t bytes)
+  {
+    auto const on = attempt.stream;
+    if (rung == recovery_rung::grow) { return rungs.try_grow(bytes, on, attempt.reason); }
+    if (rung == recovery_rung::remap) { return rungs.try_remap(bytes, on, attempt.reason); }
+    if (rung == recovery_rung::trim) { return rungs.try_trim(bytes, on, attempt.reason); }
+    if (rung == recovery_rung::reclaim) { return heap.allocate_reclaimed(bytes, on, Heap::reclaiming::before_growth); }
+    if (void* const ptr = heap.allocate_reclaimed(bytes, on)) { return ptr; }
+    if (attempt.order.contains(recovery_rung::trim) && rungs.could_trim_idle(bytes, on) && heap.wait_for_all()) {
+      if (void* const ptr = rungs.try_trim(bytes, on, attempt.reason)) { return ptr; }
+    }
+    if (!attempt.order.contains(recovery_rung::remap)) { return nullptr; }
+    // What lacks nothing but events may be chunks here and there.
+    heap.mark_live_streams();
+    if (void* const ptr = rungs.try_remap(bytes, on, attempt.reason)) { return ptr; }
+    if (!rungs.could_remap_idle(bytes, on) || !heap.wait_for_all()) { return nullptr; }
+    return rungs.try_remap(bytes, on, attempt.reason);
+  }
+
+  [[nodiscard]] bool call_back(std::unique_lock<std::mutex>& locked, recovery_rungs const& rungs, std::size_t asked)
+  {
+    auto const now = shared_->on_failure;  // another may be set meanwhile
+    locked.unlock();
+    callback_frame const frame{shared_, callbacks_};
+    callbacks_ = &frame;
+    rmm::detail::scope_guard const leave{[&]() noexcept { callbacks_ = frame.outer; }};
+    bool const again = now.call(now.function.get(), asked, now.argument);
+    locked.lock();
+    rungs.expect_not_suspended();
+    return again;
+  }
+
+  [[nodiscard]] bool is_in_callback() const noexcept
+  {
+    auto const* frame = callbacks_;
+    while (frame != nullptr && frame->ladder != shared_) { frame = frame->outer; }
+    return frame != nullptr;
+  }
+
+  inline static thread_local callback_frame const* callbacks_{nullptr};
+
+  std::array<std::atomic<std::uint64_t>, recovery_rung_count> tried_{};
+  std::array<std::atomic<std::uint64_t>, recovery_rung_count> served_{};
+  std::atomic<std::uint64_t> failures_{0};
+  shared_state own_;
+  shared_state* shared_{&own_};  // that of the whole, if this is the ladder of a part
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE
