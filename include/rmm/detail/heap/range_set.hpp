@@ -342,8 +342,12 @@ class range_set {
   static constexpr unsigned bins_per_doubling_bits = 5;
   static constexpr std::size_t bin_count           = std::size_t{36} << bins_per_doubling_bits;
   static constexpr std::size_t end_word            = bin_count / 64;  // the bit of bin_count, always set, ends searches
-  static constexpr unsigned stamp_looks            = 8;
-  static constexpr unsigned good_looks             = 64;
+
+  // Enough words of bits for the bin of any std::size_t, and for the bin after it: no size leads out of the array.
+  static constexpr std::size_t bin_words = (std::size_t{52} << bins_per_doubling_bits) / 64 + 1;
+
+  static constexpr unsigned stamp_looks = 8;
+  static constexpr unsigned good_looks  = 64;
 
   static constexpr std::size_t index_unit    = 8;
   static constexpr index node_units          = sizeof(node) / index_unit;
@@ -687,13 +691,13 @@ class range_set {
   std::unique_ptr<void, give_back> block_;
   slot* slots_{};
   std::uint64_t filled_words_{};
-  std::array<std::uint64_t, end_word + 1> filled_bins_{};
   unsigned hash_shift_{};
   index spare_{};             // first of the nodes that were used and are not now
   index unused_{first_node};  // this node and those above were never used
   std::size_t count_{};
   std::size_t capacity_{};
   std::size_t total_bytes_{};
+  std::array<std::uint64_t, bin_words> filled_bins_{};
 };
 
 bool range_set::try_grow(std::size_t ranges) noexcept
@@ -747,9 +751,12 @@ bool range_set::validate(seam_list const* seams) const
   auto const are_empty = [](void const* words) {
     return std::memcmp(words, empty_words.data(), sizeof empty_words) == 0;
   };
+  auto const is_zero = [](std::uint64_t bits) { return bits == 0; };
+  if (filled_bins_[end_word] != 1 || !std::all_of(filled_bins_.begin() + end_word + 1, filled_bins_.end(), is_zero)) {
+    return false;  // I4
+  }
   if (capacity_ == 0) {
-    return filled_words_ == 0 &&
-           std::all_of(filled_bins_.begin(), filled_bins_.end() - 1, [](auto bits) { return bits == 0; });
+    return filled_words_ == 0 && std::all_of(filled_bins_.begin(), filled_bins_.begin() + end_word, is_zero);
   }
   std::size_t in_bins{};
   std::size_t in_chains{};
