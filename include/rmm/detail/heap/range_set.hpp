@@ -6,6 +6,7 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/growing_memory.hpp>
 
 #include <algorithm>
 #include <array>
@@ -62,8 +63,14 @@ struct taken_range {
 ///  I3  each range is in the list of its bin, in the chain of its begin and in that of its end, once each
 ///  I4  the bit of a bin is set if, and only if, its list is not empty; the bit of a word, if the word is not 0
 ///  I5  count() ranges have total_bytes() bytes together; count() <= capacity()
+///  I6  the chains of a range are those of the slots that slot_of() returns for its begin and its end; there are at least
+///      least_slots(capacity()) slots
 ///
 /// All but try_reserve() ask for no host memory. Nothing throws. Not thread-safe.
+///
+/// Growth is spread over many calls. A small set grows by a quarter: it copies its nodes and builds all chains again. A large
+/// set grows by `extension` ranges: its nodes are not copied, and it splits a few chains. So no call of try_reserve() that asks
+/// for one range more takes a millisecond. A call that asks for many more takes time in proportion to their number.
 ///
 /// Time goes into branches that nobody can predict, such as whether a freed range has a free neighbour. So there are few, and
 /// `choose()` does without.
@@ -265,7 +272,7 @@ class range_set {
   /// none, so it goes to those that do.
   void clear() noexcept
   {
-    if (block_ == nullptr) { return; }
+    if (capacity_ == 0) { return; }
     for (auto at = first_node; at != unused_; at += node_units) {
       auto& forgotten = node_at(at);
       if (forgotten.bytes == 0) { continue; }
@@ -300,7 +307,10 @@ class range_set {
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
   /// Bytes of host memory in use, without the object itself.
-  [[nodiscard]] std::size_t metadata_bytes() const noexcept { return capacity_ == 0 ? 0 : block_bytes(capacity_); }
+  [[nodiscard]] std::size_t metadata_bytes() const noexcept
+  {
+    return capacity_ == 0 ? 0 : node_bytes(capacity_) + slot_count() * sizeof(slot);
+  }
 
   /// Bytes of the largest range; 0 if there is none. O(ranges in one bin).
   [[nodiscard]] std::size_t largest() const noexcept
@@ -309,13 +319,13 @@ class range_set {
     return which == none ? 0 : node_at(which).bytes;
   }
 
-  /// Whether I1 to I5 hold. O(ranges * log ranges); throws std::bad_alloc.
+  /// Whether I1 to I6 hold. O(ranges * log ranges).
   [[nodiscard]] inline bool validate(seam_list const* seams = nullptr) const;
 
  private:
-  // --- the block of host memory: node 0, the heads of the bins, the nodes, and the slots of the hash chains ---
+  // --- two arrays in host memory: that of the nodes, with node 0 and the heads of the bins in front, and that of the slots ---
 
-  /// Names a node by its distance from the begin of the block, in units of 8 bytes.
+  /// Names a node by its distance from node 0, in units of 8 bytes.
   using index = std::uint32_t;
 
   /// Node 0 is no range: no search takes it for one, and links to nothing may be written there.
@@ -326,7 +336,7 @@ class range_set {
     std::uintptr_t begin;
     std::uint64_t stamp;
     std::size_t bytes;  // 0: not in use
-    index link;         // the word of the block that names this node in the list of its bin
+    index link;         // the word that names this node in the list of its bin
     index next_by_begin;
     index next;  // in the bin; of a node that is not in use, the next such one
     index next_by_end;
@@ -355,6 +365,9 @@ class range_set {
   static constexpr index first_node          = node_units + static_cast<index>(head_count * sizeof(index) / index_unit);
   static constexpr std::size_t most_capacity = std::size_t{1} << 28U;  // words are counted with 32 bits
   static constexpr std::size_t least_capacity = 8;
+
+  static constexpr std::size_t most_rebuilt = 2048;  // a set with more capacity is large
+  static constexpr std::size_t extension    = 128;   // by so many ranges a large set grows
 
   /// `yes` if the condition holds, else `no`, without a branch.
   [[nodiscard]] static constexpr index choose(bool condition, index yes, index no) noexcept
@@ -391,15 +404,15 @@ class range_set {
   }
   [[nodiscard]] address_range range_at(index at) const noexcept { return {node_at(at).begin, node_at(at).bytes}; }
 
-  /// The block as an array of words.
-  [[nodiscard]] index& word_at(std::size_t word) noexcept
+  /// The nodes and the heads as an array of words. Word 0 is the head of bin 0, so that a bin is the word of its head.
+  [[nodiscard]] index& word_at(std::size_t word) const noexcept
   {
-    return *static_cast<index*>(at_distance(sizeof(index) * word));
+    return *static_cast<index*>(at_distance(sizeof(node) + sizeof(index) * word));
   }
 
   [[nodiscard]] void* at_distance(std::size_t bytes) const noexcept
   {
-    return static_cast<std::byte*>(block_.get()) + bytes;
+    return static_cast<std::byte*>(nodes_.begin()) + bytes;
   }
 
   // --- bins: lists of nodes ---
@@ -408,20 +421,15 @@ class range_set {
   // same for both. A node that comes second in memory to the first of its list is put second: that is enough order for packing
   // memory well (more did not help on traces of real programs), and costs no branch.
 
-  [[nodiscard]] static constexpr index word_of_head(std::size_t bin) noexcept
-  {
-    return static_cast<index>(sizeof(node) / sizeof(index) + bin);
-  }
+  [[nodiscard]] static constexpr index word_of_head(std::size_t bin) noexcept { return static_cast<index>(bin); }
 
   [[nodiscard]] static constexpr index word_of_next(index at) noexcept
   {
-    return static_cast<index>(at * (index_unit / sizeof(index)) + offsetof(node, next) / sizeof(index));
+    return at * static_cast<index>(index_unit / sizeof(index)) -
+           static_cast<index>((sizeof(node) - offsetof(node, next)) / sizeof(index));
   }
 
-  [[nodiscard]] index head_of(std::size_t bin) const noexcept
-  {
-    return *static_cast<index const*>(at_distance(sizeof(index) * word_of_head(bin)));
-  }
+  [[nodiscard]] index head_of(std::size_t bin) const noexcept { return word_at(bin); }
 
   /// The first bin from `bin` on that is not empty; bin_count if there is none.
   [[nodiscard]] std::size_t next_filled_bin(std::size_t bin) const noexcept
@@ -455,11 +463,12 @@ class range_set {
     auto const next    = node_at(at).next;
     word_at(link)      = next;
     node_at(next).link = link;
-    auto const bin     = link - word_of_head(0);  // if it is a head
-    bool const emptied = (next == none) & (bin < bin_count);
-    auto const word    = choose(emptied, bin / 64, 0);
-    auto const bits    = filled_bins_[word] & ~(std::uint64_t{emptied} << (bin % 64));
-    filled_bins_[word] = bits;
+    static_assert(word_of_next(first_node) >= bin_count, "no link to a node looks like a bin");
+    std::size_t const bin = link;                                     // if it is a head
+    bool const emptied    = bin + 2 * std::size_t{next} < bin_count;  // `next` is none, or 2 * next is too large
+    auto const word       = choose(emptied, link / 64, 0);
+    auto const bits       = filled_bins_[word] & ~(std::uint64_t{emptied} << (bin % 64));
+    filled_bins_[word]    = bits;
     filled_words_ &= ~(std::uint64_t{bits == 0} << word);
   }
 
@@ -495,6 +504,11 @@ class range_set {
 
   // --- addresses ---
 
+  // The highest bits of the hash of an address are the number of its slot. With one bit more, slot c becomes slots 2c and 2c + 1.
+  // A large set doubles the number of its slots in this way, one slot after the other, the last first. Meanwhile slots 0 ... u - 1
+  // are not split yet, and slots 2u ... 2n - 1 are the result of a split. The slots between them are not in use. Hashes below
+  // unsplit_below_ belong to slots that are not split.
+
   /// The first range in the chain of those that begin, and in that of those that end, at addresses with one hash. A freed range
   /// needs both at both of its ends.
   struct slot {
@@ -502,11 +516,24 @@ class range_set {
     index by_end;
   };
 
-  [[nodiscard]] std::size_t slot_count() const noexcept { return std::size_t{1} << (64U - hash_shift_); }
+  [[nodiscard]] slot* slots() const noexcept { return static_cast<slot*>(slots_.begin()); }
+
+  /// The number of slots in use.
+  [[nodiscard]] std::size_t slot_count() const noexcept { return slots_end() - unsplit(); }
+
+  /// 2n: the number of slots when all are split.
+  [[nodiscard]] std::size_t slots_end() const noexcept { return std::size_t{1} << (64U - hash_shift_); }
+
+  /// u: the number of slots that are not split yet.
+  [[nodiscard]] std::size_t unsplit() const noexcept
+  {
+    return static_cast<std::size_t>(unsplit_below_ >> (hash_shift_ + 1U));
+  }
 
   [[nodiscard]] slot& slot_of(std::uintptr_t address) const noexcept
   {
-    return slots_[(std::uint64_t{address / heap_granule} * 0x9E3779B97F4A7C15U) >> hash_shift_];
+    auto const hash = std::uint64_t{address} * 0x9E3779B97F4A7DU;  // of granules: by 2^64 / the golden ratio
+    return slots()[hash >> (hash_shift_ + unsigned{hash < unsplit_below_})];
   }
 
   [[nodiscard]] index find_beginning_at(std::uintptr_t address) const noexcept
@@ -614,7 +641,7 @@ class range_set {
     if (node_at(at).bytes != bytes) {
       auto const second = node_at(at).next;
       auto const larger = head_of(next_filled_bin(own + 1));
-      at = choose(node_at(at).bytes >= bytes, at, choose(node_at(second).bytes >= bytes, second, larger));
+      at                = choose(node_at(at).bytes < bytes, choose(node_at(second).bytes < bytes, larger, second), at);
     }
     RMM_ASSERT(at == none || node_at(at).bytes >= bytes);
     return at;
@@ -674,26 +701,49 @@ class range_set {
 
   // --- host memory ---
 
-  /// There are 1.5 to 3 slots for each node.
-  [[nodiscard]] static unsigned hash_shift_for(std::size_t capacity) noexcept
+  /// The least number of slots for so many ranges: 1.5 for each in a small set, 2 in a large one, where a miss costs more.
+  [[nodiscard]] static constexpr std::size_t least_slots(std::size_t capacity) noexcept
   {
-    return 63U - highest_bit(capacity + capacity / 2 - 1);
+    return capacity <= most_rebuilt ? capacity + capacity / 2 : 2 * capacity;
   }
 
-  [[nodiscard]] static std::size_t block_bytes(std::size_t capacity) noexcept
+  /// For a number of slots that is the least power of two that is enough. It is less than twice that.
+  [[nodiscard]] static unsigned hash_shift_for(std::size_t capacity) noexcept
   {
-    auto const slots = std::size_t{1} << (64U - hash_shift_for(capacity));
-    return (first_node + capacity * node_units) * index_unit + slots * sizeof(slot);
+    return 63U - highest_bit(least_slots(capacity) - 1);
+  }
+
+  [[nodiscard]] static std::size_t node_bytes(std::size_t capacity) noexcept
+  {
+    return (first_node + capacity * node_units) * index_unit;
+  }
+
+  /// Enough for any number of ranges up to this one.
+  [[nodiscard]] static std::size_t slot_bytes(std::size_t capacity) noexcept
+  {
+    return (std::size_t{1} << (64U - hash_shift_for(capacity))) * sizeof(slot);
+  }
+
+  /// The numbers of ranges that a large set gets addresses for: many, or fewer if the system refuses that.
+  [[nodiscard]] static constexpr std::array<std::size_t, 2> rooms_for(std::size_t capacity) noexcept
+  {
+    return {std::min(8 * capacity, most_capacity), std::min(capacity + capacity / 4, most_capacity)};
   }
 
   [[nodiscard]] RMM_COLD inline bool try_grow(std::size_t ranges) noexcept;
+  [[nodiscard]] inline bool try_rebuild(std::size_t capacity) noexcept;
+  [[nodiscard]] inline bool try_extend(std::size_t capacity) noexcept;
+  [[nodiscard]] inline bool try_get_room(std::size_t capacity) noexcept;
+  inline void split_slot() noexcept;
 
-  std::unique_ptr<void, give_back> block_;
-  slot* slots_{};
+  growing_memory nodes_;
+  growing_memory slots_;
+  std::size_t room_{};  // the number of ranges that a large set has addresses for; 0 if the set is small
   std::uint64_t filled_words_{};
-  unsigned hash_shift_{};
-  index spare_{};             // first of the nodes that were used and are not now
-  index unused_{first_node};  // this node and those above were never used
+  std::uint64_t unsplit_below_{};  // smaller hashes belong to slots that are not split
+  unsigned hash_shift_{};          // for the other hashes; one more for those
+  index spare_{};                  // first of the nodes that were used and are not now
+  index unused_{first_node};       // this node and those above were never used
   std::size_t count_{};
   std::size_t capacity_{};
   std::size_t total_bytes_{};
@@ -703,14 +753,37 @@ class range_set {
 bool range_set::try_grow(std::size_t ranges) noexcept
 {
   if (ranges > most_capacity) { return false; }
-  auto const grown = std::min(std::max({ranges, capacity_ + capacity_ / 4, least_capacity}), most_capacity);
-  std::unique_ptr<void, give_back> block{std::calloc(block_bytes(grown), 1)};
-  if (block == nullptr) { return false; }
-  if (block_ != nullptr) { std::memcpy(block.get(), block_.get(), unused_ * index_unit); }
-  block_              = std::move(block);
-  capacity_           = grown;
-  hash_shift_         = hash_shift_for(grown);
-  slots_              = static_cast<slot*>(at_distance((first_node + grown * node_units) * index_unit));
+  auto const more  = room_ != 0 ? extension : capacity_ / 4;
+  auto const grown = std::min(std::max({ranges, capacity_ + more, least_capacity}), most_capacity);
+  return room_ != 0 ? try_extend(grown) : try_rebuild(grown);
+}
+
+/// Gives a small set new arrays. It is large afterwards if they have to be.
+bool range_set::try_rebuild(std::size_t capacity) noexcept
+{
+  growing_memory nodes;
+  growing_memory slots;
+  std::size_t room{};
+  if (capacity <= most_rebuilt) {
+    nodes = growing_memory::allocate(node_bytes(capacity));
+    slots = growing_memory::allocate(slot_bytes(capacity));
+  } else {
+    for (auto const wanted : rooms_for(capacity)) {
+      nodes = {};
+      slots = {};
+      nodes = growing_memory::map(node_bytes(wanted));
+      slots = growing_memory::map(slot_bytes(wanted));
+      room  = wanted;
+      if (nodes && slots) { break; }
+    }
+  }
+  if (!nodes || !slots) { return false; }
+  if (capacity_ != 0) { std::memcpy(nodes.begin(), nodes_.begin(), unused_ * index_unit); }
+  nodes_              = std::move(nodes);
+  slots_              = std::move(slots);
+  room_               = room;
+  capacity_           = capacity;
+  hash_shift_         = hash_shift_for(capacity);
   node_at(none).begin = std::numeric_limits<std::uintptr_t>::max();
   for (auto at = first_node; at != unused_; at += node_units) {
     if (node_at(at).bytes == 0) { continue; }
@@ -718,6 +791,52 @@ bool range_set::try_grow(std::size_t ranges) noexcept
     link_end(at, slot_of(node_at(at).end()));
   }
   return true;
+}
+
+/// Lets a large set use more of the memory that it has addresses for.
+bool range_set::try_extend(std::size_t capacity) noexcept
+{
+  if (capacity > room_ && !try_get_room(capacity)) { return false; }
+  capacity_ = capacity;
+  while (slot_count() < least_slots(capacity)) { split_slot(); }
+  return true;
+}
+
+/// Gets more addresses for a large set. If only one of the arrays could get them, nothing else knows that it has them.
+bool range_set::try_get_room(std::size_t capacity) noexcept
+{
+  for (auto const room : rooms_for(capacity)) {
+    if (nodes_.try_resize(node_bytes(room)) && slots_.try_resize(slot_bytes(room))) {
+      room_ = room;
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Splits the last slot that is not split. If all are split, doubling begins again with the last one.
+void range_set::split_slot() noexcept
+{
+  auto which = unsplit();
+  if (which == 0) {
+    which = slots_end();
+    --hash_shift_;
+  }
+  --which;
+  auto const old         = slots()[which];
+  slots()[2 * which]     = {};
+  slots()[2 * which + 1] = {};
+  unsplit_below_         = std::uint64_t{which} << (hash_shift_ + 1U);
+  for (auto at = old.by_begin; at != none;) {
+    auto const next = node_at(at).next_by_begin;
+    link_begin(at, slot_of(node_at(at).begin));
+    at = next;
+  }
+  for (auto at = old.by_end; at != none;) {
+    auto const next = node_at(at).next_by_end;
+    link_end(at, slot_of(node_at(at).end()));
+    at = next;
+  }
 }
 
 bool range_set::validate(seam_list const* seams) const
@@ -764,7 +883,7 @@ bool range_set::validate(seam_list const* seams) const
     auto const bits = filled_bins_[bin / 64];
     if (bin % 64 == 0) {
       if ((((filled_words_ >> (bin / 64)) & 1U) != 0) != (bits != 0)) { return false; }  // I4
-      if (bits == 0 && are_empty(at_distance(sizeof(index) * word_of_head(bin)))) {
+      if (bits == 0 && are_empty(&word_at(bin))) {
         bin += 63;
         continue;
       }
@@ -778,19 +897,25 @@ bool range_set::validate(seam_list const* seams) const
   }
   constexpr std::size_t at_once = sizeof empty_words / sizeof(slot);
   static_assert(bin_count % 64 == 0);
-  for (std::size_t i = 0; i != slot_count(); ++i) {
-    if (i % at_once == 0 && i + at_once <= slot_count() && are_empty(&slots_[i])) {
-      i += at_once - 1;
-      continue;
+  auto const are_right = [&](std::size_t first, std::size_t last) {
+    for (auto i = first; i != last; ++i) {
+      if (i % at_once == 0 && i + at_once <= last && are_empty(&slots()[i])) {
+        i += at_once - 1;
+        continue;
+      }
+      auto const& chains = slots()[i];
+      for (auto at = chains.by_begin; at != none; at = node_at(at).next_by_begin) {
+        if (&slot_of(node_at(at).begin) != &chains || ++in_chains > 2 * count_) { return false; }
+      }
+      for (auto at = chains.by_end; at != none; at = node_at(at).next_by_end) {
+        if (&slot_of(node_at(at).end()) != &chains || ++in_chains > 2 * count_) { return false; }
+      }
     }
-    for (auto at = slots_[i].by_begin; at != none && in_chains <= 2 * count_; at = node_at(at).next_by_begin) {
-      ++in_chains;
-    }
-    for (auto at = slots_[i].by_end; at != none && in_chains <= 2 * count_; at = node_at(at).next_by_end) {
-      ++in_chains;
-    }
-  }
-  return in_bins == count_ && in_chains == 2 * count_;  // I3
+    return true;
+  };
+  return slot_count() >= least_slots(capacity_) &&                            // I6
+         are_right(0, unsplit()) && are_right(2 * unsplit(), slots_end()) &&  // I3, I6
+         in_bins == count_ && in_chains == 2 * count_;                        // I3
 }
 
 }  // namespace detail

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../../../support/sanitizers.hpp"
+#include "shadow_ranges.hpp"
+
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -105,16 +113,225 @@ TEST(RangeSetMemory, IsAtMostAHundredthOfLiveBlocksOf4KiB)
   }
 }
 
-TEST(RangeSetMemory, GrowsGeometrically)
+TEST(RangeSetMemory, GrowsGeometricallyWhileItIsSmall)
 {
   range_set set;
   std::size_t growths{};
-  for (std::size_t ranges = 1; ranges <= 100'000; ++ranges) {
+  for (std::size_t ranges = 1; ranges <= 2000; ++ranges) {
     auto const before = set.capacity();
     ASSERT_TRUE(set.try_reserve(ranges));
     if (set.capacity() != before) { ++growths; }
   }
-  EXPECT_LE(growths, 60U);
+  EXPECT_LE(growths, 30U);
+}
+
+TEST(RangeSetMemory, GrowsByLittleWhenItIsLarge)
+{
+  range_set set;
+  ASSERT_TRUE(set.try_reserve(100'000));
+  for (std::size_t growth = 0; growth != 1000; ++growth) {
+    auto const before = set.metadata_bytes();
+    ASSERT_TRUE(set.try_reserve(set.capacity() + 1));
+    ASSERT_LE(set.metadata_bytes() - before, 16'384U);
+  }
+}
+
+/// While it lives, the system gives this program no more addresses.
+struct no_more_addresses {
+  no_more_addresses()
+  {
+    ::getrlimit(RLIMIT_AS, &before);
+    auto none     = before;
+    none.rlim_cur = 1;
+    ::setrlimit(RLIMIT_AS, &none);
+  }
+  no_more_addresses(no_more_addresses const&)            = delete;
+  no_more_addresses& operator=(no_more_addresses const&) = delete;
+  ~no_more_addresses() { ::setrlimit(RLIMIT_AS, &before); }
+
+  rlimit before{};
+};
+
+bool runs_in_valgrind()
+{
+  char const* const preloaded = std::getenv("LD_PRELOAD");  // NOLINT(concurrency-mt-unsafe): nothing sets it
+  return preloaded != nullptr && std::string{preloaded}.find("vgpreload") != std::string::npos;
+}
+
+TEST(RangeSetMemory, IsAsBeforeWhenALargeSetGetsNoMore)
+{
+  if (RMM_TEST_UNDER_SANITIZER || runs_in_valgrind()) { GTEST_SKIP() << "these take addresses themselves"; }
+  range_set set;
+  ASSERT_TRUE(set.try_reserve(3000));
+  for (std::size_t at = 1; at <= 3000; ++at) { set.insert({at * 2_g, 1_g}, at); }
+  auto const capacity = set.capacity();
+  auto const bytes    = set.metadata_bytes();
+  range_set other;
+  bool grew{};
+  bool other_grew{};
+  {
+    no_more_addresses const refusal;
+    grew       = set.try_reserve(1'000'000);
+    other_grew = other.try_reserve(1'000'000);
+  }
+  EXPECT_FALSE(grew);
+  EXPECT_FALSE(other_grew);
+  EXPECT_EQ(set.capacity(), capacity);
+  EXPECT_EQ(set.metadata_bytes(), bytes);
+  EXPECT_EQ(set.count(), 3000U);
+  EXPECT_TRUE(set.validate());
+  EXPECT_EQ(other.capacity(), 0U);
+  ASSERT_TRUE(set.try_reserve(1'000'000));
+  ASSERT_TRUE(other.try_reserve(1'000'000));
+  EXPECT_TRUE(set.validate());
+  EXPECT_EQ(set.take_exact({4000_g, 1_g}).stamp, 2000U);
+}
+
+TEST(RangeSetMemory, LetsALargeSetGrowWithoutMoreAddresses)
+{
+  if (RMM_TEST_UNDER_SANITIZER || runs_in_valgrind()) { GTEST_SKIP() << "these take addresses themselves"; }
+  range_set set;
+  ASSERT_TRUE(set.try_reserve(3000));
+  bool grew{};
+  {
+    no_more_addresses const refusal;
+    grew = set.try_reserve(set.capacity() + 1);
+  }
+  EXPECT_TRUE(grew);
+}
+
+// Where a set grows, changes to it are checked one by one. A set grows from small to large, splits all chains several times, and
+// moves to other addresses.
+TEST(RangeSetGrowth, AgreesWithTheModelAroundEachStep)
+{
+  struct span {
+    std::size_t reserved;
+    std::size_t checked_from;
+    std::size_t end;
+  };
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+  GTEST_SKIP() << "the invariants are checked at each step";
+#endif
+  constexpr std::size_t stride = 8;
+  for (auto const [reserved, checked_from, end] : {span{0, 0, 6000}, span{2049, 16'300, 16'800}}) {
+    SCOPED_TRACE(reserved);
+    range_set set;
+    rmm::test::shadow_ranges model;
+    ASSERT_TRUE(set.try_reserve(reserved));
+    auto const insert = [&](address_range range, std::uint64_t stamp) {
+      ASSERT_TRUE(set.try_reserve(set.count() + 1));
+      set.insert(range, stamp);
+      model.insert(range, stamp);
+    };
+    auto const check = [&](char const* step) {
+      ASSERT_TRUE(set.validate()) << step << " at " << set.count();
+      ASSERT_TRUE(model.matches(set)) << step << " at " << set.count();
+    };
+    std::size_t growths{};
+    for (std::size_t i = 1; set.count() < end; ++i) {
+      auto const at       = i * 7919 % 100'003 * stride;  // each once
+      auto const capacity = set.capacity();
+      bool const is_full  = set.count() == capacity && set.count() >= checked_from;
+      if (is_full) { check("full"); }
+      insert({(1 + at) * 1_g, (1 + i % 5) * 1_g}, i);
+      if (!is_full) { continue; }
+      ASSERT_GT(set.capacity(), capacity);
+      ++growths;
+      check("grown");
+      for (std::size_t bytes = 1_g; bytes <= 6_g; bytes += 1_g) {
+        auto const front = set.take(bytes);
+        if (!front) { continue; }
+        static_cast<void>(model.remove({front.begin, bytes}));
+        check("taken");
+        auto const back = set.take_back(1_g);
+        if (back) { static_cast<void>(model.remove({back.begin, 1_g})); }
+        check("taken from the back");
+        insert({front.begin, bytes}, i);
+        check("given back");
+        if (back) { insert({back.begin, 1_g}, i); }
+        check("given back at the end");
+      }
+    }
+    EXPECT_GE(growths, 3U);
+    set.clear();
+    EXPECT_TRUE(set.validate());
+    EXPECT_EQ(set.count(), 0U);
+    insert({7_g, 1_g}, 1);
+    insert({8_g, 1_g}, 1);
+    EXPECT_EQ(set.count(), 1U) << "chains are right after clear()";
+  }
+}
+
+TEST(RangeSetGrowth, MovesAllOfALargeSetWhileItsChainsAreSplit)
+{
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+  GTEST_SKIP() << "the invariants are checked at each step";
+#endif
+  range_set set;
+  range_set other;
+  rmm::test::shadow_ranges model;
+  for (std::size_t i = 1; i <= 7000; ++i) {
+    ASSERT_TRUE(set.try_reserve(i));
+    set.insert({i * 2_g, 1_g}, i);
+    model.insert({i * 2_g, 1_g}, i);
+  }
+  ASSERT_TRUE(other.try_reserve(set.count()));
+  set.move_all_to(other);
+  EXPECT_TRUE(set.empty());
+  EXPECT_TRUE(set.validate());
+  EXPECT_TRUE(other.validate());
+  EXPECT_TRUE(model.matches(other));
+}
+
+double thread_seconds()
+{
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// A few calls are timed together: if they take less than a millisecond, each does. An interrupt can make calls slow once, so that
+// calls are slow only if they are in each of several runs.
+TEST(RangeSetGrowth, TakesLessThanAMillisecondPerCallWithAMillionRanges)
+{
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+  GTEST_SKIP() << "the invariants are checked at each step";
+#endif
+  if (RMM_TEST_UNDER_SANITIZER || runs_in_valgrind()) { GTEST_SKIP() << "calls take longer than they do"; }
+  constexpr std::size_t ranges  = 1'000'000;
+  constexpr std::size_t at_once = 8;
+  constexpr double limit        = 0.001;
+  std::vector<double> fastest(2 * ranges / at_once, 1e9);
+  double slowest{};
+  for (int run = 0; run != 5; ++run) {
+    range_set set;
+    auto part        = fastest.begin();
+    auto const timed = [&](auto&& call) {
+      auto const begin = thread_seconds();
+      for (std::size_t i = 0; i != at_once; ++i) { call(); }
+      *part = std::min(*part, thread_seconds() - begin);
+      ++part;
+    };
+    std::size_t inserted{};
+    bool good = true;
+    while (inserted != ranges) {
+      timed([&] {
+        auto const at = inserted++ * 617'411 % ranges + 1;
+        good          = good && set.try_reserve(set.count() + 1);
+        if (good) { set.insert({at * 16_g, (1 + at % 9) * 1_g}, 0); }
+      });
+    }
+    ASSERT_TRUE(good);
+    ASSERT_EQ(set.count(), ranges);
+    while (good && part != fastest.end()) {
+      timed([&] { good = good && (set.take(9_g) || set.take(5_g) || set.take(1_g)); });
+    }
+    ASSERT_TRUE(good);
+    slowest = *std::max_element(fastest.begin(), fastest.end());
+    if (slowest < limit) { break; }
+  }
+  RecordProperty("slowest_microseconds", std::to_string(slowest * 1e6));
+  EXPECT_LT(slowest, limit);
 }
 
 TEST_F(RangeSet, KeepsItsRangesWhenItGrows)
