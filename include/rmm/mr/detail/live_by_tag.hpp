@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/pointer_map.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/tag_scope.hpp>
@@ -10,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <map>
 #include <mutex>
 #include <vector>
 
@@ -66,7 +66,7 @@ class basic_live_by_tag {
   void for_each(Visit&& visit) const
   {
     for (auto const& part : tables_) {
-      for (auto const& [ptr, each] : part.live) { visit(ptr, each.tag, each.bytes); }
+      part.live.for_each([&](void const* ptr, allocation each) { visit(ptr, each.tag, each.bytes); });
     }
   }
 
@@ -76,11 +76,11 @@ class basic_live_by_tag {
     std::vector<memory_report::holder> all;  // by the number of the tag
     for (auto const& part : tables_) {
       std::lock_guard<std::mutex> const lock{part.mutex};
-      for (auto const& [ptr, each] : part.live) {
+      part.live.for_each([&](void const*, allocation each) {
         if (each.tag >= all.size()) { all.resize(each.tag + std::size_t{1}); }
         all[each.tag].bytes += each.bytes;
         ++all[each.tag].allocations;
-      }
+      });
     }
     for (std::size_t id = 0; id != all.size(); ++id) {
       if (all[id].allocations != 0) { all[id].tag = tag::from_id(static_cast<std::uint32_t>(id)).name(); }
@@ -101,7 +101,7 @@ class basic_live_by_tag {
 
   struct alignas(64) table {
     mutable std::mutex mutex;
-    std::map<void const*, allocation> live;
+    rmm::detail::pointer_map<allocation> live;
   };
 
   static constexpr unsigned table_bits     = 5;
