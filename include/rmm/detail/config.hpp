@@ -14,8 +14,11 @@
 /// including file (CUDA_API_PER_THREAD_DEFAULT_STREAM): one program may hold files of both modes,
 /// and the linker would merge them.
 #define RMM_ALWAYS_INLINE __attribute__((always_inline)) inline
+/// Has what it calls compiled into it. For short hot functions, where the compiler would decide by the size of all others.
+#define RMM_FLATTEN __attribute__((flatten))
 #else
 #define RMM_COLD
 #define RMM_OUT_OF_LINE
 #define RMM_ALWAYS_INLINE inline
+#define RMM_FLATTEN
 #endif

@@ -12,9 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -32,12 +30,13 @@ namespace detail {
 ///  F2  no stamp is above the number of the last ticket that there was
 ///  F3  the event of a ticket was recorded after the events of all tickets below it: a wait for one is a wait for all of them
 ///
-/// Guarded by the lock of the heap that it belongs to.
-class free_store {
+/// Guarded by the lock of the heap that it belongs to, and a template for the same reason.
+template <class Unused>
+class basic_free_store {
  public:
   /// `identity` is that of the stream, and `device` its device. An identity of 0 stands for memory that no stream is known of:
-  /// all may have it, after the tickets if there are any. Throws std::bad_alloc.
-  explicit free_store(std::uint64_t identity, int device = -1) : identity_{identity}, device_{device} {}
+  /// all may have it, after the tickets if there are any.
+  explicit basic_free_store(std::uint64_t identity, int device = -1) noexcept : identity_{identity}, device_{device} {}
 
   [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
   [[nodiscard]] int device() const noexcept { return device_; }
@@ -70,12 +69,11 @@ class free_store {
   [[nodiscard]] bool try_add_ticket(owned_event& event) noexcept
   {
     try {
-      tickets_.emplace_back();
+      tickets_.emplace_back(newest_ + 1, std::move(event));  // moves the event once there is memory for the ticket
     } catch (std::exception const&) {
       return false;
     }
-    tickets_.back().number = ++newest_;
-    tickets_.back().event.emplace(std::move(event));
+    ++newest_;
     return true;
   }
 
@@ -84,8 +82,8 @@ class free_store {
   [[nodiscard]] bool try_make_wait(cudaStream_t stream, std::uint64_t stamp) const noexcept
   {
     auto const first = std::lower_bound(
-      tickets_.begin(), tickets_.end(), stamp, [](ticket const& each, std::uint64_t at) { return each.number < at; });
-    return stamp <= reached() || (first != tickets_.end() && first->event->try_make_wait(stream));
+      oldest(), tickets_.end(), stamp, [](ticket const& each, std::uint64_t at) { return each.number < at; });
+    return stamp <= reached() || (first != tickets_.end() && first->event.try_make_wait(stream));
   }
 
   /// Notes that the caller needs memory with this stamp, for try_make_noted_wait().
@@ -108,7 +106,7 @@ class free_store {
   /// true.
   [[nodiscard]] bool poll(std::vector<owned_event>& spare) noexcept
   {
-    if (tickets_.empty() || !tickets_.front().event->is_reached()) { return false; }
+    if (!has_tickets() || !oldest()->event.is_reached()) { return false; }
     drop_first_ticket(spare);
     return true;
   }
@@ -116,33 +114,41 @@ class free_store {
   /// Waits on the host for all events.
   void synchronize() const noexcept
   {
-    if (!tickets_.empty()) { tickets_.back().event->synchronize_no_throw(); }
+    if (has_tickets()) { tickets_.back().event.synchronize_no_throw(); }
   }
 
   /// The device was synchronised: all events are reached.
   void all_reached(std::vector<owned_event>& spare) noexcept
   {
-    while (!tickets_.empty()) { drop_first_ticket(spare); }
+    while (has_tickets()) { drop_first_ticket(spare); }
   }
 
   [[nodiscard]] bool has_tickets() const noexcept { return !tickets_.empty(); }
 
   /// The highest stamp whose memory is free for all.
-  [[nodiscard]] std::uint64_t reached() const noexcept
-  {
-    return tickets_.empty() ? newest_ : tickets_.front().number - 1;
-  }
+  [[nodiscard]] std::uint64_t reached() const noexcept { return has_tickets() ? oldest()->number - 1 : newest_; }
 
  private:
   struct ticket {
-    std::uint64_t number{};
-    std::optional<owned_event> event;
+    ticket(std::uint64_t which, owned_event&& recorded) noexcept : number{which}, event{std::move(recorded)} {}
+
+    std::uint64_t number;
+    owned_event event;
   };
+
+  [[nodiscard]] typename std::vector<ticket>::const_iterator oldest() const noexcept
+  {
+    return tickets_.begin() + static_cast<std::ptrdiff_t>(dropped_);
+  }
 
   void drop_first_ticket(std::vector<owned_event>& spare) noexcept
   {
-    if (spare.size() < spare.capacity()) { spare.push_back(std::move(*tickets_.front().event)); }
-    tickets_.pop_front();
+    owned_event event{std::move(tickets_[dropped_].event)};
+    if (spare.size() < spare.capacity()) { spare.push_back(std::move(event)); }
+    ++dropped_;
+    if (2 * dropped_ < tickets_.size()) { return; }  // moves each ticket once for each that is dropped, at most
+    tickets_.erase(tickets_.begin(), oldest());
+    dropped_ = 0;
   }
 
   std::uint64_t identity_;
@@ -152,8 +158,12 @@ class free_store {
   bool wait_noted_{false};
   range_set ranges_;
   std::vector<address_range> unmarked_;
-  std::deque<ticket> tickets_;
+  std::vector<ticket>
+    tickets_;              // behind the dropped ones; a queue, where std::deque is 2,200 lines more for who includes it
+  std::size_t dropped_{};  // at the beginning of tickets_, and without an event; never all of them
 };
+
+using free_store = basic_free_store<void>;
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

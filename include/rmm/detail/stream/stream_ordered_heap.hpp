@@ -570,7 +570,7 @@ class basic_stream_ordered_heap {
     return take_at_once(cache, bytes);
   }
 
-  [[nodiscard]] void* take_at_once(stream_cache& cache, std::size_t bytes) const
+  [[nodiscard]] RMM_FLATTEN void* take_at_once(stream_cache& cache, std::size_t bytes) const
   {
     if (bytes > small_block_limit) { return cache.take(bytes); }
     if (void* const ptr = cache.try_pop(granules_of(bytes))) { return ptr; }

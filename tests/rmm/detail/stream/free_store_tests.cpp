@@ -104,6 +104,27 @@ TEST_F(FreeStore, AWaitForMuchMemoryIsNotedAndMadeOnce)
   EXPECT_TRUE(store.try_make_noted_wait(other.value(), false));  // it was made
 }
 
+TEST_F(FreeStore, KeepsTheOrderOfTicketsWhileSomeAreForgotten)
+{
+  for (int round = 0; round < 50; ++round) {
+    for (int i = 0; i < 3; ++i) { add_ticket(); }
+    stream.synchronize();
+    for (int i = 0; i < 2; ++i) {
+      auto const reached = store.reached();
+      spare.clear();
+      ASSERT_TRUE(store.poll(spare));
+      ASSERT_EQ(store.reached(), reached + 1);
+      ASSERT_EQ(spare.size(), 1U);
+    }
+  }
+  EXPECT_EQ(store.newest(), store.reached() + 50);
+  for (auto stamp = store.reached() + 1; stamp <= store.newest(); ++stamp) {
+    EXPECT_TRUE(store.try_make_wait(stream.value(), stamp));
+  }
+  store.all_reached(spare);
+  EXPECT_FALSE(store.has_tickets());
+}
+
 TEST_F(FreeStore, NobodyWaitsForMemoryThatIsFree)
 {
   add_ticket();
