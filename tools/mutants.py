@@ -105,12 +105,13 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "stream": [
         (["detail/stream/stream_cache.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/stream_cache_tests.cpp"], HEAP_USERS),
         (["detail/stream/free_store.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/free_store_tests.cpp"], HEAP_USERS),
+        (["detail/stream/shared_free_lists.hpp"], HEAP_USERS[:1], HEAP_USERS),
         (["detail/stream/thread_caches.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/thread_caches_tests.cpp"], HEAP_USERS),
         (["detail/stream/stream_ordered_heap.hpp", "detail/stream/books.ipp", "detail/stream/caches.ipp", "detail/stream/search.ipp",
           "detail/stream/growth.ipp"], HEAP_USERS[:1], HEAP_USERS),
     ],
     "captures": [
-        (["detail/stream/capture.ipp", "detail/stream/capture_memory.hpp"],
+        (["detail/stream/graph_arena.hpp", "detail/stream/capture_memory.hpp"],
          ["DETAIL_CUDA_TEST rmm/detail/stream/capture_memory_tests.cpp", *CAPTURE_TESTS],
          ["SUBALLOCATOR_ORDERING_SIM_TEST rmm/sim/suballocator_ordering_sim_tests.cpp", *ELASTIC_TESTS, *CACHED_TESTS, *RESOURCE_USERS]),
     ],
@@ -120,7 +121,7 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
         (["mr/cached_memory_resource.hpp"], CACHED_TESTS, POOL_USERS),
     ],
     "resources": [
-        (["mr/detail/growing_pool.hpp", "mr/pool_memory_resource.hpp"],
+        (["mr/detail/growing_pool.hpp", "mr/detail/recovery_ladder.hpp", "mr/pool_memory_resource.hpp"],
          ["POOL_MR_TEST rmm/mr/pool_memory_resource_tests.cpp"],
          ["RECOVERY_SIM_TEST rmm/sim/recovery_sim_tests.cpp", *RESOURCE_USERS, "CAPTURE_SIM_TEST rmm/sim/capture_scope_sim_tests.cpp",
           "ELASTIC_POOL_SIM_TEST rmm/sim/elastic_pool_sim_tests.cpp"]),
