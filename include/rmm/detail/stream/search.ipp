@@ -23,7 +23,7 @@ void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, aske
     shared_.poll(most_polls);
     ptr = from_stores_at_once(bytes, own, who);
     if (ptr == nullptr && who.cache != nullptr) {
-      if (void* const its_own = take_joined(*who.cache, bytes)) { return its_own; }  // claimed there
+      if (void* const cached = take_joined(*who.cache, bytes)) { return cached; }  // claimed there
     }
   }
   if (ptr == nullptr) { ptr = from_other_store(bytes, own, who); }
@@ -47,12 +47,12 @@ inline void* basic_stream_ordered_heap<Unused>::from_stores_at_once(std::size_t 
                                                                     free_store* own,
                                                                     asker const& who)
 {
-  auto const everyones = shared_.idle().ranges().good_fit(bytes);
-  auto const its_own   = own != nullptr ? own->ranges().good_fit(bytes) : 0;
-  if (its_own != 0 && (everyones == 0 || its_own <= everyones)) {
+  auto const idle_fit = shared_.idle().ranges().good_fit(bytes);
+  auto const own_fit  = own != nullptr ? own->ranges().good_fit(bytes) : 0;
+  if (own_fit != 0 && (idle_fit == 0 || own_fit <= idle_fit)) {
     return hand_out(own->ranges().take_good(bytes), bytes, who);
   }
-  return everyones != 0 ? hand_out(shared_.idle().ranges().take_good(bytes), bytes, who) : nullptr;
+  return idle_fit != 0 ? hand_out(shared_.idle().ranges().take_good(bytes), bytes, who) : nullptr;
 }
 
 /// A block that was cut and claimed; null if nothing was.
