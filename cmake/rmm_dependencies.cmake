@@ -107,7 +107,7 @@ if(RMM_USE_SPDLOG)
 endif()
 
 rmm_promote_to_global(CUDA::toolkit CUDA::cudart CUDA::cudart_static CUDA::cudart_static_deps Threads::Threads
-                      spdlog::spdlog_header_only)
+                      spdlog::spdlog spdlog::spdlog_header_only)
 rmm_define_thrust()
 
 if(RMM_BUILD_TESTS)

@@ -62,19 +62,21 @@ macro(rmm_find_package name)
   endif()
 endmacro()
 
-# Makes targets that an earlier find_package() of the caller's folder made for that folder alone visible in the whole
-# project, as rmm::rmm is.
+# Makes the named targets visible in the whole project, as rmm::rmm is, where an earlier find_package() in this folder had
+# imported them for this folder alone. CMake allows this only in the folder that imported a target. A target that a parent
+# folder imported stays as it is: rmm::rmm looks its dependencies up in the folder that made it, which sees that target.
+# Name either all targets of an export set or none: its package refuses to be found where only some of them are visible.
 macro(rmm_promote_to_global)
+  get_directory_property(rmm_imported_here IMPORTED_TARGETS)
   foreach(rmm_target ${ARGN})
-    if(TARGET ${rmm_target})
-      get_target_property(rmm_aliased ${rmm_target} ALIASED_TARGET)
-      get_target_property(rmm_imported ${rmm_target} IMPORTED)
-      get_target_property(rmm_global ${rmm_target} IMPORTED_GLOBAL)
-      if(rmm_imported AND NOT rmm_global AND NOT rmm_aliased)
-        set_target_properties(${rmm_target} PROPERTIES IMPORTED_GLOBAL TRUE)
-      endif()
+    list(FIND rmm_imported_here "${rmm_target}" rmm_place) # not IN_LIST, which old policies of the caller refuse
+    if(NOT rmm_place EQUAL -1)
+      set_target_properties(${rmm_target} PROPERTIES IMPORTED_GLOBAL TRUE)
     endif()
   endforeach()
+  unset(rmm_imported_here)
+  unset(rmm_place)
+  unset(rmm_target)
 endmacro()
 
 # Defines rmm::Thrust, the Thrust that comes with rmm::rmm. Its systems are those of CCCL::CCCL: a program has one Thrust.
