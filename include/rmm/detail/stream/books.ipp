@@ -77,8 +77,9 @@ inline void basic_stream_ordered_heap<Unused>::set_limits() noexcept
 {
   auto const bytes  = block_bytes();
   bool const shared = caches_.size() > 1;
-  auto const alone  = shared ? 0 : std::min(bytes / 32, most_unmarked_alone);  // nobody waits for it
-  bool const eager  = eager_marks_left_.load(std::memory_order_relaxed) != 0;
+  limits_.has_one_cache.store(!shared, std::memory_order_relaxed);
+  auto const alone = shared ? 0 : std::min(bytes / 32, most_unmarked_alone);  // nobody waits for it
+  bool const eager = eager_marks_left_.load(std::memory_order_relaxed) != 0;
   limits_.most_unmarked_bytes.store(eager ? 0 : std::max(bytes / 128, alone), std::memory_order_relaxed);
   lease_bytes_ = std::min(align_down(bytes / 1024, heap_granule), largest_lease);
   share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);

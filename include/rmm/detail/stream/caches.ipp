@@ -279,9 +279,12 @@ inline bool basic_stream_ordered_heap<Unused>::lease(free_store& from, std::size
   }
   auto size = bytes;
   taken_range taken{};
-  if (bytes <= lease_bytes_ / 2) {  // from the top of memory; few ranges are so large that they are looked at
-    size  = lease_bytes_;
-    taken = from.ranges().take_highest(size);
+  if (bytes <= lease_bytes_ / 2) {
+    // A fragment that fits whole; else from the top of memory, where few ranges are so large that they are looked at.
+    auto const fit = from.ranges().good_fit(bytes);
+    if (fit == 0) { return false; }
+    size  = fit <= lease_bytes_ ? fit : lease_bytes_;
+    taken = fit <= lease_bytes_ ? from.ranges().take_good(size) : from.ranges().take_highest(size);
     if (!taken) { size = bytes; }
   }
   if (!taken) { taken = from.ranges().take_good(size); }

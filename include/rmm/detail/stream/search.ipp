@@ -66,24 +66,34 @@ inline void* basic_stream_ordered_heap<Unused>::hand_out(taken_range taken,
   return to_pointer(taken.begin);
 }
 
+/// From the store of another stream whose range fits best. Where the stream cannot be waited for, from one that fits less well.
 template <class Unused>
 inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t bytes,
                                                                  free_store const* own,
                                                                  asker const& who)
 {
-  for (auto const& store : shared_.stores()) {
-    if (store.get() == own) { continue; }
-    auto const taken = store->ranges().take_good(bytes);
-    if (!taken) { continue; }
-    if (is_own(*store, who)) { return hand_out(taken, bytes, who); }  // a thread that ended left it
-    if (who.may_wait && store->try_make_wait(who.stream, taken.stamp)) {
+  for (std::size_t refused = 0;;) {  // bytes of the range whose stream could not be waited for
+    free_store* best     = nullptr;
+    std::size_t best_fit = range_set::no_limit;
+    for (auto const& store : shared_.stores()) {
+      if (store.get() == own) { continue; }
+      auto const fit = store->ranges().good_fit(bytes);
+      if (fit > refused && fit < best_fit) {
+        best     = store.get();
+        best_fit = fit;
+      }
+    }
+    if (best == nullptr) { return nullptr; }
+    auto const taken = best->ranges().take_good(bytes);
+    if (is_own(*best, who)) { return hand_out(taken, bytes, who); }  // a thread that ended left it
+    if (who.may_wait && best->try_make_wait(who.stream, taken.stamp)) {
       ++from_other_stores_;
       return hand_out(taken, bytes, who);
     }
     wait_failed_ = true;
-    store->ranges().insert({taken.begin, bytes}, taken.stamp, seams());  // where it was, so there is room
+    best->ranges().insert({taken.begin, bytes}, taken.stamp, seams());  // where it was, so there is room
+    refused = best_fit;
   }
-  return nullptr;
 }
 
 /// Moves what no work uses from caches and stores to the store of memory for all, where neighbours join. Requires that all caches

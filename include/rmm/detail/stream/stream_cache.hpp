@@ -38,6 +38,7 @@ inline constexpr std::size_t small_sizes       = small_block_limit / heap_granul
 /// What the caches of a heap use without its lock.
 struct heap_limits {
   std::atomic<std::size_t> most_unmarked_bytes{0};  // that a cache leaves
+  std::atomic<bool> has_one_cache{true};
   deallocation_reserve reserve{};
   seam_list seam_addresses{};  // where ranges are not joined; changes while all caches are closed
 
@@ -54,8 +55,10 @@ struct heap_limits {
 /// may have the memory too, after they waited for the event. The event is recorded for many frees at a time, and while the
 /// stream is known to be alive: in calls that the program makes on it, or while the library keeps it from ending. A cache
 /// whose stream can end without notice records it for each free at first, then for twice as many each time: so a stream that
-/// lives for a few requests leaves little behind that has no event. What was recent then is joined a few at a time, in the
-/// frees that follow, so that no call is much slower; at once where others allocated it.
+/// lives for a few requests leaves little behind that has no event. What was recent then is joined with its neighbours, and so
+/// are the blocks that nobody took from their stacks since the event before: unjoined, they would make the next large requests
+/// cut ranges that are too large for them; the latter only as long as it is the only cache. Both happen a few blocks at a time, now and in the frees that follow, so that no
+/// call is much slower. A cache that takes back what others allocated joins all recent blocks at once.
 ///
 /// Takes host memory as it is used: about 7 KiB with a few sizes of blocks, 50 KiB with all of them.
 ///
@@ -396,7 +399,9 @@ class stream_cache {
 
  private:
   static constexpr std::size_t recent_looks      = 4;
-  static constexpr std::size_t joins_at_once     = 24;  // so that all are joined long before the next mark
+  static constexpr std::size_t joins_at_once     = 32;  // so that all are joined long before the next mark
+  static constexpr std::size_t moves_at_once     = 64;
+  static constexpr std::size_t sizes_at_once     = 8;
   static constexpr std::size_t longest_run       = 16;
   static constexpr std::size_t claims_at_once    = 32;
   static constexpr std::size_t most_spare_claims = 64;
@@ -425,8 +430,9 @@ class stream_cache {
 
   RMM_COLD void return_some_claims() noexcept
   {
-    spare_claims_ -= claims_at_once;
-    limits_.reserve.release(claims_at_once);
+    auto const claims = spare_claims_ - (most_spare_claims + 1 - claims_at_once);
+    spare_claims_ -= claims;
+    limits_.reserve.release(claims);
   }
 
   [[nodiscard]] std::uintptr_t* stack_of(std::size_t granules) const noexcept
@@ -459,6 +465,8 @@ class stream_cache {
   void note_marked() noexcept
   {
     static_cast<void>(join_marked());  // hardly ever any are left
+    // Blocks that threads hand round are neighbours of none in a cache: ranges of many caches would need much host memory.
+    if (limits_.has_one_cache.load(std::memory_order_relaxed)) { move_unused(); }
     marked_         = filled_;
     frees_to_mark_  = std::min(2 * frees_to_mark_, most_unmarked_frees);
     frees_left_     = static_cast<std::int32_t>(frees_to_mark_);
@@ -466,9 +474,44 @@ class stream_cache {
     if (!is_joining()) {
       std::copy(recent_, recent_ + recent_count_, joining_);
       joining_count_ = std::exchange(recent_count_, 0);
-      if (live_bytes_ < 0) { static_cast<void>(join_marked()); }
+      join(live_bytes_ < 0 ? joining_count_ : joins_at_once);
     } else {  // no host memory: what is recent stays that
       for (std::size_t at = 0; at != recent_count_; ++at) { note_unmarked(recent_[at].bytes); }
+    }
+  }
+
+  /// Eight entries of marked_, from that of `granules` on.
+  [[nodiscard]] std::uint64_t marked_from(std::size_t granules) const noexcept
+  {
+    std::uint64_t word{};
+    static_assert(sizeof word == sizes_at_once && sizeof marked_.front() == 1);
+    std::memcpy(&word, &marked_[granules], sizeof word);
+    return word;
+  }
+
+  /// Moves blocks that lay in their stacks since the last mark to the ranges: nobody asks for them, and there they keep their
+  /// neighbours apart. A few at a time, of the sizes in turn, so that no call is much slower.
+  void move_unused() noexcept
+  {
+    std::uint64_t any{};
+    for (std::size_t granules = 1; granules <= small_sizes; granules += sizes_at_once) { any |= marked_from(granules); }
+    if (any != 0) { move_some_unused(); }
+  }
+
+  /// Begins with the sizes whose turn it is.
+  void move_some_unused() noexcept
+  {
+    std::size_t most = moves_at_once;
+    for (std::size_t seen = 0; seen != small_sizes; seen += sizes_at_once) {
+      for (auto granules = next_unused_; marked_from(next_unused_) != 0 && granules != next_unused_ + sizes_at_once;
+           ++granules) {
+        auto const unused = std::min<std::size_t>(marked_[granules], most);
+        if (unused == 0) { continue; }
+        static_cast<void>(shorten_stack(granules, unused));
+        most -= unused;
+      }
+      if (most == 0) { return; }
+      next_unused_ = (next_unused_ + sizes_at_once) % small_sizes;
     }
   }
 
@@ -498,11 +541,19 @@ class stream_cache {
 
   [[nodiscard]] bool is_joining() const noexcept { return joining_count_ != 0; }
 
-  /// Joins `most` of what is to be joined, beginning with the latest.
+  /// Joins `most` of what is to be joined, beginning with the latest, as far as there is host memory.
   void join(std::size_t most) noexcept
   {
-    auto const end = joining_count_ - std::min(most, joining_count_);
-    while (joining_count_ != end && try_put_back(joining_[joining_count_ - 1])) { --joining_count_; }
+    auto count = std::min(most, joining_count_);
+    if (!ranges_.try_reserve(ranges_.count() + count)) {
+      count = std::min(count, ranges_.capacity() - ranges_.count());
+    }
+    auto const* const seams = this->seams();
+    for (auto const left = joining_count_ - count; joining_count_ != left; --joining_count_) {
+      ranges_.insert(joining_[joining_count_ - 1], 0, seams);
+    }
+    spare_claims_ += count;
+    if (spare_claims_ > most_spare_claims) { return_some_claims(); }
   }
 
   [[nodiscard]] bool try_put_back(address_range block) noexcept
@@ -533,6 +584,7 @@ class stream_cache {
   std::unique_ptr<std::uintptr_t[]> entries_;
   std::size_t entries_used_{};
   std::size_t entries_capacity_{};
+  std::size_t next_unused_{1};  // the first of the sizes whose turn it is in move_some_unused()
 
   std::unique_ptr<address_range[]> recent_places_;  // first half: recent_, second half: joining_
   std::size_t recent_capacity_{};

@@ -169,38 +169,67 @@ TEST_F(StreamCache, AMarkJoinsRecentBlocksWithTheRanges)
   EXPECT_EQ(cache.ranges().largest(), 256 * KiB);
 }
 
-TEST_F(StreamCache, WhatWasRecentAtAMarkIsJoinedAFewBlocksAtATimeByTheFreesAfterIt)
+TEST_F(StreamCache, JoinsRecentBlocksAFewAtATimeByAMarkAndTheFreesAfterIt)
 {
   cache.note_live(64 * 1024 * KiB);  // they are its own blocks
-  for (std::size_t i = 0; i < 64; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
+  for (std::size_t i = 0; i < 128; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
   ASSERT_TRUE(cache.mark(stream.value()));
   EXPECT_TRUE(cache.has_marked_blocks());
-  EXPECT_TRUE(cache.ranges().empty());
-  std::size_t before = 0;
+  auto before = cache.ranges().total_bytes();
+  EXPECT_EQ(before, 32 * 128 * KiB);
   for (std::size_t i = 0; i < 31; ++i) {
     ASSERT_TRUE(cache.try_add_recent(pointer(16 * base + 2 * i * 128 * KiB), 128 * KiB));
-    EXPECT_LE(cache.ranges().total_bytes(), before + 24 * 128 * KiB);
+    EXPECT_LE(cache.ranges().total_bytes(), before + 32 * 128 * KiB);
     before = cache.ranges().total_bytes();
   }
   EXPECT_FALSE(cache.has_marked_blocks());
   EXPECT_EQ(cache.ranges().count(), 1U);
-  EXPECT_EQ(cache.ranges().largest(), 64 * 128 * KiB);
+  EXPECT_EQ(cache.ranges().largest(), 128 * 128 * KiB);
   EXPECT_EQ(cache.unmarked_count(), 31U);
   EXPECT_TRUE(cache.check_invariants());
 }
 
-TEST_F(StreamCache, JoinsAtOnceWhatWasRecentAtAMarkIfAsked)
+TEST_F(StreamCache, JoinsAllRecentBlocksOfAMarkIfAsked)
 {
-  cache.note_live(1024 * KiB);  // they are its own blocks
+  cache.note_live(64 * 1024 * KiB);  // they are its own blocks
   EXPECT_FALSE(cache.join_marked());
-  ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
+  for (std::size_t i = 0; i < 64; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
   EXPECT_FALSE(cache.join_marked());  // not marked
   ASSERT_TRUE(cache.mark(stream.value()));
-  ASSERT_TRUE(cache.try_add_recent(pointer(base + 128 * KiB), 128 * KiB));
-  ASSERT_TRUE(cache.mark(stream.value()));
   EXPECT_TRUE(cache.join_marked());
-  EXPECT_EQ(cache.ranges().largest(), 256 * KiB);
+  EXPECT_EQ(cache.ranges().largest(), 64 * 128 * KiB);
   EXPECT_FALSE(cache.has_marked_blocks());
+}
+
+TEST_F(StreamCache, MovesBlocksThatNobodyTookBetweenTwoMarksToTheRanges)
+{
+  for (std::size_t i = 0; i < 8; ++i) { ASSERT_TRUE(push(base + i * 512, 2)); }
+  ASSERT_TRUE(push(2 * base, 5));
+  ASSERT_TRUE(cache.mark(stream.value()));
+  EXPECT_TRUE(cache.ranges().empty());
+  for (std::size_t i = 0; i < 3; ++i) { ASSERT_NE(cache.try_pop(2), nullptr); }
+  for (std::size_t i = 5; i < 8; ++i) { ASSERT_TRUE(push(base + i * 512, 2)); }
+  ASSERT_TRUE(cache.mark(stream.value()));
+  EXPECT_EQ(cache.ranges().count(), 2U);
+  EXPECT_EQ(cache.ranges().largest(), 5 * 512U);
+  EXPECT_EQ(cache.ranges().total_bytes(), 5 * 512U + 5 * 256U);
+  EXPECT_TRUE(cache.check_invariants());
+  EXPECT_EQ(cache.try_pop(2), pointer(base + 7 * 512));  // those that were in use stay
+  EXPECT_EQ(cache.try_pop(5), nullptr);
+}
+
+TEST_F(StreamCache, MovesUnusedBlocksAFewAtATime)
+{
+  constexpr std::size_t sizes = 20;
+  for (std::size_t granules = 1; granules <= sizes; ++granules) {
+    for (std::size_t i = 0; i < 8; ++i) { ASSERT_TRUE(push(base + (granules * 16 + i) * 64 * KiB, granules)); }
+  }
+  ASSERT_TRUE(cache.mark(stream.value()));
+  for (std::size_t const left : {96U, 32U, 0U}) {
+    ASSERT_TRUE(cache.mark(stream.value()));
+    EXPECT_EQ(cache.ranges().count(), sizes * 8 - left);
+    EXPECT_TRUE(cache.check_invariants());
+  }
 }
 
 TEST_F(StreamCache, MovesWhatWasRecentAtAMarkWithTheStacks)
