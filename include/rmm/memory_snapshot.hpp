@@ -234,7 +234,7 @@ class memory_snapshot::maker {
       auto const end = each.begin + align_down(each.bytes, detail::heap_granule);
       for (; next != contents.pieces.end() && next->range.begin < end; ++next) {
         add_live(next->range.begin);
-        add_range({next->range.begin, next->range.bytes, state_of(next->where), next->stream, !next->is_marked});
+        add_range({next->range.begin, next->range.bytes, state_of(next->where), next->stream, !next->is_fenced});
       }
       add_live(end);
       made_.blocks.back().bytes = each.end() - made_.blocks.back().address;

@@ -8,10 +8,10 @@
 // Here           in the code (include/rmm/detail/stream/)
 //   pop, push    stream_cache::try_pop(), try_push(), inside cache_entered
 //   flush        basic_stream_ordered_heap::overflow(), under the heap's mutex
-//   steal        from_other_cache() within all_caches_closed
+//   steal        take_from_other_cache() within all_caches_closed
 //   thread_ends  ~thread_caches(), which calls retire() through the heap_link
 //   heap_goes    release_blocks(), which cuts the heap_link first
-//   enter, keep_out  owner_lock, taken as right here: owner_lock.pml proves that
+//   enter, keep_out  biased_lock, taken as right here: biased_lock.pml proves that
 //
 // Planted: BUG_OPEN_STEAL takes from another's cache without keeping its owner out; BUG_NO_LINK looks at the link without its
 // mutex; BUG_LOCK_ORDER lets the heap go with its own mutex held before the link's; BUG_LOST_FLUSH flushes without the mutex.

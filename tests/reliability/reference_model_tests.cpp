@@ -100,7 +100,9 @@ class reference_pool {
 TEST(ReferencePool, TakesTheSmallestRangeThatFitsAndTheLowestOfThose)
 {
   reference_pool pool{1000};
-  for (std::size_t const bytes : {100U, 300U, 100U, 200U, 100U, 200U}) { ASSERT_TRUE(pool.allocate(bytes).has_value()); }
+  for (std::size_t const bytes : {100U, 300U, 100U, 200U, 100U, 200U}) {
+    ASSERT_TRUE(pool.allocate(bytes).has_value());
+  }
   pool.deallocate(100, 300);
   pool.deallocate(500, 200);
   pool.deallocate(800, 200);

@@ -75,7 +75,7 @@ class Figures:
         for each in elements(heap["shared_"]["stores_"]):
             store = pointee(each)
             free += int(store["ranges_"]["total_bytes_"])
-            free += sum(int(block["bytes"]) for block in elements(store["unmarked_"]))
+            free += sum(int(block["bytes"]) for block in elements(store["unfenced_"]))
         cached = 0
         for each in elements(heap["caches_"]):
             cache = pointee(each)
@@ -83,7 +83,7 @@ class Figures:
             cached += granule * sum(size * int(count) for size, count in enumerate(items(cache["filled_"])))
             cached += int(cache["ranges_"]["total_bytes_"])
             kept = [cache["recent_"][at] for at in range(int(cache["recent_count_"]))]
-            kept += [cache["joining_"][at] for at in range(int(cache["joining_count_"]))]
+            kept += [cache["coalescing_"][at] for at in range(int(cache["coalescing_count_"]))]
             cached += sum(int(block["bytes"]) for block in kept)
         graph = 0
         for each in elements(heap["graphs_"]["memories_"]):

@@ -100,7 +100,7 @@ class cached_memory_resource final : public detail::growing_pool,
     try {
       cuda_stream const stream{cuda_stream::flags::non_blocking};
       given = give_back(unused_blocks(bytes, 0), stream, leaving::after_a_wait);
-      if (pool_size() > bytes && has_unmarked() && heap().wait_for_all()) {
+      if (pool_size() > bytes && has_unfenced() && heap().wait_for_all()) {
         given += give_back(unused_blocks(bytes, 0), stream, leaving::after_a_wait);
       }
       if (given != 0) { stream.synchronize_no_throw(); }
@@ -143,7 +143,7 @@ class cached_memory_resource final : public detail::growing_pool,
   }
 
   /// Whether anything is free that no event marks, so that it counts as used.
-  [[nodiscard]] bool has_unmarked()
+  [[nodiscard]] bool has_unfenced()
   {
     std::size_t marked{0};
     for (auto const& run : heap().free_runs()) { marked += run.bytes; }
@@ -151,12 +151,12 @@ class cached_memory_resource final : public detail::growing_pool,
   }
 
   /// Blocks above `larger_than` bytes that hold no allocation, the largest first, as many as leave `keep` bytes; ascending.
-  /// `with_unmarked`: also those that work without an event may use.
+  /// `with_unfenced`: also those that work without an event may use.
   [[nodiscard]] std::vector<rmm::detail::address_range> unused_blocks(std::size_t keep,
                                                                       std::size_t larger_than,
-                                                                      bool with_unmarked = false)
+                                                                      bool with_unfenced = false)
   {
-    auto const runs = heap().free_runs(with_unmarked);
+    auto const runs = heap().free_runs(with_unfenced);
     auto blocks     = heap().blocks();
     auto run        = runs.begin();
     blocks.erase(std::remove_if(blocks.begin(),

@@ -604,7 +604,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     auto const ask = [&](elastic_pool_memory_resource& other) {
       if (&other == this || other.is_suspended() || released >= bytes) { return; }
       auto const size = other.pool_size();
-      released += other.trim_what_is_marked(size - std::min(size, bytes - released));
+      released += other.trim_what_is_fenced(size - std::min(size, bytes - released));
     };
     ask(whole);
     whole.parts_.for_each(ask);
@@ -765,12 +765,12 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     if (is_suspended()) { return 0; }
     rmm::detail::device_scope const on_device{device_.value()};
     rmm::detail::capture_exemption const exemption;
-    auto released = trim_what_is_marked(bytes);
-    if (pool_size() > bytes && heap().wait_for_all()) { released += trim_what_is_marked(bytes); }
+    auto released = trim_what_is_fenced(bytes);
+    if (pool_size() > bytes && heap().wait_for_all()) { released += trim_what_is_fenced(bytes); }
     return released;
   }
 
-  [[nodiscard]] std::size_t trim_what_is_marked(std::size_t bytes)
+  [[nodiscard]] std::size_t trim_what_is_fenced(std::size_t bytes)
   {
     auto const surplus = pool_size() - std::min(pool_size(), bytes);
     if (space_ == nullptr) { return plain_.trim(heap(), surplus, *waiting_); }
@@ -794,7 +794,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       heap().free_runs(), space_->begin(), space_->chunk_bytes(), std::numeric_limits<std::size_t>::max() / 2);
     idle_bytes_ = std::min(idle_bytes_, total_of(chunks));
     if (now - idle_since_ < *decay_) { return 0; }
-    auto const released = idle_bytes_ != 0 ? trim_what_is_marked(pool_size() - idle_bytes_) : 0;
+    auto const released = idle_bytes_ != 0 ? trim_what_is_fenced(pool_size() - idle_bytes_) : 0;
     idle_since_         = now;
     idle_bytes_         = total_of(chunks) - std::min(total_of(chunks), released);
     return released;

@@ -47,10 +47,10 @@ struct warm_pool {
   [[nodiscard]] bool serves(rmm::cuda_stream_view on)
   {
     auto const calls = cudasim::calls();
-    auto* const ptr  = pool.try_allocate_without_waiting(size, on);
+    auto* const ptr  = pool.try_allocate_nonblocking(size, on);
     if (ptr == nullptr) { return false; }
     EXPECT_EQ(pool.figures().live_bytes, (size + 255) / 256 * 256);
-    EXPECT_TRUE(pool.try_deallocate_without_waiting(ptr, size, on));
+    EXPECT_TRUE(pool.try_deallocate_nonblocking(ptr, size, on));
     EXPECT_EQ(cudasim::calls(), calls);
     return true;
   }
@@ -88,7 +88,7 @@ TEST_F(ImmediateResourceSim, HasNothingForAThreadOrAStreamThatHasNoCacheYet)
   rmm::test::run_on_a_thread_that_ends([&] { EXPECT_FALSE(warm.serves(warm.stream)); });
   auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
   rmm::test::run_on_a_thread_that_ends(
-    [&] { EXPECT_FALSE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream)); });
+    [&] { EXPECT_FALSE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream)); });
   EXPECT_EQ(warm.pool.figures().live_bytes, 1024U);
   warm.pool.deallocate(ptr, warm.size, warm.stream);
 }
@@ -106,9 +106,9 @@ TEST_F(ImmediateResourceSim, HasNothingForAStreamOfSomebodyElseWhoseHandleMayNam
 TEST_F(ImmediateResourceSim, HasNothingForNoBytesAndForTooMany)
 {
   warm_pool warm;
-  EXPECT_EQ(warm.pool.try_allocate_without_waiting(0, warm.stream), nullptr);
+  EXPECT_EQ(warm.pool.try_allocate_nonblocking(0, warm.stream), nullptr);
   for (std::size_t const size : {65 * MiB, std::numeric_limits<std::size_t>::max()}) {
-    EXPECT_EQ(warm.pool.try_allocate_without_waiting(size, warm.stream), nullptr);
+    EXPECT_EQ(warm.pool.try_allocate_nonblocking(size, warm.stream), nullptr);
   }
 }
 
@@ -125,7 +125,7 @@ TEST_F(ImmediateResourceSim, LeavesAFreeAloneWhenItIsTimeToRecordAnEvent)
   for (auto const& [ptr, size] : blocks) {
     auto const calls  = cudasim::calls();
     auto const events = cudasim::calls("cudaEventRecord");
-    if (warm.pool.try_deallocate_without_waiting(ptr, size, warm.stream)) {
+    if (warm.pool.try_deallocate_nonblocking(ptr, size, warm.stream)) {
       EXPECT_EQ(cudasim::calls(), calls);
       ++at_once;
       ++in_a_row;
@@ -133,7 +133,7 @@ TEST_F(ImmediateResourceSim, LeavesAFreeAloneWhenItIsTimeToRecordAnEvent)
       warm.pool.deallocate(ptr, size, warm.stream);
       if (cudasim::calls("cudaEventRecord") > events) { in_a_row = 0; }
     }
-    ASSERT_LT(in_a_row, rmm::detail::stream_cache::most_unmarked_frees);
+    ASSERT_LT(in_a_row, rmm::detail::stream_cache::most_unfenced_frees);
   }
   EXPECT_GT(at_once, 350);
   EXPECT_EQ(warm.pool.figures().live_bytes, 0U);
@@ -145,9 +145,9 @@ TEST_F(ImmediateResourceSim, HurriesPastNobodyWhoWantsToSeeEachCall)
   auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
   warm.pool.track_tags(true);
   EXPECT_FALSE(warm.serves(warm.stream));
-  EXPECT_FALSE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+  EXPECT_FALSE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
   warm.pool.track_tags(false);
-  EXPECT_TRUE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+  EXPECT_TRUE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
 }
 
 TEST_F(ImmediateResourceSim, WhereCapturesAreCheckedServesTheLegacyStreamOnlyWhichHasNone)
@@ -155,12 +155,12 @@ TEST_F(ImmediateResourceSim, WhereCapturesAreCheckedServesTheLegacyStreamOnlyWhi
   warm_pool warm;
   auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
   warm.pool.set_check_capture(true);
-  EXPECT_EQ(warm.pool.try_allocate_without_waiting(warm.size, warm.stream), nullptr);
-  EXPECT_FALSE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+  EXPECT_EQ(warm.pool.try_allocate_nonblocking(warm.size, warm.stream), nullptr);
+  EXPECT_FALSE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
   warm.warm_up(rmm::cuda_stream_legacy);  // just before, for streams may push each other out of the table of caches
-  auto* const legacy = warm.pool.try_allocate_without_waiting(warm.size, rmm::cuda_stream_legacy);
+  auto* const legacy = warm.pool.try_allocate_nonblocking(warm.size, rmm::cuda_stream_legacy);
   EXPECT_NE(legacy, nullptr);
-  EXPECT_TRUE(warm.pool.try_deallocate_without_waiting(legacy, warm.size, rmm::cuda_stream_legacy));
+  EXPECT_TRUE(warm.pool.try_deallocate_nonblocking(legacy, warm.size, rmm::cuda_stream_legacy));
   warm.pool.deallocate(ptr, warm.size, warm.stream);
 }
 
@@ -173,9 +173,9 @@ TEST_F(ImmediateResourceSim, ServesNobodyWhileACaptureIsAnnounced)
     rmm::graph_memory const memory;
     rmm::capture_scope const scope{captured, memory};
     EXPECT_FALSE(warm.serves(warm.stream));
-    EXPECT_FALSE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+    EXPECT_FALSE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
   }
-  EXPECT_TRUE(warm.pool.try_deallocate_without_waiting(ptr, warm.size, warm.stream));
+  EXPECT_TRUE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
 }
 
 TEST_F(ImmediateResourceSim, IsOfferedByAPoolAndNotByAnAdaptorOverIt)

@@ -196,9 +196,9 @@ TEST_F(MemoryMarks, AreNotPassedByCallsThatWaitForNothing)
   mr.set_check_capture(false);
   rmm::cuda_stream const stream;
   mr.deallocate(mr.allocate(KiB, stream), KiB, stream);
-  EXPECT_EQ(mr.try_allocate_without_waiting(KiB, stream), nullptr);
+  EXPECT_EQ(mr.try_allocate_nonblocking(KiB, stream), nullptr);
   auto* const ptr = mr.allocate(KiB, stream);
-  EXPECT_FALSE(mr.try_deallocate_without_waiting(ptr, KiB, stream));
+  EXPECT_FALSE(mr.try_deallocate_nonblocking(ptr, KiB, stream));
   mr.deallocate(ptr, KiB, stream);
   EXPECT_TRUE(tool.regions.empty());
 }

@@ -471,7 +471,7 @@ TEST_F(StreamOrderedHeapSim, ABlockOfUpstreamWithoutAnEventIsWaitedFor)
 }
 
 /// So many small blocks that freeing them records an event, of two sizes: each fits its stack.
-constexpr std::size_t as_many_as_are_marked = rmm::detail::stream_cache::most_unmarked_frees;
+constexpr std::size_t as_many_as_are_marked = rmm::detail::stream_cache::most_unfenced_frees;
 [[nodiscard]] constexpr std::size_t size_of(std::size_t block) { return 256 * (1 + block % 2); }
 
 TEST_F(StreamOrderedHeapSim, StacksOfOtherStreamsArePutTogether)
@@ -945,7 +945,7 @@ TEST_F(StreamOrderedHeapSim, AFreeOnARecycledHandleIsNotTakenForTheOldStreams)
 
 TEST_F(StreamOrderedHeapSim, ACacheOfARecycledHandleIsDroppedOnceItHasToBeMarked)
 {
-  constexpr std::size_t many = 2 * rmm::detail::stream_cache::most_unmarked_frees;
+  constexpr std::size_t many = 2 * rmm::detail::stream_cache::most_unfenced_frees;
   device_heap heap{MiB};
   cudaStream_t passing{};
   ASSERT_EQ(cudaStreamCreateWithFlags(&passing, cudaStreamNonBlocking), cudaSuccess);
@@ -1129,9 +1129,8 @@ TEST_F(StreamOrderedHeapSim, FiguresOfManyPiecesStopOthersForAMomentOnly)
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
     EXPECT_EQ(now.free_bytes, (blocks + 1) * 256);
     EXPECT_GE(now.largest_free_bytes, 256U);
-    fastest = std::min(fastest,
-                       std::chrono::seconds{end.tv_sec - begin.tv_sec} +
-                         std::chrono::nanoseconds{end.tv_nsec - begin.tv_nsec});
+    fastest = std::min(
+      fastest, std::chrono::seconds{end.tv_sec - begin.tv_sec} + std::chrono::nanoseconds{end.tv_nsec - begin.tv_nsec});
   }
   EXPECT_LT(fastest, std::chrono::milliseconds{1});
   for (std::size_t i = 1; i < all.size(); i += 2) { heap.deallocate(all[i], 256, stream); }

@@ -303,12 +303,12 @@ class impatient_pool {
 
   [[nodiscard]] void* allocate(std::size_t bytes, rmm::cuda_stream_view stream)
   {
-    void* const ptr = pool_.try_allocate_without_waiting(bytes, stream);
+    void* const ptr = pool_.try_allocate_nonblocking(bytes, stream);
     return ptr != nullptr ? ptr : pool_.allocate(bytes, stream);
   }
   void deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream)
   {
-    if (!pool_.try_deallocate_without_waiting(ptr, bytes, stream)) { pool_.deallocate(ptr, bytes, stream); }
+    if (!pool_.try_deallocate_nonblocking(ptr, bytes, stream)) { pool_.deallocate(ptr, bytes, stream); }
   }
   [[nodiscard]] rmm::heap_figures figures() const { return pool_.figures(); }
 

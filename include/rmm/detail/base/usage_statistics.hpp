@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/detail/base/owner_lock.hpp>
+#include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/base/per_thread.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
@@ -262,7 +262,7 @@ class usage_statistics {
       return counts;
     }
 
-    owner_lock lock;
+    biased_lock lock;
     share bytes;
     share calls;
   };
@@ -332,7 +332,7 @@ class usage_statistics {
   void add_locked(thread_share* mine, std::int64_t amount) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    auto& to = mine == nullptr ? nobodys_ : *mine;
+    auto& to = mine == nullptr ? unowned_ : *mine;
     if (!frozen_) {
       to.lock.end_keeping_out();  // it is new
       if (bytes_.can_lend(to.bytes, amount) && calls_.can_lend(to.calls, 1)) {
@@ -353,7 +353,7 @@ class usage_statistics {
   void subtract_locked(thread_share* mine, std::int64_t amount) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    auto& from = mine == nullptr ? nobodys_ : *mine;
+    auto& from = mine == nullptr ? unowned_ : *mine;
     if (!frozen_) {
       from.lock.end_keeping_out();
       from.bytes.room += amount;
@@ -368,7 +368,7 @@ class usage_statistics {
   template <class Action>
   void for_each_share(Action&& action)
   {
-    action(nobodys_);
+    action(unowned_);
     shares_.for_each(action);
   }
 
@@ -462,7 +462,7 @@ class usage_statistics {
   // Guards what follows, and all shares while frozen_; an owner's own share also when it is not. In another line of the cache
   // than what every call reads.
   alignas(64) std::mutex mutex_;
-  thread_share nobodys_;  // for threads that have none
+  thread_share unowned_;  // for threads that have none
   account bytes_;
   account calls_;
   std::vector<counters> sections_;  // around the one that counts, outermost first

@@ -18,8 +18,8 @@ namespace detail {
 
 /// The blocks that a heap has from upstream, and the seams between them.
 ///
-/// Where one block begins right after another, free ranges must not join: each block goes back to upstream whole. Such an
-/// address is a seam. Blocks that grow in place join without one.
+/// Where one block begins right after another, free ranges must not coalesce: each block goes back to upstream whole. Such an
+/// address is a seam. Blocks that grow in place coalesce without one.
 ///
 /// Invariants:
 ///  B1  blocks are not empty and do not overlap; they are ascending
@@ -66,7 +66,7 @@ class block_map {
     RMM_ASSERT_EXPENSIVE(check_invariants());
   }
 
-  /// Adds memory that becomes a part of the blocks that it touches, which join. Throws std::bad_alloc, and has changed nothing
+  /// Adds memory that becomes a part of the blocks that it touches, which coalesce. Throws std::bad_alloc, and has changed nothing
   /// then.
   void extend(address_range added)
   {

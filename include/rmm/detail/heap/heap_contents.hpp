@@ -20,7 +20,7 @@ struct free_piece {
 
   address_range range;
   place where{place::store};
-  bool is_marked{true};    ///< whether an event, or less, tells when other streams may use it
+  bool is_fenced{true};    ///< whether an event, or less, tells when other streams may use it
   std::uint64_t stream{};  ///< number of the stream that may use it at once; 0: all may
 };
 

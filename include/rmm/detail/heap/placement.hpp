@@ -113,7 +113,7 @@ struct placement {
 }
 
 /// Whole chunks that are free, outside `keep`: those highest in memory, `bytes` together or all there are. Ascending; neighbours
-/// are joined. The space begins at a multiple of the chunk from `origin`. Throws std::bad_alloc.
+/// are coalesced. The space begins at a multiple of the chunk from `origin`. Throws std::bad_alloc.
 [[nodiscard]] inline std::vector<address_range> find_free_chunks(std::vector<address_range> const& free,
                                                                  std::uintptr_t origin,
                                                                  std::size_t chunk_bytes,

@@ -21,7 +21,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Addresses across which ranges are not joined, ascending: those where one block of upstream begins right after another.
+/// Addresses across which ranges are not coalesced, ascending: those where one block of upstream begins right after another.
 /// Does not own them.
 struct seam_list {
   std::uintptr_t const* first{};
@@ -34,9 +34,9 @@ struct seam_list {
 };
 
 /// A range of free addresses, and when what used them last is done.
-struct stamped_range {
+struct fenced_range {
   address_range range{};
-  std::uint64_t stamp{};
+  std::uint64_t epoch{};
 
   /// Whether it is a range at all.
   [[nodiscard]] explicit constexpr operator bool() const noexcept { return range.bytes != 0; }
@@ -45,16 +45,16 @@ struct stamped_range {
 /// What a search of a range_set took: `begin` is 0 if there was nothing that fits.
 struct taken_range {
   std::uintptr_t begin{};
-  std::uint64_t stamp{};
+  std::uint64_t epoch{};
 
   [[nodiscard]] explicit constexpr operator bool() const noexcept { return begin != 0; }
 };
 
-/// Free ranges of addresses: found by size and joined with their neighbours in constant time.
+/// Free ranges of addresses: found by size and coalesced with their neighbours in constant time.
 ///
 /// A range is a node in three lists: in that of its bin, which holds the ranges of nearly one size, and in two hash chains,
 /// by its first address and by its end. A bit for each bin that is not empty, and one for each word of such bits, lead from
-/// a size to the next larger range. Each range has a stamp: a number that grows with time. Joined ranges have the larger of
+/// a size to the next larger range. Each range has an epoch: a number that grows with time. Coalesced ranges have the larger of
 /// theirs, and what is cut off has that of the whole.
 ///
 /// Invariants:
@@ -78,7 +78,7 @@ class range_set {
  public:
   static constexpr std::size_t no_limit      = std::numeric_limits<std::size_t>::max() / heap_granule * heap_granule;
   static constexpr std::size_t largest_range = (std::size_t{1} << 48U) - heap_granule;
-  static constexpr std::uint64_t any_stamp   = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint64_t any_epoch   = std::numeric_limits<std::uint64_t>::max();
 
   range_set() noexcept { filled_bins_[end_word] = 1; }
   range_set(range_set const&)            = delete;
@@ -87,9 +87,9 @@ class range_set {
   /// Gets host memory for `ranges` ranges altogether. Returns false, and changes nothing, if the host has none.
   [[nodiscard]] bool try_reserve(std::size_t ranges) noexcept { return ranges <= capacity_ || try_grow(ranges); }
 
-  /// Adds a range that overlaps none, and joins it with those that it touches, except at a seam. Requires a size that is a
-  /// multiple of heap_granule and, if it joins with none, count() < capacity().
-  void insert(address_range range, std::uint64_t stamp, seam_list const* seams = nullptr) noexcept
+  /// Adds a range that overlaps none, and coalesces it with those that it touches, except at a seam. Requires a size that is a
+  /// multiple of heap_granule and, if it coalesces with none, count() < capacity().
+  void insert(address_range range, std::uint64_t epoch, seam_list const* seams = nullptr) noexcept
   {
     RMM_ASSERT(range.begin != 0 && range.bytes != 0 && range.bytes % heap_granule == 0);
     RMM_ASSERT(range.bytes <= largest_range);
@@ -113,32 +113,32 @@ class range_set {
       if (right != none && seams->contains(range.end())) { right = none; }
     }
     if (left != none) {
-      auto& joined     = node_at(left);
-      auto const bytes = joined.bytes;
-      *to_left         = joined.next_by_end;
-      joined.bytes += range.bytes;
-      joined.stamp = std::max(joined.stamp, stamp);
+      auto& coalesced  = node_at(left);
+      auto const bytes = coalesced.bytes;
+      *to_left         = coalesced.next_by_end;
+      coalesced.bytes += range.bytes;
+      coalesced.epoch = std::max(coalesced.epoch, epoch);
       if (right != none) {
         *to_right = node_at(right).next_by_begin;
-        joined.bytes += node_at(right).bytes;
-        joined.stamp = std::max(joined.stamp, node_at(right).stamp);
+        coalesced.bytes += node_at(right).bytes;
+        coalesced.epoch = std::max(coalesced.epoch, node_at(right).epoch);
         unlink_end(right);
         unlink_bin(right);
         forget(right);
       }
-      link_end(left, right != none ? slot_of(joined.end()) : at_end);
+      link_end(left, right != none ? slot_of(coalesced.end()) : at_end);
       change_bin(left, bytes);
     } else if (right != none) {
-      auto& joined     = node_at(right);
-      auto const bytes = joined.bytes;
-      *to_right        = joined.next_by_begin;
-      joined.begin     = range.begin;
-      joined.bytes += range.bytes;
-      joined.stamp = std::max(joined.stamp, stamp);
+      auto& coalesced  = node_at(right);
+      auto const bytes = coalesced.bytes;
+      *to_right        = coalesced.next_by_begin;
+      coalesced.begin  = range.begin;
+      coalesced.bytes += range.bytes;
+      coalesced.epoch = std::max(coalesced.epoch, epoch);
       link_begin(right, at_begin);
       change_bin(right, bytes);
     } else {
-      add(range, stamp, at_begin, at_end);
+      add(range, epoch, at_begin, at_end);
     }
     RMM_ASSERT_EXPENSIVE(validate(seams));
   }
@@ -160,30 +160,30 @@ class range_set {
     return at == none ? taken_range{} : cut_back(at, bytes);
   }
 
-  /// The same among the ranges with a stamp of at most `newest`. Looks at few ranges: may miss those that are rare.
+  /// The same among the ranges with an epoch of at most `newest`. Looks at few ranges: may miss those that are rare.
   [[nodiscard]] taken_range take(std::size_t bytes, std::uint64_t newest) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
     if (bytes > total_bytes_) { return {}; }
-    auto looks = stamp_looks;
+    auto looks = epoch_looks;
     for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count && looks != 0; bin = next_filled_bin(bin + 1)) {
       for (auto at = head_of(bin); at != none && looks != 0; at = node_at(at).next, --looks) {
-        if (node_at(at).bytes >= bytes && node_at(at).stamp <= newest) { return cut_front(at, bytes); }
+        if (node_at(at).bytes >= bytes && node_at(at).epoch <= newest) { return cut_front(at, bytes); }
       }
     }
     return {};
   }
 
-  /// Takes the first `bytes` of the smallest range that has so many and a stamp of at most `newest`, the first in memory
+  /// Takes the first `bytes` of the smallest range that has so many and an epoch of at most `newest`, the first in memory
   /// among equals. Misses none; O(ranges in the bins that it looks at).
-  [[nodiscard]] taken_range take_best(std::size_t bytes, std::uint64_t newest = any_stamp) noexcept
+  [[nodiscard]] taken_range take_best(std::size_t bytes, std::uint64_t newest = any_epoch) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
     if (bytes > total_bytes_) { return {}; }
     for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
       index best = none;
       for (auto at = head_of(bin); at != none; at = node_at(at).next) {
-        if (node_at(at).bytes < bytes || node_at(at).stamp > newest) { continue; }
+        if (node_at(at).bytes < bytes || node_at(at).epoch > newest) { continue; }
         if (best == none || is_smaller(node_at(at), node_at(best))) { best = at; }
       }
       if (best != none) { return cut_front(best, bytes); }
@@ -221,14 +221,14 @@ class range_set {
   }
 
   /// Takes the largest range, or its first `most` bytes if it has more. Nothing if there is none. O(ranges in one bin).
-  [[nodiscard]] stamped_range take_up_to(std::size_t most) noexcept
+  [[nodiscard]] fenced_range take_up_to(std::size_t most) noexcept
   {
     RMM_ASSERT(most != 0 && most % heap_granule == 0);
     auto const which = find_largest();
     if (which == none) { return {}; }
     auto const bytes = std::min(most, node_at(which).bytes);
     auto const taken = cut_front(which, bytes);
-    return {{taken.begin, bytes}, taken.stamp};
+    return {{taken.begin, bytes}, taken.epoch};
   }
 
   /// Takes exactly these addresses; nothing if not all of them lie in one range. Constant time if that range begins or ends
@@ -239,21 +239,21 @@ class range_set {
     auto const at = find_holding(wanted);
     if (at == none) { return {}; }
     auto const whole = range_at(at);
-    auto const stamp = node_at(at).stamp;
+    auto const epoch = node_at(at).epoch;
     erase(at);
-    if (whole.begin != wanted.begin) { add({whole.begin, wanted.begin - whole.begin}, stamp); }
-    if (whole.end() != wanted.end()) { add({wanted.end(), whole.end() - wanted.end()}, stamp); }
+    if (whole.begin != wanted.begin) { add({whole.begin, wanted.begin - whole.begin}, epoch); }
+    if (whole.end() != wanted.end()) { add({wanted.end(), whole.end() - wanted.end()}, epoch); }
     total_bytes_ -= wanted.bytes;
-    return {wanted.begin, stamp};
+    return {wanted.begin, epoch};
   }
 
   /// Takes any whole range; nothing if there is none.
-  [[nodiscard]] stamped_range remove_any() noexcept
+  [[nodiscard]] fenced_range remove_any() noexcept
   {
     auto const bin = next_filled_bin(0);
     if (bin == bin_count) { return {}; }
     auto const which = head_of(bin);
-    stamped_range const result{range_at(which), node_at(which).stamp};
+    fenced_range const result{range_at(which), node_at(which).epoch};
     total_bytes_ -= result.range.bytes;
     erase(which);
     return result;
@@ -264,7 +264,7 @@ class range_set {
   {
     RMM_ASSERT(this != &other && other.count_ + count_ <= other.capacity_);
     if (empty()) { return; }
-    for_each([&](address_range range, std::uint64_t stamp) { other.insert(range, stamp, seams); });
+    for_each([&](address_range range, std::uint64_t epoch) { other.insert(range, epoch, seams); });
     clear();
   }
 
@@ -290,12 +290,12 @@ class range_set {
     total_bytes_           = 0;
   }
 
-  /// Calls visit(address_range, stamp) for each range, in no particular order. O(the most ranges there ever were).
+  /// Calls visit(address_range, epoch) for each range, in no particular order. O(the most ranges there ever were).
   template <class Visit>
   void for_each(Visit&& visit) const
   {
     for (auto at = first_node; at != unused_; at += node_units) {
-      if (node_at(at).bytes != 0) { visit(range_at(at), node_at(at).stamp); }
+      if (node_at(at).bytes != 0) { visit(range_at(at), node_at(at).epoch); }
     }
   }
 
@@ -334,7 +334,7 @@ class range_set {
   /// The order of the members keeps compilers from writing, with one instruction, two that are then read one by one.
   struct node {
     std::uintptr_t begin;
-    std::uint64_t stamp;
+    std::uint64_t epoch;
     std::size_t bytes;  // 0: not in use
     index link;         // the word that names this node in the list of its bin
     index next_by_begin;
@@ -356,7 +356,7 @@ class range_set {
   // Enough words of bits for the bin of any std::size_t, and for the bin after it: no size leads out of the array.
   static constexpr std::size_t bin_words = (std::size_t{52} << bins_per_doubling_bits) / 64 + 1;
 
-  static constexpr unsigned stamp_looks = 8;
+  static constexpr unsigned epoch_looks = 8;
   static constexpr unsigned good_looks  = 64;
 
   static constexpr std::size_t index_unit    = 8;
@@ -590,13 +590,13 @@ class range_set {
 
   // --- whole ranges ---
 
-  /// Adds a range that joins with none; leaves total_bytes_ alone, as erase() does.
-  void add(address_range range, std::uint64_t stamp) noexcept
+  /// Adds a range that coalesces with none; leaves total_bytes_ alone, as erase() does.
+  void add(address_range range, std::uint64_t epoch) noexcept
   {
-    add(range, stamp, slot_of(range.begin), slot_of(range.end()));
+    add(range, epoch, slot_of(range.begin), slot_of(range.end()));
   }
 
-  void add(address_range range, std::uint64_t stamp, slot& at_begin, slot& at_end) noexcept
+  void add(address_range range, std::uint64_t epoch, slot& at_begin, slot& at_end) noexcept
   {
     RMM_ASSERT(count_ < capacity_);
     auto at = spare_;
@@ -609,7 +609,7 @@ class range_set {
     ++count_;
     node_at(at).begin = range.begin;
     node_at(at).bytes = range.bytes;
-    node_at(at).stamp = stamp;
+    node_at(at).epoch = epoch;
     link_begin(at, at_begin);
     link_end(at, at_end);
     link_bin(at, bin_of(range.bytes));
@@ -679,13 +679,13 @@ class range_set {
     total_bytes_ -= bytes;
     link_end(at, slot_of(whole.end()));
     change_bin(at, whole.bytes + bytes);
-    return {whole.end(), whole.stamp};
+    return {whole.end(), whole.epoch};
   }
 
   taken_range cut_front(index at, std::size_t bytes) noexcept
   {
     auto& whole = node_at(at);
-    taken_range const result{whole.begin, whole.stamp};
+    taken_range const result{whole.begin, whole.epoch};
     total_bytes_ -= bytes;
     if (whole.bytes == bytes) {
       erase(at);

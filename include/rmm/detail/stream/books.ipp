@@ -28,7 +28,7 @@ void* basic_stream_ordered_heap<Unused>::add_block_and_allocate(void* block,
   if (rest == 0) {
     adopt({begin, block_bytes});
   } else {
-    if (store == nullptr || !store->try_make_room(1) || !shared_.try_add_ticket(*store, who.stream)) {
+    if (store == nullptr || !store->try_make_room(1) || !shared_.try_add_fence(*store, who.stream)) {
       bool const is_idle = !capture.is_none();  // no work uses such a block (see the declaration)
       if (!shared_.idle().try_make_room(1) || !(is_idle || try_wait_for(who.device, ask_to_wait_locked()))) {
         throw std::bad_alloc{};
@@ -71,38 +71,38 @@ inline void basic_stream_ordered_heap<Unused>::adopt(address_range block)
   set_limits();
 }
 
-/// Shares of the blocks: what a cache may leave unmarked, takes at a time, and may keep beside other caches.
+/// Shares of the blocks: what a cache may leave unfenced, takes at a time, and may keep beside other caches.
 template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::set_limits() noexcept
 {
   auto const bytes  = block_bytes();
   bool const shared = caches_.size() > 1;
   limits_.has_one_cache.store(!shared, std::memory_order_relaxed);
-  auto const alone = shared ? 0 : std::min(bytes / 32, most_unmarked_alone);  // nobody waits for it
-  bool const eager = eager_marks_left_.load(std::memory_order_relaxed) != 0;
-  limits_.most_unmarked_bytes.store(eager ? 0 : std::max(bytes / 128, alone), std::memory_order_relaxed);
-  lease_bytes_ = std::min(align_down(bytes / 1024, heap_granule), largest_lease);
+  auto const alone = shared ? 0 : std::min(bytes / 32, most_unfenced_alone);  // nobody waits for it
+  bool const eager = eager_fences_left_.load(std::memory_order_relaxed) != 0;
+  limits_.most_unfenced_bytes.store(eager ? 0 : std::max(bytes / 128, alone), std::memory_order_relaxed);
+  refill_bytes_ = std::min(align_down(bytes / 1024, heap_granule), largest_refill);
   share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
   share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
-  wide_.store(shared ? std::max(bytes / 1024, least_wide) : range_set::no_limit, std::memory_order_relaxed);
+  large_.store(shared ? std::max(bytes / 1024, least_large) : range_set::no_limit, std::memory_order_relaxed);
 }
 
-/// The host had to wait for frees without events: from now on each is marked, until many were.
+/// The host had to wait for frees without events: from now on each is fenced, until many were.
 template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::begin_eager_marks() noexcept
+inline void basic_stream_ordered_heap<Unused>::begin_eager_fences() noexcept
 {
-  eager_marks_left_.store(eager_marks, std::memory_order_relaxed);
+  eager_fences_left_.store(eager_fences, std::memory_order_relaxed);
   set_limits();
 }
 
 /// Called for each event that a cache records in its turn, by its owner. A count that is lost among threads does not matter.
 template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::count_eager_mark() noexcept
+inline void basic_stream_ordered_heap<Unused>::count_eager_fence() noexcept
 {
-  auto const left = eager_marks_left_.load(std::memory_order_relaxed);
+  auto const left = eager_fences_left_.load(std::memory_order_relaxed);
   if (left == 0) { return; }
-  eager_marks_left_.store(left - 1, std::memory_order_relaxed);
-  if (left == 1) { limits_.most_unmarked_bytes.store(block_bytes() / 128, std::memory_order_relaxed); }
+  eager_fences_left_.store(left - 1, std::memory_order_relaxed);
+  if (left == 1) { limits_.most_unfenced_bytes.store(block_bytes() / 128, std::memory_order_relaxed); }
 }
 
 template <class Unused>
@@ -139,7 +139,7 @@ heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents)
   };
   std::size_t run{};
   std::uintptr_t end{};
-  for (auto const& [range, where, is_marked, stream] : pieces) {
+  for (auto const& [range, where, is_fenced, stream] : pieces) {
     run                    = range.begin == end && !is_seam(end) ? run + range.bytes : range.bytes;
     end                    = range.end();
     now.largest_free_bytes = std::max(now.largest_free_bytes, run);
@@ -160,9 +160,9 @@ inline std::size_t basic_stream_ordered_heap<Unused>::add_up(heap_figures& now) 
   auto count     = shared_.idle().ranges().count() + limits_.reserve.waiting();
   now.free_bytes = shared_.idle().ranges().total_bytes() + limits_.reserve.waiting_bytes();
   for (auto const& store : shared_.stores()) {
-    count += store->ranges().count() + store->unmarked().size();
+    count += store->ranges().count() + store->unfenced().size();
     now.free_bytes += store->ranges().total_bytes();
-    for (auto const range : store->unmarked()) { now.free_bytes += range.bytes; }
+    for (auto const range : store->unfenced()) { now.free_bytes += range.bytes; }
   }
   for (auto const& cache : caches_) {
     live += cache->live_bytes();
@@ -178,7 +178,7 @@ inline std::size_t basic_stream_ordered_heap<Unused>::add_up(heap_figures& now) 
   now.caches                  = caches_.size();
   now.from_other_streams      = from_other_stores_;
   now.from_other_caches       = from_other_caches_;
-  now.put_together            = put_together_;
+  now.put_together            = coalesced_;
   now.device_synchronizations = device_synchronizations_;
   return count;
 }
@@ -195,17 +195,17 @@ inline void basic_stream_ordered_heap<Unused>::for_each_free(Visit&& visit) cons
     store->ranges().for_each([&](address_range range, std::uint64_t) {
       visit(free_piece{range, place::store, true, stream});
     });
-    for (auto const range : store->unmarked()) { visit(free_piece{range, place::store, false, stream}); }
+    for (auto const range : store->unfenced()) { visit(free_piece{range, place::store, false, stream}); }
   }
   limits_.reserve.for_each([&](address_range range) { visit(free_piece{range, place::store, false, lost_stream}); });
   for (auto const& cache : caches_) {
-    cache->for_each_free([&](address_range range, bool marked) {
-      visit(free_piece{range, place::cache, marked, cache->identity()});
+    cache->for_each_free([&](address_range range, bool fenced) {
+      visit(free_piece{range, place::cache, fenced, cache->identity()});
     });
   }
 }
 
-/// Bytes of the largest free range, not joined with neighbours elsewhere. Requires that all caches are closed.
+/// Bytes of the largest free range, not coalesced with neighbours elsewhere. Requires that all caches are closed.
 template <class Unused>
 inline std::size_t basic_stream_ordered_heap<Unused>::largest_range() const noexcept
 {
@@ -227,11 +227,11 @@ bool basic_stream_ordered_heap<Unused>::check_invariants() const
   bool good = blocks_.check_invariants() && shared_.check_invariants();
   // Claims of blocks that are not free: D2 of the reserve.
   auto claims = static_cast<std::int64_t>(limits_.reserve.claimed() - limits_.reserve.waiting());
-  for (auto const& store : shared_.stores()) { claims -= static_cast<std::int64_t>(store->unmarked().size()); }
+  for (auto const& store : shared_.stores()) { claims -= static_cast<std::int64_t>(store->unfenced().size()); }
   for (auto const& cache : caches_) {
-    good                = good && cache->check_invariants();
-    auto const unjoined = cache->free_pieces().first - cache->ranges().count();
-    claims -= static_cast<std::int64_t>(cache->spare_claims() + unjoined);
+    good                   = good && cache->check_invariants();
+    auto const uncoalesced = cache->free_pieces().first - cache->ranges().count();
+    claims -= static_cast<std::int64_t>(cache->spare_claims() + uncoalesced);
   }
   good = good && graphs_.check_invariants();
   graphs_.for_each_chunk([&](address_range range) { all.push_back(range); });

@@ -16,9 +16,9 @@ inline void* basic_stream_ordered_heap<Unused>::allocate_out_of_line(std::size_t
     capture = query_capture(stream);
     if (capture.is_capturing()) { return graphs_.allocate(bytes, stream, capture); }
   }
-  auto* cache = find_cache_at_once(key_of(stream));
+  auto* cache = find_local_cache(key_of(stream));
   if (cache == nullptr || !cache->is_current()) { cache = find_or_make_cache(stream, true); }
-  if (cache != nullptr && !is_wide(bytes)) {
+  if (cache != nullptr && !is_large(bytes)) {
     cache_entered const inside{*cache};
     if (inside) {
       if (void* const ptr = take(*cache, bytes)) { return ptr; }
@@ -40,26 +40,26 @@ inline void basic_stream_ordered_heap<Unused>::deallocate_out_of_line(void* ptr,
 {
   context_scope const with_context{context_for(stream)};
   bytes = align_up(bytes, heap_granule);
-  if (detour_.load(std::memory_order_relaxed) != 0 &&
+  if (slow_path_.load(std::memory_order_relaxed) != 0 &&
       graphs_.try_deallocate(
         {reinterpret_cast<std::uintptr_t>(ptr), bytes}, stream, asks_for_captures() && !is_legacy_stream(stream))) {
     return;
   }
-  auto* cache = find_cache_at_once(key_of(stream));
+  auto* cache = find_local_cache(key_of(stream));
   if (cache == nullptr) { cache = find_or_make_cache(stream, false); }
   bool placed = false;
   bool due    = false;
-  if (cache != nullptr && !is_wide(bytes)) {
+  if (cache != nullptr && !is_large(bytes)) {
     {
       cache_entered const inside{*cache};
       placed = inside && put(*cache, ptr, bytes);
-      due    = placed && cache->is_mark_due();
+      due    = placed && cache->is_fence_due();
     }
     if (!placed) {  // kept out, no host memory, or the handle names another stream now
       cache = find_or_make_cache(stream, true);
       std::lock_guard<std::mutex> const lock{mutex_};
       placed = cache != nullptr && put(*cache, ptr, bytes);
-      due    = placed && cache->is_mark_due();
+      due    = placed && cache->is_fence_due();
     }
   }
   if (!placed) {
@@ -69,11 +69,11 @@ inline void basic_stream_ordered_heap<Unused>::deallocate_out_of_line(void* ptr,
     free_to_store({reinterpret_cast<std::uintptr_t>(ptr), bytes}, who);
     return;
   }
-  if (due) { mark_out_of_line(*cache); }
+  if (due) { fence_out_of_line(*cache); }
 }
 
 template <class Unused>
-void basic_stream_ordered_heap<Unused>::mark_out_of_line(stream_cache& cache) noexcept
+void basic_stream_ordered_heap<Unused>::fence_out_of_line(stream_cache& cache) noexcept
 {
   context_scope const with_context{context_for(cache.stream())};
   bool current = false;
@@ -82,9 +82,9 @@ void basic_stream_ordered_heap<Unused>::mark_out_of_line(stream_cache& cache) no
     if (!inside) { return; }  // the next free comes here again
     current = cache.is_current();
     if (current) {
-      if (!mark_current(cache)) { return; }
-      count_eager_mark();
-      if (!is_beyond_share(cache) && !has_to_spill(cache)) { return; }
+      if (!fence_current(cache)) { return; }
+      count_eager_fence();
+      if (!is_beyond_share(cache) && !has_to_flush(cache)) { return; }
     }
   }
   if (!current) {  // some of these frees are those of the stream that the handle names now: no event covers the others
@@ -92,7 +92,7 @@ void basic_stream_ordered_heap<Unused>::mark_out_of_line(stream_cache& cache) no
     return;
   }
   std::lock_guard<std::mutex> const lock{mutex_};
-  overflow(cache);
+  flush(cache);
 }
 
 template <class Unused>
@@ -141,13 +141,13 @@ stream_cache* basic_stream_ordered_heap<Unused>::make_cache(thread_caches& mine,
   }
 }
 
-/// A store of the cache's stream that can have the cache's event as its next ticket: F3. Null without host memory.
+/// A store of the cache's stream that can have the cache's event as its next fence: F3. Null without host memory.
 template <class Unused>
 inline free_store* basic_stream_ordered_heap<Unused>::store_for_event(stream_cache const& cache,
                                                                       bool is_newest) noexcept
 {
   auto* const own = shared_.find_or_make(cache.identity(), cache.device());
-  return is_newest || own == nullptr || !own->has_tickets() ? own : shared_.try_add(cache.identity(), cache.device());
+  return is_newest || own == nullptr || !own->has_fences() ? own : shared_.try_add(cache.identity(), cache.device());
 }
 
 /// Drops the calling thread's caches of streams that have ended.
@@ -177,29 +177,29 @@ inline void basic_stream_ordered_heap<Unused>::retire_locked(stream_cache& cache
   bool is_newest = false;  // whether the cache's event is newer than those of its stream's store
   if (is_alive || is_legacy_stream(cache.stream())) {
     device_scope const on_device{cache.device()};  // the handle of a default stream names that of the current one
-    is_newest = cache.mark(cache.stream());
+    is_newest = cache.fence(cache.stream());
   }
   cache.empty_stacks();
   auto& ranges = cache.ranges();
-  if (cache.has_marked_blocks()) { return; }
+  if (cache.has_fenced_blocks()) { return; }
   if (!ranges.empty()) {
     bool const reached = cache.event().is_reached();
     auto* const store  = reached ? &shared_.idle() : store_for_event(cache, is_newest);
     if (store == nullptr || !store->try_make_room(ranges.count())) { return; }
     if (!reached) {
       auto event = cache.take_event();
-      if (!store->try_add_ticket(event)) { return cache.give_event_back(std::move(event)); }
+      if (!store->try_add_fence(event)) { return cache.give_event_back(std::move(event)); }
     }
     ranges.for_each(
       [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), seams()); });
     ranges.clear();
   }
-  // No marked block is left. A stream may still be alive, and give the rest an event in its next call.
+  // No fenced block is left. A stream may still be alive, and give the rest an event in its next call.
   bool const may_live = !cache.has_ended() && !is_default_stream(cache.stream());
   auto* const store =
-    may_live && cache.has_unmarked() ? shared_.find_or_make(cache.identity(), cache.device()) : nullptr;
+    may_live && cache.has_unfenced() ? shared_.find_or_make(cache.identity(), cache.device()) : nullptr;
   cache.for_each_free([&](address_range range, bool) {
-    if (store == nullptr || !store->try_add_unmarked(range)) { shared_.lose(range, devices_of_unmarked(cache)); }
+    if (store == nullptr || !store->try_add_unfenced(range)) { shared_.lose(range, devices_of_unfenced(cache)); }
   });
   live_without_cache_ += cache.live_bytes();
   cache.return_spare_claims();
@@ -217,19 +217,19 @@ inline void basic_stream_ordered_heap<Unused>::stream_ends(stream_end_listener& 
   auto& heap = *static_cast<listener&>(self).heap;
   std::lock_guard<std::mutex> const lock{heap.mutex_};
   auto const is_its       = [&](auto const& cache) { return cache->stream() == stream && !cache->has_ended(); };
-  auto const any_unmarked = [](auto const& store) { return !store->unmarked().empty(); };
+  auto const any_unfenced = [](auto const& store) { return !store->unfenced().empty(); };
   if (std::none_of(heap.caches_.begin(), heap.caches_.end(), is_its) &&
-      std::none_of(heap.shared_.stores().begin(), heap.shared_.stores().end(), any_unmarked)) {
+      std::none_of(heap.shared_.stores().begin(), heap.shared_.stores().end(), any_unfenced)) {
     return;
   }
   auto const identity = stream_identity(stream);
-  if (auto* const store = heap.shared_.find(identity)) { heap.shared_.mark_left(*store, stream); }
+  if (auto* const store = heap.shared_.find(identity)) { heap.shared_.fence_left(*store, stream); }
   all_caches_closed const closed{heap};
   for (auto const& cache : heap.caches_) {
     if (!is_its(cache)) { continue; }
     // A stream that captures tells no identity. A cache that was told of all ends is that of this stream.
     if (identity != 0 ? cache->identity() != identity : !cache->is_lasting()) { continue; }
-    if (cache->has_unmarked()) { static_cast<void>(cache->mark(stream)); }
+    if (cache->has_unfenced()) { static_cast<void>(cache->fence(stream)); }
     cache->set_ended();
     heap.ended_caches_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -243,33 +243,33 @@ inline void* basic_stream_ordered_heap<Unused>::allocate_through_cache(std::size
 {
   if (void* const ptr = take(cache, bytes)) { return ptr; }  // it may have been kept out before
   if (!cache.try_make_room(1)) { throw std::bad_alloc{}; }
-  bool leased = lease(shared_.idle(), bytes, cache);
-  if (!leased) {
+  bool refilled = refill(shared_.idle(), bytes, cache);
+  if (!refilled) {
     shared_.poll(most_polls);
-    leased = lease(shared_.idle(), bytes, cache);
+    refilled = refill(shared_.idle(), bytes, cache);
   }
-  if (!leased && own != nullptr && own->ranges().total_bytes() >= bytes) {
+  if (!refilled && own != nullptr && own->ranges().total_bytes() >= bytes) {
     // What comes from the stream's own store may be used after the cache's event, once that is recorded again.
-    leased = mark(cache) && lease(*own, bytes, cache);
+    refilled = fence(cache) && refill(*own, bytes, cache);
   }
-  if (leased) {
+  if (refilled) {
     if (void* const ptr = take(cache, bytes)) { return ptr; }
   }
-  return take_joined(cache, bytes);
+  return take_coalesced(cache, bytes);
 }
 
-/// From all that is free in the cache, joined as far as possible.
+/// From all that is free in the cache, coalesced as far as possible.
 template <class Unused>
-inline void* basic_stream_ordered_heap<Unused>::take_joined(stream_cache& cache, std::size_t bytes)
+inline void* basic_stream_ordered_heap<Unused>::take_coalesced(stream_cache& cache, std::size_t bytes)
 {
-  if (!cache.has_unmarked() || mark(cache)) { cache.empty_stacks(); }
+  if (!cache.has_unfenced() || fence(cache)) { cache.empty_stacks(); }
   return cache.take_best(bytes);
 }
 
 /// Moves a range with room for `bytes` to a cache, if possible with more; everything, if there is no other cache. False if there is
 /// none, or no host memory to note it.
 template <class Unused>
-inline bool basic_stream_ordered_heap<Unused>::lease(free_store& from, std::size_t bytes, stream_cache& to)
+inline bool basic_stream_ordered_heap<Unused>::refill(free_store& from, std::size_t bytes, stream_cache& to)
 {
   if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
   if (caches_.size() == 1 && to.try_make_room(from.ranges().count())) {
@@ -279,12 +279,12 @@ inline bool basic_stream_ordered_heap<Unused>::lease(free_store& from, std::size
   }
   auto size = bytes;
   taken_range taken{};
-  if (bytes <= lease_bytes_ / 2) {
+  if (bytes <= refill_bytes_ / 2) {
     // A fragment that fits whole; else from the top of memory, where few ranges are so large that they are looked at.
     auto const fit = from.ranges().good_fit(bytes);
     if (fit == 0) { return false; }
-    size  = fit <= lease_bytes_ ? fit : lease_bytes_;
-    taken = fit <= lease_bytes_ ? from.ranges().take_good(size) : from.ranges().take_highest(size);
+    size  = fit <= refill_bytes_ ? fit : refill_bytes_;
+    taken = fit <= refill_bytes_ ? from.ranges().take_good(size) : from.ranges().take_highest(size);
     if (!taken) { size = bytes; }
   }
   if (!taken) { taken = from.ranges().take_good(size); }
@@ -303,15 +303,15 @@ inline bool basic_stream_ordered_heap<Unused>::is_beyond_share(stream_cache cons
 }
 
 /// A cache that grows beyond its share frees more than it takes: moves all that it has to the store, small pieces too, for
-/// those would keep their neighbours apart. Called by the owner, in a call that the program makes on the stream, after mark().
+/// those would keep their neighbours apart. Called by the owner, in a call that the program makes on the stream, after fence().
 template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::overflow(stream_cache& cache) noexcept
+inline void basic_stream_ordered_heap<Unused>::flush(stream_cache& cache) noexcept
 {
   auto& ranges      = cache.ranges();
   auto* const store = shared_.find_or_make(cache.identity(), cache.device());
   bool const all    = is_beyond_share(cache);
   if (all) { cache.empty_stacks(); }
-  if (store == nullptr || !store->try_make_room(ranges.count()) || !shared_.try_add_ticket(*store, cache.stream())) {
+  if (store == nullptr || !store->try_make_room(ranges.count()) || !shared_.try_add_fence(*store, cache.stream())) {
     return;
   }
   if (all) {
@@ -320,7 +320,7 @@ inline void basic_stream_ordered_heap<Unused>::overflow(stream_cache& cache) noe
     ranges.clear();
     return;
   }
-  while (has_to_spill(cache)) {
+  while (has_to_flush(cache)) {
     store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), seams());
   }
 }

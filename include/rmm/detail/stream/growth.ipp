@@ -16,17 +16,17 @@ void basic_stream_ordered_heap<Unused>::extend(address_range added)
 }
 
 template <class Unused>
-std::vector<address_range> basic_stream_ordered_heap<Unused>::free_runs(bool with_unmarked)
+std::vector<address_range> basic_stream_ordered_heap<Unused>::free_runs(bool with_unfenced)
 {
   context_scope const with_context{home_device_};
   std::lock_guard<std::mutex> const lock{mutex_};
   all_caches_closed const closed{*this};
   shared_.poll(std::numeric_limits<std::size_t>::max());
-  auto const pieces = collect_pieces(0, with_unmarked);
+  auto const pieces = collect_pieces(0, with_unfenced);
   std::vector<address_range> runs;
   runs.reserve(pieces.size());
   for (auto at = pieces.begin(); at != pieces.end(); ++at) {
-    if (at != pieces.begin() && joins(*std::prev(at), *at)) {
+    if (at != pieces.begin() && are_neighbours(*std::prev(at), *at)) {
       runs.back().bytes += at->range.bytes;
     } else {
       runs.push_back(at->range);
@@ -84,7 +84,8 @@ std::vector<address_range> basic_stream_ordered_heap<Unused>::withdraw_locked(st
     if (first == pieces.end()) { break; }
     if (first->range.begin > range.begin) { continue; }
     auto last = std::next(first);
-    while (last != pieces.end() && std::prev(last)->range.end() < range.end() && joins(*std::prev(last), *last)) {
+    while (last != pieces.end() && std::prev(last)->range.end() < range.end() &&
+           are_neighbours(*std::prev(last), *last)) {
       ++last;
     }
     if (std::prev(last)->range.end() < range.end() || !try_take_out(first, last, range, when, waiting.value())) {
@@ -112,11 +113,11 @@ inline bool basic_stream_ordered_heap<Unused>::try_take_out(typename std::vector
     auto* const store = at->store;
     if (store != nullptr ? !store->try_make_room(1) : !at->cache->try_make_room(1)) { return false; }
     bool const at_once =
-      store != nullptr ? store == &shared_.idle() || at->stamp <= store->reached() : at->cache->event().is_reached();
+      store != nullptr ? store == &shared_.idle() || at->epoch <= store->reached() : at->cache->event().is_reached();
     if (at_once) { continue; }
     if (own != 0 && (store != nullptr ? store->identity() : at->cache->identity()) == own) { continue; }
     if (when != leaving::after_a_wait) { return false; }
-    if (store != nullptr ? !store->try_make_wait(waiting, at->stamp) : !at->cache->event().try_make_wait(waiting)) {
+    if (store != nullptr ? !store->try_make_wait(waiting, at->epoch) : !at->cache->event().try_make_wait(waiting)) {
       return false;
     }
   }

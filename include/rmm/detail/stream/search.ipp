@@ -10,8 +10,8 @@ void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, aske
 {
   wait_failed_    = false;
   auto* const own = shared_.find(who.identity);
-  if (own != nullptr) { shared_.mark_left(*own, who.stream); }
-  bool const through_cache = who.cache != nullptr && !is_wide(bytes);
+  if (own != nullptr) { shared_.fence_left(*own, who.stream); }
+  bool const through_cache = who.cache != nullptr && !is_large(bytes);
   if (through_cache) {
     if (void* const ptr = allocate_through_cache(bytes, *who.cache, own)) { return ptr; }
   }
@@ -21,21 +21,21 @@ void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, aske
   void* ptr = nullptr;
   if (!through_cache) {
     shared_.poll(most_polls);
-    ptr = from_stores_at_once(bytes, own, who);
+    ptr = take_from_own_or_idle(bytes, own, who);
     if (ptr == nullptr && who.cache != nullptr) {
-      if (void* const cached = take_joined(*who.cache, bytes)) { return cached; }  // claimed there
+      if (void* const cached = take_coalesced(*who.cache, bytes)) { return cached; }  // claimed there
     }
   }
-  if (ptr == nullptr) { ptr = from_other_store(bytes, own, who); }
+  if (ptr == nullptr) { ptr = take_from_other_store(bytes, own, who); }
   if (ptr == nullptr) {
     all_caches_closed const closed{*this, who.cache};
-    // Large blocks need neighbours that lie in different caches. Once they have joined, they serve the next requests too.
+    // Large blocks need neighbours that lie in different caches. Once they have coalesced, they serve the next requests too.
     if (is_scattered()) {
       collect_idle();
-      ptr = from_stores_at_once(bytes, own, who);
+      ptr = take_from_own_or_idle(bytes, own, who);
     }
-    if (ptr == nullptr) { ptr = from_other_cache(bytes, who); }
-    if (ptr == nullptr) { ptr = put_together(bytes, who); }
+    if (ptr == nullptr) { ptr = take_from_other_cache(bytes, who); }
+    if (ptr == nullptr) { ptr = coalesce_for(bytes, who); }
   }
   if (ptr != nullptr) { cancel.dismiss(); }
   return ptr;
@@ -43,9 +43,9 @@ void* basic_stream_ordered_heap<Unused>::allocate_locked(std::size_t bytes, aske
 
 /// From the stream's own store or from that of all, whichever fits better; nothing has to be waited for.
 template <class Unused>
-inline void* basic_stream_ordered_heap<Unused>::from_stores_at_once(std::size_t bytes,
-                                                                    free_store* own,
-                                                                    asker const& who)
+inline void* basic_stream_ordered_heap<Unused>::take_from_own_or_idle(std::size_t bytes,
+                                                                      free_store* own,
+                                                                      asker const& who)
 {
   auto const idle_fit = shared_.idle().ranges().good_fit(bytes);
   auto const own_fit  = own != nullptr ? own->ranges().good_fit(bytes) : 0;
@@ -68,9 +68,9 @@ inline void* basic_stream_ordered_heap<Unused>::hand_out(taken_range taken,
 
 /// From the store of another stream whose range fits best. Where the stream cannot be waited for, from one that fits less well.
 template <class Unused>
-inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t bytes,
-                                                                 free_store const* own,
-                                                                 asker const& who)
+inline void* basic_stream_ordered_heap<Unused>::take_from_other_store(std::size_t bytes,
+                                                                      free_store const* own,
+                                                                      asker const& who)
 {
   for (std::size_t refused = 0;;) {  // bytes of the range whose stream could not be waited for
     free_store* best     = nullptr;
@@ -86,17 +86,17 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_store(std::size_t byt
     if (best == nullptr) { return nullptr; }
     auto const taken = best->ranges().take_good(bytes);
     if (is_own(*best, who)) { return hand_out(taken, bytes, who); }  // a thread that ended left it
-    if (who.may_wait && best->try_make_wait(who.stream, taken.stamp)) {
+    if (who.may_wait && best->try_make_wait(who.stream, taken.epoch)) {
       ++from_other_stores_;
       return hand_out(taken, bytes, who);
     }
     wait_failed_ = true;
-    best->ranges().insert({taken.begin, bytes}, taken.stamp, seams());  // where it was, so there is room
+    best->ranges().insert({taken.begin, bytes}, taken.epoch, seams());  // where it was, so there is room
     refused = best_fit;
   }
 }
 
-/// Moves what no work uses from caches and stores to the store of memory for all, where neighbours join. Requires that all caches
+/// Moves what no work uses from caches and stores to the store of memory for all, where neighbours coalesce. Requires that all caches
 /// but the calling thread's are closed.
 template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::collect_idle() noexcept
@@ -109,7 +109,7 @@ inline void basic_stream_ordered_heap<Unused>::collect_idle() noexcept
     auto& ranges = cache->ranges();
     if (!shared_.idle().try_make_room(ranges.count())) { continue; }
     // What is left of the part that the cache took last stays: its next blocks shall lie beside those before.
-    auto const rest = ranges.largest() < lease_bytes_ ? ranges.take_up_to(range_set::no_limit) : stamped_range{};
+    auto const rest = ranges.largest() < refill_bytes_ ? ranges.take_up_to(range_set::no_limit) : fenced_range{};
     ranges.move_all_to(shared_.idle().ranges(), seams());
     if (rest) { cache->add_range(rest.range); }
   }
@@ -165,7 +165,7 @@ void basic_stream_ordered_heap<Unused>::free_after_a_wait(address_range range) n
 
 /// Waits on the host for all events; a capture allows that, but no synchronisation of the device.
 template <class Unused>
-inline void basic_stream_ordered_heap<Unused>::wait_for_marked_memory() noexcept
+inline void basic_stream_ordered_heap<Unused>::wait_for_fenced_memory() noexcept
 {
   capture_exemption const exemption;
   all_caches_closed const closed{*this};
@@ -182,14 +182,14 @@ inline bool basic_stream_ordered_heap<Unused>::is_scattered() const noexcept
 
 /// Requires that all other caches are closed.
 template <class Unused>
-inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t bytes, asker const& who)
+inline void* basic_stream_ordered_heap<Unused>::take_from_other_cache(std::size_t bytes, asker const& who)
 {
   capture_exemption const exemption;
   for (auto const& cache : caches_) {
     if (cache.get() == who.cache) { continue; }
     bool const same_stream = is_own(*cache, who);
-    if (same_stream && cache->has_unmarked()) { static_cast<void>(cache->mark(who.stream)); }
-    static_cast<void>(cache->join_marked());
+    if (same_stream && cache->has_unfenced()) { static_cast<void>(cache->fence(who.stream)); }
+    static_cast<void>(cache->coalesce_fenced());
     auto& ranges = cache->ranges();
     if (ranges.total_bytes() < bytes) { continue; }
     auto const taken = ranges.take_good(bytes);
@@ -210,10 +210,10 @@ inline void* basic_stream_ordered_heap<Unused>::from_other_cache(std::size_t byt
   return nullptr;
 }
 
-/// All that is free and marked, ascending, with where it lies; with `with_unmarked` also what lacks an event. Nothing if it is
+/// All that is free and fenced, ascending, with where it lies; with `with_unfenced` also what lacks an event. Nothing if it is
 /// less than `least` bytes. Requires that all caches are closed, and empties their stacks.
 template <class Unused>
-inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least, bool with_unmarked)
+inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least, bool with_unfenced)
   -> std::vector<piece>
 {
   std::size_t count{};
@@ -228,29 +228,29 @@ inline auto basic_stream_ordered_heap<Unused>::collect_pieces(std::size_t least,
     cache->empty_stacks();
     add_up(cache->ranges());
   }
-  if (with_unmarked) { total += unmarked_bytes(); }
+  if (with_unfenced) { total += unfenced_bytes(); }
   std::vector<piece> pieces;
   if (total < least) { return pieces; }
   pieces_searched_ += count;
   pieces.reserve(count);
   auto const collect = [&](range_set const& ranges, free_store* store, stream_cache* cache) {
-    ranges.for_each([&](address_range range, std::uint64_t stamp) { pieces.push_back({range, stamp, store, cache}); });
+    ranges.for_each([&](address_range range, std::uint64_t epoch) { pieces.push_back({range, epoch, store, cache}); });
   };
   collect(shared_.idle().ranges(), &shared_.idle(), nullptr);
   for (auto const& store : shared_.stores()) { collect(store->ranges(), store.get(), nullptr); }
   for (auto const& cache : caches_) { collect(cache->ranges(), nullptr, cache.get()); }
-  if (with_unmarked) {
-    for_each_unmarked([&](address_range range) { pieces.push_back({range, 0, nullptr, nullptr, false}); });
+  if (with_unfenced) {
+    for_each_unfenced([&](address_range range) { pieces.push_back({range, 0, nullptr, nullptr, false}); });
   }
   std::sort(pieces.begin(), pieces.end(), [](piece const& a, piece const& b) { return a.range.begin < b.range.begin; });
   return pieces;
 }
 
-/// Finds neighbours that are free, marked, and large enough together, wherever they lie; takes the first `bytes` of the
+/// Finds neighbours that are free, fenced, and large enough together, wherever they lie; takes the first `bytes` of the
 /// smallest such run. Nothing else of what the others have is touched, and no other stream is waited for. Requires that all
 /// caches are closed.
 template <class Unused>
-inline void* basic_stream_ordered_heap<Unused>::put_together(std::size_t bytes, asker const& who)
+inline void* basic_stream_ordered_heap<Unused>::coalesce_for(std::size_t bytes, asker const& who)
 {
   shared_.poll(std::numeric_limits<std::size_t>::max());  // rather no wait than one for work that is done
   return take_run(collect_pieces(bytes), bytes, who);
@@ -267,9 +267,11 @@ inline void* basic_stream_ordered_heap<Unused>::take_run(std::vector<piece> cons
   std::size_t best_size = std::numeric_limits<std::size_t>::max();
   for (auto first = pieces.begin(); first != pieces.end();) {
     auto last = std::next(first);
-    while (last != pieces.end() && first->is_marked && last->is_marked && joins(*std::prev(last), *last)) { ++last; }
+    while (last != pieces.end() && first->is_fenced && last->is_fenced && are_neighbours(*std::prev(last), *last)) {
+      ++last;
+    }
     auto const size = std::prev(last)->range.end() - first->range.begin;
-    if (first->is_marked && size >= bytes && size < best_size) {
+    if (first->is_fenced && size >= bytes && size < best_size) {
       best      = first;
       best_size = size;
     }
@@ -283,7 +285,7 @@ inline void* basic_stream_ordered_heap<Unused>::take_run(std::vector<piece> cons
   capture_exemption const exemption;
   for (auto at = best; at != pieces.end() && at->range.begin < end; ++at) {
     if (at->store != nullptr) {
-      if (at->store != &shared_.idle() && !is_own(*at->store, who)) { at->store->note_wait(at->stamp); }
+      if (at->store != &shared_.idle() && !is_own(*at->store, who)) { at->store->note_wait(at->epoch); }
     } else if (!is_own(*at->cache, who)) {
       at->cache->note_wait();
     }
@@ -305,7 +307,7 @@ inline void* basic_stream_ordered_heap<Unused>::take_run(std::vector<piece> cons
     auto& ranges = at->store != nullptr ? at->store->ranges() : at->cache->ranges();
     static_cast<void>(ranges.take_exact({at->range.begin, std::min(at->range.end(), end) - at->range.begin}));
   }
-  ++put_together_;
+  ++coalesced_;
   return hand_out({begin, 0}, bytes, who);
 }
 
@@ -319,19 +321,19 @@ void* basic_stream_ordered_heap<Unused>::allocate_reclaimed(std::size_t bytes, c
     if (how == reclaiming::before_growth) { return nullptr; }
     {
       std::lock_guard<std::mutex> const lock{mutex_};
-      wait_for_marked_memory();
+      wait_for_fenced_memory();
     }
     return graphs_.allocate(bytes, stream.value(), capture);
   }
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     all_caches_closed const closed{*this};
-    if (unmarked_bytes() == 0 && !wait_failed_) { return nullptr; }
+    if (unfenced_bytes() == 0 && !wait_failed_) { return nullptr; }
   }
   auto* const cache  = find_or_make_cache(stream.value(), true);
   auto const who     = make_asker(stream.value(), cache, capture.is_none());
   auto const waiting = ask_to_wait();
-  mark_live_streams();
+  fence_live_streams();
   std::lock_guard<std::mutex> const lock{mutex_};
   if (!try_claim(who)) { throw std::bad_alloc{}; }
   scope_guard cancel{[&]() noexcept { return_claim(who); }};
@@ -340,8 +342,8 @@ void* basic_stream_ordered_heap<Unused>::allocate_reclaimed(std::size_t bytes, c
   void* ptr   = take_run(pieces, bytes, who);
   if (ptr == nullptr && (wait_failed_ || has_run(pieces, bytes)) && everything_is_reached(waiting)) {
     wait_failed_ = false;
-    begin_eager_marks();
-    ptr = put_together(bytes, who);
+    begin_eager_fences();
+    ptr = coalesce_for(bytes, who);
   }
   if (ptr != nullptr) { cancel.dismiss(); }
   return ptr;
@@ -354,62 +356,62 @@ inline bool basic_stream_ordered_heap<Unused>::has_run(std::vector<piece> const&
 {
   std::uintptr_t begin{};
   for (auto at = pieces.begin(); at != pieces.end(); ++at) {
-    if (at == pieces.begin() || !joins(*std::prev(at), *at)) { begin = at->range.begin; }
+    if (at == pieces.begin() || !are_neighbours(*std::prev(at), *at)) { begin = at->range.begin; }
     if (at->range.end() - begin >= bytes) { return true; }
   }
   return false;
 }
 
 template <class Unused>
-void basic_stream_ordered_heap<Unused>::mark_live_streams() noexcept
+void basic_stream_ordered_heap<Unused>::fence_live_streams() noexcept
 {
   context_scope const with_context{home_device_};
   streams_.with_known([&](pointer_bag const& known) {
     std::lock_guard<std::mutex> const lock{mutex_};
     all_caches_closed const closed{*this};
     for (auto const& cache : caches_) {
-      if (!cache->has_unmarked() || !is_kept_alive(*cache, known)) { continue; }
+      if (!cache->has_unfenced() || !is_kept_alive(*cache, known)) { continue; }
       device_scope const on_device{cache->device()};  // the handle of a default stream names that of the current one
-      if (cache->mark(cache->stream())) { static_cast<void>(cache->join_marked()); }
+      if (cache->fence(cache->stream())) { static_cast<void>(cache->coalesce_fenced()); }
     }
     for (auto const& store : shared_.stores()) {
-      if (store->unmarked().empty()) { continue; }
+      if (store->unfenced().empty()) { continue; }
       device_scope const on_device{store->device()};
       if (store->identity() != legacy_stream_identity()) { continue; }
-      shared_.mark_left(*store, cudaStreamLegacy);
+      shared_.fence_left(*store, cudaStreamLegacy);
     }
   });
 }
 
 /// Bytes that are free and lack an event. Requires that all caches are closed.
 template <class Unused>
-inline std::size_t basic_stream_ordered_heap<Unused>::unmarked_bytes() const noexcept
+inline std::size_t basic_stream_ordered_heap<Unused>::unfenced_bytes() const noexcept
 {
   std::size_t sum{};
-  for (auto const& cache : caches_) { sum += cache->unmarked_bytes(); }
-  return sum + shared_.unmarked_bytes();
+  for (auto const& cache : caches_) { sum += cache->unfenced_bytes(); }
+  return sum + shared_.unfenced_bytes();
 }
 
-/// Waits on the host for the devices, after which all that is free is marked, and its events are reached. False, and nothing has
+/// Waits on the host for the devices, after which all that is free is fenced, and its events are reached. False, and nothing has
 /// changed, if it cannot. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
 template <class Unused>
 inline bool basic_stream_ordered_heap<Unused>::everything_is_reached(waiting_is permission) noexcept
 {
   if (!wait_for_devices(permission)) { return false; }
   ++device_synchronizations_;
-  for (auto const& cache : caches_) { cache->all_marked(); }
+  for (auto const& cache : caches_) { cache->all_fenced(); }
   shared_.all_reached();
   return true;
 }
 
-/// A free of what is too wide for caches, or of a thread that has none, because it ends or the host has no memory. Marked at
-/// once: who asks for so much next, on any stream, shall find it joined with its neighbours.
+/// A free of what is too large for caches, or of a thread that has none, because it ends or the host has no memory. Marked at
+/// once: who asks for so much next, on any stream, shall find it coalesced with its neighbours.
 template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range, asker const& who) noexcept
 {
   note_live(who, -static_cast<std::int64_t>(range.bytes));
   auto* const store = shared_.find_or_make(who.identity, who.device);
-  if (store != nullptr && store->try_make_room(1) && shared_.try_add_ticket(*store, who.stream)) {
+  if (store != nullptr && store->try_make_room(1) && shared_.try_add_fence(*store, who.stream)) {
     store->ranges().insert(range, store->newest(), seams());
     return return_claim(who);
   }
@@ -417,7 +419,7 @@ inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range
     note_live(who, static_cast<std::int64_t>(range.bytes));
     return graphs_.log_unannounced();
   }
-  if (store == nullptr || !store->try_add_unmarked(range)) {
+  if (store == nullptr || !store->try_add_unfenced(range)) {
     shared_.lose(range, who.device >= 0 ? bit_of(who.device) : every_device);
   }
 }
@@ -426,18 +428,18 @@ template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::wait_for_free_memory(waiting_is permission) noexcept
 {
   capture_exemption const exemption;
-  bool unmarked = limits_.reserve.waiting() != 0;
+  bool unfenced = limits_.reserve.waiting() != 0;
   for (auto const& cache : caches_) {
     bool empty = true;
     cache->for_each_free([&](address_range, bool) { empty = false; });
-    unmarked = unmarked || cache->has_unmarked();
+    unfenced = unfenced || cache->has_unfenced();
     if (!empty) { cache->event().synchronize_no_throw(); }
   }
   for (auto const& store : shared_.stores()) {
-    unmarked = unmarked || !store->unmarked().empty();
+    unfenced = unfenced || !store->unfenced().empty();
     if (!store->is_empty()) { store->synchronize(); }
   }
-  if (unmarked) { static_cast<void>(wait_for_devices(permission)); }
+  if (unfenced) { static_cast<void>(wait_for_devices(permission)); }
 }
 
 }  // namespace detail

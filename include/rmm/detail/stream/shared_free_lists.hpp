@@ -31,7 +31,7 @@ namespace detail {
 /// when its events are found reached. What has lost its stream waits in the heap's reserve until its devices were synchronised.
 ///
 /// Invariants:
-///  L1  memory in the idle store may be used by all streams at once, whatever its stamp
+///  L1  memory in the idle store may be used by all streams at once, whatever its epoch
 ///  L2  a stream has several stores only where an older event would come after a newer one in its store (F3)
 ///  L3  lost_devices() has the bit of each device whose work may use what waits in the reserve
 ///
@@ -83,42 +83,42 @@ class shared_free_lists {
 
   // --- events ---
 
-  /// Records a ticket for `store` on its own stream, in a call that the program makes with `stream`.
-  [[nodiscard]] bool try_add_ticket(free_store& store, cudaStream_t stream) noexcept
+  /// Records a fence for `store` on its own stream, in a call that the program makes with `stream`.
+  [[nodiscard]] bool try_add_fence(free_store& store, cudaStream_t stream) noexcept
   {
     try {
       owned_event event = take_spare_event(store.device());
-      return event.try_record(stream) && store.try_add_ticket(event);
+      return event.try_record(stream) && store.try_add_fence(event);
     } catch (std::exception const&) {
       return false;
     }
   }
 
-  /// Marks what threads that ended left in their stream's store, in a call that the program makes with that stream.
-  void mark_left(free_store& store, cudaStream_t stream) noexcept
+  /// Fences what threads that ended left in their stream's store, in a call that the program makes with that stream.
+  void fence_left(free_store& store, cudaStream_t stream) noexcept
   {
-    if (store.unmarked().empty() || !store.try_make_room(store.unmarked().size()) || !try_add_ticket(store, stream)) {
+    if (store.unfenced().empty() || !store.try_make_room(store.unfenced().size()) || !try_add_fence(store, stream)) {
       return;
     }
-    insert_unmarked(store, store);
+    insert_unfenced(store, store);
   }
 
   /// Asks up to `most` events whether they are reached, those of each store in turn.
   void poll(std::size_t most) noexcept
   {
     std::optional<capture_exemption> exemption;
-    if (std::any_of(stores_.begin(), stores_.end(), [](auto const& store) { return store->has_tickets(); })) {
+    if (std::any_of(stores_.begin(), stores_.end(), [](auto const& store) { return store->has_fences(); })) {
       exemption.emplace();
     }
     for (std::size_t visited = 0; visited != stores_.size() && most != 0; ++visited) {
       auto& store  = *stores_[next_polled_++ % stores_.size()];
       bool reached = false;
-      while (most != 0 && store.has_tickets()) {
+      while (most != 0 && store.has_fences()) {
         --most;
         if (!store.poll(spare_events_)) { break; }
         reached = true;
       }
-      if (reached || !store.has_tickets()) { move_reached(store); }
+      if (reached || !store.has_fences()) { move_reached(store); }
     }
   }
 
@@ -127,7 +127,7 @@ class shared_free_lists {
   {
     for (auto const& store : stores_) {
       store->all_reached(spare_events_);
-      if (idle_.try_make_room(store->unmarked().size())) { insert_unmarked(*store, idle_); }
+      if (idle_.try_make_room(store->unfenced().size())) { insert_unfenced(*store, idle_); }
       move_reached(*store);
     }
     limits_.reserve.take([&](address_range range) { return try_insert_idle(range); });
@@ -154,21 +154,21 @@ class shared_free_lists {
   [[nodiscard]] std::uint64_t lost_devices() const noexcept { return lost_devices_; }
 
   /// Bytes that lack an event.
-  [[nodiscard]] std::size_t unmarked_bytes() const noexcept
+  [[nodiscard]] std::size_t unfenced_bytes() const noexcept
   {
     auto sum = limits_.reserve.waiting_bytes();
     for (auto const& store : stores_) {
-      for (auto const range : store->unmarked()) { sum += range.bytes; }
+      for (auto const range : store->unfenced()) { sum += range.bytes; }
     }
     return sum;
   }
 
   /// Calls visit(range) for all that lacks an event.
   template <class Visit>
-  void for_each_unmarked(Visit&& visit) const
+  void for_each_unfenced(Visit&& visit) const
   {
     for (auto const& store : stores_) {
-      for (auto const range : store->unmarked()) { visit(range); }
+      for (auto const range : store->unfenced()) { visit(range); }
     }
     limits_.reserve.for_each(visit);
   }
@@ -185,36 +185,36 @@ class shared_free_lists {
     bool good = idle_.ranges().validate(limits_.seams());
     for (auto const& store : stores_) {
       good = good && store->ranges().validate(limits_.seams());
-      store->ranges().for_each([&](address_range, std::uint64_t stamp) { good = good && stamp <= store->newest(); });
+      store->ranges().for_each([&](address_range, std::uint64_t epoch) { good = good && epoch <= store->newest(); });
     }
     return good;
   }
 
  private:
   static constexpr std::size_t most_spare_events    = 32;
-  static constexpr std::size_t most_unmarked_stores = 64;
+  static constexpr std::size_t most_unfenced_stores = 64;
 
   /// Streams come and go: an empty store has nothing to remember. Of those that hold only memory without an event, because their
   /// streams made no call since, the oldest lose it.
   void drop_empty() noexcept
   {
-    auto unmarked = std::count_if(stores_.begin(), stores_.end(), [](auto const& store) { return is_stale(*store); });
+    auto unfenced = std::count_if(stores_.begin(), stores_.end(), [](auto const& store) { return is_stale(*store); });
     for (auto const& store : stores_) {
-      if (unmarked < static_cast<std::ptrdiff_t>(most_unmarked_stores)) { break; }
+      if (unfenced < static_cast<std::ptrdiff_t>(most_unfenced_stores)) { break; }
       if (!is_stale(*store)) { continue; }
-      for (auto const range : store->unmarked()) { lose(range, every_device); }
-      store->unmarked().clear();
-      --unmarked;
+      for (auto const range : store->unfenced()) { lose(range, every_device); }
+      store->unfenced().clear();
+      --unfenced;
     }
     stores_.erase(
       std::remove_if(
-        stores_.begin(), stores_.end(), [](auto const& store) { return store->is_empty() && !store->has_tickets(); }),
+        stores_.begin(), stores_.end(), [](auto const& store) { return store->is_empty() && !store->has_fences(); }),
       stores_.end());
   }
 
   [[nodiscard]] static bool is_stale(free_store const& store) noexcept
   {
-    return !store.unmarked().empty() && store.ranges().empty() && !store.has_tickets();
+    return !store.unfenced().empty() && store.ranges().empty() && !store.has_fences();
   }
 
   /// An event that streams of `device` can record. Throws cuda_error.
@@ -229,27 +229,27 @@ class shared_free_lists {
     return event;
   }
 
-  /// What was unmarked in one store may be used after the newest ticket of another, which has room. Blocks come back with that.
-  void insert_unmarked(free_store& from, free_store& to) noexcept
+  /// What was unfenced in one store may be used after the newest fence of another, which has room. Blocks come back with that.
+  void insert_unfenced(free_store& from, free_store& to) noexcept
   {
-    for (auto const range : from.unmarked()) { to.ranges().insert(range, to.newest(), limits_.seams()); }
-    limits_.reserve.release(from.unmarked().size());
-    from.unmarked().clear();
+    for (auto const range : from.unfenced()) { to.ranges().insert(range, to.newest(), limits_.seams()); }
+    limits_.reserve.release(from.unfenced().size());
+    from.unfenced().clear();
   }
 
-  /// Makes idle what is stamped with tickets that are reached.
+  /// Makes idle what is stamped with fences that are reached.
   void move_reached(free_store& store) noexcept
   {
     auto const reached = store.reached();
-    if (!store.has_tickets()) {
+    if (!store.has_fences()) {
       if (idle_.try_make_room(store.ranges().count())) { store.ranges().move_all_to(idle_.ranges(), limits_.seams()); }
       return;
     }
     try {
       std::vector<address_range> free;
       free.reserve(store.ranges().count());
-      store.ranges().for_each([&](address_range range, std::uint64_t stamp) {
-        if (stamp <= reached) { free.push_back(range); }
+      store.ranges().for_each([&](address_range range, std::uint64_t epoch) {
+        if (epoch <= reached) { free.push_back(range); }
       });
       if (!idle_.try_make_room(free.size())) { return; }
       for (auto const range : free) {

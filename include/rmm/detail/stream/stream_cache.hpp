@@ -2,7 +2,7 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
-#include <rmm/detail/base/owner_lock.hpp>
+#include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
@@ -37,10 +37,10 @@ inline constexpr std::size_t small_sizes       = small_block_limit / heap_granul
 
 /// What the caches of a heap use without its lock.
 struct heap_limits {
-  std::atomic<std::size_t> most_unmarked_bytes{0};  // that a cache leaves
+  std::atomic<std::size_t> most_unfenced_bytes{0};  // that a cache leaves
   std::atomic<bool> has_one_cache{true};
   deallocation_reserve reserve{};
-  seam_list seam_addresses{};  // where ranges are not joined; changes while all caches are closed
+  seam_list seam_addresses{};  // where ranges are not coalesced; changes while all caches are closed
 
   [[nodiscard]] seam_list const* seams() const noexcept
   {
@@ -51,27 +51,27 @@ struct heap_limits {
 /// What one thread freed on one stream, and may take again on that stream at once.
 ///
 /// Blocks up to small_block_limit lie in stacks, one for each size; larger ones first among the `recent` ones, then, with
-/// their neighbours joined, in `ranges`. A free is marked when the cache's event was recorded after it: then other streams
+/// their neighbours coalesced, in `ranges`. A free is fenced when the cache's event was recorded after it: then other streams
 /// may have the memory too, after they waited for the event. The event is recorded for many frees at a time, and while the
 /// stream is known to be alive: in calls that the program makes on it, or while the library keeps it from ending. A cache
 /// whose stream can end without notice records it for each free at first, then for twice as many each time: so a stream that
-/// lives for a few requests leaves little behind that has no event. What was recent then is joined with its neighbours, and so
+/// lives for a few requests leaves little behind that has no event. What was recent then is coalesced with its neighbours, and so
 /// are the blocks that nobody took from their stacks since the event before: unjoined, they would make the next large requests
 /// cut ranges that are too large for them; the latter only as long as it is the only cache. Both happen a few blocks at a time, now and in the frees that follow, so that no
-/// call is much slower. A cache that takes back what others allocated joins all recent blocks at once.
+/// call is much slower. A cache that takes back what others allocated coalesces all recent blocks at once.
 ///
 /// Takes host memory as it is used: about 7 KiB with a few sizes of blocks, 50 KiB with all of them.
 ///
 /// Invariants:
-///  C1  all of `ranges`, what is `joining`, and in each stack the entries below `marked`, may be used after the cache's event
-///  C2  unmarked frees are the other entries of the stacks and the recent ones: unmarked_count() of unmarked_bytes_ bytes
+///  C1  all of `ranges`, what is `coalescing`, and in each stack the entries below `fenced`, may be used after the cache's event
+///  C2  unfenced frees are the other entries of the stacks and the recent ones: unfenced_count() of unfenced_bytes_ bytes
 ///  C3  each block that was cut here has a claim of the heap's reserve; spare_claims_ more are held in advance
 ///
 /// Entered by its owner through lock(), by others while the heap that it belongs to keeps the owner out. Nothing here locks
 /// but the reserve.
 class stream_cache {
  public:
-  static constexpr std::size_t most_unmarked_frees = 128;
+  static constexpr std::size_t most_unfenced_frees = 128;
 
   /// The stream that a cache is for.
   struct stream_name {
@@ -89,14 +89,14 @@ class stream_cache {
       ends_{ends},
       is_lasting_{is_lasting},
       limits_{limits},
-      frees_to_mark_{is_lasting ? most_unmarked_frees : 1},
-      frees_left_{static_cast<std::int32_t>(frees_to_mark_)},
+      frees_to_fence_{is_lasting ? most_unfenced_frees : 1},
+      frees_left_{static_cast<std::int32_t>(frees_to_fence_)},
       event_{name.device}
   {
     if (ends_ != nullptr) { trusted_ends_ = ends_->load(std::memory_order_acquire); }
   }
 
-  [[nodiscard]] owner_lock& lock() noexcept { return lock_; }
+  [[nodiscard]] biased_lock& lock() noexcept { return lock_; }
   [[nodiscard]] cudaStream_t stream() const noexcept { return name_.handle; }
   [[nodiscard]] cudaStream_t key() const noexcept { return name_.key; }
   [[nodiscard]] std::uint64_t identity() const noexcept { return name_.identity; }
@@ -127,11 +127,11 @@ class stream_cache {
     if (filled == 0) { return nullptr; }
     auto const bytes    = granules * heap_granule;
     auto const left     = static_cast<std::uint8_t>(filled - 1);
-    bool const unmarked = left >= marked_[granules];
+    bool const unfenced = left >= fenced_[granules];
     filled_[granules]   = left;
-    marked_[granules]   = unmarked ? marked_[granules] : left;
-    frees_left_ += unmarked ? 1 : 0;
-    unmarked_bytes_ -= unmarked ? bytes : 0;
+    fenced_[granules]   = unfenced ? fenced_[granules] : left;
+    frees_left_ += unfenced ? 1 : 0;
+    unfenced_bytes_ -= unfenced ? bytes : 0;
     live_bytes_ += static_cast<std::int64_t>(bytes);
     return reinterpret_cast<void*>(stack_of(granules)[left]);  // NOLINT: addresses are integers here
   }
@@ -144,15 +144,15 @@ class stream_cache {
     auto const bytes           = granules * heap_granule;
     stack_of(granules)[filled] = reinterpret_cast<std::uintptr_t>(ptr);
     filled_[granules]          = static_cast<std::uint8_t>(filled + 1);
-    note_unmarked(bytes);
+    note_unfenced(bytes);
     live_bytes_ -= static_cast<std::int64_t>(bytes);
     return true;
   }
 
-  /// Whether so much is unmarked that it is time for mark().
-  [[nodiscard]] RMM_ALWAYS_INLINE bool is_mark_due() const noexcept
+  /// Whether so much is unfenced that it is time for fence().
+  [[nodiscard]] RMM_ALWAYS_INLINE bool is_fence_due() const noexcept
   {
-    return frees_left_ <= 0 || unmarked_bytes_ > limits_.most_unmarked_bytes.load(std::memory_order_relaxed);
+    return frees_left_ <= 0 || unfenced_bytes_ > limits_.most_unfenced_bytes.load(std::memory_order_relaxed);
   }
 
   // --- the rest ---
@@ -177,9 +177,9 @@ class stream_cache {
   }
 
   /// Whether it will be, once a block of that size is freed.
-  [[nodiscard]] bool makes_mark_due(std::size_t bytes) const noexcept
+  [[nodiscard]] bool makes_fence_due(std::size_t bytes) const noexcept
   {
-    return frees_left_ <= 1 || unmarked_bytes_ + bytes > limits_.most_unmarked_bytes.load(std::memory_order_relaxed);
+    return frees_left_ <= 1 || unfenced_bytes_ + bytes > limits_.most_unfenced_bytes.load(std::memory_order_relaxed);
   }
 
   /// A block of any size from recent frees and ranges; null if nothing fits. Throws std::bad_alloc, and has taken nothing
@@ -221,11 +221,11 @@ class stream_cache {
       auto const taken = from_end ? ranges_.take_back(run * bytes) : ranges_.take(run * bytes);
       if (!taken) { continue; }
       claim({taken.begin, run * bytes}, run);
-      // Those next to memory in use go out first: what is left of the run joins with the range.
+      // Those next to memory in use go out first: what is left of the run coalesces with the range.
       auto* const entries = stack_of(granules);
       for (std::size_t i = 0; i + 1 < run; ++i) { entries[i] = taken.begin + (from_end ? i : run - 1 - i) * bytes; }
       filled_[granules]   = static_cast<std::uint8_t>(run - 1);
-      marked_[granules]   = filled_[granules];  // C1: they come from ranges
+      fenced_[granules]   = filled_[granules];  // C1: they come from ranges
       next_run_[granules] = static_cast<std::uint8_t>(std::min(2 * run, most));
       live_bytes_ += static_cast<std::int64_t>(bytes);
       return reinterpret_cast<void*>(taken.begin + (from_end ? run - 1 : 0) * bytes);  // NOLINT
@@ -233,63 +233,63 @@ class stream_cache {
     return nullptr;
   }
 
-  /// Takes a larger block back. Returns false if there is no place; then mark() makes some.
+  /// Takes a larger block back. Returns false if there is no place; then fence() makes some.
   [[nodiscard]] bool try_add_recent(void* ptr, std::size_t bytes) noexcept
   {
-    if (is_joining()) { join(joins_at_once); }
+    if (is_coalescing()) { coalesce(coalesced_at_a_time); }
     if (recent_count_ == recent_capacity_ && !try_grow_recent()) { return false; }
     recent_[recent_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
-    note_unmarked(bytes);
+    note_unfenced(bytes);
     live_bytes_ -= static_cast<std::int64_t>(bytes);
     return true;
   }
 
-  /// Records the event: all that was freed is marked. Only in a call that the program makes with `stream`, a handle of the
+  /// Records the event: all that was freed is fenced. Only in a call that the program makes with `stream`, a handle of the
   /// cache's stream. Returns whether it worked; if not, nothing has changed.
-  [[nodiscard]] bool mark(cudaStream_t stream) noexcept
+  [[nodiscard]] bool fence(cudaStream_t stream) noexcept
   {
     if (!event_.try_record(stream)) { return false; }
-    note_marked();
+    note_fenced();
     return true;
   }
 
-  /// The same without the event, and joins all: who calls has made sure that nothing uses what was freed.
-  void all_marked() noexcept
+  /// The same without the event, and coalesces all: who calls has made sure that nothing uses what was freed.
+  void all_fenced() noexcept
   {
-    note_marked();
-    static_cast<void>(join_marked());
+    note_fenced();
+    static_cast<void>(coalesce_fenced());
   }
 
-  /// Joins all that was marked while it was recent with the ranges, as far as there is host memory. Returns whether there was
+  /// Joins all that was fenced while it was recent with the ranges, as far as there is host memory. Returns whether there was
   /// any: then the ranges may have what they lacked.
-  bool join_marked() noexcept
+  bool coalesce_fenced() noexcept
   {
-    if (!is_joining()) { return false; }
-    join(joining_count_);
+    if (!is_coalescing()) { return false; }
+    coalesce(coalescing_count_);
     return true;
   }
 
-  /// Moves the `most` oldest marked entries of a stack to the ranges. Returns whether there are any places free now.
+  /// Moves the `most` oldest fenced entries of a stack to the ranges. Returns whether there are any places free now.
   bool shorten_stack(std::size_t granules, std::size_t most) noexcept
   {
     auto* const entries = stack_of(granules);
-    auto const count    = std::min<std::size_t>(most, marked_[granules]);
+    auto const count    = std::min<std::size_t>(most, fenced_[granules]);
     std::size_t moved   = 0;
     while (moved != count && try_put_back({entries[moved], granules * heap_granule})) { ++moved; }
     if (moved == 0) { return filled_[granules] < places_[granules]; }
     std::memmove(entries, entries + moved, (filled_[granules] - moved) * sizeof *entries);
     filled_[granules]   = static_cast<std::uint8_t>(filled_[granules] - moved);
-    marked_[granules]   = static_cast<std::uint8_t>(marked_[granules] - moved);
+    fenced_[granules]   = static_cast<std::uint8_t>(fenced_[granules] - moved);
     next_run_[granules] = static_cast<std::uint8_t>(next_run_[granules] / 2);
     return true;
   }
 
-  /// Moves all that is marked to the ranges, as far as there is host memory.
+  /// Moves all that is fenced to the ranges, as far as there is host memory.
   void empty_stacks() noexcept
   {
-    static_cast<void>(join_marked());
+    static_cast<void>(coalesce_fenced());
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      if (marked_[granules] != 0) { static_cast<void>(shorten_stack(granules, marked_[granules])); }
+      if (fenced_[granules] != 0) { static_cast<void>(shorten_stack(granules, fenced_[granules])); }
     }
   }
 
@@ -325,18 +325,19 @@ class stream_cache {
   /// A block that was cut elsewhere goes out through this cache, or comes in without becoming free in it.
   void note_live(std::int64_t bytes) noexcept { live_bytes_ += bytes; }
 
-  [[nodiscard]] bool has_marked(std::size_t granules) const noexcept { return marked_[granules] != 0; }
-  /// Whether anything marked is not in the ranges.
-  [[nodiscard]] bool has_marked_blocks() const noexcept
+  [[nodiscard]] bool has_fenced(std::size_t granules) const noexcept { return fenced_[granules] != 0; }
+  /// Whether anything fenced is not in the ranges.
+  [[nodiscard]] bool has_fenced_blocks() const noexcept
   {
-    return is_joining() || std::any_of(marked_.begin(), marked_.end(), [](std::uint8_t marked) { return marked != 0; });
+    return is_coalescing() ||
+           std::any_of(fenced_.begin(), fenced_.end(), [](std::uint8_t fenced) { return fenced != 0; });
   }
-  [[nodiscard]] bool has_unmarked() const noexcept { return unmarked_count() != 0; }
-  [[nodiscard]] std::size_t unmarked_count() const noexcept
+  [[nodiscard]] bool has_unfenced() const noexcept { return unfenced_count() != 0; }
+  [[nodiscard]] std::size_t unfenced_count() const noexcept
   {
-    return static_cast<std::size_t>(static_cast<std::int64_t>(frees_to_mark_) - frees_left_);
+    return static_cast<std::size_t>(static_cast<std::int64_t>(frees_to_fence_) - frees_left_);
   }
-  [[nodiscard]] std::size_t unmarked_bytes() const noexcept { return unmarked_bytes_; }
+  [[nodiscard]] std::size_t unfenced_bytes() const noexcept { return unfenced_bytes_; }
 
   [[nodiscard]] range_set& ranges() noexcept { return ranges_; }
   [[nodiscard]] range_set const& ranges() const noexcept { return ranges_; }
@@ -355,18 +356,18 @@ class stream_cache {
   /// How many pieces are free here, and their bytes.
   [[nodiscard]] std::pair<std::size_t, std::size_t> free_pieces() const noexcept
   {
-    auto count = ranges_.count() + joining_count_ + recent_count_;
+    auto count = ranges_.count() + coalescing_count_ + recent_count_;
     auto bytes = ranges_.total_bytes();
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
       count += filled_[granules];
       bytes += filled_[granules] * granules * heap_granule;
     }
-    for (std::size_t i = 0; i < joining_count_; ++i) { bytes += joining_[i].bytes; }
+    for (std::size_t i = 0; i < coalescing_count_; ++i) { bytes += coalescing_[i].bytes; }
     for (std::size_t i = 0; i < recent_count_; ++i) { bytes += recent_[i].bytes; }
     return {count, bytes};
   }
 
-  /// Calls visit(range, marked) for all that is free here.
+  /// Calls visit(range, fenced) for all that is free here.
   template <class Visit>
   void for_each_free(Visit&& visit) const
   {
@@ -374,10 +375,10 @@ class stream_cache {
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
       auto const* const entries = stack_of(granules);
       for (std::size_t i = 0; i < filled_[granules]; ++i) {
-        visit(address_range{entries[i], granules * heap_granule}, i < marked_[granules]);
+        visit(address_range{entries[i], granules * heap_granule}, i < fenced_[granules]);
       }
     }
-    for (std::size_t i = 0; i < joining_count_; ++i) { visit(joining_[i], true); }
+    for (std::size_t i = 0; i < coalescing_count_; ++i) { visit(coalescing_[i], true); }
     for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
   }
 
@@ -386,26 +387,26 @@ class stream_cache {
   {
     std::size_t frees{};
     std::size_t bytes{};
-    for_each_free([&](address_range range, bool marked) {
-      frees += marked ? 0U : 1U;
-      bytes += marked ? 0U : range.bytes;
+    for_each_free([&](address_range range, bool fenced) {
+      frees += fenced ? 0U : 1U;
+      bytes += fenced ? 0U : range.bytes;
     });
-    bool good = frees == unmarked_count() && bytes == unmarked_bytes_;
+    bool good = frees == unfenced_count() && bytes == unfenced_bytes_;
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      good = good && marked_[granules] <= filled_[granules] && filled_[granules] <= places_[granules];
+      good = good && fenced_[granules] <= filled_[granules] && filled_[granules] <= places_[granules];
     }
-    return good && spare_claims_ <= most_spare_claims + claims_at_once && ranges_.validate(seams());
+    return good && spare_claims_ <= most_spare_claims + claims_at_a_time && ranges_.validate(seams());
   }
 
  private:
-  static constexpr std::size_t recent_looks      = 4;
-  static constexpr std::size_t joins_at_once     = 32;  // so that all are joined long before the next mark
-  static constexpr std::size_t moves_at_once     = 64;
-  static constexpr std::size_t sizes_at_once     = 8;
-  static constexpr std::size_t longest_run       = 16;
-  static constexpr std::size_t claims_at_once    = 32;
-  static constexpr std::size_t most_spare_claims = 64;
-  static constexpr std::size_t first_recent      = 8;
+  static constexpr std::size_t recent_looks        = 4;
+  static constexpr std::size_t coalesced_at_a_time = 32;  // so that all are coalesced long before the next fence
+  static constexpr std::size_t moves_at_once       = 64;
+  static constexpr std::size_t sizes_at_once       = 8;
+  static constexpr std::size_t longest_run         = 16;
+  static constexpr std::size_t claims_at_a_time    = 32;
+  static constexpr std::size_t most_spare_claims   = 64;
+  static constexpr std::size_t first_recent        = 8;
 
   [[nodiscard]] RMM_COLD bool ask_identity() noexcept
   {
@@ -420,7 +421,7 @@ class stream_cache {
   /// Gets claims in advance, so that there are `blocks`.
   [[nodiscard]] RMM_COLD bool try_get_claims(std::size_t blocks) noexcept
   {
-    for (auto const more : {blocks - spare_claims_ + claims_at_once, blocks - spare_claims_}) {
+    for (auto const more : {blocks - spare_claims_ + claims_at_a_time, blocks - spare_claims_}) {
       if (!limits_.reserve.try_claim(more)) { continue; }
       spare_claims_ += more;
       return true;
@@ -430,7 +431,7 @@ class stream_cache {
 
   RMM_COLD void return_some_claims() noexcept
   {
-    auto const claims = spare_claims_ - (most_spare_claims + 1 - claims_at_once);
+    auto const claims = spare_claims_ - (most_spare_claims + 1 - claims_at_a_time);
     spare_claims_ -= claims;
     limits_.reserve.release(claims);
   }
@@ -440,61 +441,61 @@ class stream_cache {
     return entries_.get() + first_[granules];
   }
 
-  void note_unmarked(std::size_t bytes) noexcept
+  void note_unfenced(std::size_t bytes) noexcept
   {
     --frees_left_;
-    unmarked_bytes_ += bytes;
+    unfenced_bytes_ += bytes;
   }
 
-  /// Gets places for more recent blocks, and as many that are to be joined.
+  /// Gets places for more recent blocks, and as many that are to be coalesced.
   [[nodiscard]] RMM_COLD bool try_grow_recent() noexcept
   {
-    if (recent_capacity_ == most_unmarked_frees) { return false; }
+    if (recent_capacity_ == most_unfenced_frees) { return false; }
     auto const grown = std::max(2 * recent_capacity_, first_recent);
     std::unique_ptr<address_range[]> places{new (std::nothrow) address_range[2 * grown]};
     if (places == nullptr) { return false; }
     std::copy(recent_, recent_ + recent_count_, places.get());
-    std::copy(joining_, joining_ + joining_count_, places.get() + grown);
+    std::copy(coalescing_, coalescing_ + coalescing_count_, places.get() + grown);
     recent_          = places.get();
-    joining_         = places.get() + grown;
+    coalescing_      = places.get() + grown;
     recent_capacity_ = grown;
     recent_places_   = std::move(places);
     return true;
   }
 
-  void note_marked() noexcept
+  void note_fenced() noexcept
   {
-    static_cast<void>(join_marked());  // hardly ever any are left
+    static_cast<void>(coalesce_fenced());  // hardly ever any are left
     // Blocks that threads hand round are neighbours of none in a cache: ranges of many caches would need much host memory.
     if (limits_.has_one_cache.load(std::memory_order_relaxed)) { move_unused(); }
-    marked_         = filled_;
-    frees_to_mark_  = std::min(2 * frees_to_mark_, most_unmarked_frees);
-    frees_left_     = static_cast<std::int32_t>(frees_to_mark_);
-    unmarked_bytes_ = 0;
-    if (!is_joining()) {
-      std::copy(recent_, recent_ + recent_count_, joining_);
-      joining_count_ = std::exchange(recent_count_, 0);
-      join(live_bytes_ < 0 ? joining_count_ : joins_at_once);
+    fenced_         = filled_;
+    frees_to_fence_ = std::min(2 * frees_to_fence_, most_unfenced_frees);
+    frees_left_     = static_cast<std::int32_t>(frees_to_fence_);
+    unfenced_bytes_ = 0;
+    if (!is_coalescing()) {
+      std::copy(recent_, recent_ + recent_count_, coalescing_);
+      coalescing_count_ = std::exchange(recent_count_, 0);
+      coalesce(live_bytes_ < 0 ? coalescing_count_ : coalesced_at_a_time);
     } else {  // no host memory: what is recent stays that
-      for (std::size_t at = 0; at != recent_count_; ++at) { note_unmarked(recent_[at].bytes); }
+      for (std::size_t at = 0; at != recent_count_; ++at) { note_unfenced(recent_[at].bytes); }
     }
   }
 
-  /// Eight entries of marked_, from that of `granules` on.
-  [[nodiscard]] std::uint64_t marked_from(std::size_t granules) const noexcept
+  /// Eight entries of fenced_, from that of `granules` on.
+  [[nodiscard]] std::uint64_t fenced_from(std::size_t granules) const noexcept
   {
     std::uint64_t word{};
-    static_assert(sizeof word == sizes_at_once && sizeof marked_.front() == 1);
-    std::memcpy(&word, &marked_[granules], sizeof word);
+    static_assert(sizeof word == sizes_at_once && sizeof fenced_.front() == 1);
+    std::memcpy(&word, &fenced_[granules], sizeof word);
     return word;
   }
 
-  /// Moves blocks that lay in their stacks since the last mark to the ranges: nobody asks for them, and there they keep their
+  /// Moves blocks that lay in their stacks since the last fence to the ranges: nobody asks for them, and there they keep their
   /// neighbours apart. A few at a time, of the sizes in turn, so that no call is much slower.
   void move_unused() noexcept
   {
     std::uint64_t any{};
-    for (std::size_t granules = 1; granules <= small_sizes; granules += sizes_at_once) { any |= marked_from(granules); }
+    for (std::size_t granules = 1; granules <= small_sizes; granules += sizes_at_once) { any |= fenced_from(granules); }
     if (any != 0) { move_some_unused(); }
   }
 
@@ -503,9 +504,9 @@ class stream_cache {
   {
     std::size_t most = moves_at_once;
     for (std::size_t seen = 0; seen != small_sizes; seen += sizes_at_once) {
-      for (auto granules = next_unused_; marked_from(next_unused_) != 0 && granules != next_unused_ + sizes_at_once;
+      for (auto granules = next_unused_; fenced_from(next_unused_) != 0 && granules != next_unused_ + sizes_at_once;
            ++granules) {
-        auto const unused = std::min<std::size_t>(marked_[granules], most);
+        auto const unused = std::min<std::size_t>(fenced_[granules], most);
         if (unused == 0) { continue; }
         static_cast<void>(shorten_stack(granules, unused));
         most -= unused;
@@ -521,7 +522,7 @@ class stream_cache {
     std::copy(recent_ + at + 1, recent_ + recent_count_, recent_ + at);
     --recent_count_;
     ++frees_left_;
-    unmarked_bytes_ -= block.bytes;
+    unfenced_bytes_ -= block.bytes;
     live_bytes_ += static_cast<std::int64_t>(block.bytes);
     return reinterpret_cast<void*>(block.begin);  // NOLINT
   }
@@ -535,22 +536,22 @@ class stream_cache {
 
   [[noreturn]] RMM_COLD void put_back_and_throw(address_range taken)
   {
-    ranges_.insert(taken, 0, seams());  // joins with what is left of its range, or has that one's place
+    ranges_.insert(taken, 0, seams());  // coalesces with what is left of its range, or has that one's place
     throw std::bad_alloc{};
   }
 
-  [[nodiscard]] bool is_joining() const noexcept { return joining_count_ != 0; }
+  [[nodiscard]] bool is_coalescing() const noexcept { return coalescing_count_ != 0; }
 
-  /// Joins `most` of what is to be joined, beginning with the latest, as far as there is host memory.
-  void join(std::size_t most) noexcept
+  /// Joins `most` of what is to be coalesced, beginning with the latest, as far as there is host memory.
+  void coalesce(std::size_t most) noexcept
   {
-    auto count = std::min(most, joining_count_);
+    auto count = std::min(most, coalescing_count_);
     if (!ranges_.try_reserve(ranges_.count() + count)) {
       count = std::min(count, ranges_.capacity() - ranges_.count());
     }
     auto const* const seams = this->seams();
-    for (auto const left = joining_count_ - count; joining_count_ != left; --joining_count_) {
-      ranges_.insert(joining_[joining_count_ - 1], 0, seams);
+    for (auto const left = coalescing_count_ - count; coalescing_count_ != left; --coalescing_count_) {
+      ranges_.insert(coalescing_[coalescing_count_ - 1], 0, seams);
     }
     spare_claims_ += count;
     if (spare_claims_ > most_spare_claims) { return_some_claims(); }
@@ -564,7 +565,7 @@ class stream_cache {
     return true;
   }
 
-  owner_lock lock_;
+  biased_lock lock_;
   stream_name name_;
   std::atomic<std::uint64_t> const* ends_;  // null: nobody tells when the stream ends
   std::uint64_t trusted_ends_{};
@@ -572,12 +573,12 @@ class stream_cache {
   bool is_lasting_;
   heap_limits& limits_;
 
-  std::size_t frees_to_mark_;  // the next event is due after so many
-  std::int32_t frees_left_;    // of these; negative where the event could not be recorded
-  std::size_t unmarked_bytes_{};
+  std::size_t frees_to_fence_;  // the next event is due after so many
+  std::int32_t frees_left_;     // of these; negative where the event could not be recorded
+  std::size_t unfenced_bytes_{};
   std::int64_t live_bytes_{};  // allocated less freed here: negative where the frees of others' blocks come in
   std::array<std::uint8_t, small_sizes + 1> filled_{};
-  std::array<std::uint8_t, small_sizes + 1> marked_{};
+  std::array<std::uint8_t, small_sizes + 1> fenced_{};
   std::array<std::uint8_t, small_sizes + 1> places_{};  // 0: the size has no stack yet
   std::array<std::uint8_t, small_sizes + 1> next_run_{};
   std::array<std::uint16_t, small_sizes + 1> first_{};  // entry of each stack
@@ -586,12 +587,12 @@ class stream_cache {
   std::size_t entries_capacity_{};
   std::size_t next_unused_{1};  // the first of the sizes whose turn it is in move_some_unused()
 
-  std::unique_ptr<address_range[]> recent_places_;  // first half: recent_, second half: joining_
+  std::unique_ptr<address_range[]> recent_places_;  // first half: recent_, second half: coalescing_
   std::size_t recent_capacity_{};
   std::size_t recent_count_{};
-  std::size_t joining_count_{};
+  std::size_t coalescing_count_{};
   address_range* recent_{};
-  address_range* joining_{};
+  address_range* coalescing_{};
   range_set ranges_;
   std::size_t spare_claims_{};
   std::size_t place_{};

@@ -5,10 +5,10 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/base/failure.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/log_time.hpp>
-#include <rmm/detail/base/owner_lock.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -55,16 +55,16 @@ namespace detail {
 ///   1. the cache's own stacks, recent frees and ranges
 ///   2. the store of memory free for all, from which a cache takes somewhat more than is asked; events of other stores that
 ///      are found reached move their memory there; then the stream's own store
-///   3. the cache's own stacks again, emptied and joined with its ranges
+///   3. the cache's own stacks again, emptied and coalesced with its ranges
 ///   4. one range of another stream's store, after a wait for its event on the device
 ///   5. one range of another cache, whose owner is kept out meanwhile, after a wait if it is another stream's
-///   6. neighbours that lie in different caches and stores, put together; waits for those that they are taken from
+///   6. neighbours that lie in different caches and stores, coalesced; waits for those that they are taken from
 ///   7. nothing: the caller calls allocate_reclaimed() before it adds a block. That records events for all free memory whose
 ///      stream is known to be alive, and looks once more; and if there is a large enough run of neighbours that lacks nothing but
 ///      events, it waits on the host for the devices of the streams that freed it
 ///
-/// As long as there is one cache it holds everything. As soon as there are more, large blocks go past them (is_wide()): they
-/// are marked one by one, and looked for in the stores first, where all streams' free memory joins. Small blocks are cut from
+/// As long as there is one cache it holds everything. As soon as there are more, large blocks go past them (is_large()): they
+/// are fenced one by one, and looked for in the stores first, where all streams' free memory coalesces. Small blocks are cut from
 /// the ends of ranges, and what caches take at a time from the top of memory, so that they do not lie between large ones.
 ///
 /// Invariants:
@@ -88,7 +88,7 @@ namespace detail {
 ///
 /// Thread-safe. The order of locks: that of the known streams or that of the announced captures, a heap_link's or the
 /// graph_arena's, the heap's, the reserve's.
-/// Events are recorded and waited for under the heap's lock or inside a cache: what is free and what the event marks have to
+/// Events are recorded and waited for under the heap's lock or inside a cache: what is free and what the event fences have to
 /// change together.
 ///
 /// A template without a use for its parameter: whoever includes it and makes no heap does not compile what it does.
@@ -128,20 +128,20 @@ class basic_stream_ordered_heap {
     release_blocks([](void*, std::size_t) {});
   }
 
-  /// Takes `bytes` bytes, at least 1, that `stream` may use at once. Null if no free memory has so many, put together as
+  /// Takes `bytes` bytes, at least 1, that `stream` may use at once. Null if no free memory has so many, coalesced as
   /// far as possible. Throws std::bad_alloc if there is no host memory to note it; logic_error if it finds that the stream
   /// captures and nobody announced that.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate(std::size_t bytes, cuda_stream_view stream)
   {
-    if (void* const ptr = try_allocate_at_once(bytes, stream)) { return ptr; }
-    return try_allocate_elsewhere(bytes, stream);
+    if (void* const ptr = try_allocate_local(bytes, stream)) { return ptr; }
+    return try_allocate_slow(bytes, stream);
   }
 
   /// The short part of that: null if the block is not small, or not in the thread's own cache, or anybody wants to see all calls.
-  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_at_once(std::size_t bytes, cuda_stream_view stream) noexcept
+  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_local(std::size_t bytes, cuda_stream_view stream) noexcept
   {
     if (bytes - 1 >= small_block_limit || is_below(allocate_floor_, stream.value())) { return nullptr; }
-    auto* const cache = find_cache_at_once(stream.value());
+    auto* const cache = find_local_cache(stream.value());
     if (cache == nullptr || !cache->is_trusted() || !cache->lock().try_enter()) { return nullptr; }
     void* const ptr = cache->try_pop((bytes + heap_granule - 1) / heap_granule);
     cache->lock().leave();
@@ -149,7 +149,7 @@ class basic_stream_ordered_heap {
   }
 
   /// The rest of it.
-  [[nodiscard]] void* try_allocate_elsewhere(std::size_t bytes, cuda_stream_view stream)
+  [[nodiscard]] void* try_allocate_slow(std::size_t bytes, cuda_stream_view stream)
   {
     return allocate_out_of_line(bytes, stream.value());
   }
@@ -158,48 +158,47 @@ class basic_stream_ordered_heap {
   /// the graph may run: without an announcement until the heap goes, which is logged once.
   RMM_ALWAYS_INLINE void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    if (!try_deallocate_at_once(ptr, bytes, stream)) { deallocate_elsewhere(ptr, bytes, stream); }
+    if (!try_deallocate_local(ptr, bytes, stream)) { deallocate_slow(ptr, bytes, stream); }
   }
 
-  /// The short part of that; false, and nothing has changed, as with try_allocate_at_once().
-  [[nodiscard]] RMM_ALWAYS_INLINE bool try_deallocate_at_once(void* ptr,
-                                                              std::size_t bytes,
-                                                              cuda_stream_view stream) noexcept
+  /// The short part of that; false, and nothing has changed, as with try_allocate_local().
+  [[nodiscard]] RMM_ALWAYS_INLINE bool try_deallocate_local(void* ptr,
+                                                            std::size_t bytes,
+                                                            cuda_stream_view stream) noexcept
   {
     if (bytes - 1 >= small_block_limit || is_below(deallocate_floor_, stream.value())) { return false; }
-    auto* const cache = find_cache_at_once(stream.value());
+    auto* const cache = find_local_cache(stream.value());
     if (cache == nullptr || !cache->lock().try_enter()) { return false; }
     bool const pushed = cache->try_push(ptr, (bytes + heap_granule - 1) / heap_granule);
-    bool const due    = cache->is_mark_due();
+    bool const due    = cache->is_fence_due();
     cache->lock().leave();
-    if (pushed && due) { mark_out_of_line(*cache); }
+    if (pushed && due) { fence_out_of_line(*cache); }
     return pushed;
   }
 
   /// The rest of it.
-  void deallocate_elsewhere(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     deallocate_out_of_line(ptr, bytes, stream.value());
   }
 
-  /// What try_allocate() takes from the thread's own cache, if that needs no lock, no call of CUDA and no joining; else null, and
+  /// What try_allocate() takes from the thread's own cache, if that needs no lock, no call of CUDA and no coalescing; else null, and
   /// nothing has changed. See mr/detail/immediate_resource.hpp for who needs that.
-  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_without_waiting(std::size_t bytes,
-                                                                     cuda_stream_view stream) noexcept
+  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept
   {
     if (bytes - 1 >= largest_request) { return nullptr; }
     auto key = stream.value();
     if (is_below(allocate_floor_, key)) {
-      if (takes_detour(detours_to_allocate, key)) { return nullptr; }
+      if (takes_slow_path(slow_paths_to_allocate, key)) { return nullptr; }
       key = key_of(key);
     }
     bytes             = align_up(bytes, heap_granule);
-    auto* const cache = find_cache_at_once(key);
-    if (cache == nullptr || !cache->is_trusted() || is_wide(bytes)) { return nullptr; }
+    auto* const cache = find_local_cache(key);
+    if (cache == nullptr || !cache->is_trusted() || is_large(bytes)) { return nullptr; }
     cache_entered const inside{*cache};
     if (!inside) { return nullptr; }
     try {
-      return take_at_once(*cache, bytes);
+      return take_local(*cache, bytes);
     } catch (std::bad_alloc const&) {
       return nullptr;
     }
@@ -207,21 +206,21 @@ class basic_stream_ordered_heap {
 
   /// What deallocate() puts into the thread's own cache, if that needs none of these either, so if it is not time to record an
   /// event; else false, and nothing has changed.
-  [[nodiscard]] RMM_ALWAYS_INLINE bool try_deallocate_without_waiting(void* ptr,
-                                                                      std::size_t bytes,
-                                                                      cuda_stream_view stream) noexcept
+  [[nodiscard]] RMM_ALWAYS_INLINE bool try_deallocate_nonblocking(void* ptr,
+                                                                  std::size_t bytes,
+                                                                  cuda_stream_view stream) noexcept
   {
     if (bytes - 1 >= largest_request) { return false; }
     auto key = stream.value();
     if (is_below(deallocate_floor_, key)) {
-      if (takes_detour(all_detours, key)) { return false; }
+      if (takes_slow_path(all_slow_paths, key)) { return false; }
       key = key_of(key);
     }
     bytes             = align_up(bytes, heap_granule);
-    auto* const cache = find_cache_at_once(key);
-    if (cache == nullptr || is_wide(bytes)) { return false; }
+    auto* const cache = find_local_cache(key);
+    if (cache == nullptr || is_large(bytes)) { return false; }
     cache_entered const inside{*cache};
-    if (!inside || cache->makes_mark_due(bytes)) { return false; }
+    if (!inside || cache->makes_fence_due(bytes)) { return false; }
     return bytes > small_block_limit ? cache->try_add_recent(ptr, bytes) : cache->try_push(ptr, granules_of(bytes));
   }
 
@@ -230,7 +229,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_COLD bool try_divide() noexcept { return limits_.reserve.try_claim(1); }
 
   /// Whether the short parts serve nothing: for an owner of the heap that wants to see all calls.
-  void set_detour(bool on) noexcept { set_detour(detour_owner, on); }
+  void set_slow_path(bool on) noexcept { set_slow_path(slow_path_owner, on); }
 
   /// What an allocation may do that finds no free memory.
   enum class reclaiming {
@@ -239,7 +238,7 @@ class basic_stream_ordered_heap {
   };
 
   /// For a request that try_allocate() could not serve: gives events to all free memory whose stream is known to be alive, and
-  /// takes what then joins. If enough neighbours are free that nothing but missing events keeps apart, waits on the host for
+  /// takes what then coalesces. If enough neighbours are free that nothing but missing events keeps apart, waits on the host for
   /// their devices. So it waits only where that serves the request. Null if all that is free is too little or too scattered, or
   /// cannot be waited for. Throws as try_allocate() does.
   [[nodiscard]] RMM_COLD inline void* allocate_reclaimed(std::size_t bytes,
@@ -254,17 +253,17 @@ class basic_stream_ordered_heap {
                                                              std::size_t bytes,
                                                              cuda_stream_view stream);
 
-  /// Adds memory that no work uses, and that joins with the block that it touches: one that grows in place. Throws
+  /// Adds memory that no work uses, and that coalesces with the block that it touches: one that grows in place. Throws
   /// std::bad_alloc, and has not taken it then.
   RMM_COLD inline void extend(address_range added);
 
   /// Gives events to all that was freed on streams that are known to be alive: those that rmm::cuda_stream made or the program
   /// announced, which do not end meanwhile, and the legacy default streams.
-  RMM_COLD inline void mark_live_streams() noexcept;
+  RMM_COLD inline void fence_live_streams() noexcept;
 
-  /// What is free, whoever freed it, joined with its neighbours, ascending: all that an event marks, or with `with_unmarked`
+  /// What is free, whoever freed it, coalesced with its neighbours, ascending: all that an event fences, or with `with_unfenced`
   /// all. Throws std::bad_alloc.
-  [[nodiscard]] RMM_COLD inline std::vector<address_range> free_runs(bool with_unmarked = false);
+  [[nodiscard]] RMM_COLD inline std::vector<address_range> free_runs(bool with_unfenced = false);
 
   /// The blocks, ascending.
   [[nodiscard]] RMM_COLD inline std::vector<address_range> blocks() const;
@@ -300,10 +299,10 @@ class basic_stream_ordered_heap {
   }
 
   /// Whether all calls ask if their stream captures, also while no capture is announced.
-  void set_checks_captures(bool on) noexcept { set_detour(detour_checks, on); }
+  void set_checks_captures(bool on) noexcept { set_slow_path(slow_path_checks, on); }
   [[nodiscard]] bool checks_captures() const noexcept
   {
-    return (detour_.load(std::memory_order_relaxed) & detour_checks) != 0;
+    return (slow_path_.load(std::memory_order_relaxed) & slow_path_checks) != 0;
   }
 
   /// Makes free for all what no work uses any more, as far as CUDA says so without waiting. Not for hot paths.
@@ -354,7 +353,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_.load(std::memory_order_relaxed); }
 
   /// The figures; writes what they count to `contents` as well, if that is given. Where very many pieces are free, the largest
-  /// of them is not joined with neighbours that another thread or stream freed, unless `contents` is given.
+  /// of them is not coalesced with neighbours that another thread or stream freed, unless `contents` is given.
   [[nodiscard]] RMM_COLD inline heap_figures figures(heap_contents* contents = nullptr) const;
 
   /// Whether H1, and the invariants of all parts, hold; O(free ranges). For tests.
@@ -385,37 +384,37 @@ class basic_stream_ordered_heap {
   /// Gives memory back for whoever needs it after the devices were synchronised.
   RMM_COLD inline void free_after_a_wait(address_range range) noexcept;
 
-  void set_captures_are_announced(bool any) noexcept { set_detour(detour_announced, any); }
-  void set_has_graph_memory(bool any) noexcept { set_detour(detour_has_memory, any); }
+  void set_captures_are_announced(bool any) noexcept { set_slow_path(slow_path_announced, any); }
+  void set_has_graph_memory(bool any) noexcept { set_slow_path(slow_path_has_memory, any); }
 
  private:
   static constexpr std::size_t most_polls         = 8;  // with one miss
   static constexpr std::size_t polls_for_retired  = 4;  // with each cache that may leave an event
   static constexpr std::size_t stack_shortening   = 16;
   static constexpr std::size_t most_thread_caches = 4096;
-  static constexpr unsigned eager_marks           = 4096;
+  static constexpr unsigned eager_fences          = 4096;
   static constexpr int most_devices               = 64;
   static constexpr std::uint64_t every_device     = shared_free_lists::every_device;
   // In contents: of memory that has lost its stream.
   static constexpr std::uint64_t lost_stream          = std::numeric_limits<std::uint64_t>::max() / 2;
-  static constexpr std::size_t largest_lease          = std::size_t{8} << 20;
-  static constexpr std::size_t most_unmarked_alone    = std::size_t{16} << 20;
+  static constexpr std::size_t largest_refill         = std::size_t{8} << 20;
+  static constexpr std::size_t most_unfenced_alone    = std::size_t{16} << 20;
   static constexpr std::size_t many_pieces            = 4096;
   static constexpr std::size_t most_pieces_in_figures = 16384;
-  static constexpr std::size_t least_wide             = std::size_t{1} << 20;
+  static constexpr std::size_t least_large            = std::size_t{1} << 20;
 
   struct listener : stream_end_listener {
     basic_stream_ordered_heap* heap{};
   };
 
-  // Bits of detour_. Deallocations take the detour for each of them.
-  static constexpr unsigned detour_announced    = 1;  // captures are announced
-  static constexpr unsigned detour_checks       = 2;  // the heap was told to ask always
-  static constexpr unsigned detour_has_memory   = 4;  // of graphs, so each free has to be looked at
-  static constexpr unsigned detour_owner        = 8;  // the owner wants to see each call
-  static constexpr unsigned detours_that_ask    = detour_announced | detour_checks;
-  static constexpr unsigned detours_to_allocate = detours_that_ask | detour_owner;
-  static constexpr unsigned all_detours         = detours_to_allocate | detour_has_memory;
+  // Bits of slow_path_. Deallocations take the slow path for each of them.
+  static constexpr unsigned slow_path_announced    = 1;  // captures are announced
+  static constexpr unsigned slow_path_checks       = 2;  // the heap was told to ask always
+  static constexpr unsigned slow_path_has_memory   = 4;  // of graphs, so each free has to be looked at
+  static constexpr unsigned slow_path_owner        = 8;  // the owner wants to see each call
+  static constexpr unsigned slow_paths_that_ask    = slow_path_announced | slow_path_checks;
+  static constexpr unsigned slow_paths_to_allocate = slow_paths_that_ask | slow_path_owner;
+  static constexpr unsigned all_slow_paths         = slow_paths_to_allocate | slow_path_has_memory;
 
   /// Whether the host may wait for devices now, as far as captures are concerned. Asked without the heap's lock.
   enum class waiting_is : unsigned char { allowed, forbidden };
@@ -436,17 +435,17 @@ class basic_stream_ordered_heap {
       : heap_{heap}, own_{own}
     {
       bool any = false;
-      for_each_other([&](owner_lock& lock) {
+      for_each_other([&](biased_lock& lock) {
         lock.begin_keeping_out();
         any = true;
       });
       if (!any) { return; }
       process_barrier::pass_all_threads();
-      for_each_other([](owner_lock& lock) { lock.wait_until_left(); });
+      for_each_other([](biased_lock& lock) { lock.wait_until_left(); });
     }
     ~all_caches_closed()
     {
-      for_each_other([](owner_lock& lock) { lock.end_keeping_out(); });
+      for_each_other([](biased_lock& lock) { lock.end_keeping_out(); });
     }
     all_caches_closed(all_caches_closed const&)            = delete;
     all_caches_closed& operator=(all_caches_closed const&) = delete;
@@ -510,10 +509,10 @@ class basic_stream_ordered_heap {
   /// Free memory and the set that it lies in, one of the two.
   struct piece {
     address_range range;
-    std::uint64_t stamp;
+    std::uint64_t epoch;
     free_store* store;
     stream_cache* cache;
-    bool is_marked{true};  // if not, it lies beside the set of ranges
+    bool is_fenced{true};  // if not, it lies beside the set of ranges
 
     [[nodiscard]] range_set& ranges() const noexcept { return store != nullptr ? store->ranges() : cache->ranges(); }
   };
@@ -527,7 +526,7 @@ class basic_stream_ordered_heap {
 
   // --- a thread's own cache (caches.ipp) ---
 
-  [[nodiscard]] RMM_ALWAYS_INLINE stream_cache* find_cache_at_once(cudaStream_t key) const noexcept
+  [[nodiscard]] RMM_ALWAYS_INLINE stream_cache* find_local_cache(cudaStream_t key) const noexcept
   {
     auto const& slot = cache_slot_of(number_, key);
     return slot.heap == number_ && slot.stream == key ? slot.cache : nullptr;
@@ -560,17 +559,17 @@ class basic_stream_ordered_heap {
   /// From what the cache has. Inside it, or with the lock.
   [[nodiscard]] void* take(stream_cache& cache, std::size_t bytes) const
   {
-    if (void* const ptr = take_at_once(cache, bytes)) { return ptr; }
-    // What was freed lately may do, once it is joined.
-    if (cache.join_marked()) {
-      if (void* const ptr = take_at_once(cache, bytes)) { return ptr; }
+    if (void* const ptr = take_local(cache, bytes)) { return ptr; }
+    // What was freed lately may do, once it is coalesced.
+    if (cache.coalesce_fenced()) {
+      if (void* const ptr = take_local(cache, bytes)) { return ptr; }
     }
-    if (cache.unmarked_bytes() < bytes || !mark(cache)) { return nullptr; }
-    static_cast<void>(cache.join_marked());
-    return take_at_once(cache, bytes);
+    if (cache.unfenced_bytes() < bytes || !fence(cache)) { return nullptr; }
+    static_cast<void>(cache.coalesce_fenced());
+    return take_local(cache, bytes);
   }
 
-  [[nodiscard]] RMM_FLATTEN void* take_at_once(stream_cache& cache, std::size_t bytes) const
+  [[nodiscard]] RMM_FLATTEN void* take_local(stream_cache& cache, std::size_t bytes) const
   {
     if (bytes > small_block_limit) { return cache.take(bytes); }
     if (void* const ptr = cache.try_pop(granules_of(bytes))) { return ptr; }
@@ -581,30 +580,30 @@ class basic_stream_ordered_heap {
   [[nodiscard]] bool put(stream_cache& cache, void* ptr, std::size_t bytes) const noexcept
   {
     if (bytes > small_block_limit) {
-      return cache.try_add_recent(ptr, bytes) || (mark(cache) && cache.try_add_recent(ptr, bytes));
+      return cache.try_add_recent(ptr, bytes) || (fence(cache) && cache.try_add_recent(ptr, bytes));
     }
     auto const granules = granules_of(bytes);
     if (cache.try_push(ptr, granules)) { return true; }
     if (cache.try_add_stack(granules)) { return cache.try_push(ptr, granules); }
-    if (!cache.has_marked(granules) && !mark(cache)) { return false; }
+    if (!cache.has_fenced(granules) && !fence(cache)) { return false; }
     return cache.shorten_stack(granules, stack_shortening) && cache.try_push(ptr, granules);
   }
 
-  /// Marks what was freed; where no event can be recorded, waits on the host. False if that cannot be done either, or the
+  /// Fences what was freed; where no event can be recorded, waits on the host. False if that cannot be done either, or the
   /// handle does not name the cache's stream any more.
-  bool mark(stream_cache& cache) const noexcept { return cache.is_current() && mark_current(cache); }
+  bool fence(stream_cache& cache) const noexcept { return cache.is_current() && fence_current(cache); }
 
-  bool mark_current(stream_cache& cache) const noexcept
+  bool fence_current(stream_cache& cache) const noexcept
   {
-    if (cache.mark(cache.stream())) { return true; }
+    if (cache.fence(cache.stream())) { return true; }
     if (!query_capture(cache.stream()).is_none() || !try_wait_for(cache.device(), ask_to_wait_locked())) {
       return false;
     }
-    cache.all_marked();
+    cache.all_fenced();
     return true;
   }
 
-  RMM_COLD inline void mark_out_of_line(stream_cache& cache) noexcept;
+  RMM_COLD inline void fence_out_of_line(stream_cache& cache) noexcept;
 
   /// The cache of the calling thread for `stream`, made if there is none. Null if there can be none. With `ask` it is
   /// certain that it is for the stream that the handle names now.
@@ -620,27 +619,27 @@ class basic_stream_ordered_heap {
   void retire_locked(stream_cache& cache, bool is_alive) noexcept;
   [[nodiscard]] free_store* store_for_event(stream_cache const& cache, bool is_newest) noexcept;
 
-  /// A known stream is about to end, so this is the last chance to mark what was freed on it.
+  /// A known stream is about to end, so this is the last chance to fence what was freed on it.
   static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept;
 
   // --- under the lock (search.ipp, caches.ipp) ---
 
   [[nodiscard]] RMM_COLD inline void* allocate_locked(std::size_t bytes, asker const& who);
   [[nodiscard]] void* allocate_through_cache(std::size_t bytes, stream_cache& cache, free_store* own);
-  [[nodiscard]] void* take_joined(stream_cache& cache, std::size_t bytes);
-  [[nodiscard]] bool lease(free_store& from, std::size_t bytes, stream_cache& to);
-  [[nodiscard]] void* from_stores_at_once(std::size_t bytes, free_store* own, asker const& who);
-  [[nodiscard]] void* from_other_store(std::size_t bytes, free_store const* own, asker const& who);
-  [[nodiscard]] void* from_other_cache(std::size_t bytes, asker const& who);
-  [[nodiscard]] inline std::vector<piece> collect_pieces(std::size_t least = 0, bool with_unmarked = false);
+  [[nodiscard]] void* take_coalesced(stream_cache& cache, std::size_t bytes);
+  [[nodiscard]] bool refill(free_store& from, std::size_t bytes, stream_cache& to);
+  [[nodiscard]] void* take_from_own_or_idle(std::size_t bytes, free_store* own, asker const& who);
+  [[nodiscard]] void* take_from_other_store(std::size_t bytes, free_store const* own, asker const& who);
+  [[nodiscard]] void* take_from_other_cache(std::size_t bytes, asker const& who);
+  [[nodiscard]] inline std::vector<piece> collect_pieces(std::size_t least = 0, bool with_unfenced = false);
   [[nodiscard]] inline void* take_run(std::vector<piece> const& pieces, std::size_t bytes, asker const& who);
-  [[nodiscard]] bool joins(piece const& lower, piece const& upper) const noexcept
+  [[nodiscard]] bool are_neighbours(piece const& lower, piece const& upper) const noexcept
   {
     return upper.range.begin == lower.range.end() && (seams() == nullptr || !seams()->contains(upper.range.begin));
   }
-  [[nodiscard]] void* put_together(std::size_t bytes, asker const& who);
+  [[nodiscard]] void* coalesce_for(std::size_t bytes, asker const& who);
   inline void collect_idle() noexcept;
-  inline void wait_for_marked_memory() noexcept;
+  inline void wait_for_fenced_memory() noexcept;
   [[nodiscard]] void* hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept;
   [[nodiscard]] bool try_claim(asker const& who) noexcept
   {
@@ -672,36 +671,42 @@ class basic_stream_ordered_heap {
            (cache.is_lasting() && !cache.has_ended() && known.contains(cache.stream()));
   }
 
-  void begin_eager_marks() noexcept;
+  void begin_eager_fences() noexcept;
   [[nodiscard]] bool is_scattered() const noexcept;
-  void count_eager_mark() noexcept;
+  void count_eager_fence() noexcept;
   [[nodiscard]] inline bool has_run(std::vector<piece> const& pieces, std::size_t bytes) const noexcept;
 
   /// Calls visit(range) for all that is free and lacks an event.
   template <class Visit>
-  void for_each_unmarked(Visit&& visit) const
+  void for_each_unfenced(Visit&& visit) const
   {
     for (auto const& cache : caches_) {
-      cache->for_each_free([&](address_range range, bool is_marked) {
-        if (!is_marked) { visit(range); }
+      cache->for_each_free([&](address_range range, bool is_fenced) {
+        if (!is_fenced) { visit(range); }
       });
     }
-    shared_.for_each_unmarked(visit);
+    shared_.for_each_unfenced(visit);
   }
 
   /// Whether there is more than one cache.
-  [[nodiscard]] bool is_shared() const noexcept { return wide_.load(std::memory_order_relaxed) != range_set::no_limit; }
+  [[nodiscard]] bool is_shared() const noexcept
+  {
+    return large_.load(std::memory_order_relaxed) != range_set::no_limit;
+  }
 
-  /// Whether a block is so large that it is better kept where all can join it with its neighbours.
-  [[nodiscard]] bool is_wide(std::size_t bytes) const noexcept { return bytes > wide_.load(std::memory_order_relaxed); }
+  /// Whether a block is so large that it is better kept where all can coalesce it with its neighbours.
+  [[nodiscard]] bool is_large(std::size_t bytes) const noexcept
+  {
+    return bytes > large_.load(std::memory_order_relaxed);
+  }
   /// The same of a range in a cache. One that takes back what others allocated gives all at a time, and need not.
-  [[nodiscard]] bool has_to_spill(stream_cache const& cache) const noexcept
+  [[nodiscard]] bool has_to_flush(stream_cache const& cache) const noexcept
   {
     return is_shared() && cache.live_bytes() >= 0 &&
-           cache.ranges().largest() / 4 >= wide_.load(std::memory_order_relaxed);
+           cache.ranges().largest() / 4 >= large_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] bool is_beyond_share(stream_cache const& cache) const noexcept;
-  void overflow(stream_cache& cache) noexcept;
+  void flush(stream_cache& cache) noexcept;
   [[nodiscard]] bool everything_is_reached(waiting_is permission) noexcept;
 
   /// Waits on the host for all work of a device; if its number is negative, of the one that the heap was made on. False if the
@@ -718,12 +723,12 @@ class basic_stream_ordered_heap {
   {
     auto devices = shared_.lost_devices();
     for (auto const& cache : caches_) {
-      if (cache->has_marked_blocks() || !cache->ranges().empty()) { devices |= bit_of(cache->device()); }
-      if (cache->has_unmarked()) { devices |= devices_of_unmarked(*cache); }
+      if (cache->has_fenced_blocks() || !cache->ranges().empty()) { devices |= bit_of(cache->device()); }
+      if (cache->has_unfenced()) { devices |= devices_of_unfenced(*cache); }
     }
     for (auto const& store : shared_.stores()) {
-      if (!store->ranges().empty() || store->has_tickets()) { devices |= bit_of(store->device()); }
-      if (!store->unmarked().empty()) { devices |= every_device; }
+      if (!store->ranges().empty() || store->has_fences()) { devices |= bit_of(store->device()); }
+      if (!store->unfenced().empty()) { devices |= every_device; }
     }
     if (devices == 0) { return try_wait_for(-1, permission); }
     auto const count = std::clamp(known_device_count.load(std::memory_order_relaxed), 1, most_devices);
@@ -737,7 +742,7 @@ class basic_stream_ordered_heap {
 
   /// The devices whose work may use what was freed without an event. A handle whose stream may have ended can name a stream of
   /// another device since then, and a free does not ask.
-  [[nodiscard]] std::uint64_t devices_of_unmarked(stream_cache const& cache) const noexcept
+  [[nodiscard]] std::uint64_t devices_of_unfenced(stream_cache const& cache) const noexcept
   {
     bool const is_certain = is_default_stream(cache.stream()) || (cache.is_lasting() && !cache.has_ended());
     return is_certain ? bit_of(cache.device()) : every_device;
@@ -750,7 +755,7 @@ class basic_stream_ordered_heap {
     return std::uint64_t{1} << static_cast<unsigned>(known % most_devices);
   }
 
-  [[nodiscard]] std::size_t unmarked_bytes() const noexcept;
+  [[nodiscard]] std::size_t unfenced_bytes() const noexcept;
   void wait_for_free_memory(waiting_is permission) noexcept;
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
@@ -759,21 +764,21 @@ class basic_stream_ordered_heap {
 
   [[nodiscard]] RMM_ALWAYS_INLINE bool asks_for_captures() const noexcept
   {
-    return (detour_.load(std::memory_order_relaxed) & detours_that_ask) != 0;
+    return (slow_path_.load(std::memory_order_relaxed) & slow_paths_that_ask) != 0;
   }
   /// Whether one of these bits sends a call on `stream` out of line. That the heap was told to ask is no reason where it does not
   /// ask: the legacy default stream never captures.
-  [[nodiscard]] bool takes_detour(unsigned bits, cudaStream_t stream) const noexcept
+  [[nodiscard]] bool takes_slow_path(unsigned bits, cudaStream_t stream) const noexcept
   {
-    auto const set = detour_.load(std::memory_order_relaxed) & bits;
-    return set != 0 && (set != detour_checks || !is_legacy_stream(stream));
+    auto const set = slow_path_.load(std::memory_order_relaxed) & bits;
+    return set != 0 && (set != slow_path_checks || !is_legacy_stream(stream));
   }
-  void set_detour(unsigned bit, bool on) noexcept
+  void set_slow_path(unsigned bit, bool on) noexcept
   {
     if (on) {
-      detour_.fetch_or(bit, std::memory_order_seq_cst);
+      slow_path_.fetch_or(bit, std::memory_order_seq_cst);
     } else {
-      detour_.fetch_and(~bit, std::memory_order_seq_cst);
+      slow_path_.fetch_and(~bit, std::memory_order_seq_cst);
     }
     set_floors();
   }
@@ -782,10 +787,10 @@ class basic_stream_ordered_heap {
   void set_floors() noexcept
   {
     constexpr auto all = std::numeric_limits<std::uintptr_t>::max();
-    for (auto bits = detour_.load(std::memory_order_seq_cst);;) {
-      allocate_floor_.store((bits & detours_to_allocate) != 0 ? all : default_floor_, std::memory_order_seq_cst);
+    for (auto bits = slow_path_.load(std::memory_order_seq_cst);;) {
+      allocate_floor_.store((bits & slow_paths_to_allocate) != 0 ? all : default_floor_, std::memory_order_seq_cst);
       deallocate_floor_.store(bits != 0 ? all : default_floor_, std::memory_order_seq_cst);
-      auto const now = detour_.load(std::memory_order_seq_cst);  // another thread may have changed it meanwhile
+      auto const now = slow_path_.load(std::memory_order_seq_cst);  // another thread may have changed it meanwhile
       if (now == bits) { return; }
       bits = now;
     }
@@ -819,25 +824,25 @@ class basic_stream_ordered_heap {
   std::uintptr_t const default_floor_{sees_one_device() ? 0 : first_plain_handle};
   std::atomic<std::uintptr_t> allocate_floor_{0};
   std::atomic<std::uintptr_t> deallocate_floor_{0};
-  std::atomic<unsigned> detour_{0};
+  std::atomic<unsigned> slow_path_{0};
   std::atomic<std::size_t> block_bytes_{0};
   std::atomic<std::size_t> share_{0};  // what a cache may keep
   std::atomic<std::size_t> share_of_consumer_{0};
-  std::atomic<std::size_t> wide_{range_set::no_limit};  // larger blocks go past caches
+  std::atomic<std::size_t> large_{range_set::no_limit};  // larger blocks go past caches
 
   alignas(64) mutable std::mutex mutex_;  // guards all that follows
   std::vector<std::unique_ptr<stream_cache>> caches_;
   shared_free_lists shared_{limits_};
   block_map blocks_{limits_.seam_addresses};
   std::atomic<std::size_t> ended_caches_{0};  // whose owners have not dropped them yet
-  std::size_t lease_bytes_{};
-  std::size_t pieces_searched_{};              // by put_together() since the last collect_idle()
-  std::atomic<unsigned> eager_marks_left_{0};  // until then each free on a stream is marked
-  bool wait_failed_{false};                    // since the last allocation began to look
+  std::size_t refill_bytes_{};
+  std::size_t pieces_searched_{};               // by put_together() since the last collect_idle()
+  std::atomic<unsigned> eager_fences_left_{0};  // until then each free on a stream is fenced
+  bool wait_failed_{false};                     // since the last allocation began to look
   std::int64_t live_without_cache_{};
   std::uint64_t from_other_stores_{};
   std::uint64_t from_other_caches_{};
-  std::uint64_t put_together_{};
+  std::uint64_t coalesced_{};
   std::uint64_t device_synchronizations_{};
   std::shared_ptr<heap_link> link_;
   listener end_listener_{};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/base/exit_action.hpp>
 #include <rmm/detail/base/interpreter_frames.hpp>
 #include <rmm/detail/base/log_time.hpp>
-#include <rmm/detail/base/owner_lock.hpp>
 #include <rmm/detail/base/per_thread.hpp>
 #include <rmm/detail/base/tag_table.hpp>
 #include <rmm/detail/config.hpp>
@@ -140,7 +140,7 @@ class alignas(64) thread_trace {
     }
   }
 
-  owner_lock lock;
+  biased_lock lock;
   bool is_kept_out{false};  // for who does that
 
  private:

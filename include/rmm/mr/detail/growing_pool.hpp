@@ -84,7 +84,7 @@ class basic_growing_pool : public device_memory_resource,
     } else if (auto* const tags = tags_.exchange(nullptr, std::memory_order_acq_rel)) {
       tags->clear();
     }
-    update_detour();
+    update_slow_path();
   }
 
   /// What is live under each tag, those with most bytes first; empty unless tags are tracked. O(live allocations).
@@ -135,25 +135,25 @@ class basic_growing_pool : public device_memory_resource,
   [[nodiscard]] bool check_capture() const noexcept { return heap_.checks_captures(); }
 
   /// Allocates from the thread's own cache of `stream`; see immediate_resource. Where tools look on (RMM_NVTX), never.
-  [[nodiscard]] void* try_allocate_without_waiting([[maybe_unused]] std::size_t bytes,
-                                                   [[maybe_unused]] cuda_stream_view stream) noexcept final
+  [[nodiscard]] void* try_allocate_nonblocking([[maybe_unused]] std::size_t bytes,
+                                               [[maybe_unused]] cuda_stream_view stream) noexcept final
   {
 #if defined(RMM_NVTX)
     return nullptr;
 #else
-    return heap_.try_allocate_without_waiting(bytes, stream);
+    return heap_.try_allocate_nonblocking(bytes, stream);
 #endif
   }
 
   /// Gives back to that cache.
-  [[nodiscard]] bool try_deallocate_without_waiting([[maybe_unused]] void* ptr,
-                                                    [[maybe_unused]] std::size_t bytes,
-                                                    [[maybe_unused]] cuda_stream_view stream) noexcept final
+  [[nodiscard]] bool try_deallocate_nonblocking([[maybe_unused]] void* ptr,
+                                                [[maybe_unused]] std::size_t bytes,
+                                                [[maybe_unused]] cuda_stream_view stream) noexcept final
   {
 #if defined(RMM_NVTX)
     return false;
 #else
-    return heap_.try_deallocate_without_waiting(ptr, bytes, stream);
+    return heap_.try_deallocate_nonblocking(ptr, bytes, stream);
 #endif
   }
 
@@ -210,14 +210,14 @@ class basic_growing_pool : public device_memory_resource,
   void set_has_parts() noexcept
   {
     has_parts_.store(true, std::memory_order_release);
-    update_detour();
+    update_slow_path();
   }
 
   /// Whether allocations throw logic_error. Those that began before may still be on their way.
   void suspend(bool on) noexcept
   {
     suspended_.store(on, std::memory_order_release);
-    update_detour();
+    update_slow_path();
   }
   [[nodiscard]] bool is_suspended() const noexcept { return suspended_.load(std::memory_order_acquire); }
 
@@ -287,7 +287,7 @@ class basic_growing_pool : public device_memory_resource,
 
   [[nodiscard]] void* set_aside(std::size_t bytes, cuda_stream_view stream) final
   {
-    return rmm::detail::mark_allocated(allocate_elsewhere(bytes, stream), bytes);
+    return rmm::detail::mark_allocated(allocate_slow(bytes, stream), bytes);
   }
 
   [[nodiscard]] void* try_set_aside(std::size_t bytes, cuda_stream_view stream) final
@@ -306,7 +306,7 @@ class basic_growing_pool : public device_memory_resource,
   void take_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
   {
     rmm::detail::mark_freed(ptr, bytes);
-    deallocate_elsewhere(ptr, bytes, stream);
+    deallocate_slow(ptr, bytes, stream);
   }
 
   [[nodiscard]] int home_device() const noexcept final { return heap_.home_device(); }
@@ -341,33 +341,31 @@ class basic_growing_pool : public device_memory_resource,
   }
 
   /// Nobody hurries past what has to be done with each call.
-  void update_detour() noexcept
+  void update_slow_path() noexcept
   {
-    heap_.set_detour(has_parts_.load(std::memory_order_acquire) || suspended_.load(std::memory_order_acquire) ||
-                     tags_.load(std::memory_order_acquire) != nullptr);
+    heap_.set_slow_path(has_parts_.load(std::memory_order_acquire) || suspended_.load(std::memory_order_acquire) ||
+                        tags_.load(std::memory_order_acquire) != nullptr);
   }
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) final
   {
-    void* const ptr = heap_.try_allocate_at_once(bytes, stream);
-    return rmm::detail::mark_allocated(ptr != nullptr ? ptr : allocate_elsewhere(bytes, stream), bytes);
+    void* const ptr = heap_.try_allocate_local(bytes, stream);
+    return rmm::detail::mark_allocated(ptr != nullptr ? ptr : allocate_slow(bytes, stream), bytes);
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
   {
     rmm::detail::mark_freed(ptr, bytes);
-    if (ptr != nullptr && !heap_.try_deallocate_at_once(ptr, bytes, stream)) {
-      deallocate_elsewhere(ptr, bytes, stream);
-    }
+    if (ptr != nullptr && !heap_.try_deallocate_local(ptr, bytes, stream)) { deallocate_slow(ptr, bytes, stream); }
   }
 
-  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_elsewhere(std::size_t bytes, cuda_stream_view stream)
+  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_slow(std::size_t bytes, cuda_stream_view stream)
   {
-    void* const ptr = heap_.try_allocate_without_waiting(bytes, stream);
-    return ptr != nullptr ? ptr : allocate_with_patience(bytes, stream);
+    void* const ptr = heap_.try_allocate_nonblocking(bytes, stream);
+    return ptr != nullptr ? ptr : allocate_blocking(bytes, stream);
   }
 
-  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_with_patience(std::size_t bytes, cuda_stream_view stream)
+  [[nodiscard]] RMM_OUT_OF_LINE void* allocate_blocking(std::size_t bytes, cuda_stream_view stream)
   {
     if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nothing_or_too_much(bytes); }
     void* const ptr = part_to_ask().serve(bytes, stream);
@@ -378,21 +376,21 @@ class basic_growing_pool : public device_memory_resource,
   [[nodiscard]] void* serve(std::size_t bytes, cuda_stream_view stream)
   {
     expect_not_suspended();
-    if (void* const ptr = heap_.try_allocate_elsewhere(bytes, stream)) { return ptr; }
+    if (void* const ptr = heap_.try_allocate_slow(bytes, stream)) { return ptr; }
     recovery_attempt climbing{bytes, stream};
     if (void* const ptr = climb(climbing, true)) { return ptr; }
     throw_exhausted(climbing);
   }
 
-  RMM_OUT_OF_LINE void deallocate_elsewhere(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  RMM_OUT_OF_LINE void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    if (!heap_.try_deallocate_without_waiting(ptr, bytes, stream)) { deallocate_with_patience(ptr, bytes, stream); }
+    if (!heap_.try_deallocate_nonblocking(ptr, bytes, stream)) { deallocate_blocking(ptr, bytes, stream); }
   }
 
-  RMM_OUT_OF_LINE void deallocate_with_patience(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  RMM_OUT_OF_LINE void deallocate_blocking(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->remove(ptr); }
-    part_with(ptr).heap_.deallocate_elsewhere(ptr, bytes, stream);
+    part_with(ptr).heap_.deallocate_slow(ptr, bytes, stream);
   }
 
   [[nodiscard]] RMM_COLD static void* nothing_or_too_much(std::size_t bytes)

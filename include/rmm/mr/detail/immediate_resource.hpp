@@ -17,7 +17,7 @@ namespace detail {
 /// Neither function can be part of a deadlock, whatever lock the caller holds. For that the calling thread would have to wait
 /// for what another thread has, and it waits for nothing: it takes no lock, calls neither CUDA nor anything that the program
 /// gave (upstream, callbacks, handlers of errors), and logs nothing. Who wants what lies in the thread's own cache
-/// (owner_lock.hpp) keeps the owner out, for whom the call then fails at once; and who waits until the owner has left waits
+/// (biased_lock.hpp) keeps the owner out, for whom the call then fails at once; and who waits until the owner has left waits
 /// for the few instructions of a call that has begun, and does not need the caller's lock for that. Host memory may come from
 /// the global operator new, which calls nobody either.
 ///
@@ -26,12 +26,12 @@ namespace detail {
 class immediate_resource {
  public:
   /// What allocate() would return; null, and nothing has changed, if this way does not serve.
-  [[nodiscard]] virtual void* try_allocate_without_waiting(std::size_t bytes, cuda_stream_view stream) noexcept = 0;
+  [[nodiscard]] virtual void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept = 0;
 
   /// Does what deallocate() does; or false, and nothing has changed.
-  [[nodiscard]] virtual bool try_deallocate_without_waiting(void* ptr,
-                                                            std::size_t bytes,
-                                                            cuda_stream_view stream) noexcept = 0;
+  [[nodiscard]] virtual bool try_deallocate_nonblocking(void* ptr,
+                                                        std::size_t bytes,
+                                                        cuda_stream_view stream) noexcept = 0;
 
  protected:
   ~immediate_resource() = default;

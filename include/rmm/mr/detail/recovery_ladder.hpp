@@ -260,7 +260,7 @@ class recovery_ladder {
     }
     if (!attempt.order.contains(recovery_rung::remap)) { return nullptr; }
     // What lacks nothing but events may be chunks here and there.
-    heap.mark_live_streams();
+    heap.fence_live_streams();
     if (void* const ptr = rungs.try_remap(bytes, on, attempt.reason)) { return ptr; }
     if (!rungs.could_remap_idle(bytes, on) || !heap.wait_for_all()) { return nullptr; }
     return rungs.try_remap(bytes, on, attempt.reason);

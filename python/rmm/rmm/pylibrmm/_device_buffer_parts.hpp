@@ -26,7 +26,7 @@ struct device_buffer_parts {
                                              cuda_stream_view stream,
                                              mr::detail::immediate_resource* from) noexcept
   {
-    void* const block = from != nullptr ? from->try_allocate_without_waiting(asked_for(size), stream) : nullptr;
+    void* const block = from != nullptr ? from->try_allocate_nonblocking(asked_for(size), stream) : nullptr;
     if (block == nullptr) { return false; }
     buffer.set_stream(stream);
     buffer.block_    = block;
@@ -51,7 +51,7 @@ struct device_buffer_parts {
   {
     if (buffer.block_ == nullptr) { return true; }
     if (buffer.resource_ != device_async_resource_ref{resource} ||
-        !to.try_deallocate_without_waiting(
+        !to.try_deallocate_nonblocking(
           buffer.block_, asked_for(buffer.block_size(buffer.capacity_)), buffer.stream_)) {
       return false;
     }

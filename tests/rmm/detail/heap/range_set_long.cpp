@@ -71,7 +71,7 @@ TEST(RangeSetLongTrial, AgreesWithTheModelWhenTheSetIsLarge)
         auto const bytes = (1 + choose(8)) * rmm::detail::heap_granule;
         auto const taken = choose(2) == 0 ? set.take(bytes) : set.take_back(bytes);
         if (!taken) { continue; }
-        ASSERT_EQ(model.remove({taken.begin, bytes}).stamp, taken.stamp);
+        ASSERT_EQ(model.remove({taken.begin, bytes}).epoch, taken.epoch);
         live.push_back({taken.begin, bytes});
       }
       if (step % steps_per_check != 0) { continue; }

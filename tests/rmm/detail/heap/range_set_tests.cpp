@@ -34,7 +34,7 @@ struct RangeSet : ::testing::Test {
     if (!set.try_reserve(16)) { throw std::bad_alloc{}; }
   }
 
-  void insert(std::uintptr_t begin, std::size_t bytes, std::uint64_t stamp = 0) { set.insert({begin, bytes}, stamp); }
+  void insert(std::uintptr_t begin, std::size_t bytes, std::uint64_t epoch = 0) { set.insert({begin, bytes}, epoch); }
 
   range_set set;
 };
@@ -47,7 +47,7 @@ TEST(RangeSetWithoutMemory, IsEmptyAndFindsNothing)
   EXPECT_EQ(set.metadata_bytes(), 0U);
   EXPECT_EQ(set.largest(), 0U);
   EXPECT_FALSE(set.take(1_g));
-  EXPECT_FALSE(set.take(1_g, range_set::any_stamp));
+  EXPECT_FALSE(set.take(1_g, range_set::any_epoch));
   EXPECT_FALSE(set.take_back(1_g));
   EXPECT_FALSE(set.take_best(1_g));
   EXPECT_FALSE(set.take_highest(1_g));
@@ -80,7 +80,7 @@ TEST_F(RangeSet, CutsTheEndOfARangeForThoseThatAskForTheBack)
   insert(100_g, 10_g, 7);
   auto const taken = set.take_back(3_g);
   EXPECT_EQ(taken.begin, 107_g);
-  EXPECT_EQ(taken.stamp, 7U);
+  EXPECT_EQ(taken.epoch, 7U);
   EXPECT_EQ(set.take(7_g).begin, 100_g) << "the rest stays in one piece";
   EXPECT_TRUE(set.empty());
 }
@@ -184,7 +184,7 @@ TEST(RangeSetMemory, IsAsBeforeWhenALargeSetGetsNoMore)
   ASSERT_TRUE(set.try_reserve(1'000'000));
   ASSERT_TRUE(other.try_reserve(1'000'000));
   EXPECT_TRUE(set.validate());
-  EXPECT_EQ(set.take_exact({4000_g, 1_g}).stamp, 2000U);
+  EXPECT_EQ(set.take_exact({4000_g, 1_g}).epoch, 2000U);
 }
 
 TEST(RangeSetMemory, LetsALargeSetGrowWithoutMoreAddresses)
@@ -218,10 +218,10 @@ TEST(RangeSetGrowth, AgreesWithTheModelAroundEachStep)
     range_set set;
     rmm::test::shadow_ranges model;
     ASSERT_TRUE(set.try_reserve(reserved));
-    auto const insert = [&](address_range range, std::uint64_t stamp) {
+    auto const insert = [&](address_range range, std::uint64_t epoch) {
       ASSERT_TRUE(set.try_reserve(set.count() + 1));
-      set.insert(range, stamp);
-      model.insert(range, stamp);
+      set.insert(range, epoch);
+      model.insert(range, epoch);
     };
     auto const check = [&](char const* step) {
       ASSERT_TRUE(set.validate()) << step << " at " << set.count();
@@ -342,9 +342,9 @@ TEST_F(RangeSet, KeepsItsRangesWhenItGrows)
   ASSERT_TRUE(set.try_reserve(10'000));
   EXPECT_TRUE(set.validate(&list));
   EXPECT_EQ(set.count(), 4U);
-  EXPECT_EQ(set.take_exact({3_g, 1_g}).stamp, 3U);
+  EXPECT_EQ(set.take_exact({3_g, 1_g}).epoch, 3U);
   set.insert({5_g, 1_g}, 9, &list);
-  EXPECT_EQ(set.take_exact({4_g, 2_g}).stamp, 9U);  // found its neighbour
+  EXPECT_EQ(set.take_exact({4_g, 2_g}).epoch, 9U);  // found its neighbour
 }
 
 TEST_F(RangeSet, TakesFromTheFrontAndKeepsTheRest)
@@ -409,7 +409,7 @@ TEST_F(RangeSet, DoesNotJoinAcrossASeam)
   EXPECT_EQ(set.count(), 2U);
   EXPECT_EQ(set.largest(), 4_g);
   EXPECT_TRUE(set.validate(&seams));
-  EXPECT_FALSE(set.validate());  // without the seam they should have been joined
+  EXPECT_FALSE(set.validate());  // without the seam they should have been coalesced
 }
 
 TEST_F(RangeSet, DoesNotJoinToTheRightAcrossASeam)
@@ -427,8 +427,8 @@ TEST_F(RangeSet, GivesAJoinedRangeTheLatestStampOfItsParts)
   for (std::array<std::uint64_t, 3> const stamps : {std::array<std::uint64_t, 3>{9, 5, 3}, {5, 9, 3}, {3, 5, 9}}) {
     insert(8_g, 1_g, stamps[0]);
     insert(10_g, 1_g, stamps[2]);
-    insert(9_g, 1_g, stamps[1]);  // joins with both
-    EXPECT_EQ(set.take(3_g).stamp, 9U);
+    insert(9_g, 1_g, stamps[1]);  // coalesces with both
+    EXPECT_EQ(set.take(3_g).epoch, 9U);
   }
 }
 
@@ -436,23 +436,23 @@ TEST_F(RangeSet, GivesARangeJoinedOnOneSideTheLaterStamp)
 {
   insert(8_g, 1_g, 4);
   insert(9_g, 1_g, 2);
-  EXPECT_EQ(set.take(2_g).stamp, 4U);
+  EXPECT_EQ(set.take(2_g).epoch, 4U);
   insert(8_g, 1_g, 2);
   insert(9_g, 1_g, 4);
-  EXPECT_EQ(set.take(2_g).stamp, 4U);
+  EXPECT_EQ(set.take(2_g).epoch, 4U);
   insert(9_g, 1_g, 4);
   insert(8_g, 1_g, 2);
-  EXPECT_EQ(set.take(2_g).stamp, 4U);
+  EXPECT_EQ(set.take(2_g).epoch, 4U);
   insert(9_g, 1_g, 2);
   insert(8_g, 1_g, 4);
-  EXPECT_EQ(set.take(2_g).stamp, 4U);
+  EXPECT_EQ(set.take(2_g).epoch, 4U);
 }
 
 TEST_F(RangeSet, LeavesItsStampToTheRest)
 {
   insert(8_g, 4_g, 6);
-  EXPECT_EQ(set.take(1_g).stamp, 6U);
-  EXPECT_EQ(set.take(3_g).stamp, 6U);
+  EXPECT_EQ(set.take(1_g).epoch, 6U);
+  EXPECT_EQ(set.take(3_g).epoch, 6U);
 }
 
 TEST_F(RangeSet, PrefersAnExactFit)
@@ -548,7 +548,7 @@ TEST_F(RangeSet, HoldsARangeOfAllAddresses)
   EXPECT_FALSE(set.take_best(range_set::no_limit));
   EXPECT_FALSE(set.take_good(range_set::no_limit));
   EXPECT_FALSE(set.take_highest(range_set::no_limit));
-  EXPECT_FALSE(set.take(range_set::no_limit, range_set::any_stamp));
+  EXPECT_FALSE(set.take(range_set::no_limit, range_set::any_epoch));
   EXPECT_TRUE(set.validate());
   EXPECT_EQ(set.largest(), bytes);
   EXPECT_FALSE(set.take(bytes + 1_g));
@@ -599,7 +599,7 @@ TEST_F(RangeSet, TakeUpToTakesTheLargestRange)
   insert(300_g, 3_g, 3);
   auto const result = set.take_up_to(100_g);
   EXPECT_EQ(result.range, (address_range{200_g, 5_g}));
-  EXPECT_EQ(result.stamp, 2U);
+  EXPECT_EQ(result.epoch, 2U);
 }
 
 TEST_F(RangeSet, TakeUpToTakesNotMoreThanThat)
@@ -614,7 +614,7 @@ TEST_F(RangeSet, TakeExactTakesFromTheFrontTheBackAndTheMiddle)
   insert(100_g, 10_g, 4);
   EXPECT_EQ(set.take_exact({100_g, 2_g}).begin, 100_g);
   EXPECT_EQ(set.take_exact({108_g, 2_g}).begin, 108_g);
-  EXPECT_EQ(set.take_exact({104_g, 2_g}).stamp, 4U);
+  EXPECT_EQ(set.take_exact({104_g, 2_g}).epoch, 4U);
   EXPECT_EQ(set.count(), 2U);
   EXPECT_EQ(set.total_bytes(), 4_g);
   EXPECT_TRUE(set.validate());
@@ -637,7 +637,7 @@ TEST_F(RangeSet, RemoveAnyEmptiesItRangeByRange)
   auto const first  = set.remove_any();
   auto const second = set.remove_any();
   EXPECT_EQ(first.range.bytes + second.range.bytes, 6_g);
-  EXPECT_EQ(first.stamp, 7U);
+  EXPECT_EQ(first.epoch, 7U);
   EXPECT_TRUE(set.empty());
   EXPECT_FALSE(set.remove_any());
 }
@@ -653,7 +653,7 @@ TEST_F(RangeSet, MovesAllToAnotherAndJoinsThere)
   EXPECT_TRUE(set.empty());
   EXPECT_EQ(set.total_bytes(), 0U);
   EXPECT_EQ(other.count(), 1U);
-  EXPECT_EQ(other.take(4_g).stamp, 9U);
+  EXPECT_EQ(other.take(4_g).epoch, 9U);
 }
 
 TEST_F(RangeSet, IsAsNewAfterClear)
@@ -686,9 +686,9 @@ TEST_F(RangeSet, VisitsEachRangeOnce)
   insert(200_g, 3_g, 4);
   std::vector<address_range> visited;
   std::uint64_t stamps{};
-  set.for_each([&](address_range range, std::uint64_t stamp) {
+  set.for_each([&](address_range range, std::uint64_t epoch) {
     visited.push_back(range);
-    stamps += stamp;
+    stamps += epoch;
   });
   EXPECT_EQ(visited.size(), 2U);
   EXPECT_EQ(stamps, 7U);

@@ -56,7 +56,7 @@ class range_set_trial {
       case 11:
         return take_settled(choose_bytes(choose), choose_stamp(choose));
       case 12:
-        return take_best(choose_bytes(choose), choose(2) == 0 ? choose_stamp(choose) : detail::range_set::any_stamp);
+        return take_best(choose_bytes(choose), choose(2) == 0 ? choose_stamp(choose) : detail::range_set::any_epoch);
       case 13:
         return take_exact(choose);
       case 14:
@@ -81,7 +81,7 @@ class range_set_trial {
     check();
     require(set_.count() == block_count_, "one range for each block");
     require(set_.total_bytes() == block_count_ * block_bytes_, "all bytes are back");
-    require(set_.largest() == block_bytes_, "joined up to the seams, and not further");
+    require(set_.largest() == block_bytes_, "coalesced up to the seams, and not further");
   }
 
  private:
@@ -123,9 +123,9 @@ class range_set_trial {
   void insert(detail::address_range range)
   {
     ++clock_;
-    auto const stamp = clock_ % 3 == 0 ? clock_ / 2 : clock_;  // some are older than their neighbours
-    model_.insert(range, stamp);
-    set_.insert(range, stamp, &list_);
+    auto const epoch = clock_ % 3 == 0 ? clock_ / 2 : clock_;  // some are older than their neighbours
+    model_.insert(range, epoch);
+    set_.insert(range, epoch, &list_);
   }
 
   template <class Choose>
@@ -163,10 +163,10 @@ class range_set_trial {
   }
 
   /// Notes what was taken. Returns the size of the range that it was part of.
-  std::size_t took(detail::address_range range, std::uint64_t stamp)
+  std::size_t took(detail::address_range range, std::uint64_t epoch)
   {
     auto const whole = model_.remove(range);
-    require(whole.stamp == stamp, "stamp of the range that was cut");
+    require(whole.epoch == epoch, "epoch of the range that was cut");
     live_.push_back(range);
     return whole.bytes;
   }
@@ -179,7 +179,7 @@ class range_set_trial {
     auto const best   = model_.best_fit(next_bin(bytes));
     auto const result = set_.take(bytes);
     if (!result) { return require(best == 0, "finds any range that is not of nearly the same size"); }
-    auto const whole = took({result.begin, bytes}, result.stamp);
+    auto const whole = took({result.begin, bytes}, result.epoch);
     require(best == 0 || whole < next_bin(best), "cuts no range that is much larger than need be");
   }
 
@@ -189,7 +189,7 @@ class range_set_trial {
     auto const result = set_.take_back(bytes);
     if (!result) { return require(best == 0, "finds any range that is not of nearly the same size"); }
     require(model_.are_an_end({result.begin, bytes}), "cuts the end of a range");
-    auto const whole = took({result.begin, bytes}, result.stamp);
+    auto const whole = took({result.begin, bytes}, result.epoch);
     require(best == 0 || whole < next_bin(best), "cuts no range that is much larger than need be");
   }
 
@@ -200,29 +200,29 @@ class range_set_trial {
     require(static_cast<bool>(result) == (highest.bytes != 0), "finds a range if there is one");
     if (!result) { return; }
     require(result.begin + bytes == highest.end(), "takes the end of the highest range that fits");
-    static_cast<void>(took({result.begin, bytes}, result.stamp));
+    static_cast<void>(took({result.begin, bytes}, result.epoch));
   }
 
   void take_settled(std::size_t bytes, std::uint64_t newest)
   {
     auto const result = set_.take(bytes, newest);
     if (!result) { return; }
-    require(result.stamp <= newest, "only what is settled");
-    static_cast<void>(took({result.begin, bytes}, result.stamp));
+    require(result.epoch <= newest, "only what is settled");
+    static_cast<void>(took({result.begin, bytes}, result.epoch));
   }
 
   void take_best(std::size_t bytes, std::uint64_t newest)
   {
     auto const best = model_.best_fit(bytes, newest);
-    if (newest == detail::range_set::any_stamp) {
+    if (newest == detail::range_set::any_epoch) {
       auto const good = set_.good_fit(bytes);
       require(best == 0 ? good == 0 : good >= best, "knows of a range if there is one");
     }
     auto const result = set_.take_best(bytes, newest);
     require((best != 0) == static_cast<bool>(result), "finds a range if there is one");
     if (!result) { return; }
-    require(result.stamp <= newest, "only what is settled");
-    require(took({result.begin, bytes}, result.stamp) == best, "the smallest range that fits");
+    require(result.epoch <= newest, "only what is settled");
+    require(took({result.begin, bytes}, result.epoch) == best, "the smallest range that fits");
   }
 
   void take_good(std::size_t bytes)
@@ -231,7 +231,7 @@ class range_set_trial {
     auto const result = set_.take_good(bytes);
     require(static_cast<bool>(result) == (good != 0), "takes what it knows of");
     if (!result) { return; }
-    require(took({result.begin, bytes}, result.stamp) == good, "from the range that it knows of");
+    require(took({result.begin, bytes}, result.epoch) == good, "from the range that it knows of");
   }
 
   template <class Choose>
@@ -244,7 +244,7 @@ class range_set_trial {
     require(possible == static_cast<bool>(result), "takes these addresses if all are in one range");
     if (!result) { return; }
     require(result.begin == wanted.begin, "these addresses and no others");
-    static_cast<void>(took(wanted, result.stamp));
+    static_cast<void>(took(wanted, result.epoch));
   }
 
   void take_up_to(std::size_t most)
@@ -253,7 +253,7 @@ class range_set_trial {
     auto const result  = set_.take_up_to(most);
     require(result.range.bytes == std::min(largest, most), "as much as there is in one range");
     if (!result) { return; }
-    require(took(result.range, result.stamp) == largest, "from the largest range");
+    require(took(result.range, result.epoch) == largest, "from the largest range");
   }
 
   void take_any()
@@ -261,7 +261,7 @@ class range_set_trial {
     auto const result = set_.remove_any();
     require(static_cast<bool>(result) == (model_.count() != 0), "finds a range if there is one");
     if (!result) { return; }
-    require(took(result.range, result.stamp) == result.range.bytes, "takes a whole range");
+    require(took(result.range, result.epoch) == result.range.bytes, "takes a whole range");
   }
 
   void move_away_and_back()

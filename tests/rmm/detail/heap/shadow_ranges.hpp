@@ -20,13 +20,13 @@ class shadow_ranges {
  public:
   struct range {
     std::size_t bytes;
-    std::uint64_t stamp;
+    std::uint64_t epoch;
   };
 
   explicit shadow_ranges(std::set<std::uintptr_t> seams = {}) : seams_{std::move(seams)} {}
 
   /// Throws std::logic_error if the range overlaps one that is there.
-  void insert(detail::address_range added, std::uint64_t stamp)
+  void insert(detail::address_range added, std::uint64_t epoch)
   {
     auto const next = ranges_.lower_bound(added.begin);
     total_bytes_ += added.bytes;
@@ -36,7 +36,7 @@ class shadow_ranges {
       if (end > added.begin) { throw std::logic_error{"overlaps the previous range"}; }
       if (end == added.begin && seams_.count(added.begin) == 0) {
         added = {previous->first, previous->second.bytes + added.bytes};
-        stamp = std::max(stamp, previous->second.stamp);
+        epoch = std::max(epoch, previous->second.epoch);
         ranges_.erase(previous);
       }
     }
@@ -44,11 +44,11 @@ class shadow_ranges {
       if (next->first < added.end()) { throw std::logic_error{"overlaps the next range"}; }
       if (next->first == added.end() && seams_.count(added.end()) == 0) {
         added.bytes += next->second.bytes;
-        stamp = std::max(stamp, next->second.stamp);
+        epoch = std::max(epoch, next->second.epoch);
         ranges_.erase(next);
       }
     }
-    ranges_[added.begin] = {added.bytes, stamp};
+    ranges_[added.begin] = {added.bytes, epoch};
   }
 
   /// Removes these addresses. Returns what they were part of; throws std::logic_error if they do not all lie in one range.
@@ -58,9 +58,9 @@ class shadow_ranges {
     if (whole == ranges_.end()) { throw std::logic_error{"was not all free"}; }
     auto const [begin, held] = *whole;
     ranges_.erase(whole);
-    if (begin != removed.begin) { ranges_[begin] = {removed.begin - begin, held.stamp}; }
+    if (begin != removed.begin) { ranges_[begin] = {removed.begin - begin, held.epoch}; }
     auto const rest = begin + held.bytes - removed.end();
-    if (rest != 0) { ranges_[removed.end()] = {rest, held.stamp}; }
+    if (rest != 0) { ranges_[removed.end()] = {rest, held.epoch}; }
     total_bytes_ -= removed.bytes;
     return held;
   }
@@ -68,12 +68,12 @@ class shadow_ranges {
   /// Whether these addresses all lie in one range.
   [[nodiscard]] bool holds(detail::address_range wanted) const { return find(wanted) != ranges_.end(); }
 
-  /// Bytes of the smallest range of at least `bytes` bytes with a stamp of at most `newest`; 0 if there is none.
-  [[nodiscard]] std::size_t best_fit(std::size_t bytes, std::uint64_t newest = detail::range_set::any_stamp) const
+  /// Bytes of the smallest range of at least `bytes` bytes with an epoch of at most `newest`; 0 if there is none.
+  [[nodiscard]] std::size_t best_fit(std::size_t bytes, std::uint64_t newest = detail::range_set::any_epoch) const
   {
     std::size_t best{};
     for (auto const& [begin, held] : ranges_) {
-      if (held.bytes >= bytes && held.stamp <= newest && (best == 0 || held.bytes < best)) { best = held.bytes; }
+      if (held.bytes >= bytes && held.epoch <= newest && (best == 0 || held.bytes < best)) { best = held.bytes; }
     }
     return best;
   }
@@ -111,15 +111,15 @@ class shadow_ranges {
     total_bytes_ = 0;
   }
 
-  /// Whether `set` holds the same ranges with the same stamps, and its figures are right.
+  /// Whether `set` holds the same ranges with the same epochs, and its figures are right.
   [[nodiscard]] bool matches(detail::range_set const& set) const
   {
     std::size_t same{};
     std::size_t visited{};
-    set.for_each([&](detail::address_range each, std::uint64_t stamp) {
+    set.for_each([&](detail::address_range each, std::uint64_t epoch) {
       ++visited;
       auto const found = ranges_.find(each.begin);
-      if (found != ranges_.end() && found->second.bytes == each.bytes && found->second.stamp == stamp) { ++same; }
+      if (found != ranges_.end() && found->second.bytes == each.bytes && found->second.epoch == epoch) { ++same; }
     });
     return visited == count() && same == count() && set.count() == count() && set.empty() == ranges_.empty() &&
            set.total_bytes() == total_bytes_ && set.largest() == largest();

@@ -21,12 +21,12 @@ constexpr std::uintptr_t base = std::uintptr_t{1} << 30;
 struct FreeStore : ::testing::Test {
   FreeStore() { spare.reserve(2); }
 
-  /// A ticket for what `stream` has done up to now.
+  /// A fence for what `stream` has done up to now.
   void add_ticket()
   {
     owned_event event;
     ASSERT_TRUE(event.try_record(stream.value()));
-    ASSERT_TRUE(store.try_add_ticket(event));
+    ASSERT_TRUE(store.try_add_fence(event));
   }
 
   rmm::cuda_stream stream;
@@ -38,14 +38,14 @@ TEST_F(FreeStore, BeginsEmptyWithAllReached)
 {
   EXPECT_EQ(store.identity(), 17U);
   EXPECT_TRUE(store.is_empty());
-  EXPECT_FALSE(store.has_tickets());
+  EXPECT_FALSE(store.has_fences());
   EXPECT_EQ(store.newest(), store.reached());
   EXPECT_FALSE(store.poll(spare));
 }
 
 TEST_F(FreeStore, IsNotEmptyWithUnmarkedMemory)
 {
-  store.unmarked().push_back({base, 256});
+  store.unfenced().push_back({base, 256});
   EXPECT_FALSE(store.is_empty());
 }
 
@@ -55,7 +55,7 @@ TEST_F(FreeStore, NumbersTicketsInOrder)
   auto const first = store.newest();
   add_ticket();
   EXPECT_EQ(store.newest(), first + 1);
-  EXPECT_TRUE(store.has_tickets());
+  EXPECT_TRUE(store.has_fences());
   EXPECT_EQ(store.reached(), first - 1);
 }
 
@@ -67,7 +67,7 @@ TEST_F(FreeStore, ForgetsTicketsThatAreReached)
   EXPECT_TRUE(store.poll(spare));
   EXPECT_EQ(store.reached(), store.newest() - 1);
   EXPECT_TRUE(store.poll(spare));
-  EXPECT_FALSE(store.has_tickets());
+  EXPECT_FALSE(store.has_fences());
   EXPECT_EQ(store.reached(), store.newest());
   EXPECT_FALSE(store.poll(spare));
 }
@@ -77,7 +77,7 @@ TEST_F(FreeStore, KeepsAsManySpareEventsAsThereIsPlaceFor)
   for (int i = 0; i < 5; ++i) { add_ticket(); }
   store.synchronize();
   store.all_reached(spare);
-  EXPECT_FALSE(store.has_tickets());
+  EXPECT_FALSE(store.has_fences());
   EXPECT_EQ(store.reached(), store.newest());
   EXPECT_EQ(spare.size(), spare.capacity());
   EXPECT_TRUE(spare.back().try_record(stream.value()));  // usable again
@@ -118,11 +118,11 @@ TEST_F(FreeStore, KeepsTheOrderOfTicketsWhileSomeAreForgotten)
     }
   }
   EXPECT_EQ(store.newest(), store.reached() + 50);
-  for (auto stamp = store.reached() + 1; stamp <= store.newest(); ++stamp) {
-    EXPECT_TRUE(store.try_make_wait(stream.value(), stamp));
+  for (auto epoch = store.reached() + 1; epoch <= store.newest(); ++epoch) {
+    EXPECT_TRUE(store.try_make_wait(stream.value(), epoch));
   }
   store.all_reached(spare);
-  EXPECT_FALSE(store.has_tickets());
+  EXPECT_FALSE(store.has_fences());
 }
 
 TEST_F(FreeStore, NobodyWaitsForMemoryThatIsFree)

@@ -30,7 +30,7 @@ std::uintptr_t address(void const* ptr) { return reinterpret_cast<std::uintptr_t
 static_assert(stack_places(1) == 64 && stack_places(small_sizes) == 8);
 
 struct StreamCache : ::testing::Test {
-  StreamCache() { limits.most_unmarked_bytes = 1024 * KiB; }
+  StreamCache() { limits.most_unfenced_bytes = 1024 * KiB; }
 
   /// A range that the cache may take from.
   void give(std::uintptr_t begin, std::size_t bytes)
@@ -82,7 +82,7 @@ TEST_F(StreamCache, RefusesABlockWhoseStackIsFull)
 {
   for (std::size_t i = 0; i < stack_places(small_sizes); ++i) { ASSERT_TRUE(push(base + i * 64 * KiB, small_sizes)); }
   EXPECT_FALSE(push(2 * base, small_sizes));
-  EXPECT_EQ(cache.unmarked_count(), stack_places(small_sizes));
+  EXPECT_EQ(cache.unfenced_count(), stack_places(small_sizes));
 }
 
 TEST_F(StreamCache, KeepsTheStacksOfAllSizesApart)
@@ -103,49 +103,49 @@ TEST_F(StreamCache, CountsLiveBytesAsAllocatedLessFreed)
   EXPECT_EQ(cache.live_bytes(), 1024);
 }
 
-// --- marks
+// --- fences
 
 TEST_F(StreamCache, AMarkIsDueAfterSoManyFrees)
 {
-  for (std::size_t i = 0; i + 1 < stream_cache::most_unmarked_frees; ++i) {
+  for (std::size_t i = 0; i + 1 < stream_cache::most_unfenced_frees; ++i) {
     ASSERT_TRUE(push(base + i * 4096, 1 + i % 4));
-    EXPECT_FALSE(cache.is_mark_due());
+    EXPECT_FALSE(cache.is_fence_due());
   }
   ASSERT_TRUE(push(2 * base, 5));
-  EXPECT_TRUE(cache.is_mark_due());
+  EXPECT_TRUE(cache.is_fence_due());
 }
 
 TEST_F(StreamCache, AMarkIsDueAboveSoManyBytes)
 {
-  limits.most_unmarked_bytes = 1024;
+  limits.most_unfenced_bytes = 1024;
   ASSERT_TRUE(push(base, 4));
-  EXPECT_FALSE(cache.is_mark_due());
+  EXPECT_FALSE(cache.is_fence_due());
   ASSERT_TRUE(push(base + 4096, 1));
-  EXPECT_TRUE(cache.is_mark_due());
+  EXPECT_TRUE(cache.is_fence_due());
 }
 
 TEST_F(StreamCache, WhatWasFreedIsUnmarkedUntilTheEventIsRecorded)
 {
   ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
-  EXPECT_EQ(cache.unmarked_count(), 2U);
-  EXPECT_EQ(cache.unmarked_bytes(), 256 + 128 * KiB);
-  EXPECT_FALSE(cache.has_marked(1));
-  ASSERT_TRUE(cache.mark(stream.value()));
-  EXPECT_FALSE(cache.has_unmarked());
-  EXPECT_EQ(cache.unmarked_bytes(), 0U);
-  EXPECT_TRUE(cache.has_marked(1));
-  EXPECT_TRUE(cache.has_marked_blocks());
+  EXPECT_EQ(cache.unfenced_count(), 2U);
+  EXPECT_EQ(cache.unfenced_bytes(), 256 + 128 * KiB);
+  EXPECT_FALSE(cache.has_fenced(1));
+  ASSERT_TRUE(cache.fence(stream.value()));
+  EXPECT_FALSE(cache.has_unfenced());
+  EXPECT_EQ(cache.unfenced_bytes(), 0U);
+  EXPECT_TRUE(cache.has_fenced(1));
+  EXPECT_TRUE(cache.has_fenced_blocks());
 }
 
 TEST_F(StreamCache, WhatIsFreedAfterAMarkIsUnmarked)
 {
   ASSERT_TRUE(push(base, 1));
-  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.fence(stream.value()));
   void* const again = cache.try_pop(1);
   ASSERT_TRUE(cache.try_push(again, 1));
-  EXPECT_EQ(cache.unmarked_count(), 1U);
-  EXPECT_FALSE(cache.has_marked(1));
+  EXPECT_EQ(cache.unfenced_count(), 1U);
+  EXPECT_FALSE(cache.has_fenced(1));
 }
 
 TEST_F(StreamCache, AMarkThatFailsChangesNothing)
@@ -153,9 +153,9 @@ TEST_F(StreamCache, AMarkThatFailsChangesNothing)
   ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   auto const taken = cache.take_event();
-  EXPECT_FALSE(cache.mark(stream.value()));  // it has no event any more
-  EXPECT_EQ(cache.unmarked_count(), 2U);
-  EXPECT_FALSE(cache.has_marked(1));
+  EXPECT_FALSE(cache.fence(stream.value()));  // it has no event any more
+  EXPECT_EQ(cache.unfenced_count(), 2U);
+  EXPECT_FALSE(cache.has_fenced(1));
   EXPECT_TRUE(cache.ranges().empty());
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
@@ -164,7 +164,7 @@ TEST_F(StreamCache, AMarkJoinsRecentBlocksWithTheRanges)
 {
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
   ASSERT_TRUE(cache.try_add_recent(pointer(base + 128 * KiB), 128 * KiB));
-  cache.all_marked();
+  cache.all_fenced();
   EXPECT_EQ(cache.ranges().count(), 1U);
   EXPECT_EQ(cache.ranges().largest(), 256 * KiB);
 }
@@ -173,8 +173,8 @@ TEST_F(StreamCache, JoinsRecentBlocksAFewAtATimeByAMarkAndTheFreesAfterIt)
 {
   cache.note_live(64 * 1024 * KiB);  // they are its own blocks
   for (std::size_t i = 0; i < 128; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
-  ASSERT_TRUE(cache.mark(stream.value()));
-  EXPECT_TRUE(cache.has_marked_blocks());
+  ASSERT_TRUE(cache.fence(stream.value()));
+  EXPECT_TRUE(cache.has_fenced_blocks());
   auto before = cache.ranges().total_bytes();
   EXPECT_EQ(before, 32 * 128 * KiB);
   for (std::size_t i = 0; i < 31; ++i) {
@@ -182,34 +182,34 @@ TEST_F(StreamCache, JoinsRecentBlocksAFewAtATimeByAMarkAndTheFreesAfterIt)
     EXPECT_LE(cache.ranges().total_bytes(), before + 32 * 128 * KiB);
     before = cache.ranges().total_bytes();
   }
-  EXPECT_FALSE(cache.has_marked_blocks());
+  EXPECT_FALSE(cache.has_fenced_blocks());
   EXPECT_EQ(cache.ranges().count(), 1U);
   EXPECT_EQ(cache.ranges().largest(), 128 * 128 * KiB);
-  EXPECT_EQ(cache.unmarked_count(), 31U);
+  EXPECT_EQ(cache.unfenced_count(), 31U);
   EXPECT_TRUE(cache.check_invariants());
 }
 
 TEST_F(StreamCache, JoinsAllRecentBlocksOfAMarkIfAsked)
 {
   cache.note_live(64 * 1024 * KiB);  // they are its own blocks
-  EXPECT_FALSE(cache.join_marked());
+  EXPECT_FALSE(cache.coalesce_fenced());
   for (std::size_t i = 0; i < 64; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
-  EXPECT_FALSE(cache.join_marked());  // not marked
-  ASSERT_TRUE(cache.mark(stream.value()));
-  EXPECT_TRUE(cache.join_marked());
+  EXPECT_FALSE(cache.coalesce_fenced());  // not fenced
+  ASSERT_TRUE(cache.fence(stream.value()));
+  EXPECT_TRUE(cache.coalesce_fenced());
   EXPECT_EQ(cache.ranges().largest(), 64 * 128 * KiB);
-  EXPECT_FALSE(cache.has_marked_blocks());
+  EXPECT_FALSE(cache.has_fenced_blocks());
 }
 
 TEST_F(StreamCache, MovesBlocksThatNobodyTookBetweenTwoMarksToTheRanges)
 {
   for (std::size_t i = 0; i < 8; ++i) { ASSERT_TRUE(push(base + i * 512, 2)); }
   ASSERT_TRUE(push(2 * base, 5));
-  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.fence(stream.value()));
   EXPECT_TRUE(cache.ranges().empty());
   for (std::size_t i = 0; i < 3; ++i) { ASSERT_NE(cache.try_pop(2), nullptr); }
   for (std::size_t i = 5; i < 8; ++i) { ASSERT_TRUE(push(base + i * 512, 2)); }
-  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.fence(stream.value()));
   EXPECT_EQ(cache.ranges().count(), 2U);
   EXPECT_EQ(cache.ranges().largest(), 5 * 512U);
   EXPECT_EQ(cache.ranges().total_bytes(), 5 * 512U + 5 * 256U);
@@ -224,9 +224,9 @@ TEST_F(StreamCache, MovesUnusedBlocksAFewAtATime)
   for (std::size_t granules = 1; granules <= sizes; ++granules) {
     for (std::size_t i = 0; i < 8; ++i) { ASSERT_TRUE(push(base + (granules * 16 + i) * 64 * KiB, granules)); }
   }
-  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.fence(stream.value()));
   for (std::size_t const left : {96U, 32U, 0U}) {
-    ASSERT_TRUE(cache.mark(stream.value()));
+    ASSERT_TRUE(cache.fence(stream.value()));
     EXPECT_EQ(cache.ranges().count(), sizes * 8 - left);
     EXPECT_TRUE(cache.check_invariants());
   }
@@ -237,9 +237,9 @@ TEST_F(StreamCache, MovesWhatWasRecentAtAMarkWithTheStacks)
   cache.note_live(1024 * KiB);  // they are its own blocks
   ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
-  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.fence(stream.value()));
   cache.empty_stacks();
-  EXPECT_FALSE(cache.has_marked_blocks());
+  EXPECT_FALSE(cache.has_fenced_blocks());
   EXPECT_EQ(cache.ranges().total_bytes(), 256 + 128 * KiB);
 }
 
@@ -247,9 +247,9 @@ TEST_F(StreamCache, ShowsWhatIsToBeJoinedAsMarked)
 {
   cache.note_live(1024 * KiB);  // they are its own blocks
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
-  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.fence(stream.value()));
   std::size_t seen = 0;
-  cache.for_each_free([&](address_range range, bool marked) { seen += marked ? range.bytes : 0; });
+  cache.for_each_free([&](address_range range, bool fenced) { seen += fenced ? range.bytes : 0; });
   EXPECT_EQ(seen, 128 * KiB);
 }
 
@@ -258,7 +258,7 @@ TEST_F(StreamCache, RangesAreNotJoinedAtSeams)
   limits.seam_addresses = {seams.data(), seams.size()};
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
   ASSERT_TRUE(cache.try_add_recent(pointer(base + 128 * KiB), 128 * KiB));
-  cache.all_marked();
+  cache.all_fenced();
   EXPECT_EQ(cache.ranges().count(), 2U);
 }
 
@@ -266,11 +266,11 @@ TEST_F(StreamCache, ShowsAllThatIsFree)
 {
   give(4 * base, 1024);
   ASSERT_TRUE(push(base, 1));
-  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.fence(stream.value()));
   ASSERT_TRUE(push(base + 4096, 2));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
   std::vector<std::pair<std::uintptr_t, bool>> seen;
-  cache.for_each_free([&](address_range range, bool marked) { seen.emplace_back(range.begin, marked); });
+  cache.for_each_free([&](address_range range, bool fenced) { seen.emplace_back(range.begin, fenced); });
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(seen,
             (std::vector<std::pair<std::uintptr_t, bool>>{
@@ -288,26 +288,26 @@ TEST_F(StreamCache, HandsOutTheNewestRecentBlockOfTheSize)
   EXPECT_EQ(cache.take(100 * KiB), pointer(base));
   EXPECT_EQ(cache.take(100 * KiB), nullptr);  // a larger recent block is not cut
   EXPECT_EQ(cache.take(200 * KiB), pointer(3 * base));
-  EXPECT_FALSE(cache.has_unmarked());
+  EXPECT_FALSE(cache.has_unfenced());
 }
 
 TEST_F(StreamCache, RefusesMoreRecentBlocksThanItMayLeaveUnmarked)
 {
-  for (std::size_t i = 0; i < stream_cache::most_unmarked_frees; ++i) {
+  for (std::size_t i = 0; i < stream_cache::most_unfenced_frees; ++i) {
     ASSERT_TRUE(cache.try_add_recent(pointer(base + 2 * i * 100 * KiB), 100 * KiB));
   }
   EXPECT_FALSE(cache.try_add_recent(pointer(4 * base), 100 * KiB));
-  cache.all_marked();
+  cache.all_fenced();
   EXPECT_TRUE(cache.try_add_recent(pointer(4 * base), 100 * KiB));
-  EXPECT_EQ(cache.ranges().count(), stream_cache::most_unmarked_frees);
+  EXPECT_EQ(cache.ranges().count(), stream_cache::most_unfenced_frees);
 }
 
 TEST_F(StreamCache, JoinsAtOnceWhatOthersAllocated)
 {
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 100 * KiB));
-  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.fence(stream.value()));
   EXPECT_EQ(cache.ranges().total_bytes(), 100 * KiB);
-  EXPECT_FALSE(cache.has_marked_blocks());
+  EXPECT_FALSE(cache.has_fenced_blocks());
 }
 
 TEST_F(StreamCache, CutsFromARangeWhatItIsAskedFor)
@@ -328,7 +328,7 @@ TEST_F(StreamCache, ABlockThatComesBackGivesItsClaimUp)
   ASSERT_EQ(claims(), 1);
   ASSERT_TRUE(cache.try_add_recent(ptr, 200 * KiB));
   EXPECT_EQ(claims(), 1);
-  cache.all_marked();
+  cache.all_fenced();
   EXPECT_EQ(claims(), 0);
 }
 
@@ -336,7 +336,7 @@ TEST_F(StreamCache, ClaimsOfBlocksThatOthersCutAreReturned)
 {
   for (std::uintptr_t i = 1; i <= 1000; ++i) {
     ASSERT_TRUE(cache.try_add_recent(pointer(2 * i * base), 100 * KiB));
-    cache.all_marked();
+    cache.all_fenced();
   }
   EXPECT_EQ(claims(), -1000);
   EXPECT_LT(cache.spare_claims(), 100U);
@@ -379,9 +379,9 @@ TEST_F(StreamCache, MarksOfAStreamThatCanEndWithoutNoticeAreDueAfterTwiceAsManyF
   for (std::uintptr_t i = 1; i <= 1000; ++i) {
     ++frees;
     ASSERT_TRUE(young.try_push(pointer(base + i * 4096), 1) || young.try_add_recent(pointer(base + i * 4096), 256));
-    if (!young.is_mark_due()) { continue; }
+    if (!young.is_fence_due()) { continue; }
     counts.push_back(std::exchange(frees, 0));
-    ASSERT_TRUE(young.mark(stream.value()));
+    ASSERT_TRUE(young.fence(stream.value()));
     young.empty_stacks();
   }
   ASSERT_GE(counts.size(), 8U);
@@ -418,8 +418,8 @@ TEST_F(StreamCache, ARunIsMarkedForItComesFromRanges)
   give(base, 3 * 256);
   static_cast<void>(cache.take_run(1));
   static_cast<void>(cache.take_run(1));
-  EXPECT_TRUE(cache.has_marked(1));
-  EXPECT_FALSE(cache.has_unmarked());
+  EXPECT_TRUE(cache.has_fenced(1));
+  EXPECT_FALSE(cache.has_unfenced());
 }
 
 TEST_F(StreamCache, ARunIsAsShortAsTheRangesNeed)
@@ -442,7 +442,7 @@ TEST_F(StreamCache, NoRangeNoRun) { EXPECT_EQ(cache.take_run(5), nullptr); }
 TEST_F(StreamCache, ShortensAStackFromItsOldestEnd)
 {
   for (std::uintptr_t i = 0; i < 4; ++i) { ASSERT_TRUE(push(base + i * 4096, 1)); }
-  ASSERT_TRUE(cache.mark(stream.value()));
+  ASSERT_TRUE(cache.fence(stream.value()));
   ASSERT_TRUE(push(base + 4 * 4096, 1));
   EXPECT_TRUE(cache.shorten_stack(1, 2));
   EXPECT_EQ(cache.ranges().count(), 2U);
@@ -471,10 +471,10 @@ TEST_F(StreamCache, EmptiesAllStacksIntoRanges)
 {
   for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
     ASSERT_TRUE(push(base * granules, granules));
-    if (granules % 64 == 0) { ASSERT_TRUE(cache.mark(stream.value())); }
+    if (granules % 64 == 0) { ASSERT_TRUE(cache.fence(stream.value())); }
   }
   cache.empty_stacks();
-  EXPECT_FALSE(cache.has_marked_blocks());
+  EXPECT_FALSE(cache.has_fenced_blocks());
   EXPECT_EQ(cache.ranges().count(), small_sizes);
   EXPECT_EQ(cache.ranges().total_bytes(), small_sizes * (small_sizes + 1) / 2 * heap_granule);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../../../support/recycling_upstream.hpp"
 
-#include <rmm/detail/base/owner_lock.hpp>
+#include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/base/time_counter.hpp>
 #include <rmm/detail/trace/trace_clock.hpp>
 

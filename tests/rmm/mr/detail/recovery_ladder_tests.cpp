@@ -48,7 +48,7 @@ struct scripted_heap {
   {
     return script.call(how == reclaiming::at_last ? "reclaim-at-last" : "reclaim");
   }
-  void mark_live_streams() { static_cast<void>(script.call("mark")); }
+  void fence_live_streams() { static_cast<void>(script.call("mark")); }
   [[nodiscard]] bool wait_for_all() { return script.call("wait") == nullptr; }
   [[nodiscard]] static int home_device() { return -1; }
   [[nodiscard]] static rmm::heap_figures figures() { return {}; }

@@ -56,17 +56,17 @@ class immediate_adaptor<rmm::mr::statistics_resource_adaptor<Upstream>> final
     : statistics_{rmm::mr::detail::immediate_adaptor_parts::statistics(adaptor)}, upstream_{upstream}
   {}
 
-  [[nodiscard]] void* try_allocate_without_waiting(std::size_t bytes, rmm::cuda_stream_view stream) noexcept final
+  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, rmm::cuda_stream_view stream) noexcept final
   {
-    return statistics_.try_add(bytes, [&] { return upstream_->try_allocate_without_waiting(bytes, stream); });
+    return statistics_.try_add(bytes, [&] { return upstream_->try_allocate_nonblocking(bytes, stream); });
   }
 
-  [[nodiscard]] bool try_deallocate_without_waiting(void* ptr,
+  [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
                                                     std::size_t bytes,
                                                     rmm::cuda_stream_view stream) noexcept final
   {
     return statistics_.try_subtract(bytes,
-                                    [&] { return upstream_->try_deallocate_without_waiting(ptr, bytes, stream); });
+                                    [&] { return upstream_->try_deallocate_nonblocking(ptr, bytes, stream); });
   }
 
  private:
@@ -84,20 +84,20 @@ class immediate_adaptor<rmm::mr::limiting_resource_adaptor<Upstream>> final
     : adaptor_{adaptor}, upstream_{upstream}
   {}
 
-  [[nodiscard]] void* try_allocate_without_waiting(std::size_t bytes, rmm::cuda_stream_view stream) noexcept final
+  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, rmm::cuda_stream_view stream) noexcept final
   {
     auto const charge = parts::charge(adaptor_, bytes);
     if (charge < bytes || !parts::budget(adaptor_).try_reserve(charge)) { return nullptr; }
-    void* const ptr = upstream_->try_allocate_without_waiting(bytes, stream);
+    void* const ptr = upstream_->try_allocate_nonblocking(bytes, stream);
     if (ptr == nullptr) { parts::budget(adaptor_).release(charge); }
     return ptr;
   }
 
-  [[nodiscard]] bool try_deallocate_without_waiting(void* ptr,
+  [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
                                                     std::size_t bytes,
                                                     rmm::cuda_stream_view stream) noexcept final
   {
-    if (!upstream_->try_deallocate_without_waiting(ptr, bytes, stream)) { return false; }
+    if (!upstream_->try_deallocate_nonblocking(ptr, bytes, stream)) { return false; }
     parts::budget(adaptor_).release(parts::charge(adaptor_, bytes));
     return true;
   }

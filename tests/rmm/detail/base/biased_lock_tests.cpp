@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <rmm/detail/base/owner_lock.hpp>
+#include <rmm/detail/base/biased_lock.hpp>
 
 #include <gtest/gtest.h>
 
@@ -16,21 +16,21 @@
 
 namespace {
 
-using rmm::detail::owner_lock;
+using rmm::detail::biased_lock;
 using rmm::detail::process_barrier;
 
-TEST(OwnerLock, TheOwnerEntersAndLeaves)
+TEST(BiasedLock, TheOwnerEntersAndLeaves)
 {
-  owner_lock lock;
+  biased_lock lock;
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(lock.try_enter());
     lock.leave();
   }
 }
 
-TEST(OwnerLock, AnOwnerThatIsKeptOutHasNotEntered)
+TEST(BiasedLock, AnOwnerThatIsKeptOutHasNotEntered)
 {
-  owner_lock lock;
+  biased_lock lock;
   lock.begin_keeping_out();
   EXPECT_FALSE(lock.try_enter());
   lock.wait_until_left();  // returns: nobody is inside
@@ -39,9 +39,9 @@ TEST(OwnerLock, AnOwnerThatIsKeptOutHasNotEntered)
   lock.leave();
 }
 
-TEST(OwnerLock, WhoeverKeepsOutWaitsForAnOwnerThatIsInside)
+TEST(BiasedLock, WhoeverKeepsOutWaitsForAnOwnerThatIsInside)
 {
-  owner_lock lock;
+  biased_lock lock;
   int guarded{0};
   ASSERT_TRUE(lock.try_enter());
   std::atomic<bool> began{false};
@@ -59,12 +59,12 @@ TEST(OwnerLock, WhoeverKeepsOutWaitsForAnOwnerThatIsInside)
   other.join();
 }
 
-TEST(OwnerLock, NothingIsGuardedTwiceAtATime)
+TEST(BiasedLock, NothingIsGuardedTwiceAtATime)
 {
   // The owner and another thread count by plain loads and stores; were both inside at a time, some steps would be lost. Before
   // it enters, the owner writes to memory that is in no cache: what it writes after that reaches the other thread late.
   struct shared {
-    owner_lock lock;
+    biased_lock lock;
     std::int64_t volatile counter{0};
   };
   std::vector<shared> all(4);
@@ -143,7 +143,7 @@ std::chrono::nanoseconds processor_time()
   return std::chrono::seconds{time.tv_sec} + std::chrono::nanoseconds{time.tv_nsec};
 }
 
-TEST(OwnerLock, ARealTimeThreadLetsAnOwnerOnItsCoreLeave)
+TEST(BiasedLock, ARealTimeThreadLetsAnOwnerOnItsCoreLeave)
 {
   // The owner is inside, needs 200 us more, and shares its core with a thread that never yields to it. Both are threads of this
   // test alone, so their scheduling ends with them.
@@ -151,7 +151,7 @@ TEST(OwnerLock, ARealTimeThreadLetsAnOwnerOnItsCoreLeave)
   std::atomic<int> error{0};
   std::chrono::nanoseconds waited{0};
   for (int i = 0; i < 5; ++i) {
-    owner_lock lock;
+    biased_lock lock;
     std::atomic<bool> is_inside{false};
     std::atomic<bool> is_kept_out{false};
     std::thread owner{[&] {

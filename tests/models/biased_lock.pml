@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// owner_lock and process_barrier (include/rmm/detail/base/owner_lock.hpp): the lock of a thread's cache.
+// biased_lock and process_barrier (include/rmm/detail/base/biased_lock.hpp): the lock of a thread's cache.
 //
 // Proves, for an owner that comes and goes and another thread that keeps it out, three times each, on a machine whose stores
 // wait in a buffer (x86): O1, the two are never inside at the same time; O2, each sees what the other wrote inside; and that
@@ -8,7 +8,7 @@
 //
 // Here                        in the code
 //   own_store, store_buffer   a plain store of the owner, which others see later
-//   owner: enter, leave       owner_lock::try_enter(), leave()
+//   owner: enter, leave       biased_lock::try_enter(), leave()
 //   other                     begin_keeping_out(), process_barrier::pass_all_threads(), wait_until_left(), end_keeping_out()
 //   !inside                   the loop of wait_until_left(); that the owner runs meanwhile is due to the sleeps there
 //   the mutex                 the heap's mutex, behind which an owner that is kept out waits

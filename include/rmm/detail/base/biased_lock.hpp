@@ -78,7 +78,7 @@ class process_barrier {
 /// barrier is the one that pass_all_threads() runs on its behalf, so that on its own path only the compiler is kept
 /// from changing the order. Without such a call it executes the barrier itself, and looks again. O2 is by release and acquire
 /// on both flags.
-class owner_lock {
+class biased_lock {
  public:
   /// For the owner. Returns false, and has not entered, if it is kept out.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_enter() noexcept
