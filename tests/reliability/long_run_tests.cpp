@@ -526,10 +526,11 @@ constexpr std::size_t usual_requests = 10'000;
   return is_told && result.last_ns > 1.5 * result.first_ns + 100;
 }
 
-/// Bytes of the host by which a run may grow: 1 MiB in 100,000 requests, and less in fewer.
+/// Bytes of the host by which a run may grow: 1 MiB in 100,000 requests, and less in fewer. What four threads leave free for each
+/// other comes and goes by up to 180 KB, and is no more after 100,000 requests than after 10,000.
 [[nodiscard]] std::int64_t allowed_host_growth(std::size_t requests)
 {
-  return static_cast<std::int64_t>(std::min(MiB, 64 * KiB + 10 * requests));
+  return static_cast<std::int64_t>(std::min(MiB, 160 * KiB + 10 * requests));
 }
 
 TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
