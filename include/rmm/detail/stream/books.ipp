@@ -77,7 +77,8 @@ inline void basic_stream_ordered_heap<Unused>::set_limits() noexcept
 {
   auto const bytes  = block_bytes();
   bool const shared = caches_.size() > 1;
-  limits_.has_one_cache.store(!shared, std::memory_order_relaxed);
+  // Blocks that threads hand round are neighbours of none in a cache: ranges of many caches would need much host memory.
+  limits_.scarce_bytes.store(shared ? 0 : bytes / 2, std::memory_order_relaxed);
   auto const alone = shared ? 0 : std::min(bytes / 32, most_unfenced_alone);  // nobody waits for it
   bool const eager = eager_fences_left_.load(std::memory_order_relaxed) != 0;
   limits_.most_unfenced_bytes.store(eager ? 0 : std::max(bytes / 128, alone), std::memory_order_relaxed);

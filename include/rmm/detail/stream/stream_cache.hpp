@@ -37,8 +37,8 @@ inline constexpr std::size_t small_sizes       = small_block_limit / heap_granul
 
 /// What the caches of a heap use without its lock.
 struct heap_limits {
-  std::atomic<std::size_t> most_unfenced_bytes{0};  // that a cache leaves
-  std::atomic<bool> has_one_cache{true};
+  std::atomic<std::size_t> most_unfenced_bytes{0};             // that a cache leaves
+  std::atomic<std::size_t> scarce_bytes{range_set::no_limit};  // a cache with less coalesces with each fence
   deallocation_reserve reserve{};
   seam_list seam_addresses{};  // where ranges are not coalesced; changes while all caches are closed
 
@@ -55,10 +55,11 @@ struct heap_limits {
 /// may have the memory too, after they waited for the event. The event is recorded for many frees at a time, and while the
 /// stream is known to be alive: in calls that the program makes on it, or while the library keeps it from ending. A cache
 /// whose stream can end without notice records it for each free at first, then for twice as many each time: so a stream that
-/// lives for a few requests leaves little behind that has no event. What was recent then is coalesced with its neighbours, and so
-/// are the blocks that nobody took from their stacks since the event before: unjoined, they would make the next large requests
-/// cut ranges that are too large for them; the latter only as long as it is the only cache. Both happen a few blocks at a time, now and in the frees that follow, so that no
-/// call is much slower. A cache that takes back what others allocated coalesces all recent blocks at once.
+/// lives for a few requests leaves little behind that has no event. What was recent then coalesces with its neighbours, a few
+/// blocks at a time, in the frees that follow, so that no call is much slower. Where less than half of the memory is free, some
+/// blocks do so with the event, and with them some that nobody took from their stacks since the event before: they would keep
+/// their neighbours apart, and make large requests cut larger ranges. A cache that takes back what others allocated coalesces
+/// all recent blocks with the event.
 ///
 /// Takes host memory as it is used: about 7 KiB with a few sizes of blocks, 50 KiB with all of them.
 ///
@@ -400,7 +401,7 @@ class stream_cache {
 
  private:
   static constexpr std::size_t recent_looks        = 4;
-  static constexpr std::size_t coalesced_at_a_time = 32;  // so that all are coalesced long before the next fence
+  static constexpr std::size_t coalesced_at_a_time = 24;  // so that all are coalesced long before the next fence
   static constexpr std::size_t moves_at_once       = 64;
   static constexpr std::size_t sizes_at_once       = 8;
   static constexpr std::size_t longest_run         = 16;
@@ -466,8 +467,8 @@ class stream_cache {
   void note_fenced() noexcept
   {
     static_cast<void>(coalesce_fenced());  // hardly ever any are left
-    // Blocks that threads hand round are neighbours of none in a cache: ranges of many caches would need much host memory.
-    if (limits_.has_one_cache.load(std::memory_order_relaxed)) { move_unused(); }
+    bool const is_scarce = ranges_.total_bytes() < limits_.scarce_bytes.load(std::memory_order_relaxed);
+    if (is_scarce) { move_unused(); }
     fenced_         = filled_;
     frees_to_fence_ = std::min(2 * frees_to_fence_, most_unfenced_frees);
     frees_left_     = static_cast<std::int32_t>(frees_to_fence_);
@@ -475,7 +476,7 @@ class stream_cache {
     if (!is_coalescing()) {
       std::copy(recent_, recent_ + recent_count_, coalescing_);
       coalescing_count_ = std::exchange(recent_count_, 0);
-      coalesce(live_bytes_ < 0 ? coalescing_count_ : coalesced_at_a_time);
+      if (live_bytes_ < 0 || is_scarce) { coalesce(live_bytes_ < 0 ? coalescing_count_ : coalesced_at_a_time); }
     } else {  // no host memory: what is recent stays that
       for (std::size_t at = 0; at != recent_count_; ++at) { note_unfenced(recent_[at].bytes); }
     }
