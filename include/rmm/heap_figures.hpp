@@ -19,8 +19,8 @@ struct heap_figures {
   std::size_t graph_bytes{};     ///< kept for CUDA graphs, besides their live blocks
   std::size_t cached_bytes{};    ///< the part of free_bytes that lies in caches of single threads
   std::size_t reserved_bytes{};  ///< taken from upstream
-  /// The largest piece of free memory, joined across caches and streams; of more than 16,384 pieces the largest as it lies in one
-  /// of these.
+  /// The largest piece of free memory, coalesced across caches and streams; where there are more than 16,384, of
+  /// the largest as one of these has it.
   std::size_t largest_free_bytes{};
   std::size_t upstream_blocks{};  ///< in which that was taken
   std::size_t caches{};           ///< pairs of a thread and a stream that have one

@@ -527,10 +527,10 @@ constexpr std::size_t usual_requests = 10'000;
 }
 
 /// Bytes of the host by which a run may grow: 1 MiB in 100,000 requests, and less in fewer. What four threads leave free for each
-/// other comes and goes by up to 180 KB, and is no more after 100,000 requests than after 10,000.
+/// other comes and goes by up to 180 KB, also within 1,000 requests, and is no more after 100,000.
 [[nodiscard]] std::int64_t allowed_host_growth(std::size_t requests)
 {
-  return static_cast<std::int64_t>(std::min(MiB, 160 * KiB + 10 * requests));
+  return static_cast<std::int64_t>(std::min(MiB, 192 * KiB + 10 * requests));
 }
 
 TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
@@ -538,7 +538,9 @@ TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
   if (!compares_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
   auto plan     = GetParam().plan();
   plan.requests = requests_of_a_run(usual_requests);
-  auto result   = make_run(plan);
+  // A pool that doubles has the size that it keeps after some 1,500 requests: before the first fifth of the usual run ends.
+  if (GetParam().program->must_grow) { plan.requests = std::max(plan.requests, usual_requests); }
+  auto result = make_run(plan);
   if (!result.violations.empty()) { return expect_nothing_is_left(result); }
   // Other programs can make the machine slow for a while, but not by this factor.
   for (int i = 0; i < 2 && !HasFailure() && is_slower_at_the_end(plan, result) && result.last_ns < 5 * result.first_ns;
@@ -558,8 +560,10 @@ TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
     << "a request takes " << result.first_ns << " ns at first, " << result.last_ns << " ns after " << result.requests;
   EXPECT_LE(result.host_growth, allowed_host_growth(plan.requests)) << "bytes of host memory";
   EXPECT_LE(result.objects_growth, 256) << "more events and other objects of CUDA";
-  // A resource that grows has as much as was live at once, which may be one of the largest blocks more at another time.
-  auto const chance = GetParam().program->must_grow ? 8 * MiB : 0;
+  // A resource that grows has as much as was live at once, which may be one of the largest blocks more at another time; in a short
+  // run, whose first fifth has seen little, two of them. What it has after 30,000 requests it has after 100,000.
+  std::size_t const largest_blocks = plan.requests < 100'000 ? 2 : 1;
+  auto const chance                = GetParam().program->must_grow ? largest_blocks * 8 * MiB : 0;
   EXPECT_LE(result.reserved_later, result.reserved_first + chance) << "bytes from upstream";
   expect_nothing_is_left(result);
 }

@@ -6,6 +6,7 @@
 // no free range large enough fails. The pool must not fail more often than the model in the same program.
 
 #include "../rmm/sim/simulated.hpp"
+#include "../support/sanitizers.hpp"
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream.hpp>
@@ -304,7 +305,18 @@ struct failures {
 
 // --- the tests
 
+/// A million requests take minutes under a sanitizer or with expensive assertions, and fail as often as without.
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+constexpr bool takes_minutes = true;
+#else
+constexpr bool takes_minutes = RMM_TEST_UNDER_SANITIZER;
+#endif
+
 struct Packing : ::testing::TestWithParam<mix> {
+  void SetUp() override
+  {
+    if (takes_minutes) { GTEST_SKIP() << "Counts what it counts without a sanitizer, and takes minutes"; }
+  }
   void TearDown() override { Simulated::start(cudasim::environment_options()); }
 };
 

@@ -142,12 +142,12 @@ class cached_memory_resource final : public detail::growing_pool,
     }
   }
 
-  /// Whether anything is free that no event marks, so that it counts as used.
+  /// Whether anything is free that lacks a fence, so that it counts as used.
   [[nodiscard]] bool has_unfenced()
   {
-    std::size_t marked{0};
-    for (auto const& run : heap().free_runs()) { marked += run.bytes; }
-    return figures().free_bytes > marked;
+    std::size_t fenced{0};
+    for (auto const& run : heap().free_runs()) { fenced += run.bytes; }
+    return figures().free_bytes > fenced;
   }
 
   /// Blocks above `larger_than` bytes that hold no allocation, the largest first, as many as leave `keep` bytes; ascending.

@@ -16,6 +16,7 @@
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
@@ -1093,6 +1094,64 @@ TEST_F(CaptureScopeSim, WhatAStreamFreedBeforeItEndedInACaptureIsNotMarkedOnTheN
   void* const whole = mr.allocate(MiB, other);
   write(whole, MiB, other);
   mr.deallocate(whole, MiB, other);
+}
+
+TEST_F(CaptureScopeSim, MemoryIsReservedInACapture)
+{
+  pool mr{&cuda, 16 * MiB, 16 * MiB};
+  graph_memory memory;
+  std::optional<rmm::mr::memory_reservation> reserved;
+  void* ptr{};
+  {
+    graph const captured = capture(stream, [&] {
+      capture_scope const scope{stream, memory};
+      reserved.emplace(mr.reserve(4 * MiB, stream));
+      ptr = reserved->resource().allocate_async(MiB, stream);
+    });
+    EXPECT_NE(ptr, nullptr);
+    reserved->resource().deallocate_async(ptr, MiB, stream);
+  }
+  memory.release(stream);
+  stream.synchronize();
+  EXPECT_EQ(reserved->figures().free_bytes, 4 * MiB);
+  reserved.reset();
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+}
+
+TEST_F(CaptureScopeSim, ABlockForACaptureMayBeOneThatNothingIsTakenOf)
+{
+  rmm::detail::stream_ordered_heap heap;
+  graph_memory const memory;
+  auto* const block    = cuda.allocate(4 * MiB, stream);
+  graph const captured = capture(stream, [&] {
+    capture_scope const scope{stream, memory};
+    EXPECT_EQ(heap.add_block_and_allocate(block, 4 * MiB, 0, stream), nullptr);
+    EXPECT_TRUE(heap.check_invariants());
+  });
+  EXPECT_EQ(heap.figures().free_bytes, 4 * MiB);
+  EXPECT_EQ(heap.figures().graph_bytes, 0U);
+  EXPECT_EQ(heap.try_allocate(4 * MiB, stream), block);
+  heap.release_blocks([&](void* ptr, std::size_t bytes) { cuda.deallocate(ptr, bytes, stream); });
+}
+
+TEST_F(CaptureScopeSim, ReleasedMemoryNeedsOneEventHoweverManyChunksItHas)
+{
+  device_heap heap{64 * MiB};
+  graph_memory memory;
+  {
+    std::vector<void*> blocks;
+    graph const captured = capture(stream, [&] {
+      capture_scope const scope{stream, memory};
+      for (int i = 0; i < 16; ++i) { blocks.push_back(heap.allocate(2 * MiB, stream)); }
+    });
+    for (auto* const each : blocks) { heap.deallocate(each, 2 * MiB, stream); }
+  }
+  auto const before = cudasim::calls("cudaEventRecord");
+  memory.release(stream);
+  EXPECT_LE(cudasim::calls("cudaEventRecord"), before + 1);
+  EXPECT_EQ(heap.figures().graph_bytes, 0U);
+  EXPECT_EQ(heap.allocate(60 * MiB, stream) != nullptr, true);
+  EXPECT_TRUE(heap.good());
 }
 
 TEST_F(CaptureScopeSim, NoUpstreamMemoryBecomesPartOfAGraphWhereCudaDoesNotSayThatItIsCaptured)

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -149,6 +150,30 @@ TEST_F(Recovery, AsksTheCallbackLast)
   EXPECT_EQ(rungs_of(mr.figures()), "reclaim 1, grow 1, synchronize 1, callback 1 (served 1)");
   EXPECT_EQ(mr.figures().recovery.failures, 0U);
   mr.deallocate(ptr, 64 * KiB, stream);
+}
+
+TEST_F(Recovery, WhatACallbackHoldsMayUseThePoolWhenTheCallbackReplacesItself)
+{
+  pool mr{&upstream, MiB, MiB};
+  struct user {
+    pool* used{};
+    int* uses{};
+    ~user()
+    {
+      static_cast<void>(used->get_recovery_order());
+      ++*uses;
+    }
+  };
+  int uses    = 0;
+  auto holder = std::shared_ptr<user>{new user{&mr, &uses}};
+  mr.set_failure_callback([&mr, holder](std::size_t, void*) {
+    mr.set_failure_callback(nullptr);
+    return false;
+  });
+  holder.reset();
+  EXPECT_EQ(uses, 0);
+  EXPECT_THROW(static_cast<void>(mr.allocate(2 * MiB, stream)), rmm::out_of_memory);  // does not wait for itself
+  EXPECT_EQ(uses, 1);
 }
 
 TEST_F(Recovery, GoesThroughAllRungsAgainAfterACallback)

@@ -1136,6 +1136,20 @@ TEST_F(StreamOrderedHeapSim, FiguresOfManyPiecesStopOthersForAMomentOnly)
   for (std::size_t i = 1; i < all.size(); i += 2) { heap.deallocate(all[i], 256, stream); }
 }
 
+TEST_F(StreamOrderedHeapSim, TheLargestOfManyPiecesMayBeOneThatWasJustFreed)
+{
+  constexpr std::size_t blocks = 20'000;
+  device_heap heap{2 * blocks * 256 + 512 * KiB};
+  std::vector<void*> all(2 * blocks);
+  auto* const large = heap.allocate(512 * KiB, stream);
+  for (auto& each : all) { each = heap.allocate(256, stream); }
+  for (std::size_t i = 0; i != all.size(); i += 2) { heap.deallocate(all[i], 256, stream); }
+  EXPECT_EQ(heap.figures().largest_free_bytes, 256U);
+  heap.deallocate(large, 512 * KiB, stream);
+  EXPECT_GE(heap.figures().largest_free_bytes, 512 * KiB);
+  for (std::size_t i = 1; i < all.size(); i += 2) { heap.deallocate(all[i], 256, stream); }
+}
+
 TEST_F(StreamOrderedHeapSim, TheFiguresAddUp)
 {
   device_heap heap{MiB};

@@ -47,9 +47,10 @@ template <class Unused>
 address_range basic_stream_ordered_heap<Unused>::add_idle_block(address_range block, std::size_t bytes)
 {
   std::lock_guard<std::mutex> const lock{mutex_};
-  auto const rest = align_down(block.bytes, heap_granule) - bytes;
-  if (!shared_.idle().try_make_room(1) || !limits_.reserve.try_claim(1)) { throw std::bad_alloc{}; }
-  scope_guard cancel{[&]() noexcept { limits_.reserve.release(1); }};
+  auto const rest          = align_down(block.bytes, heap_granule) - bytes;
+  std::size_t const claims = bytes != 0 ? 1 : 0;
+  if (!shared_.idle().try_make_room(1) || !limits_.reserve.try_claim(claims)) { throw std::bad_alloc{}; }
+  scope_guard cancel{[&]() noexcept { limits_.reserve.release(claims); }};
   adopt(block);
   cancel.dismiss();
   if (rest != 0) { shared_.idle().ranges().insert({block.begin + bytes, rest}, 0, seams()); }
@@ -125,7 +126,7 @@ heap_figures basic_stream_ordered_heap<Unused>::figures(heap_contents* contents)
       for_each_free([&](free_piece const& each) { pieces.push_back(each); });
       if (auto const* const all = seams()) { seam_addresses.assign(all->first, all->first + all->count); }
     } else {
-      now.largest_free_bytes = largest_range();
+      now.largest_free_bytes = largest_piece();
     }
     if (contents != nullptr) {
       graphs_.for_each_unused([&](address_range range) { graph_pieces.push_back({range, place::graphs, true, 0}); });
@@ -206,13 +207,15 @@ inline void basic_stream_ordered_heap<Unused>::for_each_free(Visit&& visit) cons
   }
 }
 
-/// Bytes of the largest free range, not coalesced with neighbours elsewhere. Requires that all caches are closed.
+/// Bytes of the largest free piece, not coalesced with neighbours elsewhere. Requires that all caches are closed.
 template <class Unused>
-inline std::size_t basic_stream_ordered_heap<Unused>::largest_range() const noexcept
+inline std::size_t basic_stream_ordered_heap<Unused>::largest_piece() const
 {
-  auto largest = shared_.idle().ranges().largest();
+  auto largest    = shared_.idle().ranges().largest();
+  auto const look = [&](address_range range) { largest = std::max(largest, range.bytes); };
+  shared_.for_each_unfenced(look);
   for (auto const& store : shared_.stores()) { largest = std::max(largest, store->ranges().largest()); }
-  for (auto const& cache : caches_) { largest = std::max(largest, cache->ranges().largest()); }
+  for (auto const& cache : caches_) { largest = std::max(largest, cache->largest_piece()); }
   return largest;
 }
 

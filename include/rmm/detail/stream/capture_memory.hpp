@@ -51,7 +51,7 @@ struct captured_stream {
 ///  G4  a chunk leaves when the memory is released and all its blocks are freed, and not before
 ///  G5  no function for a free needs host memory: what cannot be noted is not used again until its chunk leaves
 ///
-/// Guarded by the lock of the heap that it belongs to, and a template for the same reason.
+/// Guarded by the lock of the graph_arena that it belongs to. A template as the heap is, for the same reason.
 template <class Unused>
 class basic_captured_memory {
  public:

@@ -21,7 +21,7 @@ namespace detail {
 
 /// Free memory in no cache: of one stream, or, without a stream, of all.
 ///
-/// What is in `ranges` is stamped with the number of a fence: an event recorded on the stream after the memory was freed.
+/// What is in `ranges` has as its epoch the number of a fence: an event recorded on the stream after the memory was freed.
 /// Another stream may have it once it waits for that event, or once the event is reached. `unfenced` memory has no event;
 /// it is for its stream alone, until that stream is fenced or the device was synchronised.
 ///

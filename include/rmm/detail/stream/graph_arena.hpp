@@ -39,7 +39,7 @@ namespace detail {
 /// that lie between the bounds of its chunks.
 ///
 /// Invariants:
-///  A1  to the heap a chunk is one allocated block, from when it is taken until the memory that it is for is released
+///  A1  to the heap a chunk is one allocated block, until the memory that it is for is released and nothing lives in it
 ///  A2  all chunks lie between the bounds, which are written before a block of a chunk is handed out
 ///  A3  what it keeps of blocks from before a capture stays allocated to the heap, too
 ///
@@ -85,7 +85,8 @@ class graph_arena {
   }
 
   /// The same, from a block that the heap gets and that no work uses. Throws as allocate() does, and the heap has not taken the
-  /// block then; null if it has, and there is no host memory to note the chunk. Requires that the block has so many bytes.
+  /// block then; null if it has, and there is no host memory to note the chunk, or nothing is asked for. Requires that the block
+  /// has so many bytes.
   [[nodiscard]] RMM_COLD void* add_block_and_allocate(address_range block,
                                                       std::size_t bytes,
                                                       cudaStream_t stream,
@@ -96,7 +97,9 @@ class graph_arena {
     capture_exemption const exemption;
     std::lock_guard<std::mutex> const lock{mutex_};
     auto& memory     = find_or_make(from.memory);
-    auto const chunk = heap_.add_idle_block(block, std::min(usual_chunk(bytes), align_down(block.bytes, heap_granule)));
+    auto const whole = align_down(block.bytes, heap_granule);
+    auto const chunk = heap_.add_idle_block(block, bytes != 0 ? std::min(usual_chunk(bytes, whole), whole) : 0);
+    if (bytes == 0) { return nullptr; }
     try {
       add_chunk(memory, chunk);
     } catch (std::bad_alloc const&) {
@@ -226,10 +229,10 @@ class graph_arena {
     return address >= begin_.load(std::memory_order_relaxed) && address < end_.load(std::memory_order_relaxed);
   }
 
-  /// Small requests get a part of a larger chunk.
-  [[nodiscard]] std::size_t usual_chunk(std::size_t bytes) const noexcept
+  /// Small requests get a part of a larger chunk. `added`: bytes that the heap is about to have more.
+  [[nodiscard]] std::size_t usual_chunk(std::size_t bytes, std::size_t added = 0) const noexcept
   {
-    return std::max(bytes, std::min(align_down(heap_.block_bytes() / 64, heap_granule), most_usual_chunk));
+    return std::max(bytes, std::min(align_down((heap_.block_bytes() + added) / 64, heap_granule), most_usual_chunk));
   }
 
   /// Throws std::bad_alloc, and has given the chunk back then.
@@ -275,16 +278,16 @@ class graph_arena {
   /// stream, the others, or without a stream all, for whoever needs them after the devices were synchronised.
   void give_back(graph_memory_end const& end) noexcept
   {
-    auto& memory    = *find(end.memory);
-    bool is_ordered = false;
+    auto& memory        = *find(end.memory);
+    std::uint64_t store = 0;
     {
       capture_exemption const exemption;
       bool const has_stream = end.has_stream && query_capture(end.stream).is_none();
-      is_ordered            = memory.forget_free(has_stream, end.stream);
+      if (memory.forget_free(has_stream, end.stream)) { store = heap_.fence_for_frees(end.stream); }
     }
-    memory.leave(leave_for(is_ordered, end.stream));
+    memory.leave(leave_to(store));
     for (auto const& each : memories_) {  // what it kept may have been the last block of one of these
-      if (each->is_released()) { each->leave(leave_for(false, nullptr)); }
+      if (each->is_released()) { each->leave(leave_to(0)); }
     }
     memories_.erase(
       std::remove_if(
@@ -293,16 +296,15 @@ class graph_arena {
     set_bounds();
   }
 
-  /// What captured_memory::leave() calls.
-  [[nodiscard]] auto leave_for(bool is_ordered, cudaStream_t stream) noexcept
+  /// What captured_memory::leave() calls: chunks go to a store, what fence_for_frees() says, or without one wait for the devices.
+  [[nodiscard]] auto leave_to(std::uint64_t store) noexcept
   {
-    return [this, is_ordered, stream](address_range range, bool is_chunk) noexcept {
+    return [this, store](address_range range, bool is_chunk) noexcept {
       if (auto* const owner =
             is_chunk ? nullptr : find_owner(range.begin)) {  // freed by one graph, allocated by another
         owner->free_for_good(range);
-      } else if (is_chunk && is_ordered) {
-        capture_exemption const exemption;
-        heap_.free_in_order(range, stream);
+      } else if (is_chunk && store != 0) {
+        heap_.free_fenced(range, store);
       } else {
         heap_.free_after_a_wait(range);  // a graph runs wherever it is launched
       }

@@ -66,33 +66,37 @@ inline void* basic_stream_ordered_heap<Unused>::hand_out(taken_range taken,
   return to_pointer(taken.begin);
 }
 
-/// From the store of another stream whose range fits best. Where the stream cannot be waited for, from one that fits less well.
+/// From the store of another stream whose range fits best. Where that cannot be waited for, from the next.
 template <class Unused>
 inline void* basic_stream_ordered_heap<Unused>::take_from_other_store(std::size_t bytes,
                                                                       free_store const* own,
                                                                       asker const& who)
 {
-  for (std::size_t refused = 0;;) {  // bytes of the range whose stream could not be waited for
-    free_store* best     = nullptr;
-    std::size_t best_fit = range_set::no_limit;
-    for (auto const& store : shared_.stores()) {
-      if (store.get() == own) { continue; }
-      auto const fit = store->ranges().good_fit(bytes);
-      if (fit > refused && fit < best_fit) {
-        best     = store.get();
-        best_fit = fit;
+  using place         = std::pair<std::size_t, std::size_t>;  // how large the range is, and which store has it
+  constexpr auto none = range_set::no_limit;
+  for (place refused{0, none};;) {
+    place best{none, none};
+    for (std::size_t at = 0; at != shared_.stores().size(); ++at) {
+      auto const& store = *shared_.stores()[at];
+      place const here{&store == own ? 0 : store.ranges().good_fit(bytes), at};
+      if (here.first == 0 || here <= refused || best <= here) { continue; }
+      if (!who.may_wait && !is_own(store, who)) {
+        wait_failed_ = true;
+      } else {
+        best = here;
       }
     }
-    if (best == nullptr) { return nullptr; }
-    auto const taken = best->ranges().take_good(bytes);
-    if (is_own(*best, who)) { return hand_out(taken, bytes, who); }  // a thread that ended left it
-    if (who.may_wait && best->try_make_wait(who.stream, taken.epoch)) {
+    if (best.first == none) { return nullptr; }
+    auto& store      = *shared_.stores()[best.second];
+    auto const taken = store.ranges().take_good(bytes);
+    if (is_own(store, who)) { return hand_out(taken, bytes, who); }  // a thread that ended left it
+    if (store.try_make_wait(who.stream, taken.epoch)) {
       ++from_other_stores_;
       return hand_out(taken, bytes, who);
     }
     wait_failed_ = true;
-    best->ranges().insert({taken.begin, bytes}, taken.epoch, seams());  // where it was, so there is room
-    refused = best_fit;
+    store.ranges().insert({taken.begin, bytes}, taken.epoch, seams());  // where it was, so there is room
+    refused = best;
   }
 }
 
@@ -149,10 +153,23 @@ void basic_stream_ordered_heap<Unused>::put_idle(address_range range) noexcept
 }
 
 template <class Unused>
-void basic_stream_ordered_heap<Unused>::free_in_order(address_range range, cudaStream_t stream) noexcept
+std::uint64_t basic_stream_ordered_heap<Unused>::fence_for_frees(cudaStream_t stream) noexcept
 {
   std::lock_guard<std::mutex> const lock{mutex_};
-  free_to_store(range, make_asker(stream, nullptr));
+  auto const identity = stream_identity(stream);
+  auto* const store   = shared_.find_or_make(identity, device_of_stream(stream));
+  return store != nullptr && shared_.try_add_fence(*store, stream) ? identity : 0;
+}
+
+template <class Unused>
+void basic_stream_ordered_heap<Unused>::free_fenced(address_range range, std::uint64_t store) noexcept
+{
+  std::lock_guard<std::mutex> const lock{mutex_};
+  live_without_cache_ -= static_cast<std::int64_t>(range.bytes);
+  auto* const found = shared_.find(store);
+  if (found == nullptr || !found->try_make_room(1)) { return shared_.lose(range, every_device); }
+  found->ranges().insert(range, found->newest(), seams());
+  limits_.reserve.release(1);
 }
 
 template <class Unused>
@@ -256,7 +273,7 @@ inline void* basic_stream_ordered_heap<Unused>::coalesce_for(std::size_t bytes, 
   return take_run(collect_pieces(bytes), bytes, who);
 }
 
-/// Does what put_together() does, among these pieces.
+/// Finds neighbours as coalesce_for() does, among these pieces.
 template <class Unused>
 inline void* basic_stream_ordered_heap<Unused>::take_run(std::vector<piece> const& pieces,
                                                          std::size_t bytes,
@@ -404,7 +421,7 @@ inline bool basic_stream_ordered_heap<Unused>::everything_is_reached(waiting_is 
   return true;
 }
 
-/// A free of what is too large for caches, or of a thread that has none, because it ends or the host has no memory. Marked at
+/// A free of what is too large for caches, or of a thread that has none, because it ends or the host has no memory. Fenced at
 /// once: who asks for so much next, on any stream, shall find it coalesced with its neighbours.
 template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range, asker const& who) noexcept

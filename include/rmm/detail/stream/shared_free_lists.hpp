@@ -237,7 +237,7 @@ class shared_free_lists {
     from.unfenced().clear();
   }
 
-  /// Makes idle what is stamped with fences that are reached.
+  /// Makes idle what fences cover that are reached.
   void move_reached(free_store& store) noexcept
   {
     auto const reached = store.reached();

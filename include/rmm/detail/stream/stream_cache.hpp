@@ -56,7 +56,7 @@ struct heap_limits {
 /// stream is known to be alive: in calls that the program makes on it, or while the library keeps it from ending. A cache
 /// whose stream can end without notice records it for each free at first, then for twice as many each time: so a stream that
 /// lives for a few requests leaves little behind that has no event. What was recent then coalesces with its neighbours, a few
-/// blocks at a time, in the frees that follow, so that no call is much slower. Where less than half of the memory is free, some
+/// blocks at a time, in the frees that follow, so that no call is much slower. Where a cache is the only one, and its ranges hold less than half of the memory, some
 /// blocks do so with the event, and with them some that nobody took from their stacks since the event before: they would keep
 /// their neighbours apart, and make large requests cut larger ranges. A cache that takes back what others allocated coalesces
 /// all recent blocks with the event.
@@ -261,7 +261,7 @@ class stream_cache {
     static_cast<void>(coalesce_fenced());
   }
 
-  /// Joins all that was fenced while it was recent with the ranges, as far as there is host memory. Returns whether there was
+  /// Coalesces all that was fenced while it was recent with the ranges, as far as there is host memory. Returns whether there was
   /// any: then the ranges may have what they lacked.
   bool coalesce_fenced() noexcept
   {
@@ -366,6 +366,18 @@ class stream_cache {
     for (std::size_t i = 0; i < coalescing_count_; ++i) { bytes += coalescing_[i].bytes; }
     for (std::size_t i = 0; i < recent_count_; ++i) { bytes += recent_[i].bytes; }
     return {count, bytes};
+  }
+
+  /// Bytes of the largest piece that is free here.
+  [[nodiscard]] std::size_t largest_piece() const noexcept
+  {
+    auto largest = ranges_.largest();
+    for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
+      if (filled_[granules] != 0) { largest = std::max(largest, granules * heap_granule); }
+    }
+    for (std::size_t i = 0; i < coalescing_count_; ++i) { largest = std::max(largest, coalescing_[i].bytes); }
+    for (std::size_t i = 0; i < recent_count_; ++i) { largest = std::max(largest, recent_[i].bytes); }
+    return largest;
   }
 
   /// Calls visit(range, fenced) for all that is free here.
@@ -512,8 +524,8 @@ class stream_cache {
         static_cast<void>(shorten_stack(granules, unused));
         most -= unused;
       }
-      if (most == 0) { return; }
       next_unused_ = (next_unused_ + sizes_at_once) % small_sizes;
+      if (most == 0) { return; }
     }
   }
 
@@ -543,7 +555,7 @@ class stream_cache {
 
   [[nodiscard]] bool is_coalescing() const noexcept { return coalescing_count_ != 0; }
 
-  /// Joins `most` of what is to be coalesced, beginning with the latest, as far as there is host memory.
+  /// Coalesces `most` of what is to be coalesced, beginning with the latest, as far as there is host memory.
   void coalesce(std::size_t most) noexcept
   {
     auto count = std::min(most, coalescing_count_);

@@ -86,7 +86,7 @@ namespace detail {
 /// each device: where the process sees several devices, calls with such a handle are sent out of line, where the current
 /// device tells which.
 ///
-/// Thread-safe. The order of locks: that of the known streams or that of the announced captures, a heap_link's or the
+/// Thread-safe. The order of locks: that of a recovery_ladder, that of the known streams or that of the announced captures, a heap_link's or the
 /// graph_arena's, the heap's, the reserve's.
 /// Events are recorded and waited for under the heap's lock or inside a cache: what is free and what the event fences have to
 /// change together.
@@ -375,11 +375,16 @@ class basic_stream_ordered_heap {
   /// Gives back what take_idle() gave and nobody has used.
   RMM_COLD inline void put_idle(address_range range) noexcept;
 
-  /// Adds a block that no work uses, and takes its first `bytes` bytes. Throws std::bad_alloc, and has not taken the block then.
+  /// Adds a block that no work uses, and takes its first `bytes` bytes, possibly none. Throws std::bad_alloc, and has not taken the
+  /// block then.
   [[nodiscard]] RMM_COLD inline address_range add_idle_block(address_range block, std::size_t bytes);
 
-  /// Gives memory back that later work of `stream` may use, which does not capture.
-  RMM_COLD inline void free_in_order(address_range range, cudaStream_t stream) noexcept;
+  /// Records a fence on `stream`, which does not capture, for memory that its later work may use. Returns the number of the store
+  /// that has it, 0 if there is none.
+  [[nodiscard]] RMM_COLD inline std::uint64_t fence_for_frees(cudaStream_t stream) noexcept;
+
+  /// Gives memory back that the newest fence of that store covers.
+  RMM_COLD inline void free_fenced(address_range range, std::uint64_t store) noexcept;
 
   /// Gives memory back for whoever needs it after the devices were synchronised.
   RMM_COLD inline void free_after_a_wait(address_range range) noexcept;
@@ -811,7 +816,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] inline std::size_t add_up(heap_figures& now) const;
   template <class Visit>
   inline void for_each_free(Visit&& visit) const;
-  [[nodiscard]] inline std::size_t largest_range() const noexcept;
+  [[nodiscard]] inline std::size_t largest_piece() const;
   void adopt(address_range block);
   void set_limits() noexcept;
 
@@ -836,7 +841,7 @@ class basic_stream_ordered_heap {
   block_map blocks_{limits_.seam_addresses};
   std::atomic<std::size_t> ended_caches_{0};  // whose owners have not dropped them yet
   std::size_t refill_bytes_{};
-  std::size_t pieces_searched_{};               // by put_together() since the last collect_idle()
+  std::size_t pieces_searched_{};               // by coalesce_for() since the last collect_idle()
   std::atomic<unsigned> eager_fences_left_{0};  // until then each free on a stream is fenced
   bool wait_failed_{false};                     // since the last allocation began to look
   std::int64_t live_without_cache_{};

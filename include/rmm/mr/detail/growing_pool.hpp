@@ -47,7 +47,7 @@ namespace detail {
 /// An allocation that finds no free memory, whoever freed it, climbs the pool's recovery_ladder until a rung serves it. A pool that
 /// is made over this class says how it grows, and whatever else it can do; its destructor calls release_blocks() of the heap.
 ///
-/// Thread-safe. The order of locks: the growth mutex, which is the ladder's, then the heap's.
+/// Thread-safe. The growth mutex, which is the ladder's, is taken before all locks of the heap and of what it knows.
 ///
 /// A template without a use for its parameter: whoever includes it and makes no pool does not compile what it does.
 template <class Unused>

@@ -107,7 +107,7 @@ template <class MakeReport>
 /// One thread climbs at a time, for what the others wait for may serve them too. The ladders of a pool's parts have the mutex, the
 /// order and the callback of the whole, and counters of their own.
 ///
-/// Thread-safe. The order of locks: the ladder's mutex, then the heap's.
+/// Thread-safe. The ladder's mutex is taken before all locks of the heap and of what it knows.
 ///
 /// Invariants:
 ///  L1  the order and the callback change, and rungs are tried, with the mutex held
@@ -268,12 +268,13 @@ class recovery_ladder {
 
   [[nodiscard]] bool call_back(std::unique_lock<std::mutex>& locked, recovery_rungs const& rungs, std::size_t asked)
   {
-    auto const now = shared_->on_failure;  // another may be set meanwhile
+    auto now = shared_->on_failure;  // another may be set meanwhile
     locked.unlock();
     callback_frame const frame{shared_, callbacks_};
     callbacks_ = &frame;
     rmm::detail::scope_guard const leave{[&]() noexcept { callbacks_ = frame.outer; }};
     bool const again = now.call(now.function.get(), asked, now.argument);
+    now              = {};  // if it was replaced, what it captured goes here, and may use the pool
     locked.lock();
     rungs.expect_not_suspended();
     return again;
