@@ -1112,6 +1112,28 @@ TEST_F(StreamOrderedHeapSim, CachesOfStreamsThatEndedTogetherAreDroppedWhenTheNe
   EXPECT_EQ(heap.figures().caches, 1U);
 }
 
+TEST_F(StreamOrderedHeapSim, ARefillTakesAFragmentThatFitsBeforeItCutsALargeRange)
+{
+  device_heap heap{64 * MiB};
+  auto const make_idle = [&] {
+    stream.synchronize();
+    heap.heap().settle();
+  };
+  // Two caches, so that none takes all; what the first one took is given back as one large block.
+  void* const all = heap.allocate(60 * MiB, stream);
+  static_cast<void>(heap.allocate(256, other));
+  heap.deallocate(all, 60 * MiB, stream);
+  make_idle();
+  void* const low = heap.allocate(2 * MiB + 32 * KiB, stream);
+  static_cast<void>(heap.allocate(2 * MiB, stream));  // what lies behind it stays in use
+  heap.deallocate(low, 2 * MiB + 32 * KiB, stream);
+  make_idle();
+  ASSERT_EQ(heap.allocate(2 * MiB, stream), low);
+  rmm::cuda_stream third;
+  EXPECT_EQ(heap.allocate(32 * KiB, third), static_cast<char*>(low) + 2 * MiB);
+  EXPECT_TRUE(heap.good());
+}
+
 TEST_F(StreamOrderedHeapSim, FiguresOfManyPiecesStopOthersForAMomentOnly)
 {
   if (RMM_TEST_UNDER_SANITIZER) { GTEST_SKIP() << "a sanitizer's time is not that of the program"; }
