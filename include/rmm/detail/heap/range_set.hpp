@@ -160,7 +160,7 @@ class range_set {
     return at == none ? taken_range{} : cut_back(at, bytes);
   }
 
-  /// The same among the ranges with an epoch of at most `newest`. Looks at few ranges: may miss those that are rare.
+  /// The same, but only from ranges whose epoch is at most `newest`. Looks at a few ranges of each size, so it can miss some.
   [[nodiscard]] taken_range take(std::size_t bytes, std::uint64_t newest) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);

@@ -84,9 +84,9 @@ class graph_arena {
     return memory.try_allocate(bytes, who, from.is_shared);
   }
 
-  /// The same, from a block that the heap gets and that no work uses. Throws as allocate() does, and the heap has not taken the
-  /// block then; null if it has, and there is no host memory to note the chunk, or nothing is asked for. Requires that the block
-  /// has so many bytes.
+  /// Adds a block that no work uses to the heap, and allocates from it. Throws as allocate() does; the heap has not taken the block
+  /// then. Null if `bytes` is 0, or if there is no host memory to note the chunk; the heap has taken the block then. Requires
+  /// that `bytes` is at most the size of the block.
   [[nodiscard]] RMM_COLD void* add_block_and_allocate(address_range block,
                                                       std::size_t bytes,
                                                       cudaStream_t stream,
@@ -338,7 +338,7 @@ class graph_arena {
     return *memories_.back();
   }
 
-  /// Whoever has a block sees bounds around it: they cover all chunks at each moment, and none goes back with a live block.
+  /// Writes the bounds (A2). A thread that has a block sees bounds that cover it, for its chunk stays as long as the block is live.
   void set_bounds() noexcept
   {
     std::uintptr_t begin{};

@@ -421,8 +421,8 @@ inline bool basic_stream_ordered_heap<Unused>::everything_is_reached(waiting_is 
   return true;
 }
 
-/// A free of what is too large for caches, or of a thread that has none, because it ends or the host has no memory. Fenced at
-/// once: who asks for so much next, on any stream, shall find it coalesced with its neighbours.
+/// A free of what is too large for caches, or of a thread that has none, because it ends or the host has no memory. Each gets a
+/// fence of its own, so that the next large request, on any stream, finds it coalesced with its neighbours.
 template <class Unused>
 inline void basic_stream_ordered_heap<Unused>::free_to_store(address_range range, asker const& who) noexcept
 {
