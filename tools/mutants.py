@@ -107,8 +107,8 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
         (["detail/stream/free_store.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/free_store_tests.cpp"], HEAP_USERS),
         (["detail/stream/shared_free_lists.hpp"], HEAP_USERS[:1], HEAP_USERS),
         (["detail/stream/thread_caches.hpp"], ["DETAIL_CUDA_TEST rmm/detail/stream/thread_caches_tests.cpp"], HEAP_USERS),
-        (["detail/stream/stream_ordered_heap.hpp", "detail/stream/books.ipp", "detail/stream/caches.ipp", "detail/stream/search.ipp",
-          "detail/stream/growth.ipp"], HEAP_USERS[:1], HEAP_USERS),
+        (["detail/stream/stream_ordered_heap.hpp", "detail/stream/cache_set.hpp", "detail/stream/piece_list.hpp",
+          "detail/stream/slow_path.hpp", "detail/stream/device_waits.hpp"], HEAP_USERS[:1], HEAP_USERS),
     ],
     "captures": [
         (["detail/stream/graph_arena.hpp", "detail/stream/capture_memory.hpp"],

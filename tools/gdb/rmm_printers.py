@@ -71,13 +71,14 @@ class Figures:
         granule = 256
         free = int(heap["shared_"]["idle_"]["ranges_"]["total_bytes_"])
         free += int(heap["limits_"]["reserve"]["waiting_bytes_"])
-        live = int(heap["live_without_cache_"])
+        caches = heap["caches_"]
+        live = int(caches["live_elsewhere_"])
         for each in elements(heap["shared_"]["stores_"]):
             store = pointee(each)
             free += int(store["ranges_"]["total_bytes_"])
             free += sum(int(block["bytes"]) for block in elements(store["unfenced_"]))
         cached = 0
-        for each in elements(heap["caches_"]):
+        for each in elements(caches["caches_"]):
             cache = pointee(each)
             live += int(cache["live_bytes_"])
             cached += granule * sum(size * int(count) for size, count in enumerate(items(cache["filled_"])))
@@ -93,7 +94,7 @@ class Figures:
         self.free = free + cached
         self.cached = cached
         self.graph = graph
-        self.reserved = int(first_member(heap["block_bytes_"]))
+        self.reserved = int(first_member(caches["block_bytes_"]))
 
     def add(self, other):
         for name in vars(self):

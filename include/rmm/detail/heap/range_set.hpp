@@ -232,11 +232,11 @@ class range_set {
   }
 
   /// Takes exactly these addresses; nothing if not all of them lie in one range. Constant time if that range begins or ends
-  /// with them, else O(ranges) and requires count() < capacity().
-  [[nodiscard]] taken_range take_exact(address_range wanted) noexcept
+  /// with them, or begins at `begin`; else O(ranges). Requires count() < capacity() unless it begins or ends with them.
+  [[nodiscard]] taken_range take_exact(address_range wanted, std::uintptr_t begin = 0) noexcept
   {
     RMM_ASSERT(wanted.begin != 0 && wanted.bytes != 0 && wanted.bytes % heap_granule == 0);
-    auto const at = find_holding(wanted);
+    auto const at = find_holding(wanted, begin != 0 ? begin : wanted.begin);
     if (at == none) { return {}; }
     auto const whole = range_at(at);
     auto const epoch = node_at(at).epoch;
@@ -297,6 +297,30 @@ class range_set {
     for (auto at = first_node; at != unused_; at += node_units) {
       if (node_at(at).bytes != 0) { visit(range_at(at), node_at(at).epoch); }
     }
+  }
+
+  /// Calls visit(fenced_range) for each range of at least `bytes` bytes. O(ranges of that size and those a little smaller).
+  template <class Visit>
+  void for_each_of_at_least(std::size_t bytes, Visit&& visit) const
+  {
+    if (count_ == 0) { return; }
+    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count; bin = next_filled_bin(bin + 1)) {
+      for (auto at = head_of(bin); at != none; at = node_at(at).next) {
+        if (node_at(at).bytes >= bytes) { visit(fenced_range{range_at(at), node_at(at).epoch}); }
+      }
+    }
+  }
+
+  /// The range that begins, or ends, at an address; nothing if there is none. Constant time.
+  [[nodiscard]] fenced_range range_beginning_at(std::uintptr_t address) const noexcept
+  {
+    auto const at = count_ == 0 ? none : find_beginning_at(address);
+    return at == none ? fenced_range{} : fenced_range{range_at(at), node_at(at).epoch};
+  }
+  [[nodiscard]] fenced_range range_ending_at(std::uintptr_t address) const noexcept
+  {
+    auto const at = count_ == 0 ? none : find_ending_at(address);
+    return at == none ? fenced_range{} : fenced_range{range_at(at), node_at(at).epoch};
   }
 
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
@@ -576,11 +600,11 @@ class range_set {
     *link = node_at(at).next_by_end;
   }
 
-  [[nodiscard]] index find_holding(address_range wanted) const noexcept
+  [[nodiscard]] index find_holding(address_range wanted, std::uintptr_t begin) const noexcept
   {
     auto const holds = [&](index at) { return node_at(at).begin <= wanted.begin && wanted.end() <= node_at(at).end(); };
     if (count_ == 0) { return none; }
-    if (auto const at = find_beginning_at(wanted.begin); at != none) { return holds(at) ? at : none; }
+    if (auto const at = find_beginning_at(begin); at != none) { return holds(at) ? at : none; }
     if (auto const at = find_ending_at(wanted.end()); at != none) { return holds(at) ? at : none; }
     for (auto at = first_node; at != unused_; at += node_units) {
       if (holds(at)) { return at; }

@@ -8,6 +8,8 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/stream/asker.hpp>
+#include <rmm/detail/stream/device_waits.hpp>
 #include <rmm/detail/stream/free_store.hpp>
 #include <rmm/detail/stream/stream_cache.hpp>
 
@@ -38,8 +40,6 @@ namespace detail {
 /// Guarded by the lock of the heap that it belongs to.
 class shared_free_lists {
  public:
-  static constexpr std::uint64_t every_device = ~std::uint64_t{0};  // that the process uses
-
   /// Throws std::bad_alloc.
   explicit shared_free_lists(heap_limits& limits) : limits_{limits} { spare_events_.reserve(most_spare_events); }
   shared_free_lists(shared_free_lists const&)            = delete;
@@ -144,6 +144,51 @@ class shared_free_lists {
     return true;
   }
 
+  /// Takes `bytes` bytes of the store of a stream, or of the idle store, whichever fits better: a caller of that stream waits for
+  /// nothing. Nothing if neither has so many in one piece. `own` may be null.
+  [[nodiscard]] taken_range take_own_or_idle(std::size_t bytes, free_store* own) noexcept
+  {
+    auto const idle_fit = idle_.ranges().good_fit(bytes);
+    auto const own_fit  = own != nullptr ? own->ranges().good_fit(bytes) : 0;
+    if (own_fit != 0 && (idle_fit == 0 || own_fit <= idle_fit)) { return own->ranges().take_good(bytes); }
+    return idle_fit != 0 ? idle_.ranges().take_good(bytes) : taken_range{};
+  }
+
+  /// Takes `bytes` bytes of the range that fits best in the stores of other streams, after a wait. Where that store cannot be waited
+  /// for, tries the next best. `own` is left out.
+  [[nodiscard]] taken_range take_from_other(std::size_t bytes, free_store const* own, asker& who) noexcept
+  {
+    using place         = std::pair<std::size_t, std::size_t>;  // how large the range is, and which store has it
+    constexpr auto none = range_set::no_limit;
+    for (place refused{0, none};;) {
+      place best{none, none};
+      for (std::size_t at = 0; at != stores_.size(); ++at) {
+        auto const& store = *stores_[at];
+        place const here{&store == own ? 0 : store.ranges().good_fit(bytes), at};
+        if (here.first == 0 || here <= refused || best <= here) { continue; }
+        if (!who.may_wait && !who.is_of_stream(store.identity())) {
+          who.wait_failed = true;
+        } else {
+          best = here;
+        }
+      }
+      if (best.first == none) { return {}; }
+      auto& store      = *stores_[best.second];
+      auto const taken = store.ranges().take_good(bytes);
+      if (who.is_of_stream(store.identity())) { return taken; }  // a thread that ended left it
+      if (store.try_make_wait(who.stream, taken.epoch)) {
+        ++waits_for_others_;
+        return taken;
+      }
+      who.wait_failed = true;
+      store.ranges().insert({taken.begin, bytes}, taken.epoch, limits_.seams());  // where it was, so there is room
+      refused = best;
+    }
+  }
+
+  /// How often take_from_other() took memory of another stream.
+  [[nodiscard]] std::uint64_t waits_for_others() const noexcept { return waits_for_others_; }
+
   /// Keeps freed memory that nothing tells when it may be used, until these devices were synchronised.
   void lose(address_range range, std::uint64_t devices) noexcept
   {
@@ -202,7 +247,7 @@ class shared_free_lists {
     for (auto const& store : stores_) {
       if (unfenced < static_cast<std::ptrdiff_t>(most_unfenced_stores)) { break; }
       if (!is_stale(*store)) { continue; }
-      for (auto const range : store->unfenced()) { lose(range, every_device); }
+      for (auto const range : store->unfenced()) { lose(range, device_waits::every_device); }
       store->unfenced().clear();
       --unfenced;
     }
@@ -267,6 +312,7 @@ class shared_free_lists {
   std::vector<owned_event> spare_events_;
   std::size_t next_polled_{};
   std::uint64_t lost_devices_{};
+  std::uint64_t waits_for_others_{};
 };
 
 }  // namespace detail

@@ -5,10 +5,6 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
-#include <rmm/detail/base/biased_lock.hpp>
-#include <rmm/detail/base/failure.hpp>
-#include <rmm/detail/base/log_hook.hpp>
-#include <rmm/detail/base/log_time.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -17,15 +13,19 @@
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/cuda/stream_device.hpp>
 #include <rmm/detail/cuda/stream_lifetimes.hpp>
-#include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/block_map.hpp>
 #include <rmm/detail/heap/heap_contents.hpp>
 #include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/stream/asker.hpp>
+#include <rmm/detail/stream/cache_set.hpp>
+#include <rmm/detail/stream/device_waits.hpp>
 #include <rmm/detail/stream/free_store.hpp>
 #include <rmm/detail/stream/graph_arena.hpp>
+#include <rmm/detail/stream/piece_list.hpp>
 #include <rmm/detail/stream/shared_free_lists.hpp>
+#include <rmm/detail/stream/slow_path.hpp>
 #include <rmm/detail/stream/stream_cache.hpp>
 #include <rmm/detail/stream/thread_caches.hpp>
 #include <rmm/heap_figures.hpp>
@@ -39,7 +39,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -48,24 +47,25 @@ namespace detail {
 
 /// Hands out parts of upstream blocks, so that memory freed on one stream reaches another only in the order of their work.
 ///
-/// Each thread has a cache for each stream that it uses (stream_cache.hpp); it enters that with plain stores and no CUDA
-/// call. What caches do not hold lies in stores (free_store.hpp), under a lock: one for each stream, and one for memory that
-/// no work can use any more. What a cache lacks is looked for in this order, and the first that has it gives it:
+/// Each thread has a cache for each stream that it uses (stream_cache.hpp); it enters that with plain stores and no CUDA call. What
+/// caches do not hold lies in stores (free_store.hpp), under a lock: one for each stream, and the idle store for memory that no work
+/// can use any more. A request that a cache cannot serve goes through these steps, in allocate_shared(). The first step that finds
+/// memory serves it:
 ///
 ///   1. the cache's own stacks, recent frees and ranges
-///   2. the store of memory free for all, from which a cache takes somewhat more than is asked; events of other stores that
-///      are found reached move their memory there; then the stream's own store
+///   2. the idle store, from which a cache takes somewhat more than is asked; events of other stores that are found reached move
+///      their memory there; then the stream's own store
 ///   3. the cache's own stacks again, emptied and coalesced with its ranges
 ///   4. one range of another stream's store, after a wait for its event on the device
 ///   5. one range of another cache, whose owner is kept out meanwhile, after a wait if it is another stream's
 ///   6. neighbours that lie in different caches and stores, coalesced; waits for those that they are taken from
 ///   7. nothing: the caller calls allocate_reclaimed() before it adds a block. That records events for all free memory whose
-///      stream is known to be alive, and looks once more; and if there is a large enough run of neighbours that lacks nothing but
+///      stream is known to be alive, and looks once more. If there is a large enough run of neighbours that lacks nothing but
 ///      events, it waits on the host for the devices of the streams that freed it
 ///
-/// As long as there is one cache it holds everything. As soon as there are more, large blocks go past them (is_large()): they
-/// are fenced one by one, and looked for in the stores first, where all streams' free memory coalesces. Small blocks are cut from
-/// the ends of ranges, and what caches take at a time from the top of memory, so that they do not lie between large ones.
+/// As long as there is one cache, it holds everything. As soon as there are more, large blocks go past them (cache_set::is_large()):
+/// each is fenced by itself, and looked for in the stores first, where all streams' free memory coalesces. Small blocks are cut from
+/// the ends of ranges, and what caches take at a time comes from the top of memory, so that they do not lie between large ones.
 ///
 /// Invariants:
 ///  H1  sum(free) + sum(allocated) == sum(blocks), each rounded down to granules; no two free ranges overlap
@@ -78,20 +78,14 @@ namespace detail {
 ///  H5  no event is recorded on a stream that captures, nor waited for by one; what a capture allocates, and what it frees,
 ///      belongs to the graph_arena, and goes to no other work while the graph may run
 ///
-/// While captures are announced, all calls are sent out of line, where the runtime is asked what the stream does. Otherwise only
-/// slow paths ask.
-///
 /// Streams of several devices may use the memory. A stream's device is asked for when its cache is made; events are made, and
-/// devices waited for, where the stream is, whatever device is current. The handle of a default stream names another stream on
-/// each device: where the process sees several devices, calls with such a handle are sent out of line, where the current
-/// device tells which.
+/// devices waited for, where the stream is, whatever device is current.
 ///
-/// Thread-safe. The order of locks: that of a recovery_ladder, that of the known streams or that of the announced captures, a heap_link's or the
-/// graph_arena's, the heap's, the reserve's.
-/// Events are recorded and waited for under the heap's lock or inside a cache: what is free and what the event fences have to
-/// change together.
+/// Thread-safe. The order of locks: that of a recovery_ladder, that of the known streams or that of the announced captures, a
+/// heap_link's or the graph_arena's, the heap's, the reserve's. Events are recorded and waited for under the heap's lock or inside a
+/// cache: what is free and what the event fences have to change together.
 ///
-/// A template without a use for its parameter: whoever includes it and makes no heap does not compile what it does.
+/// A template only so that translation units that make no heap do not compile its members.
 template <class Unused>
 class basic_stream_ordered_heap {
  public:
@@ -99,22 +93,18 @@ class basic_stream_ordered_heap {
   static constexpr std::size_t largest_request = std::numeric_limits<std::size_t>::max() - (heap_granule - 1);
 
   /// Handles below name default streams.
-  static constexpr std::uintptr_t first_plain_handle = 3;
+  static constexpr std::uintptr_t first_plain_handle = slow_path::first_plain_handle;
 
   /// `home`: the device that the memory belongs to; the current one if it is negative. Throws std::bad_alloc.
-  explicit basic_stream_ordered_heap(int home = -1)
-    : streams_{known_streams()},
-      home_device_{home >= 0 ? home : current_device_if_known()},
-      link_{std::make_shared<heap_link>()}
+  explicit basic_stream_ordered_heap(int home = -1) : waits_{home >= 0 ? home : current_device_if_known()}
   {
-    link_->heap = this;
-    link_->retire =
+    caches_.link().heap = this;
+    caches_.link().retire =
       [](basic_stream_ordered_heap& heap, stream_cache& cache, pointer_bag const& known, bool has_own_stream) noexcept {
         heap.retire(cache, known, has_own_stream);
       };
     end_listener_.stream_ends = stream_ends;
     end_listener_.heap        = this;
-    set_floors();
     streams_.add(end_listener_);
     scope_guard undo{[&]() noexcept { streams_.remove(end_listener_); }};
     graphs_.begin_to_listen();
@@ -128,6 +118,8 @@ class basic_stream_ordered_heap {
     release_blocks([](void*, std::size_t) {});
   }
 
+  // --- allocating ---
+
   /// Takes `bytes` bytes, at least 1, that `stream` may use at once. Null if no free memory has so many, coalesced as
   /// far as possible. Throws std::bad_alloc if there is no host memory to note it; logic_error if it finds that the stream
   /// captures and nobody announced that.
@@ -137,22 +129,120 @@ class basic_stream_ordered_heap {
     return try_allocate_slow(bytes, stream);
   }
 
-  /// The short part of that: null if the block is not small, or not in the thread's own cache, or anybody wants to see all calls.
+  /// The short part of that: null if the block is not small, or not in the thread's own cache, or the slow path is needed.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_local(std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    if (bytes - 1 >= small_block_limit || is_below(allocate_floor_, stream.value())) { return nullptr; }
-    auto* const cache = find_local_cache(stream.value());
+    if (bytes - 1 >= small_block_limit || slow_path_.takes_allocation(stream.value())) { return nullptr; }
+    auto* const cache = caches_.find_local(stream.value());
     if (cache == nullptr || !cache->is_trusted() || !cache->lock().try_enter()) { return nullptr; }
     void* const ptr = cache->try_pop((bytes + heap_granule - 1) / heap_granule);
     cache->lock().leave();
     return ptr;
   }
 
-  /// The rest of it.
-  [[nodiscard]] void* try_allocate_slow(std::size_t bytes, cuda_stream_view stream)
+  /// What try_allocate() takes from the thread's own cache, if that needs no lock, no call of CUDA and no coalescing; else null, and
+  /// nothing has changed. See mr/detail/immediate_resource.hpp for who needs that.
+  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    return allocate_out_of_line(bytes, stream.value());
+    if (bytes - 1 >= largest_request) { return nullptr; }
+    auto key = stream.value();
+    if (slow_path_.takes_allocation(key)) {
+      if (slow_path_.has_reason(slow_path::any_to_allocate, key)) { return nullptr; }
+      key = caches_.key_of(key);
+    }
+    bytes             = align_up(bytes, heap_granule);
+    auto* const cache = caches_.find_local(key);
+    if (cache == nullptr || !cache->is_trusted() || caches_.is_large(bytes)) { return nullptr; }
+    cache_entered const inside{*cache};
+    if (!inside) { return nullptr; }
+    try {
+      return caches_.take_local(*cache, bytes);
+    } catch (std::bad_alloc const&) {
+      return nullptr;
+    }
   }
+
+  /// The rest of try_allocate().
+  [[nodiscard]] RMM_OUT_OF_LINE void* try_allocate_slow(std::size_t bytes, cuda_stream_view stream)
+  {
+    context_scope const with_context{context_for(stream.value())};
+    bytes            = align_up(bytes, heap_granule);
+    bool const asked = slow_path_.asks_for_captures() && !is_legacy_stream(stream.value());
+    capture_state capture;
+    if (asked) {
+      capture = query_capture(stream.value());
+      if (capture.is_capturing()) { return graphs_.allocate(bytes, stream.value(), capture); }
+    }
+    auto* cache = caches_.find_local(caches_.key_of(stream.value()));
+    if (cache == nullptr || !cache->is_current()) { cache = caches_.find_or_make(stream.value(), true); }
+    if (cache != nullptr && !caches_.is_large(bytes)) {
+      cache_entered const inside{*cache};
+      if (inside) {
+        if (void* const ptr = caches_.take(*cache, bytes)) { return ptr; }
+      }
+    }
+    if (!asked) {
+      capture = query_capture(stream.value());
+      if (capture.is_capturing()) { return graphs_.allocate(bytes, stream.value(), capture); }
+    }
+    auto who = asker::make(stream.value(), cache, capture.is_none());
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return allocate_shared(bytes, who);
+  }
+
+  /// What an allocation may do that finds no free memory.
+  enum class reclaiming {
+    before_growth,  ///< another way may serve it too: does not wait on the host while the stream captures
+    at_last         ///< nothing else can serve it
+  };
+
+  /// For a request that try_allocate() could not serve: gives events to all free memory whose stream is known to be alive, and
+  /// takes what then coalesces. If enough neighbours are free that nothing but missing events keeps apart, waits on the host for
+  /// their devices. So it waits only where that serves the request. Null if all that is free is too little or too scattered, or
+  /// cannot be waited for. Throws as try_allocate() does.
+  [[nodiscard]] RMM_COLD void* allocate_reclaimed(std::size_t bytes,
+                                                  cuda_stream_view stream,
+                                                  reclaiming how = reclaiming::at_last)
+  {
+    context_scope const with_context{context_for(stream.value())};
+    bytes              = align_up(bytes, heap_granule);
+    auto const capture = query_capture(stream.value());
+    if (capture.is_capturing()) {
+      if (how == reclaiming::before_growth) { return nullptr; }
+      {
+        std::lock_guard<std::mutex> const lock{mutex_};
+        wait_for_fenced_memory();
+      }
+      return graphs_.allocate(bytes, stream.value(), capture);
+    }
+    {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      all_closed const closed{caches_};
+      if (unfenced_bytes() == 0 && !wait_failed_) { return nullptr; }
+    }
+    auto* const cache  = caches_.find_or_make(stream.value(), true);
+    auto who           = asker::make(stream.value(), cache, capture.is_none());
+    auto const waiting = device_waits::ask();
+    fence_live_streams();
+    std::lock_guard<std::mutex> const lock{mutex_};
+    if (!caches_.try_claim(cache)) { throw std::bad_alloc{}; }
+    scope_guard cancel{[&]() noexcept { caches_.return_claim(cache); }};
+    all_closed const closed{caches_, cache};
+    auto pieces = list_pieces({bytes, nullptr, true});
+    auto taken  = pieces.take(bytes, who);
+    coalesced_ += taken ? 1U : 0U;
+    if (!taken && (who.wait_failed || wait_failed_ || pieces.has_run(bytes)) && everything_is_reached(waiting)) {
+      who.wait_failed = false;
+      caches_.begin_eager_fences();
+      taken = take_coalesced(bytes, who);
+    }
+    wait_failed_ = who.wait_failed;
+    if (!taken) { return nullptr; }
+    cancel.dismiss();
+    return hand_out(taken, bytes, who);
+  }
+
+  // --- freeing ---
 
   /// Gives back what was allocated for the same `bytes`. What is freed by a stream that captures is used for nothing else while
   /// the graph may run: without an announcement until the heap goes, which is logged once.
@@ -166,42 +256,14 @@ class basic_stream_ordered_heap {
                                                             std::size_t bytes,
                                                             cuda_stream_view stream) noexcept
   {
-    if (bytes - 1 >= small_block_limit || is_below(deallocate_floor_, stream.value())) { return false; }
-    auto* const cache = find_local_cache(stream.value());
+    if (bytes - 1 >= small_block_limit || slow_path_.takes_deallocation(stream.value())) { return false; }
+    auto* const cache = caches_.find_local(stream.value());
     if (cache == nullptr || !cache->lock().try_enter()) { return false; }
     bool const pushed = cache->try_push(ptr, (bytes + heap_granule - 1) / heap_granule);
     bool const due    = cache->is_fence_due();
     cache->lock().leave();
-    if (pushed && due) { fence_out_of_line(*cache); }
+    if (pushed && due) { fence_in_turn(*cache); }
     return pushed;
-  }
-
-  /// The rest of it.
-  void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
-  {
-    deallocate_out_of_line(ptr, bytes, stream.value());
-  }
-
-  /// What try_allocate() takes from the thread's own cache, if that needs no lock, no call of CUDA and no coalescing; else null, and
-  /// nothing has changed. See mr/detail/immediate_resource.hpp for who needs that.
-  [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept
-  {
-    if (bytes - 1 >= largest_request) { return nullptr; }
-    auto key = stream.value();
-    if (is_below(allocate_floor_, key)) {
-      if (takes_slow_path(slow_paths_to_allocate, key)) { return nullptr; }
-      key = key_of(key);
-    }
-    bytes             = align_up(bytes, heap_granule);
-    auto* const cache = find_local_cache(key);
-    if (cache == nullptr || !cache->is_trusted() || is_large(bytes)) { return nullptr; }
-    cache_entered const inside{*cache};
-    if (!inside) { return nullptr; }
-    try {
-      return take_local(*cache, bytes);
-    } catch (std::bad_alloc const&) {
-      return nullptr;
-    }
   }
 
   /// What deallocate() puts into the thread's own cache, if that needs none of these either, so if it is not time to record an
@@ -212,61 +274,166 @@ class basic_stream_ordered_heap {
   {
     if (bytes - 1 >= largest_request) { return false; }
     auto key = stream.value();
-    if (is_below(deallocate_floor_, key)) {
-      if (takes_slow_path(all_slow_paths, key)) { return false; }
-      key = key_of(key);
+    if (slow_path_.takes_deallocation(key)) {
+      if (slow_path_.has_reason(slow_path::any, key)) { return false; }
+      key = caches_.key_of(key);
     }
     bytes             = align_up(bytes, heap_granule);
-    auto* const cache = find_local_cache(key);
-    if (cache == nullptr || is_large(bytes)) { return false; }
+    auto* const cache = caches_.find_local(key);
+    if (cache == nullptr || caches_.is_large(bytes)) { return false; }
     cache_entered const inside{*cache};
     if (!inside || cache->makes_fence_due(bytes)) { return false; }
-    return bytes > small_block_limit ? cache->try_add_recent(ptr, bytes) : cache->try_push(ptr, granules_of(bytes));
+    return bytes > small_block_limit ? cache->try_add_recent(ptr, bytes) : cache->try_push(ptr, bytes / heap_granule);
+  }
+
+  /// The rest of deallocate().
+  RMM_OUT_OF_LINE void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
+  {
+    context_scope const with_context{context_for(stream.value())};
+    bytes           = align_up(bytes, heap_granule);
+    bool const asks = slow_path_.asks_for_captures() && !is_legacy_stream(stream.value());
+    address_range const range{reinterpret_cast<std::uintptr_t>(ptr), bytes};
+    if (slow_path_.has(slow_path::any) && graphs_.try_deallocate(range, stream.value(), asks)) { return; }
+    auto* cache = caches_.find_local(caches_.key_of(stream.value()));
+    if (cache == nullptr) { cache = caches_.find_or_make(stream.value(), false); }
+    bool placed = false;
+    bool due    = false;
+    if (cache != nullptr && !caches_.is_large(bytes)) {
+      {
+        cache_entered const inside{*cache};
+        placed = inside && caches_.put(*cache, ptr, bytes);
+        due    = placed && cache->is_fence_due();
+      }
+      if (!placed) {  // kept out, no host memory, or the handle names another stream now
+        cache = caches_.find_or_make(stream.value(), true);
+        std::lock_guard<std::mutex> const lock{mutex_};
+        placed = cache != nullptr && caches_.put(*cache, ptr, bytes);
+        due    = placed && cache->is_fence_due();
+      }
+    }
+    if (due) { fence_in_turn(*cache); }
+    if (placed) { return; }
+    bool const known = cache != nullptr && cache->is_current();
+    auto const who   = asker::make(stream.value(), known ? cache : nullptr);
+    std::lock_guard<std::mutex> const lock{mutex_};
+    free_to_store(range, who);
   }
 
   /// Tells that an allocated block will be given back in one part more than so far, each with its own address and size. False if
   /// the host has no memory to note that.
   [[nodiscard]] RMM_COLD bool try_divide() noexcept { return limits_.reserve.try_claim(1); }
 
-  /// Whether the short parts serve nothing: for an owner of the heap that wants to see all calls.
-  void set_slow_path(bool on) noexcept { set_slow_path(slow_path_owner, on); }
+  // --- what calls ask before they use the short path ---
 
-  /// What an allocation may do that finds no free memory.
-  enum class reclaiming {
-    before_growth,  ///< another way may serve it too: does not wait on the host while the stream captures
-    at_last         ///< nothing else can serve it
-  };
+  /// Whether the short path serves nothing: for an owner of the heap that wants to see all calls.
+  void set_slow_path(bool on) noexcept { slow_path_.set(slow_path::owner_asks, on); }
 
-  /// For a request that try_allocate() could not serve: gives events to all free memory whose stream is known to be alive, and
-  /// takes what then coalesces. If enough neighbours are free that nothing but missing events keeps apart, waits on the host for
-  /// their devices. So it waits only where that serves the request. Null if all that is free is too little or too scattered, or
-  /// cannot be waited for. Throws as try_allocate() does.
-  [[nodiscard]] RMM_COLD inline void* allocate_reclaimed(std::size_t bytes,
-                                                         cuda_stream_view stream,
-                                                         reclaiming how = reclaiming::at_last);
+  /// Whether all calls ask if their stream captures, also while no capture is announced.
+  void set_checks_captures(bool on) noexcept { slow_path_.set(slow_path::checks_captures, on); }
+  [[nodiscard]] bool checks_captures() const noexcept { return slow_path_.has(slow_path::checks_captures); }
+
+  // --- blocks that grow and shrink ---
 
   /// Adds a block that upstream gave for use on `stream`, and takes its first `bytes` bytes. A block for a stream that captures,
   /// or is blocked by a capture, is one that no work uses (see suballocator_upstream). Throws std::bad_alloc, and has not
   /// taken the block then. Requires `bytes <= block_bytes`, rounded up and down to granules.
-  [[nodiscard]] RMM_COLD inline void* add_block_and_allocate(void* block,
-                                                             std::size_t block_bytes,
-                                                             std::size_t bytes,
-                                                             cuda_stream_view stream);
+  [[nodiscard]] RMM_COLD void* add_block_and_allocate(void* block,
+                                                      std::size_t block_bytes,
+                                                      std::size_t bytes,
+                                                      cuda_stream_view stream)
+  {
+    context_scope const with_context{context_for(stream.value())};
+    bytes = align_up(bytes, heap_granule);
+    RMM_ASSERT(block != nullptr && bytes <= align_down(block_bytes, heap_granule));
+    auto const begin   = reinterpret_cast<std::uintptr_t>(block);
+    auto const capture = query_capture(stream.value());
+    if (capture.is_capturing()) {
+      return graphs_.add_block_and_allocate({begin, block_bytes}, bytes, stream.value(), capture);
+    }
+    auto* const cache = bytes != 0 ? caches_.find_or_make(stream.value(), true) : nullptr;
+    auto const who    = asker::make(stream.value(), cache);
+    std::lock_guard<std::mutex> const lock{mutex_};
+    if (!caches_.try_claim(cache)) { throw std::bad_alloc{}; }
+    scope_guard give_up{[&]() noexcept { caches_.return_claim(cache); }};
+    auto* store     = shared_.find_or_make(who.identity, who.device);
+    auto const rest = align_down(block_bytes, heap_granule) - bytes;
+    if (rest == 0) {
+      adopt({begin, block_bytes});
+    } else {
+      if (store == nullptr || !store->try_make_room(1) || !shared_.try_add_fence(*store, who.stream)) {
+        bool const is_idle = !capture.is_none();  // no work uses such a block (see the declaration)
+        if (!shared_.idle().try_make_room(1) || !(is_idle || waits_.try_wait(who.device, device_waits::ask_locked()))) {
+          throw std::bad_alloc{};
+        }
+        store = &shared_.idle();
+      }
+      adopt({begin, block_bytes});
+      store->ranges().insert({begin + bytes, rest}, store->newest(), seams());
+    }
+    if (bytes == 0) { return nullptr; }
+    give_up.dismiss();
+    return hand_out({begin, 0}, bytes, who);
+  }
 
   /// Adds memory that no work uses, and that coalesces with the block that it touches: one that grows in place. Throws
   /// std::bad_alloc, and has not taken it then.
-  RMM_COLD inline void extend(address_range added);
+  RMM_COLD void extend(address_range added)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    if (!shared_.idle().try_make_room(1)) { throw std::bad_alloc{}; }
+    blocks_.extend(added);
+    shared_.idle().ranges().insert(added, 0, seams());
+    caches_.set_block_bytes(blocks_.total_bytes());
+  }
 
   /// Gives events to all that was freed on streams that are known to be alive: those that rmm::cuda_stream made or the program
   /// announced, which do not end meanwhile, and the legacy default streams.
-  RMM_COLD inline void fence_live_streams() noexcept;
+  RMM_COLD void fence_live_streams() noexcept
+  {
+    context_scope const with_context{home_device()};
+    streams_.with_known([&](pointer_bag const& known) {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      all_closed const closed{caches_};
+      for (auto const& cache : caches_) {
+        if (!cache->has_unfenced() || !caches_.is_kept_alive(*cache, known)) { continue; }
+        device_scope const on_device{cache->device()};  // the handle of a default stream names that of the current one
+        if (cache->fence(cache->stream())) { static_cast<void>(cache->coalesce_fenced()); }
+      }
+      for (auto const& store : shared_.stores()) {
+        if (store->unfenced().empty()) { continue; }
+        device_scope const on_device{store->device()};
+        if (store->identity() != legacy_stream_identity()) { continue; }
+        shared_.fence_left(*store, cudaStreamLegacy);
+      }
+    });
+  }
 
-  /// What is free, whoever freed it, coalesced with its neighbours, ascending: all that an event fences, or with `with_unfenced`
-  /// all. Throws std::bad_alloc.
-  [[nodiscard]] RMM_COLD inline std::vector<address_range> free_runs(bool with_unfenced = false);
+  /// Free memory as runs, ascending: whoever freed it, coalesced with its neighbours. Each run that is wanted, and possibly others.
+  /// Throws std::bad_alloc.
+  [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(wanted_runs const& wanted)
+  {
+    context_scope const with_context{home_device()};
+    std::lock_guard<std::mutex> const lock{mutex_};
+    all_closed const closed{caches_};
+    shared_.poll(std::numeric_limits<std::size_t>::max());
+    return list_pieces(wanted).runs();
+  }
+
+  /// The same of all that an event fences, or with `with_unfenced` all.
+  [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(bool with_unfenced = false)
+  {
+    return free_runs(wanted_runs{0, nullptr, with_unfenced});
+  }
 
   /// The blocks, ascending.
-  [[nodiscard]] RMM_COLD inline std::vector<address_range> blocks() const;
+  [[nodiscard]] RMM_COLD std::vector<address_range> blocks() const
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    std::vector<address_range> all;
+    all.reserve(blocks_.count());
+    blocks_.for_each([&](address_range block) { all.push_back(block); });
+    return all;
+  }
 
   /// When memory may leave the heap.
   enum class leaving {
@@ -277,38 +444,42 @@ class basic_stream_ordered_heap {
 
   /// Takes those of `wanted`, ascending, out of the heap that lie in one block, whole ones possibly, and are free by `when`.
   /// Returns them. Seams at their ends go. Throws std::bad_alloc, and has taken nothing then.
-  [[nodiscard]] RMM_COLD inline std::vector<address_range> withdraw(std::vector<address_range> const& wanted,
-                                                                    leaving when,
-                                                                    cuda_stream_view waiting);
+  [[nodiscard]] RMM_COLD std::vector<address_range> withdraw(std::vector<address_range> const& wanted,
+                                                             leaving when,
+                                                             cuda_stream_view waiting)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return withdraw_locked(wanted, when, waiting);
+  }
 
   /// Withdraws blocks that are to go back to where they came from: those of `wanted` that are still blocks, and whole ones.
   /// Since the caller looked, another thread may have given one back, and got its addresses as a part of a new one.
-  [[nodiscard]] RMM_COLD inline std::vector<address_range> withdraw_blocks(std::vector<address_range> wanted,
-                                                                           cuda_stream_view waiting,
-                                                                           leaving when = leaving::after_a_wait);
+  [[nodiscard]] RMM_COLD std::vector<address_range> withdraw_blocks(std::vector<address_range> wanted,
+                                                                    cuda_stream_view waiting,
+                                                                    leaving when = leaving::after_a_wait)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    wanted.erase(
+      std::remove_if(wanted.begin(), wanted.end(), [&](address_range range) { return !blocks_.is_block(range); }),
+      wanted.end());
+    return withdraw_locked(wanted, when, waiting);
+  }
 
   /// Waits on the host for the devices of all streams that freed memory, after which all that is free is free for all. False if
   /// the runtime cannot wait.
   RMM_COLD bool wait_for_all()
   {
-    context_scope const with_context{home_device_};
-    auto const waiting = ask_to_wait();
+    context_scope const with_context{home_device()};
+    auto const waiting = device_waits::ask();
     std::lock_guard<std::mutex> const lock{mutex_};
-    all_caches_closed const closed{*this};
+    all_closed const closed{caches_};
     return everything_is_reached(waiting);
-  }
-
-  /// Whether all calls ask if their stream captures, also while no capture is announced.
-  void set_checks_captures(bool on) noexcept { set_slow_path(slow_path_checks, on); }
-  [[nodiscard]] bool checks_captures() const noexcept
-  {
-    return (slow_path_.load(std::memory_order_relaxed) & slow_path_checks) != 0;
   }
 
   /// Makes free for all what no work uses any more, as far as CUDA says so without waiting. Not for hot paths.
   RMM_COLD void settle() noexcept
   {
-    context_scope const with_context{home_device_};
+    context_scope const with_context{home_device()};
     std::lock_guard<std::mutex> const lock{mutex_};
     shared_.poll(std::numeric_limits<std::size_t>::max());
   }
@@ -319,14 +490,14 @@ class basic_stream_ordered_heap {
   RMM_COLD void release_blocks(Release&& release) noexcept
   {
     {
-      std::lock_guard<std::mutex> const lock{link_->mutex};
-      link_->heap = nullptr;  // threads that end leave their caches alone from now on
+      std::lock_guard<std::mutex> const lock{caches_.link().mutex};
+      caches_.link().heap = nullptr;  // threads that end leave their caches alone from now on
     }
     gone_heaps.fetch_add(1, std::memory_order_relaxed);
     streams_.remove(end_listener_);
     graphs_.end_listening();
-    context_scope const with_context{home_device_};
-    auto const waiting = ask_to_wait();
+    context_scope const with_context{home_device()};
+    auto const waiting = device_waits::ask();
     {
       std::lock_guard<std::mutex> const lock{mutex_};
       wait_for_free_memory(waiting);
@@ -337,135 +508,200 @@ class basic_stream_ordered_heap {
     // Without the lock: upstream may be a heap too, which looks at what links this thread to others.
     blocks_.for_each([&](address_range block) { release(to_pointer(block.begin), block.bytes); });
     blocks_.clear();
-    block_bytes_.store(0, std::memory_order_relaxed);
+    caches_.set_block_bytes(0);
   }
 
+  // --- figures ---
+
   /// The device that the memory belongs to; -1 if the runtime did not say which was current.
-  [[nodiscard]] int home_device() const noexcept { return home_device_; }
+  [[nodiscard]] int home_device() const noexcept { return waits_.home(); }
 
   /// The device whose context a thread without one needs for calls about a stream; -1 if it needs none.
   [[nodiscard]] int context_for(cudaStream_t stream) const noexcept
   {
-    return is_default_stream(stream) ? -1 : home_device_;
+    return is_default_stream(stream) ? -1 : home_device();
   }
 
   /// Bytes of all blocks.
-  [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::size_t block_bytes() const noexcept { return caches_.block_bytes(); }
 
   /// The figures; writes what they count to `contents` as well, if that is given. Where very many pieces are free, the largest
   /// of them is not coalesced with neighbours that another thread or stream freed, unless `contents` is given.
-  [[nodiscard]] RMM_COLD inline heap_figures figures(heap_contents* contents = nullptr) const;
+  [[nodiscard]] RMM_COLD heap_figures figures(heap_contents* contents = nullptr) const
+  {
+    using place         = free_piece::place;
+    auto const in_order = [](free_piece const& a, free_piece const& b) { return a.range.begin < b.range.begin; };
+    heap_figures now;
+    std::vector<free_piece> graph_pieces;
+    std::vector<free_piece> pieces;
+    std::vector<std::uintptr_t> seam_addresses;
+    {
+      std::lock_guard<std::mutex> const graphs_stay{graphs_.mutex()};
+      std::lock_guard<std::mutex> const lock{mutex_};
+      all_closed const closed{caches_};
+      auto const count = add_up(now);
+      if (contents != nullptr || count <= most_pieces_in_figures) {
+        pieces.reserve(count);
+        for_each_free([&](free_piece const& each) { pieces.push_back(each); });
+        if (auto const* const all = seams()) { seam_addresses.assign(all->first, all->first + all->count); }
+      } else {
+        now.largest_free_bytes = largest_piece();
+      }
+      if (contents != nullptr) {
+        graphs_.for_each_unused([&](address_range range) { graph_pieces.push_back({range, place::graphs, true, 0}); });
+        contents->blocks.clear();
+        blocks_.for_each([&](address_range block) { contents->blocks.push_back(block); });
+      }
+    }
+    // While others go on: sorting takes longer than all the rest.
+    std::sort(pieces.begin(), pieces.end(), in_order);
+    auto const is_seam = [&](std::uintptr_t address) {
+      return std::binary_search(seam_addresses.begin(), seam_addresses.end(), address);
+    };
+    std::size_t run{};
+    std::uintptr_t end{};
+    for (auto const& [range, where, is_fenced, stream] : pieces) {
+      run                    = range.begin == end && !is_seam(end) ? run + range.bytes : range.bytes;
+      end                    = range.end();
+      now.largest_free_bytes = std::max(now.largest_free_bytes, run);
+    }
+    if (contents != nullptr) {
+      contents->pieces = std::move(pieces);
+      contents->pieces.insert(contents->pieces.end(), graph_pieces.begin(), graph_pieces.end());
+      std::sort(contents->pieces.begin(), contents->pieces.end(), in_order);
+    }
+    return now;
+  }
 
   /// Whether H1, and the invariants of all parts, hold; O(free ranges). For tests.
-  [[nodiscard]] RMM_COLD inline bool check_invariants() const;
+  [[nodiscard]] RMM_COLD bool check_invariants() const
+  {
+    auto const now = figures();
+    std::lock_guard<std::mutex> const graphs_stay{graphs_.mutex()};
+    std::lock_guard<std::mutex> const lock{mutex_};
+    all_closed const closed{caches_};
+    std::vector<address_range> all;
+    for_each_free([&](free_piece const& each) { all.push_back(each.range); });
+    bool good = blocks_.check_invariants() && shared_.check_invariants() && caches_.check_invariants();
+    // Claims of blocks that are not free: D2 of the reserve.
+    auto claims = static_cast<std::int64_t>(limits_.reserve.claimed() - limits_.reserve.waiting());
+    for (auto const& store : shared_.stores()) { claims -= static_cast<std::int64_t>(store->unfenced().size()); }
+    for (auto const& cache : caches_) {
+      auto const uncoalesced = cache->free_pieces().first - cache->ranges().count();
+      claims -= static_cast<std::int64_t>(cache->spare_claims() + uncoalesced);
+    }
+    good = good && graphs_.check_invariants();
+    graphs_.for_each_chunk([&](address_range range) { all.push_back(range); });
+    std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
+    for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
+    for (auto const range : all) { good = good && blocks_.holds(range); }
+    if (now.live_bytes == 0 && graphs_.is_empty()) { good = good && claims == 0; }  // D2 of the reserve
+    return good && claims >= 0 && now.free_bytes + now.live_bytes + now.graph_bytes == blocks_.usable_bytes();
+  }
 
   /// A thread ends: what is in its cache goes to the stores. Called by its owner, with the lock of the known streams.
   /// `has_own_stream`: whether the thread's default stream is still there.
   RMM_COLD void retire(stream_cache& cache, pointer_bag const& known, bool has_own_stream) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    retire_locked(cache, is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream())));
+    bool const is_alive =
+      caches_.is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream()));
+    caches_.retire(cache, is_alive);
   }
 
   // --- for graph_arena ---
 
   /// Takes `bytes` bytes that no work can use; nothing, if there are not so many in one piece. Throws std::bad_alloc.
-  [[nodiscard]] RMM_COLD inline address_range take_idle(std::size_t bytes);
+  [[nodiscard]] RMM_COLD address_range take_idle(std::size_t bytes)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    if (!caches_.try_claim(nullptr)) { throw std::bad_alloc{}; }
+    scope_guard cancel{[&]() noexcept { caches_.return_claim(nullptr); }};
+    auto taken = shared_.idle().ranges().take_best(bytes);
+    if (!taken) {
+      shared_.poll(std::numeric_limits<std::size_t>::max());
+      taken = shared_.idle().ranges().take_best(bytes);
+    }
+    if (!taken) {
+      all_closed const closed{caches_};
+      collect_idle();
+      taken = shared_.idle().ranges().take_best(bytes);
+    }
+    if (!taken) { return {}; }
+    cancel.dismiss();
+    caches_.note_live(nullptr, static_cast<std::int64_t>(bytes));
+    return {taken.begin, bytes};
+  }
 
   /// Gives back what take_idle() gave and nobody has used.
-  RMM_COLD inline void put_idle(address_range range) noexcept;
+  RMM_COLD void put_idle(address_range range) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
+    if (!shared_.try_insert_idle(range)) { return shared_.lose(range, waits_.bit_of(home_device())); }
+    caches_.return_claim(nullptr);
+  }
 
   /// Adds a block that no work uses, and takes its first `bytes` bytes, possibly none. Throws std::bad_alloc, and has not taken the
   /// block then.
-  [[nodiscard]] RMM_COLD inline address_range add_idle_block(address_range block, std::size_t bytes);
+  [[nodiscard]] RMM_COLD address_range add_idle_block(address_range block, std::size_t bytes)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto const rest          = align_down(block.bytes, heap_granule) - bytes;
+    std::size_t const claims = bytes != 0 ? 1 : 0;
+    if (!shared_.idle().try_make_room(1) || !limits_.reserve.try_claim(claims)) { throw std::bad_alloc{}; }
+    scope_guard cancel{[&]() noexcept { limits_.reserve.release(claims); }};
+    adopt(block);
+    cancel.dismiss();
+    if (rest != 0) { shared_.idle().ranges().insert({block.begin + bytes, rest}, 0, seams()); }
+    caches_.note_live(nullptr, static_cast<std::int64_t>(bytes));
+    return {block.begin, bytes};
+  }
 
   /// Records a fence on `stream`, which does not capture, for memory that its later work may use. Returns the number of the store
   /// that has it, 0 if there is none.
-  [[nodiscard]] RMM_COLD inline std::uint64_t fence_for_frees(cudaStream_t stream) noexcept;
+  [[nodiscard]] RMM_COLD std::uint64_t fence_for_frees(cudaStream_t stream) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    auto const identity = stream_identity(stream);
+    auto* const store   = shared_.find_or_make(identity, device_of_stream(stream));
+    return store != nullptr && shared_.try_add_fence(*store, stream) ? identity : 0;
+  }
 
   /// Gives memory back that the newest fence of that store covers.
-  RMM_COLD inline void free_fenced(address_range range, std::uint64_t store) noexcept;
+  RMM_COLD void free_fenced(address_range range, std::uint64_t store) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
+    auto* const found = shared_.find(store);
+    if (found == nullptr || !found->try_make_room(1)) { return shared_.lose(range, device_waits::every_device); }
+    found->ranges().insert(range, found->newest(), seams());
+    caches_.return_claim(nullptr);
+  }
 
   /// Gives memory back for whoever needs it after the devices were synchronised.
-  RMM_COLD inline void free_after_a_wait(address_range range) noexcept;
+  RMM_COLD void free_after_a_wait(address_range range) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
+    shared_.lose(range, device_waits::every_device);
+  }
 
-  void set_captures_are_announced(bool any) noexcept { set_slow_path(slow_path_announced, any); }
-  void set_has_graph_memory(bool any) noexcept { set_slow_path(slow_path_has_memory, any); }
+  void set_captures_are_announced(bool any) noexcept { slow_path_.set(slow_path::captures_announced, any); }
+  void set_has_graph_memory(bool any) noexcept { slow_path_.set(slow_path::has_graph_memory, any); }
 
  private:
-  static constexpr std::size_t most_polls         = 8;  // with one miss
-  static constexpr std::size_t polls_for_retired  = 4;  // with each cache that may leave an event
-  static constexpr std::size_t stack_shortening   = 16;
-  static constexpr std::size_t most_thread_caches = 4096;
-  static constexpr unsigned eager_fences          = 4096;
-  static constexpr int most_devices               = 64;
-  static constexpr std::uint64_t every_device     = shared_free_lists::every_device;
-  // In contents: of memory that has lost its stream.
-  static constexpr std::uint64_t lost_stream          = std::numeric_limits<std::uint64_t>::max() / 2;
-  static constexpr std::size_t largest_refill         = std::size_t{8} << 20;
-  static constexpr std::size_t most_unfenced_alone    = std::size_t{16} << 20;
+  static constexpr std::size_t most_polls             = 8;  // with one miss
   static constexpr std::size_t many_pieces            = 4096;
   static constexpr std::size_t most_pieces_in_figures = 16384;
-  static constexpr std::size_t least_large            = std::size_t{1} << 20;
+  // In contents: of memory that has lost its stream.
+  static constexpr std::uint64_t lost_stream = std::numeric_limits<std::uint64_t>::max() / 2;
+
+  using all_closed  = typename basic_cache_set<Unused>::closed;
+  using free_pieces = basic_piece_list<Unused>;
 
   struct listener : stream_end_listener {
     basic_stream_ordered_heap* heap{};
-  };
-
-  // Bits of slow_path_. Deallocations take the slow path for each of them.
-  static constexpr unsigned slow_path_announced    = 1;  // captures are announced
-  static constexpr unsigned slow_path_checks       = 2;  // the heap was told to ask always
-  static constexpr unsigned slow_path_has_memory   = 4;  // of graphs, so each free has to be looked at
-  static constexpr unsigned slow_path_owner        = 8;  // the owner wants to see each call
-  static constexpr unsigned slow_paths_that_ask    = slow_path_announced | slow_path_checks;
-  static constexpr unsigned slow_paths_to_allocate = slow_paths_that_ask | slow_path_owner;
-  static constexpr unsigned all_slow_paths         = slow_paths_to_allocate | slow_path_has_memory;
-
-  /// Whether the host may wait for devices now, as far as captures are concerned. Asked without the heap's lock.
-  enum class waiting_is : unsigned char { allowed, forbidden };
-  [[nodiscard]] static waiting_is ask_to_wait() noexcept
-  {
-    return may_wait_for_device() ? waiting_is::allowed : waiting_is::forbidden;
-  }
-  /// As ask_to_wait(), with the heap's lock or inside a cache: forbidden where it cannot be told.
-  [[nodiscard]] static waiting_is ask_to_wait_locked() noexcept
-  {
-    return is_known_to_allow_waiting() ? waiting_is::allowed : waiting_is::forbidden;
-  }
-
-  /// Keeps the owners of all caches out as long as it lives, but for one, the caller's own. With the heap's lock.
-  class all_caches_closed {
-   public:
-    explicit all_caches_closed(basic_stream_ordered_heap const& heap, stream_cache const* own = nullptr) noexcept
-      : heap_{heap}, own_{own}
-    {
-      bool any = false;
-      for_each_other([&](biased_lock& lock) {
-        lock.begin_keeping_out();
-        any = true;
-      });
-      if (!any) { return; }
-      process_barrier::pass_all_threads();
-      for_each_other([](biased_lock& lock) { lock.wait_until_left(); });
-    }
-    ~all_caches_closed()
-    {
-      for_each_other([](biased_lock& lock) { lock.end_keeping_out(); });
-    }
-    all_caches_closed(all_caches_closed const&)            = delete;
-    all_caches_closed& operator=(all_caches_closed const&) = delete;
-
-   private:
-    template <class Visit>
-    void for_each_other(Visit&& visit) const noexcept
-    {
-      for (auto const& cache : heap_.caches_) {
-        if (cache.get() != own_) { visit(cache->lock()); }
-      }
-    }
-
-    basic_stream_ordered_heap const& heap_;
-    stream_cache const* own_;
   };
 
   /// Inside a cache, as its owner.
@@ -487,369 +723,374 @@ class basic_stream_ordered_heap {
     bool entered_;
   };
 
-  /// Who asks: the stream, as handle and number, and the cache, if the thread has one. Only for the time of one call.
-  struct asker {
-    cudaStream_t stream;
-    std::uint64_t identity;  // 0: unknown to the runtime
-    stream_cache* cache;
-    bool may_wait{true};  // for events: the stream is not blocked by a capture
-    int device{-1};       // of the stream
-  };
-
-  [[nodiscard]] static asker make_asker(cudaStream_t stream, stream_cache* cache, bool may_wait = true) noexcept
-  {
-    if (cache != nullptr) { return {stream, cache->identity(), cache, may_wait, cache->device()}; }
-    return {stream, stream_identity(stream), nullptr, may_wait, device_of_stream(stream)};
-  }
-
-  [[nodiscard]] static bool is_own(free_store const& store, asker const& who) noexcept
-  {
-    return who.identity != 0 && store.identity() == who.identity;
-  }
-  [[nodiscard]] static bool is_own(stream_cache const& cache, asker const& who) noexcept
-  {
-    return who.identity != 0 && cache.identity() == who.identity;
-  }
-
-  /// Free memory and the set that it lies in, one of the two.
-  struct piece {
-    address_range range;
-    std::uint64_t epoch;
-    free_store* store;
-    stream_cache* cache;
-    bool is_fenced{true};  // if not, it lies beside the set of ranges
-
-    [[nodiscard]] range_set& ranges() const noexcept { return store != nullptr ? store->ranges() : cache->ranges(); }
-  };
-
   [[nodiscard]] static void* to_pointer(std::uintptr_t address) noexcept
   {
     return reinterpret_cast<void*>(address);  // NOLINT: the heap works on addresses
   }
 
-  [[nodiscard]] static std::size_t granules_of(std::size_t bytes) noexcept { return bytes / heap_granule; }
+  [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
 
-  // --- a thread's own cache (caches.ipp) ---
+  // --- the search; with the lock ---
 
-  [[nodiscard]] RMM_ALWAYS_INLINE stream_cache* find_local_cache(cudaStream_t key) const noexcept
+  /// Steps 2 to 6 of the search that is described above. Null if none serves. Throws std::bad_alloc.
+  [[nodiscard]] RMM_COLD void* allocate_shared(std::size_t bytes, asker& who)
   {
-    auto const& slot = cache_slot_of(number_, key);
-    return slot.heap == number_ && slot.stream == key ? slot.cache : nullptr;
-  }
-
-  /// What the cache for a stream is found by: the handle, but for default streams where the process sees several devices.
-  [[nodiscard]] cudaStream_t key_of(cudaStream_t stream) const noexcept
-  {
-    auto const handle = reinterpret_cast<std::uintptr_t>(stream);
-    if (handle >= default_floor_) { return stream; }
-    auto const device = current_device();
-    return reinterpret_cast<cudaStream_t>(handle + (static_cast<std::uintptr_t>(device + 2) << 2U));  // NOLINT
-  }
-
-  /// The stream that a handle names now. The identity is 0 if the runtime does not say.
-  [[nodiscard]] stream_cache::stream_name name_of(cudaStream_t stream) const noexcept
-  {
-    return {stream, key_of(stream), stream_identity(stream), device_of_stream(stream)};
-  }
-
-  [[nodiscard]] RMM_ALWAYS_INLINE static bool is_below(std::atomic<std::uintptr_t> const& floor,
-                                                       cudaStream_t stream) noexcept
-  {
-    return reinterpret_cast<std::uintptr_t>(stream) < floor.load(std::memory_order_relaxed);
-  }
-
-  [[nodiscard]] void* allocate_out_of_line(std::size_t bytes, cudaStream_t stream);
-  void deallocate_out_of_line(void* ptr, std::size_t bytes, cudaStream_t stream) noexcept;
-
-  /// From what the cache has. Inside it, or with the lock.
-  [[nodiscard]] void* take(stream_cache& cache, std::size_t bytes) const
-  {
-    if (void* const ptr = take_local(cache, bytes)) { return ptr; }
-    // What was freed lately may do, once it is coalesced.
-    if (cache.coalesce_fenced()) {
-      if (void* const ptr = take_local(cache, bytes)) { return ptr; }
+    auto* const own = shared_.find(who.identity);
+    if (own != nullptr) { shared_.fence_left(*own, who.stream); }
+    bool const through_cache = who.cache != nullptr && !caches_.is_large(bytes);
+    if (through_cache) {
+      auto& cache = *who.cache;
+      if (void* const ptr = caches_.take(cache, bytes)) { return ptr; }  // it may have been kept out before
+      if (!cache.try_make_room(1)) { throw std::bad_alloc{}; }
+      bool refilled = caches_.refill(cache, shared_.idle(), bytes);
+      if (!refilled) {
+        shared_.poll(most_polls);
+        refilled = caches_.refill(cache, shared_.idle(), bytes);
+      }
+      if (!refilled && own != nullptr && own->ranges().total_bytes() >= bytes) {
+        // What comes from the stream's own store may be used after the cache's event, once that is recorded again.
+        refilled = caches_.fence(cache) && caches_.refill(cache, *own, bytes);
+      }
+      void* const ptr = refilled ? caches_.take(cache, bytes) : nullptr;
+      if (ptr != nullptr) { return ptr; }
+      if (void* const coalesced = caches_.take_coalesced(cache, bytes)) { return coalesced; }
     }
-    if (cache.unfenced_bytes() < bytes || !fence(cache)) { return nullptr; }
-    static_cast<void>(cache.coalesce_fenced());
-    return take_local(cache, bytes);
-  }
 
-  [[nodiscard]] RMM_FLATTEN void* take_local(stream_cache& cache, std::size_t bytes) const
-  {
-    if (bytes > small_block_limit) { return cache.take(bytes); }
-    if (void* const ptr = cache.try_pop(granules_of(bytes))) { return ptr; }
-    return cache.take_run(granules_of(bytes), is_shared());
-  }
-
-  /// Puts a block into the cache. Inside it, or with the lock. False if there is no place.
-  [[nodiscard]] bool put(stream_cache& cache, void* ptr, std::size_t bytes) const noexcept
-  {
-    if (bytes > small_block_limit) {
-      return cache.try_add_recent(ptr, bytes) || (fence(cache) && cache.try_add_recent(ptr, bytes));
+    if (!caches_.try_claim(who.cache)) { throw std::bad_alloc{}; }
+    scope_guard cancel{[&]() noexcept { caches_.return_claim(who.cache); }};
+    taken_range taken{};
+    if (!through_cache) {
+      shared_.poll(most_polls);
+      taken = shared_.take_own_or_idle(bytes, own);
+      if (!taken && who.cache != nullptr) {
+        if (void* const ptr = caches_.take_coalesced(*who.cache, bytes)) { return ptr; }  // has claimed for itself
+      }
     }
-    auto const granules = granules_of(bytes);
-    if (cache.try_push(ptr, granules)) { return true; }
-    if (cache.try_add_stack(granules)) { return cache.try_push(ptr, granules); }
-    if (!cache.has_fenced(granules) && !fence(cache)) { return false; }
-    return cache.shorten_stack(granules, stack_shortening) && cache.try_push(ptr, granules);
+    if (!taken) { taken = shared_.take_from_other(bytes, own, who); }
+    if (!taken) {
+      all_closed const closed{caches_, who.cache};
+      // Large blocks need neighbours that lie in different caches. Once they have coalesced, they serve the next requests too.
+      if (caches_.is_shared() && pieces_searched_ > many_pieces) {
+        collect_idle();
+        taken = shared_.take_own_or_idle(bytes, own);
+      }
+      if (!taken) { taken = caches_.take_from_other(bytes, who); }
+      if (!taken) { taken = take_coalesced(bytes, who); }
+    }
+    wait_failed_ = who.wait_failed;
+    if (!taken) { return nullptr; }
+    cancel.dismiss();
+    return hand_out(taken, bytes, who);
   }
 
-  /// Fences what was freed; where no event can be recorded, waits on the host. False if that cannot be done either, or the
-  /// handle does not name the cache's stream any more.
-  bool fence(stream_cache& cache) const noexcept { return cache.is_current() && fence_current(cache); }
-
-  bool fence_current(stream_cache& cache) const noexcept
+  /// Neighbours that lie in different caches and stores, coalesced. Requires that all caches but the caller's are closed.
+  [[nodiscard]] taken_range take_coalesced(std::size_t bytes, asker& who)
   {
-    if (cache.fence(cache.stream())) { return true; }
-    if (!query_capture(cache.stream()).is_none() || !try_wait_for(cache.device(), ask_to_wait_locked())) {
-      return false;
+    shared_.poll(std::numeric_limits<std::size_t>::max());  // rather no wait than one for work that is done
+    auto const taken = list_pieces({bytes}).take(bytes, who);
+    coalesced_ += taken ? 1U : 0U;
+    return taken;
+  }
+
+  [[nodiscard]] free_pieces list_pieces(wanted_runs const& wanted)
+  {
+    free_pieces made{shared_, caches_, seams(), wanted};
+    pieces_searched_ += made.count();
+    return made;
+  }
+
+  /// A block that was cut and claimed.
+  [[nodiscard]] void* hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept
+  {
+    caches_.note_live(who.cache, static_cast<std::int64_t>(bytes));
+    return to_pointer(taken.begin);
+  }
+
+  /// Moves what no work uses from caches and stores to the idle store. Requires that all caches but the caller's are closed.
+  void collect_idle() noexcept
+  {
+    capture_exemption const exemption;
+    shared_.poll(std::numeric_limits<std::size_t>::max());
+    caches_.collect_idle();
+    pieces_searched_ = 0;
+  }
+
+  /// A free of what is too large for caches, or of a thread that has none, because it ends or the host has no memory. Each gets a
+  /// fence of its own, so that the next large request, on any stream, finds it coalesced with its neighbours.
+  void free_to_store(address_range range, asker const& who) noexcept
+  {
+    caches_.note_live(who.cache, -static_cast<std::int64_t>(range.bytes));
+    auto* const store = shared_.find_or_make(who.identity, who.device);
+    if (store != nullptr && store->try_make_room(1) && shared_.try_add_fence(*store, who.stream)) {
+      store->ranges().insert(range, store->newest(), seams());
+      return caches_.return_claim(who.cache);
     }
-    cache.all_fenced();
+    if (query_capture(who.stream).is_capturing()) {  // the graph may use it whenever it runs
+      caches_.note_live(who.cache, static_cast<std::int64_t>(range.bytes));
+      return graphs_.log_unannounced();
+    }
+    if (store == nullptr || !store->try_add_unfenced(range)) {
+      shared_.lose(range, who.device >= 0 ? waits_.bit_of(who.device) : device_waits::every_device);
+    }
+  }
+
+  // --- fences, and ends of streams ---
+
+  /// So many frees are unfenced that an event is due. Called by the owner of the cache, without the lock.
+  RMM_COLD void fence_in_turn(stream_cache& cache) noexcept
+  {
+    context_scope const with_context{context_for(cache.stream())};
+    bool current = false;
+    {
+      cache_entered const inside{cache};
+      if (!inside) { return; }  // the next free comes here again
+      current = cache.is_current();
+      if (current) {
+        if (!caches_.fence_current(cache)) { return; }
+        caches_.count_eager_fence();
+        if (!caches_.has_to_flush(cache)) { return; }
+      }
+    }
+    // Some of these frees are those of the stream that the handle names now: no event covers the others.
+    if (!current) { return caches_.drop(cache); }
+    std::lock_guard<std::mutex> const lock{mutex_};
+    caches_.flush(cache);
+  }
+
+  /// A known stream is about to end, so this is the last chance to fence what was freed on it.
+  static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept
+  {
+    auto& heap = *static_cast<listener&>(self).heap;
+    std::lock_guard<std::mutex> const lock{heap.mutex_};
+    auto const is_its       = [&](auto const& cache) { return cache->stream() == stream && !cache->has_ended(); };
+    auto const any_unfenced = [](auto const& store) { return !store->unfenced().empty(); };
+    auto const& stores      = heap.shared_.stores();
+    if (std::none_of(heap.caches_.begin(), heap.caches_.end(), is_its) &&
+        std::none_of(stores.begin(), stores.end(), any_unfenced)) {
+      return;
+    }
+    auto const identity = stream_identity(stream);
+    if (auto* const store = heap.shared_.find(identity)) { heap.shared_.fence_left(*store, stream); }
+    all_closed const closed{heap.caches_};
+    for (auto const& cache : heap.caches_) {
+      if (!is_its(cache)) { continue; }
+      // A stream that captures tells no identity. A cache that was told of all ends is that of this stream.
+      if (identity != 0 ? cache->identity() != identity : !cache->is_lasting()) { continue; }
+      if (cache->has_unfenced()) { static_cast<void>(cache->fence(stream)); }
+      heap.caches_.note_end(*cache);
+    }
+  }
+
+  // --- waits on the host; with the lock ---
+
+  /// Waits for all events; a capture allows that, but no synchronisation of the device.
+  void wait_for_fenced_memory() noexcept
+  {
+    capture_exemption const exemption;
+    all_closed const closed{caches_};
+    for (auto const& cache : caches_) { cache->event().synchronize_no_throw(); }
+    for (auto const& store : shared_.stores()) { store->synchronize(); }
+  }
+
+  /// Waits for the devices, after which all that is free is fenced, and its events are reached. False, and nothing has changed, if it
+  /// cannot. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
+  [[nodiscard]] bool everything_is_reached(device_waits::permission may) noexcept
+  {
+    if (!waits_.try_wait_for_all(devices_of_free_memory(), may)) { return false; }
+    ++device_synchronizations_;
+    for (auto const& cache : caches_) { cache->all_fenced(); }
+    shared_.all_reached();
     return true;
   }
 
-  RMM_COLD inline void fence_out_of_line(stream_cache& cache) noexcept;
-
-  /// The cache of the calling thread for `stream`, made if there is none. Null if there can be none. With `ask` it is
-  /// certain that it is for the stream that the handle names now.
-  [[nodiscard]] stream_cache* find_or_make_cache(cudaStream_t stream, bool ask) noexcept;
-  [[nodiscard]] RMM_COLD inline stream_cache* make_cache(thread_caches& mine, cudaStream_t stream) noexcept;
-  RMM_COLD void drop(thread_caches& mine, stream_cache& cache) noexcept
+  void wait_for_free_memory(device_waits::permission may) noexcept
   {
-    mine.forget(number_, cache.key());
-    std::lock_guard<std::mutex> const lock{mutex_};
-    retire_locked(cache, false);
-  }
-  RMM_COLD inline void drop_ended(thread_caches& mine) noexcept;
-  void retire_locked(stream_cache& cache, bool is_alive) noexcept;
-  [[nodiscard]] free_store* store_for_event(stream_cache const& cache, bool is_newest) noexcept;
-
-  /// A known stream is about to end, so this is the last chance to fence what was freed on it.
-  static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept;
-
-  // --- under the lock (search.ipp, caches.ipp) ---
-
-  [[nodiscard]] RMM_COLD inline void* allocate_locked(std::size_t bytes, asker const& who);
-  [[nodiscard]] void* allocate_through_cache(std::size_t bytes, stream_cache& cache, free_store* own);
-  [[nodiscard]] void* take_coalesced(stream_cache& cache, std::size_t bytes);
-  [[nodiscard]] bool refill(free_store& from, std::size_t bytes, stream_cache& to);
-  [[nodiscard]] void* take_from_own_or_idle(std::size_t bytes, free_store* own, asker const& who);
-  [[nodiscard]] void* take_from_other_store(std::size_t bytes, free_store const* own, asker const& who);
-  [[nodiscard]] void* take_from_other_cache(std::size_t bytes, asker const& who);
-  [[nodiscard]] inline std::vector<piece> collect_pieces(std::size_t least = 0, bool with_unfenced = false);
-  [[nodiscard]] inline void* take_run(std::vector<piece> const& pieces, std::size_t bytes, asker const& who);
-  [[nodiscard]] bool are_neighbours(piece const& lower, piece const& upper) const noexcept
-  {
-    return upper.range.begin == lower.range.end() && (seams() == nullptr || !seams()->contains(upper.range.begin));
-  }
-  [[nodiscard]] void* coalesce_for(std::size_t bytes, asker const& who);
-  inline void collect_idle() noexcept;
-  inline void wait_for_fenced_memory() noexcept;
-  [[nodiscard]] void* hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept;
-  [[nodiscard]] bool try_claim(asker const& who) noexcept
-  {
-    return who.cache != nullptr ? who.cache->try_claim() : limits_.reserve.try_claim(1);
-  }
-  void return_claim(asker const& who) noexcept
-  {
-    if (who.cache != nullptr) {
-      who.cache->return_claim();
-    } else {
-      limits_.reserve.release(1);
-    }
-  }
-
-  void note_live(asker const& who, std::int64_t bytes) noexcept
-  {
-    if (who.cache != nullptr) {
-      who.cache->note_live(bytes);
-    } else {
-      live_without_cache_ += bytes;
-    }
-  }
-
-  void free_to_store(address_range range, asker const& who) noexcept;
-  /// Whether the cache's handle is sure to name its stream while the lock of the known streams is held.
-  [[nodiscard]] static bool is_kept_alive(stream_cache const& cache, pointer_bag const& known) noexcept
-  {
-    return is_legacy_stream(cache.stream()) ||
-           (cache.is_lasting() && !cache.has_ended() && known.contains(cache.stream()));
-  }
-
-  void begin_eager_fences() noexcept;
-  [[nodiscard]] bool is_scattered() const noexcept;
-  void count_eager_fence() noexcept;
-  [[nodiscard]] inline bool has_run(std::vector<piece> const& pieces, std::size_t bytes) const noexcept;
-
-  /// Calls visit(range) for all that is free and lacks an event.
-  template <class Visit>
-  void for_each_unfenced(Visit&& visit) const
-  {
+    capture_exemption const exemption;
+    bool unfenced = limits_.reserve.waiting() != 0;
     for (auto const& cache : caches_) {
-      cache->for_each_free([&](address_range range, bool is_fenced) {
-        if (!is_fenced) { visit(range); }
-      });
+      unfenced = unfenced || cache->has_unfenced();
+      if (cache->free_pieces().first != 0) { cache->event().synchronize_no_throw(); }
     }
-    shared_.for_each_unfenced(visit);
+    for (auto const& store : shared_.stores()) {
+      unfenced = unfenced || !store->unfenced().empty();
+      if (!store->is_empty()) { store->synchronize(); }
+    }
+    if (unfenced) { static_cast<void>(waits_.try_wait_for_all(devices_of_free_memory(), may)); }
   }
 
-  /// Whether there is more than one cache.
-  [[nodiscard]] bool is_shared() const noexcept
-  {
-    return large_.load(std::memory_order_relaxed) != range_set::no_limit;
-  }
-
-  /// Whether a block is so large that it is better kept where all can coalesce it with its neighbours.
-  [[nodiscard]] bool is_large(std::size_t bytes) const noexcept
-  {
-    return bytes > large_.load(std::memory_order_relaxed);
-  }
-  /// The same of a range in a cache. One that takes back what others allocated gives all at a time, and need not.
-  [[nodiscard]] bool has_to_flush(stream_cache const& cache) const noexcept
-  {
-    return is_shared() && cache.live_bytes() >= 0 &&
-           cache.ranges().largest() / 4 >= large_.load(std::memory_order_relaxed);
-  }
-  [[nodiscard]] bool is_beyond_share(stream_cache const& cache) const noexcept;
-  void flush(stream_cache& cache) noexcept;
-  [[nodiscard]] bool everything_is_reached(waiting_is permission) noexcept;
-
-  /// Waits on the host for all work of a device; if its number is negative, of the one that the heap was made on. False if the
-  /// runtime cannot wait, or that would break a capture.
-  [[nodiscard]] RMM_COLD bool try_wait_for(int device, waiting_is permission) const noexcept
-  {
-    if (permission == waiting_is::forbidden) { return false; }
-    device_scope const on_device{device >= 0 ? device : home_device_};
-    return query_capture(cudaStreamLegacy).is_none() && try_synchronize_device();
-  }
-
-  /// Waits for the devices of all streams that free memory waits for. They have contexts: their streams were used.
-  [[nodiscard]] RMM_COLD bool wait_for_devices(waiting_is permission) const noexcept
+  /// The devices of all streams that free memory waits for. They have contexts: their streams were used.
+  [[nodiscard]] std::uint64_t devices_of_free_memory() const noexcept
   {
     auto devices = shared_.lost_devices();
     for (auto const& cache : caches_) {
-      if (cache->has_fenced_blocks() || !cache->ranges().empty()) { devices |= bit_of(cache->device()); }
-      if (cache->has_unfenced()) { devices |= devices_of_unfenced(*cache); }
+      if (cache->has_fenced_blocks() || !cache->ranges().empty()) { devices |= waits_.bit_of(cache->device()); }
+      if (cache->has_unfenced()) { devices |= caches_.devices_of_unfenced(*cache); }
     }
     for (auto const& store : shared_.stores()) {
-      if (!store->ranges().empty() || store->has_fences()) { devices |= bit_of(store->device()); }
-      if (!store->unfenced().empty()) { devices |= every_device; }
+      if (!store->ranges().empty() || store->has_fences()) { devices |= waits_.bit_of(store->device()); }
+      if (!store->unfenced().empty()) { devices |= device_waits::every_device; }
     }
-    if (devices == 0) { return try_wait_for(-1, permission); }
-    auto const count = std::clamp(known_device_count.load(std::memory_order_relaxed), 1, most_devices);
-    for (int device = 0; device != count; ++device) {
-      if ((devices & bit_of(device)) == 0) { continue; }
-      bool const is_used = count == 1 || devices != every_device || may_have_context(device);
-      if (is_used && !try_wait_for(device, permission)) { return false; }
+    return devices;
+  }
+
+  /// Bytes that are free and lack an event. Requires that all caches are closed.
+  [[nodiscard]] std::size_t unfenced_bytes() const noexcept
+  {
+    auto sum = shared_.unfenced_bytes();
+    for (auto const& cache : caches_) { sum += cache->unfenced_bytes(); }
+    return sum;
+  }
+
+  // --- blocks; with the lock ---
+
+  /// Notes a block of upstream, and a seam where it touches another. Throws std::bad_alloc, and has changed nothing then.
+  void adopt(address_range block)
+  {
+    if (blocks_.touches(block)) {
+      all_closed const closed{caches_};
+      blocks_.add(block);
+    } else {
+      blocks_.add(block);
     }
+    caches_.set_block_bytes(blocks_.total_bytes());
+  }
+
+  [[nodiscard]] std::vector<address_range> withdraw_locked(std::vector<address_range> const& wanted,
+                                                           leaving when,
+                                                           cuda_stream_view waiting)
+  {
+    std::vector<address_range> taken;
+    if (wanted.empty()) { return taken; }
+    taken.reserve(wanted.size());
+    context_scope const with_context{home_device()};
+    all_closed const closed{caches_};
+    capture_exemption const exemption;
+    shared_.poll(std::numeric_limits<std::size_t>::max());
+    auto const by_size = [](address_range a, address_range b) { return a.bytes < b.bytes; };
+    auto found         = list_pieces({std::min_element(wanted.begin(), wanted.end(), by_size)->bytes});
+    auto first         = found.begin();
+    for (auto const range : wanted) {
+      first = std::find_if(first, found.end(), [&](auto const& each) { return each.range.end() > range.begin; });
+      if (first == found.end()) { break; }
+      if (first->range.begin > range.begin) { continue; }
+      auto last = std::next(first);
+      while (last != found.end() && std::prev(last)->range.end() < range.end() &&
+             found.are_neighbours(*std::prev(last), *last)) {
+        ++last;
+      }
+      if (std::prev(last)->range.end() < range.end() || !try_take_out(first, last, range, when, waiting.value())) {
+        continue;
+      }
+      taken.push_back(range);
+      first              = std::prev(last);
+      first->range.bytes = first->range.end() - range.end();  // what is left above
+      first->range.begin = range.end();
+    }
+    return taken;
+  }
+
+  /// Takes a range, all or nothing, out of the pieces that it lies in, and out of its block.
+  [[nodiscard]] bool try_take_out(typename free_pieces::iterator first,
+                                  typename free_pieces::iterator last,
+                                  address_range range,
+                                  leaving when,
+                                  cudaStream_t waiting) noexcept
+  {
+    auto const own = when == leaving::in_order ? stream_identity(waiting) : 0;
+    for (auto at = first; at != last; ++at) {
+      auto* const store = at->store;
+      if (store != nullptr ? !store->try_make_room(1) : !at->cache->try_make_room(1)) { return false; }
+      bool const at_once =
+        store != nullptr ? store == &shared_.idle() || at->epoch <= store->reached() : at->cache->event().is_reached();
+      if (at_once) { continue; }
+      if (own != 0 && at->stream() == own) { continue; }
+      if (when != leaving::after_a_wait) { return false; }
+      if (store != nullptr ? !store->try_make_wait(waiting, at->epoch) : !at->cache->event().try_make_wait(waiting)) {
+        return false;
+      }
+    }
+    if (!blocks_.try_cut(range)) { return false; }
+    caches_.set_block_bytes(blocks_.total_bytes());
+    free_pieces::cut(first, last, range);
     return true;
   }
 
-  /// The devices whose work may use what was freed without an event. A handle whose stream may have ended can name a stream of
-  /// another device since then, and a free does not ask.
-  [[nodiscard]] std::uint64_t devices_of_unfenced(stream_cache const& cache) const noexcept
-  {
-    bool const is_certain = is_default_stream(cache.stream()) || (cache.is_lasting() && !cache.has_ended());
-    return is_certain ? bit_of(cache.device()) : every_device;
-  }
+  // --- what figures() adds up; with the lock, while all caches are closed ---
 
-  /// The bit of a device in a set of devices.
-  [[nodiscard]] std::uint64_t bit_of(int device) const noexcept
+  /// Writes all figures but the largest free piece. Returns how many pieces are free.
+  [[nodiscard]] std::size_t add_up(heap_figures& now) const
   {
-    auto const known = device >= 0 ? device : home_device_ >= 0 ? home_device_ : 0;
-    return std::uint64_t{1} << static_cast<unsigned>(known % most_devices);
-  }
-
-  [[nodiscard]] std::size_t unfenced_bytes() const noexcept;
-  void wait_for_free_memory(waiting_is permission) noexcept;
-
-  [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
-
-  // --- the slow path ---
-
-  [[nodiscard]] RMM_ALWAYS_INLINE bool asks_for_captures() const noexcept
-  {
-    return (slow_path_.load(std::memory_order_relaxed) & slow_paths_that_ask) != 0;
-  }
-  /// Whether one of these bits sends a call on `stream` out of line. That the heap was told to ask is no reason where it does not
-  /// ask: the legacy default stream never captures.
-  [[nodiscard]] bool takes_slow_path(unsigned bits, cudaStream_t stream) const noexcept
-  {
-    auto const set = slow_path_.load(std::memory_order_relaxed) & bits;
-    return set != 0 && (set != slow_path_checks || !is_legacy_stream(stream));
-  }
-  void set_slow_path(unsigned bit, bool on) noexcept
-  {
-    if (on) {
-      slow_path_.fetch_or(bit, std::memory_order_seq_cst);
-    } else {
-      slow_path_.fetch_and(~bit, std::memory_order_seq_cst);
+    auto count     = shared_.idle().ranges().count() + limits_.reserve.waiting();
+    now.free_bytes = shared_.idle().ranges().total_bytes() + limits_.reserve.waiting_bytes();
+    for (auto const& store : shared_.stores()) {
+      count += store->ranges().count() + store->unfenced().size();
+      now.free_bytes += store->ranges().total_bytes();
+      for (auto const range : store->unfenced()) { now.free_bytes += range.bytes; }
     }
-    set_floors();
-  }
-
-  /// Sets the handles below which calls are sent out of line: all, those of default streams, or none.
-  void set_floors() noexcept
-  {
-    constexpr auto all = std::numeric_limits<std::uintptr_t>::max();
-    for (auto bits = slow_path_.load(std::memory_order_seq_cst);;) {
-      allocate_floor_.store((bits & slow_paths_to_allocate) != 0 ? all : default_floor_, std::memory_order_seq_cst);
-      deallocate_floor_.store(bits != 0 ? all : default_floor_, std::memory_order_seq_cst);
-      auto const now = slow_path_.load(std::memory_order_seq_cst);  // another thread may have changed it meanwhile
-      if (now == bits) { return; }
-      bits = now;
+    for (auto const& cache : caches_) {
+      auto const [pieces, bytes] = cache->free_pieces();
+      count += pieces;
+      now.cached_bytes += bytes;
     }
+    now.free_bytes += now.cached_bytes;
+    now.graph_bytes             = graphs_.bytes();
+    now.live_bytes              = static_cast<std::size_t>(caches_.live_bytes()) - now.graph_bytes;
+    now.reserved_bytes          = block_bytes();
+    now.upstream_blocks         = blocks_.count();
+    now.caches                  = caches_.count();
+    now.from_other_streams      = shared_.waits_for_others();
+    now.from_other_caches       = caches_.taken_from_others();
+    now.put_together            = coalesced_;
+    now.device_synchronizations = device_synchronizations_;
+    return count;
   }
 
-  // --- blocks that grow and shrink (growth.ipp) ---
-
-  [[nodiscard]] inline std::vector<address_range> withdraw_locked(std::vector<address_range> const& wanted,
-                                                                  leaving when,
-                                                                  cuda_stream_view waiting);
-  [[nodiscard]] inline bool try_take_out(typename std::vector<piece>::iterator first,
-                                         typename std::vector<piece>::iterator last,
-                                         address_range range,
-                                         leaving when,
-                                         cudaStream_t waiting) noexcept;
-  // --- blocks and shares of them (books.ipp) ---
-
-  [[nodiscard]] inline std::size_t add_up(heap_figures& now) const;
+  /// Calls visit(free_piece) for all that is free.
   template <class Visit>
-  inline void for_each_free(Visit&& visit) const;
-  [[nodiscard]] inline std::size_t largest_piece() const;
-  void adopt(address_range block);
-  void set_limits() noexcept;
+  void for_each_free(Visit&& visit) const
+  {
+    using place = free_piece::place;
+    shared_.idle().ranges().for_each([&](address_range range, std::uint64_t) { visit(free_piece{range}); });
+    for (auto const& store : shared_.stores()) {
+      auto const stream = store->identity();
+      store->ranges().for_each([&](address_range range, std::uint64_t) {
+        visit(free_piece{range, place::store, true, stream});
+      });
+      for (auto const range : store->unfenced()) { visit(free_piece{range, place::store, false, stream}); }
+    }
+    limits_.reserve.for_each([&](address_range range) { visit(free_piece{range, place::store, false, lost_stream}); });
+    for (auto const& cache : caches_) {
+      cache->for_each_free([&](address_range range, bool fenced) {
+        visit(free_piece{range, place::cache, fenced, cache->identity()});
+      });
+    }
+  }
 
-  // Read by all threads, written hardly ever.
-  stream_lifetimes& streams_;
-  std::uint64_t const number_{
-    streams_.new_number()};  // in this process, so that no slot of another heap is taken for its own
+  /// Bytes of the largest free piece, not coalesced with neighbours elsewhere.
+  [[nodiscard]] std::size_t largest_piece() const
+  {
+    auto largest    = shared_.idle().ranges().largest();
+    auto const look = [&](address_range range) { largest = std::max(largest, range.bytes); };
+    shared_.for_each_unfenced(look);
+    for (auto const& store : shared_.stores()) { largest = std::max(largest, store->ranges().largest()); }
+    for (auto const& cache : caches_) { largest = std::max(largest, cache->largest_piece()); }
+    return largest;
+  }
+
+  // Read by all threads, hardly ever written.
+  stream_lifetimes& streams_{known_streams()};
+  device_waits const waits_;
+  slow_path slow_path_;
   heap_limits limits_;
-  int const home_device_;
-  std::uintptr_t const default_floor_{sees_one_device() ? 0 : first_plain_handle};
-  std::atomic<std::uintptr_t> allocate_floor_{0};
-  std::atomic<std::uintptr_t> deallocate_floor_{0};
-  std::atomic<unsigned> slow_path_{0};
-  std::atomic<std::size_t> block_bytes_{0};
-  std::atomic<std::size_t> share_{0};  // what a cache may keep
-  std::atomic<std::size_t> share_of_consumer_{0};
-  std::atomic<std::size_t> large_{range_set::no_limit};  // larger blocks go past caches
 
-  alignas(64) mutable std::mutex mutex_;  // guards all that follows
-  std::vector<std::unique_ptr<stream_cache>> caches_;
+  alignas(64) mutable std::mutex mutex_;  // guards what follows, but for what caches_ says
   shared_free_lists shared_{limits_};
+  basic_cache_set<Unused> caches_{streams_.new_number(), mutex_, slow_path_, limits_, shared_, waits_};
   block_map blocks_{limits_.seam_addresses};
-  std::atomic<std::size_t> ended_caches_{0};  // whose owners have not dropped them yet
-  std::size_t refill_bytes_{};
-  std::size_t pieces_searched_{};               // by coalesce_for() since the last collect_idle()
-  std::atomic<unsigned> eager_fences_left_{0};  // until then each free on a stream is fenced
-  bool wait_failed_{false};                     // since the last allocation began to look
-  std::int64_t live_without_cache_{};
-  std::uint64_t from_other_stores_{};
-  std::uint64_t from_other_caches_{};
+  std::size_t pieces_searched_{};  // in other caches and stores, since the last collect_idle()
+  bool wait_failed_{false};        // for memory that the last search found
   std::uint64_t coalesced_{};
   std::uint64_t device_synchronizations_{};
-  std::shared_ptr<heap_link> link_;
   listener end_listener_{};
   graph_arena<basic_stream_ordered_heap> graphs_{*this};
 };
@@ -858,8 +1099,3 @@ using stream_ordered_heap = basic_stream_ordered_heap<void>;
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
-
-#include <rmm/detail/stream/books.ipp>
-#include <rmm/detail/stream/caches.ipp>
-#include <rmm/detail/stream/growth.ipp>
-#include <rmm/detail/stream/search.ipp>

@@ -725,6 +725,46 @@ TEST_F(RangeSet, FindsNeighboursInConstantTimeAmongAddressesAtEvenDistances)
   EXPECT_EQ(set.largest(), ranges * distance);
 }
 
+TEST_F(RangeSet, FindsTheRangeThatBeginsOrEndsAtAnAddress)
+{
+  EXPECT_FALSE(range_set{}.range_beginning_at(100_g));
+  EXPECT_FALSE(range_set{}.range_ending_at(100_g));
+  ASSERT_TRUE(set.try_reserve(1));
+  set.insert({100_g, 2_g}, 7);
+  auto const found = set.range_beginning_at(100_g);
+  EXPECT_EQ(found.range.bytes, 2_g);
+  EXPECT_EQ(found.epoch, 7U);
+  EXPECT_EQ(set.range_ending_at(102_g).range.begin, 100_g);
+  EXPECT_FALSE(set.range_beginning_at(102_g));
+  EXPECT_FALSE(set.range_ending_at(100_g));
+}
+
+TEST_F(RangeSet, VisitsTheRangesOfAtLeastASize)
+{
+  ASSERT_TRUE(set.try_reserve(100));
+  for (std::size_t granules = 1; granules <= 300; granules += 3) { insert(granules * 1'000_g, granules * 1_g); }
+  for (std::size_t least : {1, 2, 64, 100, 151, 298, 299}) {
+    std::size_t visited{};
+    set.for_each_of_at_least(least * 1_g, [&](auto const& found) {
+      ++visited;
+      EXPECT_GE(found.range.bytes, least * 1_g);
+    });
+    EXPECT_EQ(visited, least <= 298 ? (298 - least) / 3 + 1 : 0) << least;
+  }
+  range_set{}.for_each_of_at_least(1_g, [](auto const&) { FAIL(); });
+}
+
+TEST_F(RangeSet, TakesFromTheMiddleOfARangeThatBeginsAtAnAddress)
+{
+  ASSERT_TRUE(set.try_reserve(4));
+  insert(100_g, 9_g);
+  EXPECT_TRUE(set.take_exact({103_g, 2_g}, 100_g));
+  EXPECT_TRUE(set.validate());
+  EXPECT_EQ(set.range_beginning_at(100_g).range.bytes, 3_g);
+  EXPECT_EQ(set.range_beginning_at(105_g).range.bytes, 4_g);
+  EXPECT_FALSE(set.take_exact({102_g, 2_g}, 100_g));  // reaches out of it
+}
+
 #if RMM_ASSERTIONS_ENABLED
 using RangeSetDeathTest = RangeSet;
 

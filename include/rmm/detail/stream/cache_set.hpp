@@ -1,0 +1,620 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_device.hpp>
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/biased_lock.hpp>
+#include <rmm/detail/base/pointer_bag.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/cuda/stream_device.hpp>
+#include <rmm/detail/cuda/stream_lifetimes.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/stream/asker.hpp>
+#include <rmm/detail/stream/device_waits.hpp>
+#include <rmm/detail/stream/free_store.hpp>
+#include <rmm/detail/stream/shared_free_lists.hpp>
+#include <rmm/detail/stream/slow_path.hpp>
+#include <rmm/detail/stream/stream_cache.hpp>
+#include <rmm/detail/stream/thread_caches.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// All caches of a heap. Finds and makes them, says how much each may keep, and moves memory between them and the shared free
+/// lists.
+///
+/// As long as there is one cache, it holds everything. As soon as there are more, large blocks go past them (is_large()), and a
+/// cache that holds more than its share flushes it. A thread that ends, and a cache whose stream has ended, retire: what they hold
+/// goes to the shared free lists.
+///
+/// Invariants:
+///  S1  each cache is listed once, at its place(). Its owner finds it only while it is listed
+///  S2  the limits follow from block_bytes() and the number of caches
+///  S3  ended_ counts the listed caches whose stream has ended
+///
+/// Guarded by the heap's lock, which the functions of "a thread's own cache" take themselves where they need it. A template only
+/// so that translation units that make no heap do not compile its members.
+template <class Unused>
+class basic_cache_set {
+ public:
+  /// `number`: that of the heap in this process.
+  basic_cache_set(std::uint64_t number,
+                  std::mutex& mutex,
+                  slow_path const& slow,
+                  heap_limits& limits,
+                  shared_free_lists& shared,
+                  device_waits const& waits)
+    : number_{number},
+      mutex_{mutex},
+      slow_{slow},
+      limits_{limits},
+      shared_{shared},
+      waits_{waits},
+      link_{std::make_shared<heap_link>()}
+  {}
+  basic_cache_set(basic_cache_set const&)            = delete;
+  basic_cache_set& operator=(basic_cache_set const&) = delete;
+
+  /// The way from threads that end to the heap.
+  [[nodiscard]] heap_link& link() const noexcept { return *link_; }
+
+  // --- a thread's own cache; without the lock ---
+
+  /// The calling thread's cache for `key`, if its table of slots has it; else null.
+  [[nodiscard]] RMM_ALWAYS_INLINE stream_cache* find_local(cudaStream_t key) const noexcept
+  {
+    auto const& slot = cache_slot_of(number_, key);
+    return slot.heap == number_ && slot.stream == key ? slot.cache : nullptr;
+  }
+
+  /// What the cache for a stream is found by: the handle. For a handle that names another stream on each device, a number that
+  /// tells them apart.
+  [[nodiscard]] cudaStream_t key_of(cudaStream_t stream) const noexcept
+  {
+    if (!slow_.is_ambiguous(stream)) { return stream; }
+    auto const device = current_device();
+    return reinterpret_cast<cudaStream_t>(  // NOLINT
+      slow_path::number_of(stream) + (static_cast<std::uintptr_t>(device + 2) << 2U));
+  }
+
+  /// The cache of the calling thread for `stream`, made if there is none. Null if there can be none. With `ask` it is certain that
+  /// the cache is for the stream that the handle names now.
+  [[nodiscard]] stream_cache* find_or_make(cudaStream_t stream, bool ask) noexcept
+  {
+    auto* const mine = thread_caches::mine();
+    if (mine == nullptr) { return nullptr; }
+    auto const key = key_of(stream);
+    auto& slot     = cache_slot_of(number_, key);
+    auto* cache    = slot.heap == number_ && slot.stream == key ? slot.cache : mine->find(number_, key);
+    if (cache != nullptr && ask && !cache->is_current()) {
+      drop(*mine, *cache);
+      cache = nullptr;
+    }
+    if (cache == nullptr) { cache = make(*mine, stream); }
+    if (cache != nullptr) { slot = {number_, key, cache}; }
+    return cache;
+  }
+
+  /// Drops a cache of the calling thread whose handle names another stream now.
+  RMM_COLD void drop(stream_cache& cache) noexcept
+  {
+    if (auto* const mine = thread_caches::mine()) { drop(*mine, cache); }
+  }
+
+  // --- inside a cache, or with the lock ---
+
+  /// A block from what the cache has, without coalescing; null if that is nothing. Throws std::bad_alloc.
+  [[nodiscard]] RMM_FLATTEN void* take_local(stream_cache& cache, std::size_t bytes) const
+  {
+    if (bytes > small_block_limit) { return cache.take(bytes); }
+    if (void* const ptr = cache.try_pop(bytes / heap_granule)) { return ptr; }
+    return cache.take_run(bytes / heap_granule, is_shared());
+  }
+
+  /// The same, also with what was freed lately, coalesced.
+  [[nodiscard]] void* take(stream_cache& cache, std::size_t bytes) const
+  {
+    if (void* const ptr = take_local(cache, bytes)) { return ptr; }
+    if (cache.coalesce_fenced()) {
+      if (void* const ptr = take_local(cache, bytes)) { return ptr; }
+    }
+    if (cache.unfenced_bytes() < bytes || !fence(cache)) { return nullptr; }
+    static_cast<void>(cache.coalesce_fenced());
+    return take_local(cache, bytes);
+  }
+
+  /// The same from all that is free in the cache, coalesced as far as possible.
+  [[nodiscard]] void* take_coalesced(stream_cache& cache, std::size_t bytes) const
+  {
+    if (!cache.has_unfenced() || fence(cache)) { cache.empty_stacks(); }
+    return cache.take_best(bytes);
+  }
+
+  /// Puts a block into the cache. False if there is no place.
+  [[nodiscard]] bool put(stream_cache& cache, void* ptr, std::size_t bytes) const noexcept
+  {
+    if (bytes > small_block_limit) {
+      return cache.try_add_recent(ptr, bytes) || (fence(cache) && cache.try_add_recent(ptr, bytes));
+    }
+    auto const granules = bytes / heap_granule;
+    if (cache.try_push(ptr, granules)) { return true; }
+    if (cache.try_add_stack(granules)) { return cache.try_push(ptr, granules); }
+    if (!cache.has_fenced(granules) && !fence(cache)) { return false; }
+    return cache.shorten_stack(granules, stack_shortening) && cache.try_push(ptr, granules);
+  }
+
+  /// Fences what was freed, in a call that the program makes on the stream. Where no event can be recorded, waits on the host.
+  /// False if that cannot be done either, or if the handle names another stream now.
+  bool fence(stream_cache& cache) const noexcept { return cache.is_current() && fence_current(cache); }
+
+  bool fence_current(stream_cache& cache) const noexcept
+  {
+    if (cache.fence(cache.stream())) { return true; }
+    if (!query_capture(cache.stream()).is_none() || !waits_.try_wait(cache.device(), device_waits::ask_locked())) {
+      return false;
+    }
+    cache.all_fenced();
+    return true;
+  }
+
+  // --- limits: read without the lock, set with it ---
+
+  [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_.load(std::memory_order_relaxed); }
+  void set_block_bytes(std::size_t bytes) noexcept
+  {
+    block_bytes_.store(bytes, std::memory_order_relaxed);
+    set_limits();
+  }
+
+  /// Whether there is more than one cache.
+  [[nodiscard]] bool is_shared() const noexcept
+  {
+    return large_.load(std::memory_order_relaxed) != range_set::no_limit;
+  }
+
+  /// Whether a block is so large that it is better kept where all can coalesce it with its neighbours.
+  [[nodiscard]] bool is_large(std::size_t bytes) const noexcept
+  {
+    return bytes > large_.load(std::memory_order_relaxed);
+  }
+
+  /// Whether the cache holds more than its share, or a range that is large. Called by the owner.
+  [[nodiscard]] bool has_to_flush(stream_cache const& cache) const noexcept
+  {
+    return is_beyond_share(cache) || has_large_range(cache);
+  }
+
+  /// Whether other threads and streams have more use for what a cache has. A cache that takes back what others allocated has a
+  /// smaller share: it will hardly need the memory itself.
+  [[nodiscard]] bool is_beyond_share(stream_cache const& cache) const noexcept
+  {
+    auto const& share = cache.live_bytes() < 0 ? share_of_consumer_ : share_;
+    return cache.ranges().total_bytes() > share.load(std::memory_order_relaxed);
+  }
+
+  /// The host had to wait for frees without events: from now on each free is fenced, until many were.
+  void begin_eager_fences() noexcept
+  {
+    eager_fences_left_.store(eager_fences, std::memory_order_relaxed);
+    set_limits();
+  }
+
+  /// Called by owners, without the lock, for each event that a cache records in its turn. A count that is lost among threads does
+  /// not matter.
+  void count_eager_fence() noexcept
+  {
+    auto const left = eager_fences_left_.load(std::memory_order_relaxed);
+    if (left == 0) { return; }
+    eager_fences_left_.store(left - 1, std::memory_order_relaxed);
+    if (left == 1) {
+      limits_.most_unfenced_bytes.store(most_unfenced(block_bytes(), is_shared()), std::memory_order_relaxed);
+    }
+  }
+
+  // --- all caches; with the lock ---
+
+  [[nodiscard]] std::size_t count() const noexcept { return caches_.size(); }
+  [[nodiscard]] auto begin() const noexcept { return caches_.begin(); }
+  [[nodiscard]] auto end() const noexcept { return caches_.end(); }
+
+  /// Keeps the owners of all caches out as long as it lives, except the owner of `own`.
+  class closed {
+   public:
+    explicit closed(basic_cache_set const& caches, stream_cache const* own = nullptr) noexcept
+      : caches_{caches}, own_{own}
+    {
+      bool any = false;
+      for_each_other([&](biased_lock& lock) {
+        lock.begin_keeping_out();
+        any = true;
+      });
+      if (!any) { return; }
+      process_barrier::pass_all_threads();
+      for_each_other([](biased_lock& lock) { lock.wait_until_left(); });
+    }
+    ~closed()
+    {
+      for_each_other([](biased_lock& lock) { lock.end_keeping_out(); });
+    }
+    closed(closed const&)            = delete;
+    closed& operator=(closed const&) = delete;
+
+   private:
+    template <class Visit>
+    void for_each_other(Visit&& visit) const noexcept
+    {
+      for (auto const& cache : caches_) {
+        if (cache.get() != own_) { visit(cache->lock()); }
+      }
+    }
+
+    basic_cache_set const& caches_;
+    stream_cache const* own_;
+  };
+
+  /// Moves a range with room for `bytes` to a cache, if possible with more; everything, if there is no other cache. False if there
+  /// is none, or no host memory to note it.
+  [[nodiscard]] bool refill(stream_cache& to, free_store& from, std::size_t bytes) noexcept
+  {
+    if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
+    if (caches_.size() == 1 && to.try_make_room(from.ranges().count())) {
+      from.ranges().for_each([&](address_range range, std::uint64_t) { to.add_range(range); });
+      from.ranges().clear();
+      return true;
+    }
+    auto size = bytes;
+    taken_range taken{};
+    if (bytes <= refill_bytes_ / 2) {
+      // A fragment that fits whole; else from the top of memory, where few ranges are so large that they are looked at.
+      auto const fit = from.ranges().good_fit(bytes);
+      if (fit == 0) { return false; }
+      size  = fit <= refill_bytes_ ? fit : refill_bytes_;
+      taken = fit <= refill_bytes_ ? from.ranges().take_good(size) : from.ranges().take_highest(size);
+      if (!taken) { size = bytes; }
+    }
+    if (!taken) { taken = from.ranges().take_good(size); }
+    if (!taken) { return false; }
+    to.add_range({taken.begin, size});
+    return true;
+  }
+
+  /// Moves what a cache has too much of to its stream's store. A cache beyond its share frees more than it takes: all that it has
+  /// goes, small pieces too, for those would keep their neighbours apart. Called by the owner, in a call that the program makes on
+  /// the stream, after fence().
+  void flush(stream_cache& cache) noexcept
+  {
+    auto& ranges      = cache.ranges();
+    auto* const store = shared_.find_or_make(cache.identity(), cache.device());
+    bool const all    = is_beyond_share(cache);
+    if (all) { cache.empty_stacks(); }
+    if (store == nullptr || !store->try_make_room(ranges.count()) || !shared_.try_add_fence(*store, cache.stream())) {
+      return;
+    }
+    if (all) {
+      ranges.for_each(
+        [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), limits_.seams()); });
+      ranges.clear();
+      return;
+    }
+    while (has_large_range(cache)) {
+      store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), limits_.seams());
+    }
+  }
+
+  /// Moves what no work uses from caches to the idle store, where neighbours coalesce. Requires that all caches but the calling
+  /// thread's are closed.
+  void collect_idle() noexcept
+  {
+    for (auto const& cache : caches_) {
+      if (!cache->event().is_reached()) { continue; }
+      cache->empty_stacks();
+      auto& ranges = cache->ranges();
+      if (!shared_.idle().try_make_room(ranges.count())) { continue; }
+      // What is left of the part that the cache took last stays: its next blocks shall lie beside those before.
+      auto const rest = ranges.largest() < refill_bytes_ ? ranges.take_up_to(range_set::no_limit) : fenced_range{};
+      ranges.move_all_to(shared_.idle().ranges(), limits_.seams());
+      if (rest) { cache->add_range(rest.range); }
+    }
+  }
+
+  /// The devices whose work may use what was freed without an event. A handle whose stream may have ended can name a stream of
+  /// another device since then, and a free does not ask.
+  [[nodiscard]] std::uint64_t devices_of_unfenced(stream_cache const& cache) const noexcept
+  {
+    bool const is_certain = is_default_stream(cache.stream()) || (cache.is_lasting() && !cache.has_ended());
+    return is_certain ? waits_.bit_of(cache.device()) : device_waits::every_device;
+  }
+
+  /// Whether the cache's handle is sure to name its stream while the lock of the known streams is held.
+  [[nodiscard]] static bool is_kept_alive(stream_cache const& cache, pointer_bag const& known) noexcept
+  {
+    return is_legacy_stream(cache.stream()) ||
+           (cache.is_lasting() && !cache.has_ended() && known.contains(cache.stream()));
+  }
+
+  /// The stream of a cache has ended: its owner drops the cache later.
+  void note_end(stream_cache& cache) noexcept
+  {
+    RMM_ASSERT(!cache.has_ended());
+    cache.set_ended();
+    ended_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  /// Takes `bytes` bytes of a range of another cache, after a wait if that is another stream's. Nothing if no cache has a range that
+  /// is large enough and can be waited for. Requires that all other caches are closed.
+  [[nodiscard]] taken_range take_from_other(std::size_t bytes, asker& who) noexcept
+  {
+    capture_exemption const exemption;
+    for (auto const& cache : caches_) {
+      if (cache.get() == who.cache) { continue; }
+      bool const same_stream = who.is_of_stream(cache->identity());
+      if (same_stream && cache->has_unfenced()) { static_cast<void>(cache->fence(who.stream)); }
+      static_cast<void>(cache->coalesce_fenced());
+      auto& ranges = cache->ranges();
+      if (ranges.total_bytes() < bytes) { continue; }
+      auto const taken = ranges.take_good(bytes);
+      if (!taken) { continue; }
+      bool const reached = cache->event().is_reached();
+      if (!same_stream && !reached && !(who.may_wait && cache->event().try_make_wait(who.stream))) {
+        who.wait_failed = true;
+        ranges.insert({taken.begin, bytes}, 0, limits_.seams());
+        continue;
+      }
+      if (reached && is_beyond_share(*cache) && shared_.idle().try_make_room(ranges.count())) {
+        // More than its share, and idle: the next call need not come here for it.
+        ranges.move_all_to(shared_.idle().ranges(), limits_.seams());
+      }
+      ++taken_from_others_;
+      return taken;
+    }
+    return {};
+  }
+
+  /// How often take_from_other() took memory.
+  [[nodiscard]] std::uint64_t taken_from_others() const noexcept { return taken_from_others_; }
+
+  /// Moves what a cache has to the shared free lists, and destroys it. A cache that the host has no memory to move keeps what it has
+  /// and has no owner any more; others can still take from it. `is_alive`: whether the stream is sure not to end meanwhile.
+  void retire(stream_cache& cache, bool is_alive) noexcept
+  {
+    context_scope const with_context{waits_.home()};
+    capture_exemption const exemption;
+    shared_.poll(polls_for_retired);
+    bool is_newest = false;  // whether the cache's event is newer than those of its stream's store
+    if (is_alive || is_legacy_stream(cache.stream())) {
+      device_scope const on_device{cache.device()};  // the handle of a default stream names that of the current one
+      is_newest = cache.fence(cache.stream());
+    }
+    cache.empty_stacks();
+    if (cache.has_fenced_blocks() || !try_give_ranges(cache, is_newest)) { return; }
+    // No fenced block is left. A stream may still be alive, and give the rest an event in its next call.
+    bool const may_live = !cache.has_ended() && !is_default_stream(cache.stream());
+    auto* const store =
+      may_live && cache.has_unfenced() ? shared_.find_or_make(cache.identity(), cache.device()) : nullptr;
+    cache.for_each_free([&](address_range range, bool) {
+      if (store == nullptr || !store->try_add_unfenced(range)) { shared_.lose(range, devices_of_unfenced(cache)); }
+    });
+    live_elsewhere_ += cache.live_bytes();
+    cache.return_spare_claims();
+    if (cache.has_ended()) { ended_.fetch_sub(1, std::memory_order_relaxed); }
+    auto const at = cache.place();
+    RMM_ASSERT(at < caches_.size() && caches_[at].get() == &cache);
+    std::swap(caches_[at], caches_.back());
+    caches_[at]->set_place(at);
+    caches_.pop_back();
+    set_limits();
+  }
+
+  void clear() noexcept { caches_.clear(); }
+
+  // --- live blocks, of a cache or, if `cache` is null, of none ---
+
+  /// Takes the claim of a block that is about to be cut. False if the host has no memory for that.
+  [[nodiscard]] bool try_claim(stream_cache* cache) noexcept
+  {
+    return cache != nullptr ? cache->try_claim() : limits_.reserve.try_claim(1);
+  }
+
+  void return_claim(stream_cache* cache) noexcept
+  {
+    if (cache != nullptr) {
+      cache->return_claim();
+    } else {
+      limits_.reserve.release(1);
+    }
+  }
+
+  void note_live(stream_cache* cache, std::int64_t bytes) noexcept
+  {
+    if (cache != nullptr) {
+      cache->note_live(bytes);
+    } else {
+      live_elsewhere_ += bytes;
+    }
+  }
+
+  /// Bytes that are allocated. Requires that all caches are closed.
+  [[nodiscard]] std::int64_t live_bytes() const noexcept
+  {
+    auto sum = live_elsewhere_;
+    for (auto const& cache : caches_) { sum += cache->live_bytes(); }
+    return sum;
+  }
+
+  /// Whether S1, S3 and the invariants of all caches hold. Requires that all caches are closed; O(free blocks in them).
+  [[nodiscard]] bool check_invariants() const
+  {
+    bool good = true;
+    std::size_t ended{};
+    for (std::size_t at = 0; at != caches_.size(); ++at) {
+      auto const& cache = *caches_[at];
+      good              = good && cache.place() == at && cache.check_invariants();
+      ended += cache.has_ended() ? 1U : 0U;
+    }
+    return good && ended == ended_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::size_t stack_shortening    = 16;
+  static constexpr std::size_t polls_for_retired   = 4;  // with each cache that may leave an event
+  static constexpr std::size_t most_thread_caches  = 4096;
+  static constexpr unsigned eager_fences           = 4096;
+  static constexpr std::size_t largest_refill      = std::size_t{8} << 20;
+  static constexpr std::size_t most_unfenced_alone = std::size_t{16} << 20;
+  static constexpr std::size_t least_large         = std::size_t{1} << 20;
+
+  [[nodiscard]] RMM_COLD stream_cache* make(thread_caches& mine, cudaStream_t stream) noexcept
+  {
+    drop_ended(mine);
+    stream_cache::stream_name const name{stream, key_of(stream), stream_identity(stream), device_of_stream(stream)};
+    if (name.identity == 0) { return nullptr; }
+    static std::atomic<std::uint64_t> const never_ends{0};
+    bool const is_known = !is_default_stream(stream) && streams_.is_known(stream);
+    auto const* ends    = is_default_stream(stream) ? &never_ends : is_known ? &streams_.ends() : nullptr;
+    try {
+      if (mine.has_many(most_thread_caches)) {
+        if (auto* const another = mine.next_of(number_)) { drop(mine, *another); }
+      }
+      auto made         = std::make_unique<stream_cache>(name, ends, is_known || is_legacy_stream(stream), limits_);
+      auto* const cache = made.get();
+      mine.add({number_, name.key, cache, link_});
+      scope_guard undo{[&]() noexcept { mine.forget(number_, name.key); }};
+      if (is_per_thread_stream(stream)) { thread_caches::retire_before_own_stream_ends(); }
+      std::lock_guard<std::mutex> const lock{mutex_};
+      caches_.push_back(std::move(made));
+      cache->set_place(caches_.size() - 1);
+      set_limits();
+      undo.dismiss();
+      return cache;
+    } catch (std::exception const&) {
+      return nullptr;
+    }
+  }
+
+  RMM_COLD void drop(thread_caches& mine, stream_cache& cache) noexcept
+  {
+    mine.forget(number_, cache.key());
+    std::lock_guard<std::mutex> const lock{mutex_};
+    retire(cache, false);
+  }
+
+  /// Drops the calling thread's caches of streams that have ended.
+  RMM_COLD void drop_ended(thread_caches& mine) noexcept
+  {
+    if (ended_.load(std::memory_order_relaxed) == 0) { return; }
+    std::array<stream_cache*, 64> ended{};
+    std::size_t count{};
+    do {
+      count = 0;
+      mine.for_each([&](auto const& each) {
+        if (each.heap == number_ && each.cache->has_ended() && count != ended.size()) { ended[count++] = each.cache; }
+      });
+      for (std::size_t i = 0; i != count; ++i) { drop(mine, *ended[i]); }
+    } while (count == ended.size());
+  }
+
+  /// Moves the ranges of a cache, all or none, to the idle store if its event is reached, else to a store of its stream that can
+  /// have that event as its next fence (F3). False if the host has no memory for that.
+  [[nodiscard]] bool try_give_ranges(stream_cache& cache, bool is_newest) noexcept
+  {
+    auto& ranges = cache.ranges();
+    if (ranges.empty()) { return true; }
+    bool const reached = cache.event().is_reached();
+    auto* store        = &shared_.idle();
+    if (!reached) {
+      store = shared_.find_or_make(cache.identity(), cache.device());
+      if (!is_newest && store != nullptr && store->has_fences()) {
+        store = shared_.try_add(cache.identity(), cache.device());
+      }
+    }
+    if (store == nullptr || !store->try_make_room(ranges.count())) { return false; }
+    if (!reached) {
+      auto event = cache.take_event();
+      if (!store->try_add_fence(event)) {
+        cache.give_event_back(std::move(event));
+        return false;
+      }
+    }
+    ranges.for_each(
+      [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), limits_.seams()); });
+    ranges.clear();
+    return true;
+  }
+
+  /// Whether a cache has a range that others need. A cache that takes back what others allocated flushes all at a time instead.
+  [[nodiscard]] bool has_large_range(stream_cache const& cache) const noexcept
+  {
+    return is_shared() && cache.live_bytes() >= 0 &&
+           cache.ranges().largest() / 4 >= large_.load(std::memory_order_relaxed);
+  }
+
+  /// What a cache may leave unfenced.
+  [[nodiscard]] static std::size_t most_unfenced(std::size_t bytes, bool shared) noexcept
+  {
+    auto const alone = shared ? 0 : std::min(bytes / 32, most_unfenced_alone);  // nobody waits for it
+    return std::max(bytes / 128, alone);
+  }
+
+  void set_limits() noexcept
+  {
+    auto const bytes  = block_bytes();
+    bool const shared = caches_.size() > 1;
+    bool const eager  = eager_fences_left_.load(std::memory_order_relaxed) != 0;
+    // Blocks that threads hand round are neighbours of none in a cache: ranges of many caches would need much host memory.
+    limits_.scarce_bytes.store(shared ? 0 : bytes / 2, std::memory_order_relaxed);
+    limits_.most_unfenced_bytes.store(eager ? 0 : most_unfenced(bytes, shared), std::memory_order_relaxed);
+    refill_bytes_ = std::min(align_down(bytes / 1024, heap_granule), largest_refill);
+    share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
+    share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
+    large_.store(shared ? std::max(bytes / 1024, least_large) : range_set::no_limit, std::memory_order_relaxed);
+  }
+
+  // Read by all threads, hardly ever written.
+  std::uint64_t const number_;
+  std::mutex& mutex_;
+  slow_path const& slow_;
+  heap_limits& limits_;
+  shared_free_lists& shared_;
+  device_waits const& waits_;
+  stream_lifetimes& streams_{known_streams()};
+  std::shared_ptr<heap_link> link_;
+  std::atomic<std::size_t> block_bytes_{0};
+  std::atomic<std::size_t> share_{0};  // what a cache may keep
+  std::atomic<std::size_t> share_of_consumer_{0};
+  std::atomic<std::size_t> large_{range_set::no_limit};  // larger blocks go past caches
+  std::atomic<unsigned> eager_fences_left_{0};           // until then each free on a stream is fenced
+  std::atomic<std::size_t> ended_{0};
+
+  // Guarded by the lock.
+  std::vector<std::unique_ptr<stream_cache>> caches_;
+  std::size_t refill_bytes_{};
+  std::uint64_t taken_from_others_{};
+  std::int64_t live_elsewhere_{};  // of blocks that went through no cache, or through one that has retired
+};
+
+using cache_set = basic_cache_set<void>;
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/stream/asker.hpp>
+#include <rmm/detail/stream/cache_set.hpp>
+#include <rmm/detail/stream/free_store.hpp>
+#include <rmm/detail/stream/shared_free_lists.hpp>
+#include <rmm/detail/stream/stream_cache.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Which runs of neighbours a piece_list needs.
+struct wanted_runs {
+  std::size_t least_bytes{};                   ///< those of so many bytes
+  std::vector<std::uintptr_t> const* edges{};  ///< and those that begin or end at one of these addresses, if given
+  bool with_unfenced{false};                   ///< whether memory without an event counts
+};
+
+/// The free memory of a heap by address, so that neighbours that lie in different caches and stores are found: a run is a number of
+/// pieces each of which ends where the next begins.
+///
+/// A set coalesces its own ranges. So two neighbours in a run lie in different sets, and most ranges of the largest set are no part
+/// of a longer run. From a large set only those ranges are taken that are a wanted run themselves, or that touch a piece of another
+/// set. Then a heap with a million free ranges in one set is searched as fast as an empty one.
+///
+/// Invariants:
+///  N1  pieces are ascending and do not overlap
+///  N2  each wanted run is in the list, whole
+///
+/// Made and used with the heap's lock, while all caches are closed. A template only so that translation units that make no heap do
+/// not compile its members.
+template <class Unused>
+class basic_piece_list {
+ public:
+  /// Free memory and the set that it lies in, one of the two.
+  struct piece {
+    address_range range;
+    std::uint64_t epoch;
+    free_store* store;
+    stream_cache* cache;
+    bool is_fenced{true};  // if not, it lies beside the set of ranges
+
+    [[nodiscard]] range_set& ranges() const noexcept { return store != nullptr ? store->ranges() : cache->ranges(); }
+    [[nodiscard]] std::uint64_t stream() const noexcept
+    {
+      return store != nullptr ? store->identity() : cache->identity();
+    }
+  };
+  using iterator = typename std::vector<piece>::iterator;
+
+  /// Empties the stacks of all caches, so that what is fenced lies in ranges. Throws std::bad_alloc.
+  basic_piece_list(shared_free_lists& shared,
+                   cache_set const& caches,
+                   seam_list const* seams,
+                   wanted_runs const& wanted)
+    : shared_{shared}, caches_{caches}, seams_{seams}
+  {
+    std::size_t count{};
+    std::size_t total{};
+    source largest{};
+    auto const add_up = [&](source const& from) {
+      count += from.ranges().count();
+      total += from.ranges().total_bytes();
+      if (largest.is_none() || from.ranges().count() > largest.ranges().count()) { largest = from; }
+    };
+    for (auto const& cache : caches_) { cache->empty_stacks(); }
+    for_each_source(add_up);
+    if (wanted.with_unfenced) {
+      for_each_unfenced([&](address_range range) { total += range.bytes; });
+    }
+    if (total < wanted.least_bytes) { return; }
+
+    bool const all = wanted.least_bytes == 0 || largest.ranges().count() <= few_ranges;
+    pieces_.reserve(all ? count : 2 * (count - largest.ranges().count()) + few_ranges);
+    for_each_source([&](source const& from) {
+      if (all || !(from == largest)) { add_all(from); }
+    });
+    if (wanted.with_unfenced) {
+      for_each_unfenced([&](address_range range) { pieces_.push_back({range, 0, nullptr, nullptr, false}); });
+    }
+    if (!all) { add_some(largest, wanted); }
+    std::sort(pieces_.begin(), pieces_.end(), is_below);
+    if (!all) { pieces_.erase(std::unique(pieces_.begin(), pieces_.end(), is_same), pieces_.end()); }
+  }
+
+  [[nodiscard]] iterator begin() noexcept { return pieces_.begin(); }
+  [[nodiscard]] iterator end() noexcept { return pieces_.end(); }
+  [[nodiscard]] std::size_t count() const noexcept { return pieces_.size(); }
+
+  [[nodiscard]] bool are_neighbours(piece const& lower, piece const& upper) const noexcept
+  {
+    return upper.range.begin == lower.range.end() && (seams_ == nullptr || !seams_->contains(upper.range.begin));
+  }
+
+  /// Behind the last piece of the run that `first` begins.
+  [[nodiscard]] iterator end_of_run(iterator first) noexcept
+  {
+    auto last = std::next(first);
+    while (last != pieces_.end() && are_neighbours(*std::prev(last), *last)) { ++last; }
+    return last;
+  }
+
+  /// The runs, as ranges. Throws std::bad_alloc.
+  [[nodiscard]] std::vector<address_range> runs()
+  {
+    std::vector<address_range> runs;
+    runs.reserve(pieces_.size());
+    for (auto first = pieces_.begin(); first != pieces_.end();) {
+      auto const last = end_of_run(first);
+      runs.push_back({first->range.begin, std::prev(last)->range.end() - first->range.begin});
+      first = last;
+    }
+    return runs;
+  }
+
+  /// Whether a run has so many bytes, with and without events.
+  [[nodiscard]] bool has_run(std::size_t bytes) noexcept
+  {
+    for (auto first = pieces_.begin(); first != pieces_.end();) {
+      auto const last = end_of_run(first);
+      if (std::prev(last)->range.end() - first->range.begin >= bytes) { return true; }
+      first = last;
+    }
+    return false;
+  }
+
+  /// Takes the first `bytes` of the smallest fenced run that has so many. The stream that asks waits for the work of those streams
+  /// only that freed a piece of it, once for each set. Nothing if there is no such run, or if it cannot be waited for.
+  [[nodiscard]] taken_range take(std::size_t bytes, asker& who) noexcept
+  {
+    auto best             = pieces_.end();
+    std::size_t best_size = std::numeric_limits<std::size_t>::max();
+    for (auto first = pieces_.begin(); first != pieces_.end();) {
+      auto last = std::next(first);
+      while (last != pieces_.end() && first->is_fenced && last->is_fenced && are_neighbours(*std::prev(last), *last)) {
+        ++last;
+      }
+      auto const size = std::prev(last)->range.end() - first->range.begin;
+      if (first->is_fenced && size >= bytes && size < best_size) {
+        best      = first;
+        best_size = size;
+      }
+      first = last;
+    }
+    if (best == pieces_.end()) { return {}; }
+    auto const begin = best->range.begin;
+    auto const end =
+      std::find_if(best, pieces_.end(), [&](piece const& each) { return each.range.begin >= begin + bytes; });
+    if (!try_make_waits(best, end, who)) {
+      who.wait_failed = true;
+      return {};
+    }
+    cut(best, end, {begin, bytes});
+    return {begin, 0};
+  }
+
+  /// Takes a range out of the sets that it lies in. Requires that the pieces hold it, are fenced, and have room for what is left.
+  static void cut(iterator first, iterator last, address_range range) noexcept
+  {
+    for (auto at = first; at != last; ++at) {
+      auto const begin = std::max(at->range.begin, range.begin);
+      auto const taken =
+        at->ranges().take_exact({begin, std::min(at->range.end(), range.end()) - begin}, at->range.begin);
+      RMM_ASSERT(taken);
+      static_cast<void>(taken);
+    }
+  }
+
+ private:
+  static constexpr std::size_t few_ranges = 512;  // so many cost less than looking up which are needed
+
+  /// A set of ranges, as the store or the cache that it lies in.
+  struct source {
+    free_store* store;
+    stream_cache* cache;
+
+    [[nodiscard]] bool is_none() const noexcept { return store == nullptr && cache == nullptr; }
+    [[nodiscard]] range_set const& ranges() const noexcept
+    {
+      return store != nullptr ? store->ranges() : cache->ranges();
+    }
+    [[nodiscard]] bool operator==(source const& other) const noexcept
+    {
+      return store == other.store && cache == other.cache;
+    }
+  };
+
+  [[nodiscard]] static bool is_below(piece const& lhs, piece const& rhs) noexcept
+  {
+    return lhs.range.begin < rhs.range.begin;
+  }
+  [[nodiscard]] static bool is_same(piece const& lhs, piece const& rhs) noexcept
+  {
+    return lhs.range.begin == rhs.range.begin;
+  }
+
+  template <class Visit>
+  void for_each_source(Visit&& visit) const
+  {
+    visit(source{&shared_.idle(), nullptr});
+    for (auto const& store : shared_.stores()) { visit(source{store.get(), nullptr}); }
+    for (auto const& cache : caches_) { visit(source{nullptr, cache.get()}); }
+  }
+
+  /// Calls visit(range) for all that is free and lacks an event.
+  template <class Visit>
+  void for_each_unfenced(Visit&& visit) const
+  {
+    for (auto const& cache : caches_) {
+      cache->for_each_free([&](address_range range, bool is_fenced) {
+        if (!is_fenced) { visit(range); }
+      });
+    }
+    shared_.for_each_unfenced(visit);
+  }
+
+  void add_all(source const& from)
+  {
+    from.ranges().for_each([&](address_range range, std::uint64_t epoch) {
+      pieces_.push_back({range, epoch, from.store, from.cache});
+    });
+  }
+
+  /// Adds those ranges of a large set that are wanted runs or parts of them, some possibly twice.
+  void add_some(source const& from, wanted_runs const& wanted)
+  {
+    auto const add = [&](fenced_range const& found) {
+      if (found) { pieces_.push_back({found.range, found.epoch, from.store, from.cache}); }
+    };
+    auto const& ranges = from.ranges();
+    for (std::size_t at = 0, others = pieces_.size(); at != others; ++at) {
+      auto const other = pieces_[at].range;
+      add(ranges.range_ending_at(other.begin));
+      add(ranges.range_beginning_at(other.end()));
+    }
+    ranges.for_each_of_at_least(wanted.least_bytes, [&](fenced_range const& found) { add(found); });
+    if (wanted.edges == nullptr) { return; }
+    for (auto const edge : *wanted.edges) {
+      add(ranges.range_ending_at(edge));
+      add(ranges.range_beginning_at(edge));
+    }
+  }
+
+  /// Makes one wait for each set that has one of these pieces.
+  [[nodiscard]] bool try_make_waits(iterator first, iterator last, asker const& who) const noexcept
+  {
+    capture_exemption const exemption;
+    for (auto at = first; at != last; ++at) {
+      if (at->store == &shared_.idle() || who.is_of_stream(at->stream())) { continue; }
+      if (at->store != nullptr) {
+        at->store->note_wait(at->epoch);
+      } else {
+        at->cache->note_wait();
+      }
+    }
+    bool waits = true;
+    for (auto at = first; at != last; ++at) {
+      if (at->store != nullptr) {
+        waits = at->store->try_make_noted_wait(who.stream, who.may_wait) && waits;
+      } else if (at->cache->take_noted_wait()) {
+        waits =
+          (at->cache->event().is_reached() || (who.may_wait && at->cache->event().try_make_wait(who.stream))) && waits;
+      }
+    }
+    return waits;
+  }
+
+  shared_free_lists& shared_;
+  cache_set const& caches_;
+  seam_list const* seams_;
+  std::vector<piece> pieces_;
+};
+
+using piece_list = basic_piece_list<void>;
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

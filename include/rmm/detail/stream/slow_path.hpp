@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Decides which calls of a heap take the slow path.
+///
+/// Each reason is a bit. While one is set, all calls take the slow path, where the heap looks at them more closely. Calls with the
+/// handle of a default stream always do so where the process sees several devices: the handle names another stream on each.
+///
+/// The short path compares a handle with one number, the floor: handles below it take the slow path. Handles below
+/// first_plain_handle name default streams.
+///
+/// Invariant:
+///  P1  once set() has returned, each floor is that of the reasons set: all handles, those of default streams, or none
+///
+/// Thread-safe.
+class slow_path {
+ public:
+  static constexpr std::uintptr_t first_plain_handle = 3;
+
+  enum reason : unsigned {
+    captures_announced = 1,  ///< captures of CUDA graphs are announced
+    checks_captures    = 2,  ///< the heap was told to ask always
+    has_graph_memory   = 4,  ///< each free has to be looked at; allocations need not
+    owner_asks         = 8   ///< the owner of the heap wants to see each call
+  };
+  static constexpr unsigned any_to_allocate = captures_announced | checks_captures | owner_asks;
+  static constexpr unsigned any             = any_to_allocate | has_graph_memory;
+
+  slow_path() noexcept { set_floors(); }
+
+  void set(reason why, bool on) noexcept
+  {
+    if (on) {
+      reasons_.fetch_or(why, std::memory_order_seq_cst);
+    } else {
+      reasons_.fetch_and(~static_cast<unsigned>(why), std::memory_order_seq_cst);
+    }
+    set_floors();
+  }
+
+  [[nodiscard]] bool has(unsigned reasons) const noexcept
+  {
+    return (reasons_.load(std::memory_order_relaxed) & reasons) != 0;
+  }
+
+  /// Whether calls with this handle take the slow path.
+  [[nodiscard]] RMM_ALWAYS_INLINE bool takes_allocation(cudaStream_t stream) const noexcept
+  {
+    return number_of(stream) < allocate_floor_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] RMM_ALWAYS_INLINE bool takes_deallocation(cudaStream_t stream) const noexcept
+  {
+    return number_of(stream) < deallocate_floor_.load(std::memory_order_relaxed);
+  }
+
+  /// Whether one of the `reasons` applies to this handle. That the heap was told to ask always is none for the legacy default
+  /// stream, which never captures.
+  [[nodiscard]] bool has_reason(unsigned reasons, cudaStream_t stream) const noexcept
+  {
+    auto const found = reasons_.load(std::memory_order_relaxed) & reasons;
+    return found != 0 && (found != checks_captures || !is_legacy_stream(stream));
+  }
+
+  /// Whether the slow path asks the runtime if a stream captures.
+  [[nodiscard]] bool asks_for_captures() const noexcept { return has(captures_announced | checks_captures); }
+
+  /// Whether the handle names another stream on each device.
+  [[nodiscard]] bool is_ambiguous(cudaStream_t stream) const noexcept { return number_of(stream) < default_floor_; }
+
+  [[nodiscard]] RMM_ALWAYS_INLINE static std::uintptr_t number_of(cudaStream_t stream) noexcept
+  {
+    return reinterpret_cast<std::uintptr_t>(stream);
+  }
+
+ private:
+  void set_floors() noexcept
+  {
+    constexpr auto all = std::numeric_limits<std::uintptr_t>::max();
+    for (auto reasons = reasons_.load(std::memory_order_seq_cst);;) {
+      allocate_floor_.store((reasons & any_to_allocate) != 0 ? all : default_floor_, std::memory_order_seq_cst);
+      deallocate_floor_.store(reasons != 0 ? all : default_floor_, std::memory_order_seq_cst);
+      auto const now = reasons_.load(std::memory_order_seq_cst);  // another thread may have changed it meanwhile
+      if (now == reasons) { return; }
+      reasons = now;
+    }
+  }
+
+  std::uintptr_t const default_floor_{sees_one_device() ? 0 : first_plain_handle};
+  std::atomic<std::uintptr_t> allocate_floor_{0};
+  std::atomic<std::uintptr_t> deallocate_floor_{0};
+  std::atomic<unsigned> reasons_{0};
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE
