@@ -161,16 +161,16 @@ TEST_F(PieceList, HasEachWantedRunWhole)
   }
   ASSERT_GT(shared.idle().ranges().count(), 1000U);
   auto const all = make({}).runs();
-  for (std::size_t least : {2, 5, 9, 14, 20, 40}) {
-    least *= heap_granule;
+  for (auto least : {2U, 5U, 9U, 14U, 20U, 40U}) {
+    auto const bytes = least * heap_granule;
     std::vector<std::uintptr_t> edges;
     for (int i = 0; i != 20; ++i) { edges.push_back(base + random(20'000) * heap_granule); }
-    auto const found = make({least, &edges}).runs();
+    auto const found = make({bytes, &edges}).runs();
     std::size_t wanted{};
     for (auto const run : all) {
       bool const at_edge =
         std::any_of(edges.begin(), edges.end(), [&](auto edge) { return edge == run.begin || edge == run.end(); });
-      if (run.bytes < least && !at_edge) { continue; }
+      if (run.bytes < bytes && !at_edge) { continue; }
       ++wanted;
       EXPECT_TRUE(std::any_of(found.begin(), found.end(), [&](auto each) { return are_equal(each, run); }))
         << run.bytes / heap_granule << " granules at " << (run.begin - base) / heap_granule;
