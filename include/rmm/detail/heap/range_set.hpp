@@ -259,13 +259,33 @@ class range_set {
     return result;
   }
 
-  /// Moves all ranges to `other`. Requires that it has room: other.count() + count() <= other.capacity().
-  void move_all_to(range_set& other, seam_list const* seams = nullptr) noexcept
+  /// Moves ranges to `other`, all or the `most` largest or nearly largest ones. They get `epoch`, or keep their own where that is
+  /// any_epoch. Returns whether all were moved. Requires that `other` has room for them.
+  bool move_to(range_set& other,
+               seam_list const* seams = nullptr,
+               std::size_t most       = no_limit,
+               std::uint64_t epoch    = any_epoch) noexcept
   {
-    RMM_ASSERT(this != &other && other.count_ + count_ <= other.capacity_);
-    if (empty()) { return; }
-    for_each([&](address_range range, std::uint64_t epoch) { other.insert(range, epoch, seams); });
+    RMM_ASSERT(this != &other && other.count_ + std::min(count_, most) <= other.capacity_);
+    auto const move = [&](index at) {
+      other.insert(range_at(at), epoch == any_epoch ? node_at(at).epoch : epoch, seams);
+    };
+    if (count_ > most) {
+      for (; most != 0; --most) {
+        auto const word = highest_bit(filled_words_);
+        auto const at   = head_of(word * 64 + highest_bit(filled_bins_[word]));
+        move(at);
+        total_bytes_ -= node_at(at).bytes;
+        erase(at);
+      }
+      return false;
+    }
+    if (empty()) { return true; }
+    for (auto at = first_node; at != unused_; at += node_units) {
+      if (node_at(at).bytes != 0) { move(at); }
+    }
     clear();
+    return true;
   }
 
   /// Forgets all ranges, and keeps the host memory. O(the most ranges there were since the last time): most bins and slots name

@@ -203,15 +203,16 @@ class basic_cache_set {
   /// Whether the cache holds more than its share, or a range that is large. Called by the owner.
   [[nodiscard]] bool has_to_flush(stream_cache const& cache) const noexcept
   {
-    return is_beyond_share(cache) || has_large_range(cache);
+    return cache.is_flushing() || is_beyond_share(cache) || has_large_range(cache);
   }
 
   /// Whether other threads and streams have more use for what a cache has. A cache that takes back what others allocated has a
-  /// smaller share: it will hardly need the memory itself.
+  /// smaller share: it will hardly need the memory itself. Very many ranges are too much for the searches of others.
   [[nodiscard]] bool is_beyond_share(stream_cache const& cache) const noexcept
   {
     auto const& share = cache.live_bytes() < 0 ? share_of_consumer_ : share_;
-    return cache.ranges().total_bytes() > share.load(std::memory_order_relaxed);
+    return cache.ranges().total_bytes() > share.load(std::memory_order_relaxed) ||
+           cache.ranges().count() > most_ranges_.load(std::memory_order_relaxed);
   }
 
   /// The host had to wait for frees without events: from now on each free is fenced, until many were.
@@ -274,14 +275,13 @@ class basic_cache_set {
     stream_cache const* own_;
   };
 
-  /// Moves a range with room for `bytes` to a cache, if possible with more; everything, if there is no other cache. False if there
-  /// is none, or no host memory to note it.
+  /// Moves a range with room for `bytes` to a cache, if possible with more. If there is no other cache, moves everything that is not
+  /// very much. False if there is no such range, or no host memory to note it.
   [[nodiscard]] bool refill(stream_cache& to, free_store& from, std::size_t bytes) noexcept
   {
     if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
-    if (caches_.size() == 1 && to.try_make_room(from.ranges().count())) {
-      from.ranges().for_each([&](address_range range, std::uint64_t) { to.add_range(range); });
-      from.ranges().clear();
+    if (caches_.size() == 1 && from.ranges().count() <= most_moved && to.try_make_room(from.ranges().count())) {
+      from.ranges().move_to(to.ranges(), limits_.seams(), most_moved, 0);
       return true;
     }
     auto size = bytes;
@@ -301,24 +301,22 @@ class basic_cache_set {
   }
 
   /// Moves what a cache has too much of to its stream's store. A cache beyond its share frees more than it takes: all that it has
-  /// goes, small pieces too, for those would keep their neighbours apart. Called by the owner, in a call that the program makes on
-  /// the stream, after fence().
+  /// goes, small pieces too, for those would keep their neighbours apart; in several calls if that is very much. Called by the
+  /// owner, in a call that the program makes on the stream, after fence().
   void flush(stream_cache& cache) noexcept
   {
-    auto& ranges      = cache.ranges();
+    auto& ranges = cache.ranges();
+    shared_.poll(polls_in_passing);  // as much becomes idle as comes in
+    cache.set_flushing(cache.is_flushing() || is_beyond_share(cache));
+    if (cache.is_flushing()) { cache.empty_stacks(); }
     auto* const store = shared_.find_or_make(cache.identity(), cache.device());
-    bool const all    = is_beyond_share(cache);
-    if (all) { cache.empty_stacks(); }
-    if (store == nullptr || !store->try_make_room(ranges.count()) || !shared_.try_add_fence(*store, cache.stream())) {
+    auto const most   = std::min(ranges.count(), most_moved);
+    if (store == nullptr || !store->try_make_room(most) || !shared_.try_add_fence(*store, cache.stream())) { return; }
+    if (cache.is_flushing()) {
+      cache.set_flushing(!ranges.move_to(store->ranges(), limits_.seams(), most, store->newest()));
       return;
     }
-    if (all) {
-      ranges.for_each(
-        [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), limits_.seams()); });
-      ranges.clear();
-      return;
-    }
-    while (has_large_range(cache)) {
+    for (auto left = most; left != 0 && has_large_range(cache); --left) {
       store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), limits_.seams());
     }
   }
@@ -334,7 +332,7 @@ class basic_cache_set {
       if (!shared_.idle().try_make_room(ranges.count())) { continue; }
       // What is left of the part that the cache took last stays: its next blocks shall lie beside those before.
       auto const rest = ranges.largest() < refill_bytes_ ? ranges.take_up_to(range_set::no_limit) : fenced_range{};
-      ranges.move_all_to(shared_.idle().ranges(), limits_.seams());
+      ranges.move_to(shared_.idle().ranges(), limits_.seams());
       if (rest) { cache->add_range(rest.range); }
     }
   }
@@ -382,9 +380,10 @@ class basic_cache_set {
         ranges.insert({taken.begin, bytes}, 0, limits_.seams());
         continue;
       }
-      if (reached && is_beyond_share(*cache) && shared_.idle().try_make_room(ranges.count())) {
+      auto const most = std::min(ranges.count(), most_moved);
+      if (reached && is_beyond_share(*cache) && shared_.idle().try_make_room(most)) {
         // More than its share, and idle: the next call need not come here for it.
-        ranges.move_all_to(shared_.idle().ranges(), limits_.seams());
+        ranges.move_to(shared_.idle().ranges(), limits_.seams(), most);
       }
       ++taken_from_others_;
       return taken;
@@ -401,7 +400,7 @@ class basic_cache_set {
   {
     context_scope const with_context{waits_.home()};
     capture_exemption const exemption;
-    shared_.poll(polls_for_retired);
+    shared_.poll(polls_in_passing);
     bool is_newest = false;  // whether the cache's event is newer than those of its stream's store
     if (is_alive || is_legacy_stream(cache.stream())) {
       device_scope const on_device{cache.device()};  // the handle of a default stream names that of the current one
@@ -477,13 +476,16 @@ class basic_cache_set {
   }
 
  private:
+  static constexpr std::size_t most_moved          = shared_free_lists::most_moved;
   static constexpr std::size_t stack_shortening    = 16;
-  static constexpr std::size_t polls_for_retired   = 4;  // with each cache that may leave an event
+  static constexpr std::size_t polls_in_passing    = 4;  // with each cache that may leave an event
   static constexpr std::size_t most_thread_caches  = 4096;
   static constexpr unsigned eager_fences           = 4096;
   static constexpr std::size_t largest_refill      = std::size_t{8} << 20;
   static constexpr std::size_t most_unfenced_alone = std::size_t{16} << 20;
   static constexpr std::size_t least_large         = std::size_t{1} << 20;
+  static constexpr std::size_t ranges_in_all       = 65536;
+  static constexpr std::size_t ranges_in_each      = 4096;
 
   [[nodiscard]] RMM_COLD stream_cache* make(thread_caches& mine, cudaStream_t stream) noexcept
   {
@@ -557,9 +559,7 @@ class basic_cache_set {
         return false;
       }
     }
-    ranges.for_each(
-      [&](address_range range, std::uint64_t) { store->ranges().insert(range, store->newest(), limits_.seams()); });
-    ranges.clear();
+    ranges.move_to(store->ranges(), limits_.seams(), range_set::no_limit, store->newest());
     return true;
   }
 
@@ -588,6 +588,8 @@ class basic_cache_set {
     refill_bytes_ = std::min(align_down(bytes / 1024, heap_granule), largest_refill);
     share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
     share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
+    most_ranges_.store(shared ? std::max(ranges_in_all / caches_.size(), ranges_in_each) : range_set::no_limit,
+                       std::memory_order_relaxed);
     large_.store(shared ? std::max(bytes / 1024, least_large) : range_set::no_limit, std::memory_order_relaxed);
   }
 
@@ -603,8 +605,9 @@ class basic_cache_set {
   std::atomic<std::size_t> block_bytes_{0};
   std::atomic<std::size_t> share_{0};  // what a cache may keep
   std::atomic<std::size_t> share_of_consumer_{0};
-  std::atomic<std::size_t> large_{range_set::no_limit};  // larger blocks go past caches
-  std::atomic<unsigned> eager_fences_left_{0};           // until then each free on a stream is fenced
+  std::atomic<std::size_t> most_ranges_{range_set::no_limit};  // ... and in how many ranges
+  std::atomic<std::size_t> large_{range_set::no_limit};        // larger blocks go past caches
+  std::atomic<unsigned> eager_fences_left_{0};                 // until then each free on a stream is fenced
   std::atomic<std::size_t> ended_{0};
 
   // Guarded by the lock.

@@ -304,7 +304,7 @@ class basic_captured_memory {
     auto const is_over = [&](auto const& each) {
       if (each->who.capture == capture) { return false; }
       if (!idle_.try_reserve(idle_.count() + each->ranges.count())) { return false; }
-      each->ranges.move_all_to(idle_, &seams);
+      each->ranges.move_to(idle_, &seams);
       return true;
     };
     freed_.erase(std::remove_if(freed_.begin(), freed_.end(), is_over), freed_.end());

@@ -40,6 +40,9 @@ namespace detail {
 /// Guarded by the lock of the heap that it belongs to.
 class shared_free_lists {
  public:
+  /// So many ranges move from one set to another in one call: that takes less than a millisecond.
+  static constexpr std::size_t most_moved = 1024;
+
   /// Throws std::bad_alloc.
   explicit shared_free_lists(heap_limits& limits) : limits_{limits} { spare_events_.reserve(most_spare_events); }
   shared_free_lists(shared_free_lists const&)            = delete;
@@ -282,19 +285,21 @@ class shared_free_lists {
     from.unfenced().clear();
   }
 
-  /// Makes idle what fences cover that are reached.
+  /// Makes idle what fences cover that are reached; no more than most_moved ranges, so that no call takes long. The rest is found
+  /// where it is, without a wait.
   void move_reached(free_store& store) noexcept
   {
+    auto const most    = std::min(store.ranges().count(), most_moved);
     auto const reached = store.reached();
     if (!store.has_fences()) {
-      if (idle_.try_make_room(store.ranges().count())) { store.ranges().move_all_to(idle_.ranges(), limits_.seams()); }
+      if (idle_.try_make_room(most)) { store.ranges().move_to(idle_.ranges(), limits_.seams(), most); }
       return;
     }
     try {
       std::vector<address_range> free;
-      free.reserve(store.ranges().count());
+      free.reserve(most);
       store.ranges().for_each([&](address_range range, std::uint64_t epoch) {
-        if (epoch <= reached) { free.push_back(range); }
+        if (epoch <= reached && free.size() != most) { free.push_back(range); }
       });
       if (!idle_.try_make_room(free.size())) { return; }
       for (auto const range : free) {
@@ -302,7 +307,7 @@ class shared_free_lists {
         idle_.ranges().insert(range, 0, limits_.seams());
       }
     } catch (std::bad_alloc const&) {
-      return;  // they are found where they are
+      return;
     }
   }
 

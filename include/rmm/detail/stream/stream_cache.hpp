@@ -351,6 +351,8 @@ class stream_cache {
   [[nodiscard]] std::size_t place() const noexcept { return place_; }
   void set_place(std::size_t place) noexcept { place_ = place; }
   void note_wait() noexcept { wait_noted_ = true; }
+  void set_flushing(bool on) noexcept { is_flushing_ = on; }
+  [[nodiscard]] bool is_flushing() const noexcept { return is_flushing_; }
   [[nodiscard]] bool take_noted_wait() noexcept { return std::exchange(wait_noted_, false); }
   [[nodiscard]] std::int64_t live_bytes() const noexcept { return live_bytes_; }
 
@@ -610,6 +612,7 @@ class stream_cache {
   std::size_t spare_claims_{};
   std::size_t place_{};
   bool wait_noted_{false};
+  bool is_flushing_{false};  // all that it has, in several calls
   owned_event event_;
 };
 

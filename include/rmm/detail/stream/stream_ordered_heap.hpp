@@ -302,7 +302,7 @@ class basic_stream_ordered_heap {
       {
         cache_entered const inside{*cache};
         placed = inside && caches_.put(*cache, ptr, bytes);
-        due    = placed && cache->is_fence_due();
+        due    = placed && (cache->is_fence_due() || caches_.has_to_flush(*cache));
       }
       if (!placed) {  // kept out, no host memory, or the handle names another stream now
         cache = caches_.find_or_make(stream.value(), true);

@@ -276,7 +276,7 @@ TEST(RangeSetGrowth, MovesAllOfALargeSetWhileItsChainsAreSplit)
     model.insert({i * 2_g, 1_g}, i);
   }
   ASSERT_TRUE(other.try_reserve(set.count()));
-  set.move_all_to(other);
+  set.move_to(other);
   EXPECT_TRUE(set.empty());
   EXPECT_TRUE(set.validate());
   EXPECT_TRUE(other.validate());
@@ -649,7 +649,7 @@ TEST_F(RangeSet, MovesAllToAnotherAndJoinsThere)
   other.insert({102_g, 1_g}, 9);
   insert(100_g, 2_g, 1);
   insert(103_g, 1_g, 2);
-  set.move_all_to(other);
+  set.move_to(other);
   EXPECT_TRUE(set.empty());
   EXPECT_EQ(set.total_bytes(), 0U);
   EXPECT_EQ(other.count(), 1U);
@@ -752,6 +752,26 @@ TEST_F(RangeSet, VisitsTheRangesOfAtLeastASize)
     EXPECT_EQ(visited, least <= 298 ? (298 - least) / 3 + 1 : 0) << least;
   }
   range_set{}.for_each_of_at_least(1_g, [](auto const&) { FAIL(); });
+}
+
+TEST_F(RangeSet, MovesTheLargestRangesFirst)
+{
+  ASSERT_TRUE(set.try_reserve(10));
+  for (std::size_t granules = 1; granules <= 10; ++granules) {
+    set.insert({granules * 100_g, granules * 1_g}, granules);
+  }
+  range_set other;
+  ASSERT_TRUE(other.try_reserve(10));
+  EXPECT_FALSE(set.move_to(other, nullptr, 3));
+  EXPECT_EQ(set.largest(), 7_g);
+  EXPECT_EQ(set.total_bytes(), 28_g);
+  EXPECT_EQ(other.total_bytes(), 27_g);
+  EXPECT_EQ(other.range_beginning_at(800_g).epoch, 8U);
+  EXPECT_TRUE(set.move_to(other, nullptr, 7, 99));
+  EXPECT_TRUE(set.empty());
+  EXPECT_EQ(other.range_beginning_at(700_g).epoch, 99U);
+  EXPECT_TRUE(set.move_to(other));
+  EXPECT_TRUE(other.validate());
 }
 
 TEST_F(RangeSet, TakesFromTheMiddleOfARangeThatBeginsAtAnAddress)

@@ -268,10 +268,15 @@ class range_set_trial {
   {
     detail::range_set other;
     require(other.try_reserve(set_.count()), "host memory");
-    set_.move_all_to(other, &list_);
+    auto const before = set_.count();
+    auto const part   = before / 2;
+    require(set_.move_to(other, &list_, part) == (before == part), "moves a part");
+    require(other.count() == part && set_.count() == before - part && set_.validate(&list_), "has moved a part");
+    require(set_.total_bytes() + other.total_bytes() == model_.total_bytes(), "has lost nothing");
+    require(set_.move_to(other, &list_), "moves the rest");
     require(set_.empty() && set_.total_bytes() == 0 && set_.validate(&list_), "empty after all has moved");
     require(other.validate(&list_) && model_.matches(other), "has what the model has");
-    other.move_all_to(set_, &list_);
+    other.move_to(set_, &list_);
   }
 
   std::size_t block_count_;
