@@ -2,7 +2,7 @@
 #pragma once
 
 #include <rmm/detail/base/biased_lock.hpp>
-#include <rmm/detail/base/per_thread.hpp>
+#include <rmm/detail/base/thread_slots.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 

@@ -5,8 +5,8 @@
 #include <rmm/detail/base/exit_action.hpp>
 #include <rmm/detail/base/interpreter_frames.hpp>
 #include <rmm/detail/base/log_time.hpp>
-#include <rmm/detail/base/per_thread.hpp>
 #include <rmm/detail/base/tag_table.hpp>
+#include <rmm/detail/base/thread_slots.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/event.hpp>

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// The objects that a thread has of owners of one kind, found by owner and key. They go back when the thread ends.
+///
+/// A hash table with linear probing, because a thread may use thousands of keys. Only the thread itself uses it. A hot path
+/// looks into a table of slots first: a `thread_local` variable of plain data, which can be read before the first object of
+/// a thread is constructed and after the last one is destroyed.
+///
+/// `Derived` is the table of one kind. Its destructor calls give_back().
+/// `Link` leads to an owner, which may go before the thread does. It has a `mutex`, and `is_gone()`, which is called with the
+/// mutex held. An owner that goes locks the mutex, and changes what is_gone() returns to true.
+template <class Derived, class Key, class Object, class Link>
+class thread_slots {
+ public:
+  struct entry {
+    std::uint64_t owner{};  // a number that is never used again; 0 in an empty place
+    Key key{};
+    Object* object{};
+    std::shared_ptr<Link> link{};
+  };
+
+  /// Returns the table of the calling thread; null once the thread has given its objects back.
+  [[nodiscard]] static Derived* mine()
+  {
+    if (has_ended) { return nullptr; }
+    thread_local Derived objects;
+    return &objects;
+  }
+
+  /// A hash of which the upper bits are the best.
+  [[nodiscard]] RMM_ALWAYS_INLINE static std::uint64_t hash_of(std::uint64_t owner, Key key) noexcept
+  {
+    return (reinterpret_cast<std::uintptr_t>(key) + owner) * 0x9E3779B97F4A7C15U;
+  }
+
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+
+  [[nodiscard]] Object* find(std::uint64_t owner, Key key) const noexcept
+  {
+    auto const at = find_place(owner, key);
+    return at == none ? nullptr : places_[at].object;
+  }
+
+  /// Makes room for one more entry: the next add() does not throw. Throws std::bad_alloc. Entries whose owners are gone are
+  /// dropped when the table is full.
+  void prepare_to_add()
+  {
+    if (4 * (count_ + 1) > 3 * places_.size()) { drop_gone(); }
+  }
+
+  /// Throws std::bad_alloc. Requires that there is no entry for the same owner and key.
+  void add(entry added)
+  {
+    prepare_to_add();
+    place(std::move(added));
+  }
+
+  /// Removes the entry, if it is there.
+  void forget(std::uint64_t owner, Key key) noexcept
+  {
+    auto at = find_place(owner, key);
+    if (at == none) { return; }
+    places_[at] = entry{};
+    --count_;
+    for (at = next_to(at); places_[at].owner != 0; at = next_to(at)) {  // those behind it may have a better place now
+      --count_;
+      place(std::exchange(places_[at], entry{}));
+    }
+  }
+
+  /// Calls visit(entry) for each; visit() adds and removes none.
+  template <class Visit>
+  void for_each(Visit&& visit) const
+  {
+    for (auto const& each : places_) {
+      if (each.owner != 0) { visit(each); }
+    }
+  }
+
+  /// Returns the object of any entry of the owner, another one each time; null if it has none.
+  [[nodiscard]] Object* next_of(std::uint64_t owner) noexcept
+  {
+    for (std::size_t i = 0; i != places_.size(); ++i) {
+      hand_ = next_to(hand_);
+      if (places_[hand_].owner == owner) { return places_[hand_].object; }
+    }
+    return nullptr;
+  }
+
+ protected:
+  ~thread_slots() = default;
+
+  /// The thread has no objects from now on. Calls return_object(link, object) for each whose owner is there, with the link's
+  /// mutex held.
+  template <class ReturnObject>
+  void give_back(ReturnObject&& return_object) noexcept
+  {
+    has_ended = true;
+    for_each([&](entry const& each) {
+      std::lock_guard<std::mutex> const lock{each.link->mutex};
+      if (!each.link->is_gone()) { return_object(*each.link, each.object); }
+    });
+    places_.clear();
+    count_ = 0;
+  }
+
+  /// Drops the entries whose owners are gone. Leaves room for one more. Throws std::bad_alloc, and has changed nothing then.
+  void drop_gone()
+  {
+    std::size_t kept = 0;
+    for_each([&](entry const& each) { kept += is_gone(each) ? 0U : 1U; });
+    std::size_t size = 8;
+    while (size < 2 * (kept + 1)) { size *= 2; }
+    std::vector<entry> old(size);
+    places_.swap(old);
+    count_ = 0;
+    for (auto& each : old) {
+      if (each.owner != 0 && !is_gone(each)) { place(std::move(each)); }
+    }
+  }
+
+ private:
+  inline static thread_local bool has_ended = false;
+  static constexpr std::size_t none         = ~std::size_t{0};
+
+  [[nodiscard]] static bool is_gone(entry const& of) noexcept
+  {
+    std::lock_guard<std::mutex> const lock{of.link->mutex};
+    return of.link->is_gone();
+  }
+
+  [[nodiscard]] std::size_t next_to(std::size_t at) const noexcept { return (at + 1) & (places_.size() - 1); }
+  [[nodiscard]] std::size_t first_place_of(std::uint64_t owner, Key key) const noexcept
+  {
+    return static_cast<std::size_t>(hash_of(owner, key) >> 32U) & (places_.size() - 1);
+  }
+
+  [[nodiscard]] std::size_t find_place(std::uint64_t owner, Key key) const noexcept
+  {
+    if (count_ == 0) { return none; }
+    auto at = first_place_of(owner, key);
+    while (places_[at].owner != 0 && (places_[at].owner != owner || places_[at].key != key)) { at = next_to(at); }
+    return places_[at].owner != 0 ? at : none;
+  }
+
+  void place(entry&& added) noexcept
+  {
+    auto at = first_place_of(added.owner, added.key);
+    while (places_[at].owner != 0) { at = next_to(at); }
+    places_[at] = std::move(added);
+    ++count_;
+  }
+
+  std::vector<entry> places_;  // a power of two, or none
+  std::size_t count_{};
+  std::size_t hand_{};
+};
+
+/// Where a thread finds its parts of owners in a few instructions, by the number of the owner alone.
+struct per_thread_table {
+  static constexpr std::size_t size = 8;
+  std::array<std::uint64_t, size> owners;  // 0 in an empty slot
+  std::array<void*, size> parts;
+};
+inline thread_local per_thread_table per_thread_slots{};
+
+/// One `Part` for each thread that asks for it.
+///
+/// A part outlives its thread: `part.release()` is called when the thread ends, and `part.adopt()` by the thread that gets it
+/// next, or first. Neither throws. A part is used by its thread alone, but for what for_each() does.
+template <class Part>
+class per_thread {
+ public:
+  /// `number`: one that no other object in the process has, or had; not 0.
+  explicit per_thread(std::uint64_t number) : number_{number}, link_{std::make_shared<link>()} {}
+
+  per_thread(per_thread const&)            = delete;
+  per_thread& operator=(per_thread const&) = delete;
+
+  ~per_thread()
+  {
+    std::lock_guard<std::mutex> const lock{link_->mutex};
+    link_->has_gone = true;
+  }
+
+  /// The part of the calling thread; null if there is no memory for it, or the thread is about to end.
+  [[nodiscard]] RMM_ALWAYS_INLINE Part* mine() noexcept
+  {
+    auto* const part = mine_at_hand();
+    return part != nullptr ? part : find_mine();
+  }
+
+  /// The same, but also null if finding it takes longer.
+  [[nodiscard]] RMM_ALWAYS_INLINE Part* mine_at_hand() noexcept
+  {
+    if (per_thread_slots.owners[slot_] != number_) { return nullptr; }
+    auto* const part = per_thread_slots.parts[slot_];
+    if (part == nullptr) { __builtin_unreachable(); }  // so that callers need not ask again
+    return &static_cast<owned_part*>(part)->part;
+  }
+
+  /// Calls `action(part)` for all parts, also those of threads that have ended. No part is added, adopted or released
+  /// meanwhile; what else threads do with their parts goes on.
+  template <class Action>
+  void for_each(Action&& action)
+  {
+    std::lock_guard<std::mutex> const lock{link_->mutex};
+    for (auto const& each : parts_) { action(each->part); }
+  }
+
+ private:
+  struct owned_part {
+    Part part{};
+    bool is_free{false};
+  };
+
+  struct link {
+    std::mutex mutex;
+    bool has_gone{false};
+
+    [[nodiscard]] bool is_gone() const noexcept { return has_gone; }
+  };
+
+  /// All parts of a thread: there is no key. When the thread ends, other threads may adopt the parts.
+  class thread_parts : public thread_slots<thread_parts, void*, owned_part, link> {
+   public:
+    ~thread_parts()
+    {
+      per_thread_slots = {};
+      this->give_back([](link const&, owned_part* each) noexcept {
+        each->part.release();
+        each->is_free = true;
+      });
+    }
+  };
+
+  RMM_COLD Part* find_mine() noexcept
+  {
+    try {
+      auto* const thread = thread_parts::mine();
+      if (thread == nullptr) { return nullptr; }
+      auto* part = thread->find(number_, nullptr);
+      if (part == nullptr) {
+        thread->prepare_to_add();
+        part = take_part();
+        thread->add({number_, nullptr, part, link_});
+      }
+      per_thread_slots.owners[slot_] = number_;
+      per_thread_slots.parts[slot_]  = part;
+      return &part->part;
+    } catch (std::exception const&) {
+      return nullptr;
+    }
+  }
+
+  owned_part* take_part()
+  {
+    std::lock_guard<std::mutex> const lock{link_->mutex};
+    owned_part* taken = nullptr;
+    for (auto const& each : parts_) {
+      if (each->is_free) { taken = each.get(); }
+    }
+    if (taken == nullptr) { taken = parts_.emplace_back(std::make_unique<owned_part>()).get(); }
+    taken->is_free = false;
+    taken->part.adopt();
+    return taken;
+  }
+
+  std::uint64_t number_;
+  std::size_t slot_{number_ % per_thread_table::size};  // where each thread has its part at hand
+  std::shared_ptr<link> link_;                          // its mutex guards parts_ and is_free
+  std::vector<std::unique_ptr<owned_part>> parts_;      // never shrinks
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE
