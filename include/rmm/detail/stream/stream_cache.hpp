@@ -36,11 +36,18 @@ inline constexpr std::size_t small_sizes       = small_block_limit / heap_granul
 }
 
 /// What the caches of a heap use without its lock.
+///
+/// All threads read these numbers, and what the heap has beside them, in each call. They also write to the reserve. So the reserve
+/// shares no cache line with anything else.
 struct heap_limits {
+  using cache_line = std::array<std::byte, 64>;
+
   std::atomic<std::size_t> most_unfenced_bytes{0};             // that a cache leaves
   std::atomic<std::size_t> scarce_bytes{range_set::no_limit};  // a cache with less coalesces with each fence
-  deallocation_reserve reserve{};
   seam_list seam_addresses{};  // where ranges are not coalesced; changes while all caches are closed
+  cache_line unused_before_reserve{};
+  deallocation_reserve reserve{};
+  cache_line unused_after_reserve{};
 
   [[nodiscard]] seam_list const* seams() const noexcept
   {
@@ -420,7 +427,7 @@ class stream_cache {
   static constexpr std::size_t sizes_at_once       = 8;
   static constexpr std::size_t longest_run         = 16;
   static constexpr std::size_t claims_at_a_time    = 32;
-  static constexpr std::size_t most_spare_claims   = 64;
+  static constexpr std::size_t most_spare_claims   = 96;
   static constexpr std::size_t first_recent        = 8;
 
   [[nodiscard]] RMM_COLD bool ask_identity() noexcept
