@@ -93,12 +93,12 @@ class stream_cache {
   /// `ends` counts ends of streams, this one among them; null if nobody tells. `is_lasting`: whether the library will know
   /// when the stream ends, or it never does. Throws std::bad_alloc or cuda_error.
   stream_cache(stream_name const& name, std::atomic<std::uint64_t> const* ends, bool is_lasting, heap_limits& limits)
-    : name_{name},
+    : is_lasting_{is_lasting},
+      frees_left_{is_lasting ? std::int32_t{most_unfenced_frees} : 1},
       ends_{ends},
-      is_lasting_{is_lasting},
       limits_{limits},
-      frees_to_fence_{is_lasting ? most_unfenced_frees : 1},
-      frees_left_{static_cast<std::int32_t>(frees_to_fence_)},
+      frees_to_fence_{static_cast<std::size_t>(frees_left_)},
+      name_{name},
       event_{name.device}
   {
     if (ends_ != nullptr) { trusted_ends_ = ends_->load(std::memory_order_acquire); }
@@ -148,7 +148,7 @@ class stream_cache {
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_push(void* ptr, std::size_t granules) noexcept
   {
     auto const filled = filled_[granules];
-    if (filled == places_[granules]) { return false; }
+    if (filled == stacks_[granules].places) { return false; }
     auto const bytes           = granules * heap_granule;
     stack_of(granules)[filled] = reinterpret_cast<std::uintptr_t>(ptr);
     filled_[granules]          = static_cast<std::uint8_t>(filled + 1);
@@ -168,7 +168,7 @@ class stream_cache {
   /// Gets host memory for the stack of a size that has none. Returns false if it has, or the host has no memory.
   [[nodiscard]] bool try_add_stack(std::size_t granules) noexcept
   {
-    if (places_[granules] != 0) { return false; }
+    if (stacks_[granules].places != 0) { return false; }
     auto const places = stack_places(granules);
     if (entries_used_ + places > entries_capacity_) {
       auto const grown = std::max(2 * entries_capacity_, entries_used_ + places);
@@ -178,8 +178,8 @@ class stream_cache {
       entries_          = std::move(moved);
       entries_capacity_ = grown;
     }
-    first_[granules]  = static_cast<std::uint16_t>(entries_used_);
-    places_[granules] = static_cast<std::uint8_t>(places);
+    stacks_[granules].first  = static_cast<std::uint16_t>(entries_used_);
+    stacks_[granules].places = static_cast<std::uint8_t>(places);
     entries_used_ += places;
     return true;
   }
@@ -222,9 +222,9 @@ class stream_cache {
   {
     RMM_ASSERT(filled_[granules] == 0);
     auto const bytes     = granules * heap_granule;
-    bool const has_stack = places_[granules] != 0 || try_add_stack(granules);
-    auto const most      = has_stack ? std::min<std::size_t>(places_[granules] / 2U, longest_run) : 1;
-    std::size_t run      = std::clamp<std::size_t>(next_run_[granules], 1, most);
+    bool const has_stack = stacks_[granules].places != 0 || try_add_stack(granules);
+    auto const most      = has_stack ? std::min<std::size_t>(stacks_[granules].places / 2U, longest_run) : 1;
+    std::size_t run      = std::clamp<std::size_t>(stacks_[granules].next_run, 1, most);
     for (; run != 0; run /= 2) {
       auto const taken = from_end ? ranges_.take_back(run * bytes) : ranges_.take(run * bytes);
       if (!taken) { continue; }
@@ -232,9 +232,9 @@ class stream_cache {
       // Those next to memory in use go out first: what is left of the run coalesces with the range.
       auto* const entries = stack_of(granules);
       for (std::size_t i = 0; i + 1 < run; ++i) { entries[i] = taken.begin + (from_end ? i : run - 1 - i) * bytes; }
-      filled_[granules]   = static_cast<std::uint8_t>(run - 1);
-      fenced_[granules]   = filled_[granules];  // C1: they come from ranges
-      next_run_[granules] = static_cast<std::uint8_t>(std::min(2 * run, most));
+      filled_[granules]          = static_cast<std::uint8_t>(run - 1);
+      fenced_[granules]          = filled_[granules];  // C1: they come from ranges
+      stacks_[granules].next_run = static_cast<std::uint8_t>(std::min(2 * run, most));
       live_bytes_ += static_cast<std::int64_t>(bytes);
       return reinterpret_cast<void*>(taken.begin + (from_end ? run - 1 : 0) * bytes);  // NOLINT
     }
@@ -284,11 +284,11 @@ class stream_cache {
     auto const count    = std::min<std::size_t>(most, fenced_[granules]);
     std::size_t moved   = 0;
     while (moved != count && try_put_back({entries[moved], granules * heap_granule})) { ++moved; }
-    if (moved == 0) { return filled_[granules] < places_[granules]; }
+    if (moved == 0) { return filled_[granules] < stacks_[granules].places; }
     std::memmove(entries, entries + moved, (filled_[granules] - moved) * sizeof *entries);
-    filled_[granules]   = static_cast<std::uint8_t>(filled_[granules] - moved);
-    fenced_[granules]   = static_cast<std::uint8_t>(fenced_[granules] - moved);
-    next_run_[granules] = static_cast<std::uint8_t>(next_run_[granules] / 2);
+    filled_[granules]          = static_cast<std::uint8_t>(filled_[granules] - moved);
+    fenced_[granules]          = static_cast<std::uint8_t>(fenced_[granules] - moved);
+    stacks_[granules].next_run = static_cast<std::uint8_t>(stacks_[granules].next_run / 2);
     return true;
   }
 
@@ -415,7 +415,7 @@ class stream_cache {
     });
     bool good = frees == unfenced_count() && bytes == unfenced_bytes_;
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      good = good && fenced_[granules] <= filled_[granules] && filled_[granules] <= places_[granules];
+      good = good && fenced_[granules] <= filled_[granules] && filled_[granules] <= stacks_[granules].places;
     }
     return good && spare_claims_ <= most_spare_claims + claims_at_a_time && ranges_.validate(seams());
   }
@@ -460,7 +460,7 @@ class stream_cache {
 
   [[nodiscard]] std::uintptr_t* stack_of(std::size_t granules) const noexcept
   {
-    return entries_.get() + first_[granules];
+    return entries_.get() + stacks_[granules].first;
   }
 
   void note_unfenced(std::size_t bytes) noexcept
@@ -587,24 +587,30 @@ class stream_cache {
     return true;
   }
 
+  /// The places of a small size in entries_.
+  struct small_stack {
+    std::uint16_t first{};
+    std::uint8_t places{};    // 0: the size has none yet
+    std::uint8_t next_run{};  // so many blocks are cut next time
+  };
+
+  // What each hit needs, together in few cache lines.
   biased_lock lock_;
-  stream_name name_;
-  std::atomic<std::uint64_t> const* ends_;  // null: nobody tells when the stream ends
-  std::uint64_t trusted_ends_{};
   std::atomic<bool> has_ended_{false};
   bool is_lasting_;
+  std::int32_t frees_left_;                 // until the next event; negative where the event could not be recorded
+  std::atomic<std::uint64_t> const* ends_;  // null: nobody tells when the stream ends
+  std::uint64_t trusted_ends_{};
   heap_limits& limits_;
-
-  std::size_t frees_to_fence_;  // the next event is due after so many
-  std::int32_t frees_left_;     // of these; negative where the event could not be recorded
   std::size_t unfenced_bytes_{};
   std::int64_t live_bytes_{};  // allocated less freed here: negative where the frees of others' blocks come in
+  std::unique_ptr<std::uintptr_t[]> entries_;
   std::array<std::uint8_t, small_sizes + 1> filled_{};
   std::array<std::uint8_t, small_sizes + 1> fenced_{};
-  std::array<std::uint8_t, small_sizes + 1> places_{};  // 0: the size has no stack yet
-  std::array<std::uint8_t, small_sizes + 1> next_run_{};
-  std::array<std::uint16_t, small_sizes + 1> first_{};  // entry of each stack
-  std::unique_ptr<std::uintptr_t[]> entries_;
+  std::array<small_stack, small_sizes + 1> stacks_{};
+
+  std::size_t frees_to_fence_;  // the next event is due after so many
+  stream_name name_;
   std::size_t entries_used_{};
   std::size_t entries_capacity_{};
   std::size_t next_unused_{1};  // the first of the sizes whose turn it is in move_some_unused()
