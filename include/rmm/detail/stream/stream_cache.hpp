@@ -234,6 +234,7 @@ class stream_cache {
       for (std::size_t i = 0; i + 1 < run; ++i) { entries[i] = taken.begin + (from_end ? i : run - 1 - i) * bytes; }
       filled_[granules]          = static_cast<std::uint8_t>(run - 1);
       fenced_[granules]          = filled_[granules];  // C1: they come from ranges
+      may_have_fenced_           = true;
       stacks_[granules].next_run = static_cast<std::uint8_t>(std::min(2 * run, most));
       live_bytes_ += static_cast<std::int64_t>(bytes);
       return reinterpret_cast<void*>(taken.begin + (from_end ? run - 1 : 0) * bytes);  // NOLINT
@@ -416,6 +417,7 @@ class stream_cache {
     bool good = frees == unfenced_count() && bytes == unfenced_bytes_;
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
       good = good && fenced_[granules] <= filled_[granules] && filled_[granules] <= stacks_[granules].places;
+      good = good && (fenced_[granules] == 0 || may_have_fenced_);
     }
     return good && spare_claims_ <= most_spare_claims + claims_at_a_time && ranges_.validate(seams());
   }
@@ -489,13 +491,16 @@ class stream_cache {
   {
     static_cast<void>(coalesce_fenced());  // hardly ever any are left
     bool const is_scarce = ranges_.total_bytes() < limits_.scarce_bytes.load(std::memory_order_relaxed);
-    if (is_scarce) { move_unused(); }
-    fenced_         = filled_;
+    if (is_scarce && may_have_fenced_) { move_unused(); }
+    if (unfenced_count() != recent_count_) {  // else all entries of stacks are fenced: C2
+      fenced_          = filled_;
+      may_have_fenced_ = true;
+    }
     frees_to_fence_ = std::min(2 * frees_to_fence_, most_unfenced_frees);
     frees_left_     = static_cast<std::int32_t>(frees_to_fence_);
     unfenced_bytes_ = 0;
     if (!is_coalescing()) {
-      std::copy(recent_, recent_ + recent_count_, coalescing_);
+      std::swap(recent_, coalescing_);
       coalescing_count_ = std::exchange(recent_count_, 0);
       if (live_bytes_ < 0 || is_scarce) { coalesce(live_bytes_ < 0 ? coalescing_count_ : coalesced_at_a_time); }
     } else {  // no host memory: what is recent stays that
@@ -518,7 +523,8 @@ class stream_cache {
   {
     std::uint64_t any{};
     for (std::size_t granules = 1; granules <= small_sizes; granules += sizes_at_once) { any |= fenced_from(granules); }
-    if (any != 0) { move_some_unused(); }
+    may_have_fenced_ = any != 0;
+    if (may_have_fenced_) { move_some_unused(); }
   }
 
   /// Begins with the sizes whose turn it is.
@@ -613,9 +619,10 @@ class stream_cache {
   stream_name name_;
   std::size_t entries_used_{};
   std::size_t entries_capacity_{};
-  std::size_t next_unused_{1};  // the first of the sizes whose turn it is in move_some_unused()
+  std::size_t next_unused_{1};   // the first of the sizes whose turn it is in move_some_unused()
+  bool may_have_fenced_{false};  // false only if all of fenced_ is 0
 
-  std::unique_ptr<address_range[]> recent_places_;  // first half: recent_, second half: coalescing_
+  std::unique_ptr<address_range[]> recent_places_;  // one half: recent_, the other one: coalescing_
   std::size_t recent_capacity_{};
   std::size_t recent_count_{};
   std::size_t coalescing_count_{};

@@ -247,6 +247,54 @@ TEST_F(StreamCache, MovesUnusedBlocksAFewAtATime)
   }
 }
 
+TEST_F(StreamCache, MovesUnusedBlocksAlsoWhereOnlyLargeOnesWereFreedSince)
+{
+  for (std::size_t turn = 1; turn <= 2; ++turn) {  // in the second one stacks that were empty have entries again
+    ASSERT_TRUE(push(base + turn * 1024 * KiB, 3));
+    ASSERT_TRUE(cache.fence(stream.value()));
+    EXPECT_TRUE(cache.has_fenced(3));
+    for (std::size_t i = 0; i < 3; ++i) {
+      ASSERT_TRUE(cache.try_add_recent(pointer((4 * turn + i + 1) * base), 128 * KiB));
+      ASSERT_TRUE(cache.fence(stream.value()));
+      EXPECT_FALSE(cache.has_fenced(3));
+      EXPECT_TRUE(cache.check_invariants());
+    }
+    cache.all_fenced();
+    EXPECT_EQ(cache.ranges().total_bytes(), turn * (3 * 256 + 3 * 128 * KiB));
+  }
+}
+
+TEST_F(StreamCache, MovesWhatIsLeftOfARunThatNobodyTook)
+{
+  give(base, 1024 * KiB);
+  ASSERT_NE(cache.take_run(1), nullptr);
+  ASSERT_NE(cache.take_run(1), nullptr);  // two blocks, one of them for the stack
+  ASSERT_TRUE(cache.has_fenced(1));
+  ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
+  ASSERT_TRUE(cache.fence(stream.value()));
+  EXPECT_FALSE(cache.has_fenced(1));
+}
+
+TEST_F(StreamCache, KeepsRecentBlocksApartFromThoseThatAreToBeCoalesced)
+{
+  limits.scarce_bytes = 0;
+  cache.note_live(1024 * 1024 * KiB);  // they are its own blocks
+  std::size_t freed = 0;
+  auto const free   = [&] {
+    ++freed;
+    return cache.try_add_recent(pointer(freed * 2 * base), 128 * KiB);
+  };
+  for (std::size_t i = 0; i < 6; ++i) { ASSERT_TRUE(free()); }
+  ASSERT_TRUE(cache.fence(stream.value()));
+  EXPECT_EQ(cache.free_pieces().first, freed);
+  EXPECT_EQ(cache.ranges().count(), 0U);
+  for (std::size_t i = 0; i < 12; ++i) { ASSERT_TRUE(free()); }  // more than there were places for at first
+  EXPECT_EQ(cache.take(128 * KiB), pointer(freed * 2 * base));
+  ASSERT_TRUE(cache.fence(stream.value()));
+  cache.all_fenced();
+  EXPECT_EQ(cache.ranges().count(), freed - 1);
+}
+
 TEST_F(StreamCache, MovesWhatWasRecentAtAMarkWithTheStacks)
 {
   cache.note_live(1024 * KiB);  // they are its own blocks
