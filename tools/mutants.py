@@ -7,7 +7,11 @@
 A mutant is one file with one change: another operator, another bound, a statement dropped, two statements swapped, or a
 condition negated. Which ones is drawn by the seed; none is picked by hand. For each, the tests that cover the file are compiled
 with the changed one in place of the real one, in a folder of its own, and run, one source after the other until one fails. It is
-killed if a test fails, crashes or does not end; one that does not compile says nothing and is not counted.
+killed if a test fails, crashes or does not end; one that does not compile says nothing and is not counted. Bodies of
+check_invariants() are not changed: they test the library, and are not what is tested.
+
+Each killed mutant is recorded with the way it died: by an "assertion" of the library before any expectation of a test failed, by an
+"expectation" of a test, by a "crash", or by a "timeout". For the first, build with -DRMM_EXPENSIVE_ASSERTIONS=ON.
 
 --build names a build folder in which rmm_death_test_style and the simulator have been built. Most of the time goes into
 compiling: `-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0`, clang++ and lld make it a third. --own runs the tests of the
@@ -98,6 +102,8 @@ THIN_USERS = ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "BAD_INPUT_SIM_TEST r
 # Files, their own tests (programs with one source each), and those of what is made of them. The first that fails ends a mutant.
 GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "heap": [
+        (["detail/heap/block_map.hpp"], ["DETAIL_TEST rmm/detail/heap/block_map_tests.cpp"], HEAP_USERS),
+        (["detail/heap/deallocation_reserve.hpp"], ["DETAIL_TEST rmm/detail/heap/deallocation_reserve_tests.cpp"], HEAP_USERS),
         (["detail/heap/range_set.hpp"],
          ["DETAIL_TEST rmm/detail/heap/range_set_tests.cpp", "DETAIL_TEST rmm/detail/heap/range_set_random_tests.cpp"], HEAP_USERS),
         (["detail/heap/placement.hpp"], ["DETAIL_TEST rmm/detail/heap/placement_tests.cpp"], HEAP_USERS),
@@ -192,6 +198,8 @@ STATEMENT = re.compile(r"^ +(?!return|using|throw|break|continue|case|default|au
                        r"template|typedef|delete|goto|if|for|while|do\b|else|constexpr|inline|explicit|virtual)"
                        r"(?:(?:\+\+|--)\w[\w.>()-]*|[\w:.>\[\]()*-]+ (?:[-+|&]?=) [^;{}]+|[\w:.>\[\]-]+\([^;{}]*\));\s*$")
 NOT_CODE = re.compile(r"^\s*(//|///|\*|#|static_assert|RMM_ASSERT|\[\[noreturn|@)|RMM_ASSERT|operator|template <|= default|= delete")
+CHECK = re.compile(r"^(?P<indent> *)\[\[nodiscard\]\].* check_invariants\(\) const")
+LIBRARY_ASSERTION = re.compile(r"include/(rmm/\S+):(\d+): Assertion `(.*)' failed")
 
 
 @dataclass(frozen=True)
@@ -211,11 +219,25 @@ def code_of(line: str) -> str:
     return line.split("//", 1)[0]
 
 
+def lines_of_checks(lines: list[str]) -> set[int]:
+    """The indices of the lines that belong to definitions of check_invariants()."""
+    found: set[int] = set()
+    end = ""
+    for index, line in enumerate(lines):
+        if not end and (begin := CHECK.match(line)) and not line.endswith(";"):
+            end = begin["indent"] + "}"
+        if end:
+            found.add(index)
+            end = "" if line == end else end
+    return found
+
+
 def mutants_of(file: str, text: str) -> Iterator[Mutant]:
     """All mutants of a file."""
     lines = text.split("\n")
+    checks = lines_of_checks(lines)
     for index, line in enumerate(lines):
-        if NOT_CODE.search(line):
+        if index in checks or NOT_CODE.search(line):
             continue
         code = code_of(line)
 
@@ -273,6 +295,30 @@ class Unchanged:
     seconds: float  # that it runs
 
 
+@dataclass(frozen=True)
+class Death:
+    """How a test program ended that did not pass."""
+
+    way: str  # assertion, expectation, crash or timeout; "" where none was run
+    by: str  # the assertion, the test, or what else is known
+
+
+def death_of(program: str, status: int, output: str, errors: str) -> Death | None:
+    """Tells from a program's exit status, standard output and standard error how it ended; None if it passed."""
+    if status == 0:
+        return None
+    if status == -signal.SIGXCPU:
+        return Death("timeout", "does not end")
+    failed = re.search(r"\[  FAILED  \] ([\w./]+)", output)
+    if failed or re.search(r"^(\S+:\d+|unknown file): Failure$", output, re.MULTILINE):  # what failed first counts
+        return Death("expectation", failed.group(1) if failed else f"{program} ends with {status}")
+    asserted = LIBRARY_ASSERTION.findall(errors)
+    if status == -signal.SIGABRT and asserted:
+        file, line, condition = asserted[-1]
+        return Death("assertion", f"{file}:{line} {condition}")
+    return Death("crash", f"{program} ends with {status}")
+
+
 class Builder:
     """Compiles and runs tests with a file replaced, as the build folder would. One thread's."""
 
@@ -306,8 +352,8 @@ class Builder:
         errors = [line for line in done.stderr.splitlines() if "error" in line]
         return "" if done.returncode == 0 else (errors or done.stderr.splitlines() or ["unknown"])[0]
 
-    def run(self, cover: str, limit: float) -> str:
-        """What failed."""
+    def run(self, cover: str, limit: float) -> Death | None:
+        """How it fails; None if it passes."""
         program, _ = cover.split()
         link = shlex.split(self.commands[program][-1])
         link = [word for word in link if word not in (":", "&&") and f"/{program}.dir/" not in word]
@@ -315,20 +361,15 @@ class Builder:
         link[1:1] = [str(self.work / "test.o")]
         done = subprocess.run(link, cwd=self.build, capture_output=True, text=True)
         if done.returncode != 0:
-            return "does not link"
+            return Death("", "does not link")
         try:
             with tempfile.TemporaryDirectory(dir=self.work) as folder:
                 done = subprocess.run([str(self.work / program), "--gtest_fail_fast", "--gtest_brief=1"], cwd=folder,
                                       capture_output=True, text=True, errors="replace", timeout=60 + limit,
                                       preexec_fn=functools.partial(set_limits, int(20 + limit)))
         except subprocess.TimeoutExpired:
-            return "does not end"
-        if done.returncode == 0:
-            return ""
-        if done.returncode == -signal.SIGXCPU:
-            return "does not end"
-        failed = re.search(r"\[  FAILED  \] ([\w./]+)", done.stdout)
-        return failed.group(1) if failed else f"{program} ends with {done.returncode}"
+            return Death("timeout", "does not end")
+        return death_of(program, done.returncode, done.stdout, done.stderr)
 
     def object_hash(self) -> str:
         return hashlib.sha256((self.work / "test.o").read_bytes()).hexdigest()
@@ -338,13 +379,14 @@ class Builder:
         if cover not in self.unchanged:
             why = self.compile(cover)
             begin = time.monotonic()
-            why = why or self.run(cover, 600)
+            if not why and (death := self.run(cover, 600)):
+                why = death.by
             if why:
                 raise SystemExit(f"{cover} fails without a change: {why}")
             self.unchanged[cover] = Unchanged(self.object_hash(), time.monotonic() - begin)
         return self.unchanged[cover]
 
-    def try_mutant(self, mutant: Mutant) -> tuple[str, str]:
+    def try_mutant(self, mutant: Mutant) -> tuple[str, Death]:
         """killed, survived or "not compiled", and what shows it."""
         path = self.headers / "rmm" / mutant.file
         real = path.read_text()
@@ -353,12 +395,12 @@ class Builder:
             path.write_text("\n".join(mutant.lines))
             try:
                 if why := self.compile(cover):
-                    return "not compiled", why
-                if self.object_hash() != unchanged.object and (why := self.run(cover, self.factor * unchanged.seconds)):
-                    return "killed", why
+                    return "not compiled", Death("", why)
+                if self.object_hash() != unchanged.object and (death := self.run(cover, self.factor * unchanged.seconds)):
+                    return "killed", death
             finally:
                 path.write_text(real)
-        return "survived", ""
+        return "survived", Death("", "")
 
 
 def set_limits(seconds: int) -> None:
@@ -381,12 +423,14 @@ def read_results(file: Path) -> list[dict[str, str]]:
 
 def report(results: list[dict[str, str]]) -> None:
     groups = {file: group for group, rows in GROUPS.items() for files, _, _ in rows for file in files}
-    print(f"{'group':<12}{'mutants':>8}{'killed':>8}{'survived':>10}")
+    print(f"{'group':<12}{'mutants':>8}{'killed':>8}{'survived':>10}{'':8}{'by assertion':>14}{'expectation':>13}{'crash':>7}{'timeout':>9}")
     for group in [*GROUPS, "all"]:
         counted = [each for each in results if each["result"] != "not compiled" and group in ("all", groups.get(each["file"]))]
-        killed = sum(each["result"] == "killed" for each in counted)
-        share = f"  {100 * killed / len(counted):.0f} %" if counted else ""
-        print(f"{group:<12}{len(counted):>8}{killed:>8}{len(counted) - killed:>10}{share}")
+        killed = [each for each in counted if each["result"] == "killed"]
+        share = f"{100 * len(killed) / len(counted):.0f} %" if counted else ""
+        ways = {way: sum(each.get("way") == way for each in killed) for way in ("assertion", "expectation", "crash", "timeout")}
+        print(f"{group:<12}{len(counted):>8}{len(killed):>8}{len(counted) - len(killed):>10}{share:>8}"
+              f"{ways['assertion']:>14}{ways['expectation']:>13}{ways['crash']:>7}{ways['timeout']:>9}")
     print(f"{sum(each['result'] == 'not compiled' for each in results)} did not compile")
     for each in results:
         if each["result"] == "survived":
@@ -446,13 +490,13 @@ def main() -> int:
                 mutant = next_mutant()
             if mutant is None:
                 return
-            result, why = builder.try_mutant(mutant)
+            result, death = builder.try_mutant(mutant)
             with lock:
                 known[mutant.key] = {"key": mutant.key, "file": mutant.file, "line": str(mutant.line), "kind": mutant.kind,
-                                     "result": result, "by": why, "change": difference(mutant)}
+                                     "result": result, "way": death.way, "by": death.by, "change": difference(mutant)}
                 with given.results.open("a") as out:
                     out.write(json.dumps(known[mutant.key]) + "\n")
-                print(f"{time.strftime('%H:%M:%S')} {result:<13}{mutant.file}:{mutant.line} ({mutant.kind}) {why}", flush=True)
+                print(f"{time.strftime('%H:%M:%S')} {result:<13}{mutant.file}:{mutant.line} ({mutant.kind}) {death.way} {death.by}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as work, ThreadPoolExecutor(given.jobs) as pool:
         for worker in [pool.submit(work_on, Path(work) / str(number)) for number in range(given.jobs)]:

@@ -67,6 +67,10 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual([], self.check(device_buffer='// cudaFree(p)\n/* cudaFree(p)\n */ char const* s = "cudaFree(p)";\n'
                                                       "cudaStream_t f(cudaStream_t(0));\n"))
 
+    def test_a_header_may_include_its_own_checks(self) -> None:
+        self.assertEqual([], self.check(detail__base__a="#include <rmm/detail/base/a_validation.hpp>\n",
+                                        detail__base__a_validation="#include <rmm/detail/base/a.hpp>\n"))
+
     def test_a_cycle_is_reported(self) -> None:
         problems = self.check(detail__base__a="#include <rmm/detail/base/b.hpp>\n",
                               detail__base__b="#include <rmm/detail/base/a.hpp>\n")

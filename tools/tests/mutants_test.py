@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 import unittest
 from pathlib import Path
@@ -43,6 +44,28 @@ class MutantsTest(unittest.TestCase):
         found = self.changes("  return count_ / 4;")
         self.assertIn((1, "bound", "return count_ / 5;"), found)
         self.assertIn((1, "bound", "return count_ / 3;"), found)
+
+    def test_it_leaves_checks_alone(self) -> None:
+        check = "  [[nodiscard]] bool check_invariants() const noexcept\n  {\n    used_ += 1;\n  }\n  used_ += 1;\n"
+        self.assertEqual({line for line, _, _ in self.changes(check)}, {5})
+
+    def test_it_tells_how_a_mutant_died(self) -> None:
+        assertion = "include/rmm/detail/heap/range_set.hpp:12: Assertion `count_ != 0' failed.\n"
+        failure = "tests/a_tests.cpp:3: Failure\nValue of: x\n"
+        self.assertIsNone(mutants.death_of("A_TEST", 0, "", assertion))
+        self.assertEqual(mutants.death_of("A_TEST", -signal.SIGABRT, "", assertion),
+                         mutants.Death("assertion", "rmm/detail/heap/range_set.hpp:12 count_ != 0"))
+        self.assertEqual(mutants.death_of("A_TEST", 1, failure + "[  FAILED  ] A.B (0 ms)\n", ""), mutants.Death("expectation", "A.B"))
+        self.assertEqual(mutants.death_of("A_TEST", -signal.SIGSEGV, "", ""), mutants.Death("crash", "A_TEST ends with -11"))
+        self.assertEqual(mutants.death_of("A_TEST", -signal.SIGXCPU, "", ""), mutants.Death("timeout", "does not end"))
+
+    def test_an_assertion_counts_only_if_it_comes_first_and_is_the_librarys(self) -> None:
+        assertion = "include/rmm/detail/heap/range_set.hpp:12: Assertion `count_ != 0' failed.\n"
+        failure = "tests/a_tests.cpp:3: Failure\nValue of: x\n"
+        self.assertEqual(mutants.death_of("A_TEST", -signal.SIGABRT, failure, assertion).way, "expectation")
+        self.assertEqual(mutants.death_of("A_TEST", -signal.SIGABRT, "unknown file: Failure\n", assertion).way, "expectation")
+        self.assertEqual(mutants.death_of("A_TEST", -signal.SIGABRT, "", "tests/a.cpp:1: Assertion `x' failed.\n").way, "crash")
+        self.assertEqual(mutants.death_of("A_TEST", -signal.SIGSEGV, "", assertion).way, "crash")
 
     def test_a_seed_draws_the_same_mutants_each_once(self) -> None:
         first = [m.key for m in itertools.islice(mutants.draw(["adaptors"], 5), 60)]

@@ -10,6 +10,7 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/cuda/virtual_memory.hpp>
 #include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/stream/heap_validation.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 
 #include <cuda_runtime_api.h>

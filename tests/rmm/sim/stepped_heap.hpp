@@ -6,6 +6,7 @@
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/stream/heap_validation.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/mr/detail/recovery_ladder.hpp>
 #include <rmm/recovery.hpp>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/cuda/virtual_memory.hpp>
 #include <rmm/detail/error.hpp>
@@ -21,8 +22,9 @@ namespace detail {
 /// A reservation of addresses, and physical memory of a device mapped into it chunk by chunk.
 ///
 /// Invariants:
-///  S1  each chunk of the reservation is mapped, or part of exactly one range of empty_ranges()
-///  S2  two empty ranges do not touch
+///  S1  each chunk of the reservation is mapped, or part of exactly one range of empty_ranges(), or was lost: the host had no
+///      memory to note that it is empty. Chunks and empty ranges lie in the reservation, at multiples of the chunk
+///  S2  empty ranges are not empty, do not overlap, and two of them do not touch
 ///  S3  mapped memory can be used by all devices that have access
 ///
 /// A spare chunk is memory at no address: unmapped, and not given back to the device yet. Not thread-safe.
@@ -90,6 +92,8 @@ class chunked_space {
     take_empty(begin, bytes);
     undo.dismiss();
     chunks_.merge(mapped);
+    RMM_ASSERT(mapped.empty() && find(begin) != nullptr && find(begin + bytes - 1) != nullptr);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
     mark_memory_begins(reinterpret_cast<void const*>(begin), bytes);
   }
 
@@ -97,6 +101,8 @@ class chunked_space {
   /// host has no memory to keep it, it goes back to the device.
   void unmap(std::uintptr_t begin, std::size_t bytes) noexcept
   {
+    RMM_ASSERT(bytes != 0 && bytes % chunk_bytes_ == 0 && (begin - addresses_.begin()) % chunk_bytes_ == 0);
+    RMM_ASSERT(chunks_.count(begin) != 0 && chunks_.count(begin + bytes - chunk_bytes_) != 0);
     mark_memory_ends(reinterpret_cast<void const*>(begin), bytes);
     if (!dropped_) { addresses_.unmap(begin, bytes); }
     auto const first = chunks_.lower_bound(begin);
@@ -111,6 +117,7 @@ class chunked_space {
     }
     chunks_.erase(first, last);
     give_empty(begin, bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
 
   /// Gives all spare chunks back to the device. Returns their bytes.
@@ -125,9 +132,11 @@ class chunked_space {
   /// restore() and the destructor may follow.
   void drop() noexcept
   {
+    RMM_ASSERT(!dropped_);
     for_each_run([&](run_of_chunks run) { addresses_.unmap(run.begin, run.bytes); });
     for (auto& [at, memory] : chunks_) { physical_memory const gone{std::move(memory)}; }
     dropped_ = true;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
 
   /// Puts new memory behind those addresses. Throws as map() does, and nothing is mapped then.
@@ -149,6 +158,7 @@ class chunked_space {
     next = chunks_.begin();
     for (auto& memory : fresh) { (next++)->second = std::move(memory); }
     dropped_ = false;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
 
   /// The memory at an address; null if there is none.
@@ -158,6 +168,27 @@ class chunked_space {
     if (above == chunks_.begin()) { return nullptr; }
     auto const at = std::prev(above);
     return address - at->first < chunk_bytes_ && !dropped_ ? &at->second : nullptr;
+  }
+
+  /// Whether S1 and S2 hold; O((chunks + empty ranges) * log chunks).
+  [[nodiscard]] bool check_invariants() const noexcept
+  {
+    auto const end       = addresses_.begin() + addresses_.bytes();
+    auto const is_chunks = [&](std::uintptr_t begin, std::size_t bytes) {
+      return begin >= addresses_.begin() && begin + bytes <= end && (begin - addresses_.begin()) % chunk_bytes_ == 0 &&
+             bytes % chunk_bytes_ == 0;
+    };
+    std::uintptr_t last{};
+    for (auto const& [begin, bytes] : empty_) {
+      if (bytes == 0 || begin <= last) { return false; }  // S2
+      last             = begin + bytes;
+      auto const above = chunks_.lower_bound(begin);
+      if (!is_chunks(begin, bytes) || (above != chunks_.end() && above->first < last)) { return false; }  // S1
+    }
+    for (auto const& each : chunks_) {
+      if (!is_chunks(each.first, chunk_bytes_)) { return false; }  // S1
+    }
+    return true;
   }
 
  private:
@@ -184,6 +215,7 @@ class chunked_space {
 
   void take_empty(std::uintptr_t begin, std::size_t bytes)
   {
+    RMM_ASSERT(empty_.upper_bound(begin) != empty_.begin());
     auto const at    = std::prev(empty_.upper_bound(begin));
     auto const range = *at;
     RMM_ASSERT(range.first <= begin && begin + bytes <= range.first + range.second);

@@ -3,6 +3,7 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
@@ -22,9 +23,10 @@ namespace detail {
 /// address is a seam. Blocks that grow in place coalesce without one.
 ///
 /// Invariants:
-///  B1  blocks are not empty and do not overlap; they are ascending
-///  B2  the seams are the addresses where two blocks touch, ascending; the published list names them all
+///  B1  blocks are not empty, none begins at address 0, and they do not overlap; they are ascending
+///  B2  the seams are the addresses where two blocks touch, ascending
 ///  B3  total_bytes() is the sum of the blocks, usable_bytes() that of their whole granules
+///  B4  the published list is the seams, in the memory where they are now
 ///
 /// Not thread-safe. Others read the published list, so the caller keeps them out of it whenever add(), extend() or try_cut()
 /// may change a seam.
@@ -50,7 +52,8 @@ class block_map {
   /// Adds a block, with seams where it touches others. Throws std::bad_alloc, and has changed nothing then.
   void add(address_range block)
   {
-    RMM_ASSERT(block.bytes != 0);
+    RMM_ASSERT(block.begin != 0 && block.bytes != 0 && block.begin < block.end());
+    RMM_ASSERT(is_unused(block));
     blocks_.reserve(grown(blocks_.size() + 1, blocks_.capacity()));
     if (touches(block)) {
       seams_.reserve(grown(seams_.size() + 2, seams_.capacity()));
@@ -63,14 +66,16 @@ class block_map {
     total_bytes_ += block.bytes;
     usable_bytes_ += usable(block);
     if (seams_.size() != published_.count) { publish(); }
-    RMM_ASSERT_EXPENSIVE(check_invariants());
+    RMM_ASSERT(is_block(block));
+    RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(count()) || check_invariants());
   }
 
   /// Adds memory that becomes a part of the blocks that it touches, which coalesce. Throws std::bad_alloc, and has changed nothing
   /// then.
   void extend(address_range added)
   {
-    RMM_ASSERT(added.bytes != 0 && added.bytes % heap_granule == 0);
+    RMM_ASSERT(added.begin != 0 && added.bytes != 0 && added.bytes % heap_granule == 0);
+    RMM_ASSERT(is_unused(added));
     blocks_.reserve(grown(blocks_.size() + 1, blocks_.capacity()));
     auto next           = first_above(added.begin);
     bool const at_end   = next != blocks_.begin() && (next - 1)->end() == added.begin;
@@ -89,15 +94,18 @@ class block_map {
     }
     total_bytes_ += added.bytes;
     usable_bytes_ += added.bytes;
-    RMM_ASSERT_EXPENSIVE(check_invariants());
+    RMM_ASSERT(holds(added) && !touches(*find(added.begin)));
+    RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(count()) || check_invariants());
   }
 
   /// Takes a range out of its block; the bytes behind the last whole granule go with it. Returns false, and changes nothing, if it
   /// lies in no block, or the host has no memory for a block that is cut in two.
   [[nodiscard]] bool try_cut(address_range range) noexcept
   {
+    RMM_ASSERT(range.bytes != 0 && range.bytes % heap_granule == 0);
     auto const block = find(range.begin);
     if (block == blocks_.end() || range.end() > block->end()) { return false; }
+    RMM_ASSERT((range.begin - block->begin) % heap_granule == 0);
     bool const to_end = range.end() - block->begin == align_down(block->bytes, heap_granule);
     address_range const above{range.end(), block->end() - range.end()};
     address_range const below{block->begin, range.begin - block->begin};
@@ -121,7 +129,8 @@ class block_map {
     remove_seam(range.begin);
     remove_seam(range.begin + cut);
     publish();
-    RMM_ASSERT_EXPENSIVE(check_invariants());
+    RMM_ASSERT(is_unused({range.begin, cut}));
+    RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(count()) || check_invariants());
     return true;
   }
 
@@ -153,9 +162,10 @@ class block_map {
     total_bytes_  = 0;
     usable_bytes_ = 0;
     publish();
+    RMM_ASSERT_EXPENSIVE(check_invariants());
   }
 
-  /// Whether B1 to B3 hold; O(blocks).
+  /// Whether B1 to B4 hold; O(blocks).
   [[nodiscard]] bool check_invariants() const noexcept
   {
     std::size_t total{};
@@ -163,7 +173,9 @@ class block_map {
     std::size_t seam{};
     for (std::size_t i = 0; i != blocks_.size(); ++i) {
       auto const block = blocks_[i];
-      if (block.bytes == 0 || (i != 0 && block.begin < blocks_[i - 1].end())) { return false; }  // B1
+      if (block.begin == 0 || block.bytes == 0 || (i != 0 && block.begin < blocks_[i - 1].end())) {
+        return false;
+      }  // B1
       bool const is_seam = i != 0 && block.begin == blocks_[i - 1].end();
       bool const is_next = seam != seams_.size() && seams_[seam] == block.begin;
       if (is_seam != is_next) { return false; }  // B2
@@ -171,8 +183,8 @@ class block_map {
       total += block.bytes;
       usable_total += usable(block);
     }
-    return seam == seams_.size() && published_.count == seams_.size() && total == total_bytes_ &&
-           usable_total == usable_bytes_;  // B2, B3
+    return seam == seams_.size() && total == total_bytes_ && usable_total == usable_bytes_ &&           // B2, B3
+           published_.count == seams_.size() && (seams_.empty() || published_.first == seams_.data());  // B4
   }
 
  private:
@@ -198,6 +210,14 @@ class block_map {
     return blocks_.begin() + (static_cast<block_map const*>(this)->first_above(address) - blocks_.cbegin());
   }
 
+  /// Whether no address of the range is in a block.
+  [[nodiscard]] bool is_unused(address_range range) const noexcept
+  {
+    auto const above = first_above(range.begin);
+    return (above == blocks_.begin() || (above - 1)->end() <= range.begin) &&
+           (above == blocks_.end() || range.end() <= above->begin);
+  }
+
   /// The block that an address lies in.
   [[nodiscard]] iterator find(std::uintptr_t address) noexcept
   {
@@ -207,6 +227,7 @@ class block_map {
 
   void add_seam(std::uintptr_t address) noexcept
   {
+    RMM_ASSERT(seams_.size() < seams_.capacity());
     seams_.insert(std::lower_bound(seams_.begin(), seams_.end(), address), address);  // there is capacity
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 
@@ -25,7 +26,8 @@ namespace detail {
 ///
 /// Invariants:
 ///  D1  waiting() <= claimed() <= the number of places
-///  D2  claimed() is the number of blocks that were cut and are not part of a free range, plus the claims that caches hold in
+///  D2  waiting_bytes() is the sum of the blocks that wait; none of them is empty
+///  D3  claimed() is the number of blocks that were cut and are not part of a free range, plus the claims that caches hold in
 ///      advance
 ///
 /// Thread-safe. Its lock is the last in every order of locks.
@@ -40,6 +42,7 @@ class deallocation_reserve {
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     auto const wanted = claimed_ + count;
+    RMM_ASSERT(wanted >= claimed_);
     if (wanted > places_.capacity()) {
       try {
         places_.reserve(wanted + std::max(least_growth, wanted / 8));  // untouched places take no memory of the machine
@@ -48,6 +51,7 @@ class deallocation_reserve {
       }
     }
     claimed_ = wanted;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
     return true;
   }
 
@@ -57,15 +61,18 @@ class deallocation_reserve {
     std::lock_guard<std::mutex> const lock{mutex_};
     RMM_ASSERT(count <= claimed_ && places_.size() <= claimed_ - count);
     claimed_ -= count;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
   }
 
   /// Keeps a freed block, whose claim was not returned.
   void put(address_range block) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
-    RMM_ASSERT(places_.size() < claimed_);
+    RMM_ASSERT(block.bytes != 0);
+    RMM_ASSERT(places_.size() < claimed_ && places_.size() < places_.capacity());
     places_.push_back(block);
     waiting_bytes_ += block.bytes;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
   }
 
   /// Calls try_place(block), which does not use the reserve, for waiting blocks until it returns false. Forgets those that it
@@ -75,10 +82,12 @@ class deallocation_reserve {
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     while (!places_.empty() && try_place(places_.back())) {
+      RMM_ASSERT(waiting_bytes_ >= places_.back().bytes && claimed_ != 0);
       waiting_bytes_ -= places_.back().bytes;
       places_.pop_back();
       --claimed_;
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
   }
 
   /// Calls visit(block) for each block that waits.
@@ -107,8 +116,25 @@ class deallocation_reserve {
     return waiting_bytes_;
   }
 
+  /// Whether D1 and D2 hold; O(waiting()). D3 is the heap's to check.
+  [[nodiscard]] bool check_invariants() const noexcept
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return check_locked();
+  }
+
  private:
   static constexpr std::size_t least_growth = 256;
+
+  [[nodiscard]] bool check_locked() const noexcept
+  {
+    std::size_t bytes{};
+    for (auto const block : places_) {
+      if (block.bytes == 0) { return false; }  // D2
+      bytes += block.bytes;
+    }
+    return places_.size() <= claimed_ && claimed_ <= places_.capacity() && bytes == waiting_bytes_;  // D1, D2
+  }
 
   mutable std::mutex mutex_;
   std::size_t claimed_{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/assert.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <sys/mman.h>
@@ -39,11 +40,16 @@ class growing_memory {
   }
 
   /// Returns memory from calloc(); null if the host has none.
-  [[nodiscard]] static growing_memory allocate(std::size_t bytes) noexcept { return {std::calloc(bytes, 1), 0}; }
+  [[nodiscard]] static growing_memory allocate(std::size_t bytes) noexcept
+  {
+    RMM_ASSERT(bytes != 0);
+    return {std::calloc(bytes, 1), 0};
+  }
 
   /// Returns pages of their own; null if the host has none.
   [[nodiscard]] static growing_memory map(std::size_t bytes) noexcept
   {
+    RMM_ASSERT(bytes != 0);
     constexpr int untouched_pages_are_free = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void* const begin = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, untouched_pages_are_free, -1, 0);
     if (begin == MAP_FAILED) { return {}; }
@@ -53,6 +59,7 @@ class growing_memory {
   /// Changes the size of memory from map(), which may move. Returns false, and changes nothing, if the host has none.
   [[nodiscard]] bool try_resize(std::size_t bytes) noexcept
   {
+    RMM_ASSERT(mapped_bytes_ != 0 && bytes != 0);
     void* const begin = ::mremap(begin_, mapped_bytes_, bytes, MREMAP_MAYMOVE);
     if (begin == MAP_FAILED) { return false; }
     begin_        = begin;
@@ -64,7 +71,10 @@ class growing_memory {
   [[nodiscard]] void* begin() const noexcept { return begin_; }
 
  private:
-  growing_memory(void* begin, std::size_t mapped_bytes) noexcept : begin_{begin}, mapped_bytes_{mapped_bytes} {}
+  growing_memory(void* begin, std::size_t mapped_bytes) noexcept : begin_{begin}, mapped_bytes_{mapped_bytes}
+  {
+    RMM_ASSERT(begin_ != nullptr || mapped_bytes_ == 0);
+  }
 
   void* begin_{};
   std::size_t mapped_bytes_{};  // 0: from calloc()

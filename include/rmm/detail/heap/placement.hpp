@@ -26,12 +26,25 @@ struct placement {
   [[nodiscard]] explicit constexpr operator bool() const noexcept { return where.bytes != 0; }
 };
 
+// What the functions below promise, checked in a slower and simpler way: in placement_validation.hpp.
+[[nodiscard]] inline bool is_best_placement(std::vector<address_range> const& free,
+                                            std::vector<address_range> const& empty,
+                                            placement const& found,
+                                            std::size_t bytes,
+                                            std::size_t chunk_bytes) noexcept;
+[[nodiscard]] inline bool are_highest_free_chunks(std::vector<address_range> const& free,
+                                                  std::vector<address_range> const& found,
+                                                  std::uintptr_t origin,
+                                                  std::size_t chunk_bytes,
+                                                  std::size_t bytes,
+                                                  address_range keep) noexcept;
+
 /// The place for `bytes` that lacks the fewest chunks; among such, one that leaves the least free at its two ends, in the free
 /// pieces and the chunks in which it begins and ends: such remainders are of use to small blocks only. Remainders that differ by
 /// less than 1/32 of a chunk are alike; then the place in the smallest run is taken, and of several such runs in the lowest,
 /// whose low end comes before its high end.
 ///
-/// `free` and `empty` are ascending and do not overlap; neighbours in one list do not touch. O(their number); throws
+/// Requires: `free` and `empty` are ascending and do not overlap; neighbours in one list do not touch. O(their number); throws
 /// std::bad_alloc.
 [[nodiscard]] inline placement find_placement(std::vector<address_range> const& free,
                                               std::vector<address_range> const& empty,
@@ -109,6 +122,8 @@ struct placement {
     run.push_back({range, is_empty, before});
   }
   close_run();
+  RMM_ASSERT(!best || (best.where.bytes == bytes && best.missing_bytes % chunk_bytes == 0));
+  RMM_ASSERT_EXPENSIVE(is_best_placement(free, empty, best, bytes, chunk_bytes));
   return best;
 }
 
@@ -120,6 +135,7 @@ struct placement {
                                                                  std::size_t bytes,
                                                                  address_range keep = {})
 {
+  RMM_ASSERT(chunk_bytes != 0 && (free.empty() || free.front().begin >= origin));
   std::vector<address_range> found;
   std::size_t sum{};
   auto const add = [&](std::uintptr_t begin, std::uintptr_t end) {  // the highest chunks of a free range
@@ -142,8 +158,14 @@ struct placement {
     }
   }
   std::reverse(found.begin(), found.end());
+  RMM_ASSERT(sum < bytes + chunk_bytes);
+  RMM_ASSERT_EXPENSIVE(are_highest_free_chunks(free, found, origin, chunk_bytes, bytes, keep));
   return found;
 }
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
+
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#include <rmm/detail/heap/placement_validation.hpp>
+#endif

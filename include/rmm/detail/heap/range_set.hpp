@@ -3,6 +3,7 @@
 
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/bits.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
@@ -12,10 +13,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <utility>
 
 namespace RMM_NAMESPACE {
@@ -94,6 +93,7 @@ class range_set {
     RMM_ASSERT(range.begin != 0 && range.bytes != 0 && range.bytes % heap_granule == 0);
     RMM_ASSERT(range.bytes <= largest_range);
     RMM_ASSERT(find_beginning_at(range.begin) == none && find_ending_at(range.end()) == none);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || has_none_of(range));
     total_bytes_ += range.bytes;
     auto& at_begin = slot_of(range.begin);
     auto& at_end   = slot_of(range.end());
@@ -140,7 +140,7 @@ class range_set {
     } else {
       add(range, epoch, at_begin, at_end);
     }
-    RMM_ASSERT_EXPENSIVE(validate(seams));
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || (validate(seams) && has_all_of(range, epoch)));
   }
 
   /// Takes the first `bytes` of a range that has so many and is hardly larger than need be; of the first two ranges of that
@@ -160,20 +160,6 @@ class range_set {
     return at == none ? taken_range{} : cut_back(at, bytes);
   }
 
-  /// The same, but only from ranges whose epoch is at most `newest`. Looks at a few ranges of each size, so it can miss some.
-  [[nodiscard]] taken_range take(std::size_t bytes, std::uint64_t newest) noexcept
-  {
-    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
-    if (bytes > total_bytes_) { return {}; }
-    auto looks = epoch_looks;
-    for (auto bin = next_filled_bin(bin_of(bytes)); bin != bin_count && looks != 0; bin = next_filled_bin(bin + 1)) {
-      for (auto at = head_of(bin); at != none && looks != 0; at = node_at(at).next, --looks) {
-        if (node_at(at).bytes >= bytes && node_at(at).epoch <= newest) { return cut_front(at, bytes); }
-      }
-    }
-    return {};
-  }
-
   /// Takes the first `bytes` of the smallest range that has so many and an epoch of at most `newest`, the first in memory
   /// among equals. Misses none; O(ranges in the bins that it looks at).
   [[nodiscard]] taken_range take_best(std::size_t bytes, std::uint64_t newest = any_epoch) noexcept
@@ -186,8 +172,10 @@ class range_set {
         if (node_at(at).bytes < bytes || node_at(at).epoch > newest) { continue; }
         if (best == none || is_smaller(node_at(at), node_at(best))) { best = at; }
       }
+      RMM_ASSERT_EXPENSIVE(best == none || !is_check_due<range_set>(check_steps()) || is_best(best, bytes, newest));
       if (best != none) { return cut_front(best, bytes); }
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_best(none, bytes, newest));
     return {};
   }
 
@@ -217,6 +205,7 @@ class range_set {
         if (node_at(at).bytes >= bytes && (best == none || node_at(at).begin > node_at(best).begin)) { best = at; }
       }
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_highest(best, bytes));
     return best == none ? taken_range{} : cut_back(best, bytes);
   }
 
@@ -228,6 +217,7 @@ class range_set {
     if (which == none) { return {}; }
     auto const bytes = std::min(most, node_at(which).bytes);
     auto const taken = cut_front(which, bytes);
+    RMM_ASSERT(bytes <= most && taken.begin != 0);
     return {{taken.begin, bytes}, taken.epoch};
   }
 
@@ -244,19 +234,8 @@ class range_set {
     if (whole.begin != wanted.begin) { add({whole.begin, wanted.begin - whole.begin}, epoch); }
     if (whole.end() != wanted.end()) { add({wanted.end(), whole.end() - wanted.end()}, epoch); }
     total_bytes_ -= wanted.bytes;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || (is_sound() && has_none_of(wanted)));
     return {wanted.begin, epoch};
-  }
-
-  /// Takes any whole range; nothing if there is none.
-  [[nodiscard]] fenced_range remove_any() noexcept
-  {
-    auto const bin = next_filled_bin(0);
-    if (bin == bin_count) { return {}; }
-    auto const which = head_of(bin);
-    fenced_range const result{range_at(which), node_at(which).epoch};
-    total_bytes_ -= result.range.bytes;
-    erase(which);
-    return result;
   }
 
   /// Moves ranges to `other`, all or the `most` largest or nearly largest ones. They get `epoch`, or keep their own where that is
@@ -285,6 +264,7 @@ class range_set {
       if (node_at(at).bytes != 0) { move(at); }
     }
     clear();
+    RMM_ASSERT(empty() && total_bytes_ == 0);
     return true;
   }
 
@@ -308,6 +288,7 @@ class range_set {
     unused_                = first_node;
     count_                 = 0;
     total_bytes_           = 0;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_sound());
   }
 
   /// Calls visit(address_range, epoch) for each range, in no particular order. O(the most ranges there ever were).
@@ -363,8 +344,8 @@ class range_set {
     return which == none ? 0 : node_at(which).bytes;
   }
 
-  /// Whether I1 to I6 hold. O(ranges * log ranges).
-  [[nodiscard]] inline bool validate(seam_list const* seams = nullptr) const;
+  /// Whether I1 to I6 hold. O(ranges * log ranges). Defined in range_set_validation.hpp.
+  [[nodiscard]] inline bool validate(seam_list const* seams = nullptr) const noexcept;
 
  private:
   // --- two arrays in host memory: that of the nodes, with node 0 and the heads of the bins in front, and that of the slots ---
@@ -388,10 +369,6 @@ class range_set {
     [[nodiscard]] std::uintptr_t end() const noexcept { return begin + bytes; }
   };
 
-  struct give_back {
-    void operator()(void* block) const noexcept { std::free(block); }
-  };
-
   // 32 bins for each doubling; below 16 KiB one for each size. Addresses have 48 bits, so no range has more than 2^48 bytes.
   static constexpr unsigned bins_per_doubling_bits = 5;
   static constexpr std::size_t bin_count           = std::size_t{36} << bins_per_doubling_bits;
@@ -400,8 +377,7 @@ class range_set {
   // Enough words of bits for the bin of any std::size_t, and for the bin after it: no size leads out of the array.
   static constexpr std::size_t bin_words = (std::size_t{52} << bins_per_doubling_bits) / 64 + 1;
 
-  static constexpr unsigned epoch_looks = 8;
-  static constexpr unsigned good_looks  = 64;
+  static constexpr unsigned good_looks = 64;
 
   static constexpr std::size_t index_unit    = 8;
   static constexpr index node_units          = sizeof(node) / index_unit;
@@ -458,6 +434,21 @@ class range_set {
   {
     return static_cast<std::byte*>(nodes_.begin()) + bytes;
   }
+
+  // --- checks, in range_set_validation.hpp ---
+
+  [[nodiscard]] inline std::size_t check_steps() const noexcept;
+  [[nodiscard]] inline bool check_ranges(bool are_seams_known, seam_list const* seams) const noexcept;
+  [[nodiscard]] inline bool check_lists() const noexcept;
+  [[nodiscard]] inline bool is_sound() const noexcept;
+  [[nodiscard]] inline bool has_none_of(address_range range) const noexcept;
+  [[nodiscard]] inline bool has_all_of(address_range range, std::uint64_t least_epoch) const noexcept;
+  [[nodiscard]] inline bool is_best(index found, std::size_t bytes, std::uint64_t newest) const noexcept;
+  [[nodiscard]] inline bool is_good(index found, std::size_t bytes) const noexcept;
+  [[nodiscard]] inline bool is_fit(index found, std::size_t bytes) const noexcept;
+  [[nodiscard]] inline bool is_highest(index found, std::size_t bytes) const noexcept;
+  [[nodiscard]] inline bool is_largest(index found) const noexcept;
+  [[nodiscard]] inline bool holds_nowhere(address_range range) const noexcept;
 
   // --- bins: lists of nodes ---
   //
@@ -534,6 +525,7 @@ class range_set {
     for (auto at = head_of(word * 64 + highest_bit(filled_bins_[word])); at != none; at = node_at(at).next) {
       if (best == none || node_at(at).bytes > node_at(best).bytes) { best = at; }
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_largest(best));
     return best;
   }
 
@@ -629,6 +621,7 @@ class range_set {
     for (auto at = first_node; at != unused_; at += node_units) {
       if (holds(at)) { return at; }
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || holds_nowhere(wanted));
     return none;
   }
 
@@ -642,7 +635,7 @@ class range_set {
 
   void add(address_range range, std::uint64_t epoch, slot& at_begin, slot& at_end) noexcept
   {
-    RMM_ASSERT(count_ < capacity_);
+    RMM_ASSERT(count_ < capacity_ && range.bytes != 0);
     auto at = spare_;
     if (at != none) {
       spare_ = node_at(at).next;
@@ -650,6 +643,7 @@ class range_set {
       at = unused_;
       unused_ += node_units;
     }
+    RMM_ASSERT(node_at(at).bytes == 0);
     ++count_;
     node_at(at).begin = range.begin;
     node_at(at).bytes = range.bytes;
@@ -670,6 +664,7 @@ class range_set {
   /// Puts a node that is in no list any more by.
   void forget(index at) noexcept
   {
+    RMM_ASSERT(count_ != 0 && node_at(at).bytes != 0);
     node_at(at).bytes = 0;
     node_at(at).next  = spare_;
     spare_            = at;
@@ -688,6 +683,7 @@ class range_set {
       at                = choose(node_at(at).bytes < bytes, choose(node_at(second).bytes < bytes, larger, second), at);
     }
     RMM_ASSERT(at == none || node_at(at).bytes >= bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_fit(at, bytes));
     return at;
   }
 
@@ -708,9 +704,11 @@ class range_set {
           break;
         }
       }
+      RMM_ASSERT_EXPENSIVE(best == none || !is_check_due<range_set>(check_steps()) || is_good(best, bytes));
       if (best != none) { return best; }
       bin = next_bin;
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_good(none, bytes));
     return none;
   }
 
@@ -718,11 +716,13 @@ class range_set {
   {
     auto& whole = node_at(at);
     if (whole.bytes == bytes) { return cut_front(at, bytes); }
+    RMM_ASSERT(whole.bytes > bytes && total_bytes_ >= whole.bytes);
     unlink_end(at);
     whole.bytes -= bytes;
     total_bytes_ -= bytes;
     link_end(at, slot_of(whole.end()));
     change_bin(at, whole.bytes + bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || (is_sound() && has_none_of({whole.end(), bytes})));
     return {whole.end(), whole.epoch};
   }
 
@@ -730,6 +730,7 @@ class range_set {
   {
     auto& whole = node_at(at);
     taken_range const result{whole.begin, whole.epoch};
+    RMM_ASSERT(bytes != 0 && whole.bytes >= bytes && total_bytes_ >= whole.bytes);
     total_bytes_ -= bytes;
     if (whole.bytes == bytes) {
       erase(at);
@@ -740,6 +741,7 @@ class range_set {
       link_begin(at, slot_of(whole.begin));
       change_bin(at, whole.bytes + bytes);
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || (is_sound() && has_none_of({result.begin, bytes})));
     return result;
   }
 
@@ -797,9 +799,12 @@ class range_set {
 bool range_set::try_grow(std::size_t ranges) noexcept
 {
   if (ranges > most_capacity) { return false; }
-  auto const more  = room_ != 0 ? extension : capacity_ / 4;
-  auto const grown = std::min(std::max({ranges, capacity_ + more, least_capacity}), most_capacity);
-  return room_ != 0 ? try_extend(grown) : try_rebuild(grown);
+  auto const more   = room_ != 0 ? extension : capacity_ / 4;
+  auto const grown  = std::min(std::max({ranges, capacity_ + more, least_capacity}), most_capacity);
+  bool const worked = room_ != 0 ? try_extend(grown) : try_rebuild(grown);
+  RMM_ASSERT(!worked || ranges <= capacity_);
+  RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_sound());
+  return worked;
 }
 
 /// Gives a small set new arrays. It is large afterwards if they have to be.
@@ -822,6 +827,7 @@ bool range_set::try_rebuild(std::size_t capacity) noexcept
     }
   }
   if (!nodes || !slots) { return false; }
+  RMM_ASSERT(capacity >= count_ && (capacity_ == 0 || unused_ <= first_node + capacity_ * node_units));
   if (capacity_ != 0) { std::memcpy(nodes.begin(), nodes_.begin(), unused_ * index_unit); }
   nodes_              = std::move(nodes);
   slots_              = std::move(slots);
@@ -841,6 +847,7 @@ bool range_set::try_rebuild(std::size_t capacity) noexcept
 bool range_set::try_extend(std::size_t capacity) noexcept
 {
   if (capacity > room_ && !try_get_room(capacity)) { return false; }
+  RMM_ASSERT(capacity >= capacity_ && capacity <= room_);
   capacity_ = capacity;
   while (slot_count() < least_slots(capacity)) { split_slot(); }
   return true;
@@ -867,6 +874,7 @@ void range_set::split_slot() noexcept
     --hash_shift_;
   }
   --which;
+  RMM_ASSERT(2 * which + 1 < slots_end());
   auto const old         = slots()[which];
   slots()[2 * which]     = {};
   slots()[2 * which + 1] = {};
@@ -883,84 +891,9 @@ void range_set::split_slot() noexcept
   }
 }
 
-bool range_set::validate(seam_list const* seams) const
-{
-  // Not by operator new: it is called where nothing may be thrown, and nobody who counts allocations is to see it.
-  std::unique_ptr<void, give_back> const memory{std::malloc((count_ + 1) * sizeof(address_range))};
-  if (memory == nullptr) { return true; }
-  auto* const ranges = static_cast<address_range*>(memory.get());
-  std::size_t count{};
-  std::size_t bytes{};
-  for (auto at = first_node; at != unused_; at += node_units) {
-    if (node_at(at).bytes == 0) { continue; }
-    if (count == count_) { return false; }  // I5
-    ranges[count++] = range_at(at);
-    bytes += node_at(at).bytes;
-    if (find_beginning_at(node_at(at).begin) != at || find_ending_at(node_at(at).end()) != at) { return false; }  // I3
-  }
-  if (count != count_ || bytes != total_bytes_ || count_ > capacity_) { return false; }  // I5
-
-  std::sort(ranges, ranges + count, [](auto lhs, auto rhs) { return lhs.begin < rhs.begin; });
-  std::uintptr_t end{};
-  for (std::size_t i = 0; i != count; ++i) {
-    auto const range = ranges[i];
-    if (range.begin == 0 || range.begin < end || range.bytes % heap_granule != 0) { return false; }  // I1
-    if (range.begin == end && (seams == nullptr || !seams->contains(end))) { return false; }         // I2
-    end = range.end();
-  }
-
-  // Most bins and slots are empty: memcmp() sees 64 words of them at once, also where nothing is optimised and all is checked.
-  static constexpr std::array<index, 64> empty_words{};
-  auto const are_empty = [](void const* words) {
-    return std::memcmp(words, empty_words.data(), sizeof empty_words) == 0;
-  };
-  auto const is_zero = [](std::uint64_t bits) { return bits == 0; };
-  if (filled_bins_[end_word] != 1 || !std::all_of(filled_bins_.begin() + end_word + 1, filled_bins_.end(), is_zero)) {
-    return false;  // I4
-  }
-  if (capacity_ == 0) {
-    return filled_words_ == 0 && std::all_of(filled_bins_.begin(), filled_bins_.begin() + end_word, is_zero);
-  }
-  std::size_t in_bins{};
-  std::size_t in_chains{};
-  for (std::size_t bin = 0; bin != bin_count; ++bin) {
-    auto const bits = filled_bins_[bin / 64];
-    if (bin % 64 == 0) {
-      if ((((filled_words_ >> (bin / 64)) & 1U) != 0) != (bits != 0)) { return false; }  // I4
-      if (bits == 0 && are_empty(&word_at(bin))) {
-        bin += 63;
-        continue;
-      }
-    }
-    auto const first = head_of(bin);
-    if ((((bits >> (bin % 64)) & 1U) != 0) != (first != none)) { return false; }  // I4
-    auto link = word_of_head(bin);
-    for (auto at = first; at != none; link = word_of_next(at), at = node_at(at).next) {
-      if (bin_of(node_at(at).bytes) != bin || node_at(at).link != link || ++in_bins > count_) { return false; }  // I3
-    }
-  }
-  constexpr std::size_t at_once = sizeof empty_words / sizeof(slot);
-  static_assert(bin_count % 64 == 0);
-  auto const are_right = [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i != last; ++i) {
-      if (i % at_once == 0 && i + at_once <= last && are_empty(&slots()[i])) {
-        i += at_once - 1;
-        continue;
-      }
-      auto const& chains = slots()[i];
-      for (auto at = chains.by_begin; at != none; at = node_at(at).next_by_begin) {
-        if (&slot_of(node_at(at).begin) != &chains || ++in_chains > 2 * count_) { return false; }
-      }
-      for (auto at = chains.by_end; at != none; at = node_at(at).next_by_end) {
-        if (&slot_of(node_at(at).end()) != &chains || ++in_chains > 2 * count_) { return false; }
-      }
-    }
-    return true;
-  };
-  return slot_count() >= least_slots(capacity_) &&                            // I6
-         are_right(0, unsplit()) && are_right(2 * unsplit(), slots_end()) &&  // I3, I6
-         in_bins == count_ && in_chains == 2 * count_;                        // I3
-}
-
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
+
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#include <rmm/detail/heap/range_set_validation.hpp>
+#endif

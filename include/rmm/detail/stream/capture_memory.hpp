@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
@@ -50,6 +51,7 @@ struct captured_stream {
 ///  G3  what is in freed_ was freed in that capture on that stream, and goes there only until the capture is over
 ///  G4  a chunk leaves when the memory is released and all its blocks are freed, and not before
 ///  G5  no function for a free needs host memory: what cannot be noted is not used again until its chunk leaves
+///  G6  chunks are ascending, not empty and do not overlap; chunk_bytes() and kept_bytes() are the sums of what they count
 ///
 /// Guarded by the lock of the graph_arena that it belongs to. A template as the heap is, for the same reason.
 template <class Unused>
@@ -75,7 +77,8 @@ class basic_captured_memory {
   /// Adds a chunk that no work uses. Throws std::bad_alloc, and has not taken it then.
   void add_chunk(address_range range)
   {
-    RMM_ASSERT(!released_);
+    RMM_ASSERT(!released_ && range.begin != 0 && range.bytes != 0);
+    RMM_ASSERT(!owns(range.begin) && !owns(range.end() - 1));
     seams_.reserve(chunks_.size() + 1);
     chunks_.reserve(chunks_.size() + 1);
     if (!idle_.try_reserve(idle_.count() + 1)) { throw std::bad_alloc{}; }
@@ -84,6 +87,7 @@ class basic_captured_memory {
     seams_.insert(std::lower_bound(seams_.begin(), seams_.end(), range.begin), range.begin);
     chunk_bytes_ += range.bytes;
     insert_idle(range);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
   /// Takes `bytes` bytes that work of `who` may use at once; null if there are not so many in one piece. With
@@ -96,8 +100,10 @@ class basic_captured_memory {
     if (!taken) { taken = idle_.take_best(bytes); }
     if (!taken && collect_reached()) { taken = idle_.take_best(bytes); }
     if (!taken) { return nullptr; }
+    RMM_ASSERT(find_chunk(taken.begin) != no_chunk);
     chunks_[find_chunk(taken.begin)].live_bytes += bytes;
     live_bytes_ += bytes;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
     return reinterpret_cast<void*>(taken.begin);  // NOLINT: addresses are integers here
   }
 
@@ -110,6 +116,7 @@ class basic_captured_memory {
     if (own == nullptr || !own->ranges.try_reserve(own->ranges.count() + 1)) { return; }
     auto const seams = seam_addresses();
     own->ranges.insert(block, 0, &seams);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
   /// A block is freed outside of any capture; `event` was recorded after that. Returns whether it took the event.
@@ -123,22 +130,29 @@ class basic_captured_memory {
       return false;
     }
     pending_.push_back({block, std::move(event)});
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
     return true;
   }
 
   /// A block is freed, and nothing tells when the work that uses it is done.
-  void free_for_good(address_range block) noexcept { note_free(block); }
+  void free_for_good(address_range block) noexcept
+  {
+    note_free(block);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
+  }
 
   /// Keeps a block from before a capture that a stream of it frees: the graph may use it. False if the host has no memory to
   /// note that.
   [[nodiscard]] bool try_keep(address_range block) noexcept
   {
+    RMM_ASSERT(!released_ && block.bytes != 0 && !owns(block.begin));
     try {
       kept_.push_back(block);
     } catch (std::exception const&) {
       return false;
     }
     kept_bytes_ += block.bytes;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
     return true;
   }
 
@@ -150,6 +164,7 @@ class basic_captured_memory {
     RMM_ASSERT(released_);
     auto const leaves = [&](chunk const& each) {
       if (each.live_bytes != 0 || !give_back(each.range, true)) { return false; }
+      RMM_ASSERT(chunk_bytes_ >= each.range.bytes);
       chunk_bytes_ -= each.range.bytes;
       return true;
     };
@@ -158,12 +173,14 @@ class basic_captured_memory {
       kept_bytes_ -= kept_.back().bytes;
       kept_.pop_back();
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
   /// Forgets what may be used again, once the memory is released; makes `stream` wait for work that uses it, if there is one.
   /// Returns whether that work is then done in the order of the stream.
   [[nodiscard]] bool forget_free(bool has_stream, cudaStream_t stream) noexcept
   {
+    RMM_ASSERT(released_);
     idle_.clear();
     freed_.clear();
     bool ordered = has_stream;
@@ -171,6 +188,7 @@ class basic_captured_memory {
       ordered = ordered && (each.event.is_reached() || each.event.try_make_wait(stream));
     }
     pending_.clear();
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
     return ordered;
   }
 
@@ -200,36 +218,8 @@ class basic_captured_memory {
     for (auto const range : kept_) { visit(range); }
   }
 
-  /// Whether G1 holds; O(ranges * log ranges).
-  [[nodiscard]] bool check_invariants() const
-  {
-    auto const seams = seam_addresses();
-    std::vector<address_range> all;
-    auto const collect = [&](range_set const& ranges) {
-      ranges.for_each([&](address_range range, std::uint64_t) { all.push_back(range); });
-      return ranges.validate(&seams);
-    };
-    bool good = collect(idle_);
-    for (auto const& each : freed_) { good = collect(each->ranges) && good; }
-    for (auto const& each : pending_) { all.push_back(each.range); }
-    std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
-    for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
-    std::vector<std::size_t> used(chunks_.size());
-    for (auto const range : all) {
-      auto const in = find_chunk(range.begin);
-      good          = good && in != no_chunk && range.end() <= chunks_[in].range.end();
-      if (good) { used[in] += range.bytes; }
-    }
-    std::size_t live{};
-    std::size_t total{};
-    for (std::size_t i = 0; i != chunks_.size(); ++i) {
-      auto const& each = chunks_[i];
-      good             = good && (released_ || used[i] + each.live_bytes <= each.range.bytes);
-      live += each.live_bytes;
-      total += each.range.bytes;
-    }
-    return good && live == live_bytes_ && total == chunk_bytes_;
-  }
+  /// Whether G1 and G6 hold; O(ranges * (log ranges + chunks)). Defined in capture_memory_validation.hpp.
+  [[nodiscard]] bool check_invariants() const noexcept;
 
  private:
   struct chunk {
@@ -245,6 +235,8 @@ class basic_captured_memory {
     owned_event event;
   };
   static constexpr std::size_t no_chunk = std::numeric_limits<std::size_t>::max();
+
+  [[nodiscard]] std::size_t check_steps() const noexcept;
 
   /// How many chunks begin at an address or below.
   [[nodiscard]] std::size_t chunks_up_to(std::uintptr_t address) const noexcept
@@ -265,8 +257,9 @@ class basic_captured_memory {
 
   void note_free(address_range block) noexcept
   {
+    RMM_ASSERT(block.bytes != 0 && find_chunk(block.begin) != no_chunk);
     auto& in = chunks_[find_chunk(block.begin)];
-    RMM_ASSERT(in.live_bytes >= block.bytes);
+    RMM_ASSERT(in.live_bytes >= block.bytes && block.end() <= in.range.end());
     in.live_bytes -= block.bytes;
     live_bytes_ -= block.bytes;
   }
@@ -341,3 +334,7 @@ using captured_memory = basic_captured_memory<void>;
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
+
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#include <rmm/detail/stream/capture_memory_validation.hpp>
+#endif

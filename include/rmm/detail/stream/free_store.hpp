@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
@@ -26,9 +27,12 @@ namespace detail {
 /// it is for its stream alone, until that stream is fenced or the device was synchronised.
 ///
 /// Invariants:
-///  F1  fences are in the order of their numbers; memory with an epoch below that of the first may be used by all
-///  F2  no epoch is above the number of the last fence that there was
+///  F1  fences are in the order of their numbers, without a gap, and the last one's is newest(); memory with an epoch below that
+///      of the first may be used by all
+///  F2  no epoch is above the number of the last fence that there was, but for the identity 0
 ///  F3  the event of a fence was recorded after the events of all fences below it: a wait for one is a wait for all of them
+///  F4  fewer than half of the fences that are noted are dropped ones
+///  F5  no unfenced range is empty
 ///
 /// Guarded by the lock of the heap that it belongs to, and a template for the same reason.
 template <class Unused>
@@ -48,6 +52,7 @@ class basic_free_store {
   /// Adds memory without an event. False if the host has no memory to note it.
   [[nodiscard]] bool try_add_unfenced(address_range range) noexcept
   {
+    RMM_ASSERT(range.bytes != 0);
     try {
       unfenced_.push_back(range);
     } catch (std::exception const&) {
@@ -74,6 +79,7 @@ class basic_free_store {
       return false;
     }
     ++newest_;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_free_store>(ranges_.count() + fences_.size()) || check_invariants());
     return true;
   }
 
@@ -81,14 +87,17 @@ class basic_free_store {
   /// most, by F3.
   [[nodiscard]] bool try_make_wait(cudaStream_t stream, std::uint64_t epoch) const noexcept
   {
+    RMM_ASSERT(identity_ == 0 || epoch <= newest_);  // F2
     auto const first = std::lower_bound(
       oldest(), fences_.end(), epoch, [](fence const& each, std::uint64_t at) { return each.number < at; });
+    RMM_ASSERT(epoch <= reached() || first->number == epoch);  // F1
     return epoch <= reached() || (first != fences_.end() && first->event.try_make_wait(stream));
   }
 
   /// Notes that the caller needs memory with this epoch, for try_make_noted_wait().
   void note_wait(std::uint64_t epoch) noexcept
   {
+    RMM_ASSERT(identity_ == 0 || epoch <= newest_);  // F2
     noted_epoch_ = std::max(noted_epoch_, epoch);
     wait_noted_  = true;
   }
@@ -108,6 +117,7 @@ class basic_free_store {
   {
     if (!has_fences() || !oldest()->event.is_reached()) { return false; }
     drop_first_fence(spare);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_free_store>(ranges_.count() + fences_.size()) || check_invariants());
     return true;
   }
 
@@ -121,12 +131,26 @@ class basic_free_store {
   void all_reached(std::vector<owned_event>& spare) noexcept
   {
     while (has_fences()) { drop_first_fence(spare); }
+    RMM_ASSERT(reached() == newest_);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_free_store>(ranges_.count() + fences_.size()) || check_invariants());
   }
 
   [[nodiscard]] bool has_fences() const noexcept { return !fences_.empty(); }
 
   /// The highest epoch whose memory is free for all.
   [[nodiscard]] std::uint64_t reached() const noexcept { return has_fences() ? oldest()->number - 1 : newest_; }
+
+  /// Whether F1, F2, F4 and F5 hold; O(ranges + fences). F3 is for the simulator to check.
+  [[nodiscard]] bool check_invariants() const noexcept
+  {
+    bool good   = dropped_ == 0 || 2 * dropped_ < fences_.size();  // F4
+    auto number = newest_;
+    for (auto at = fences_.size(); good && at-- > dropped_; --number) { good = fences_[at].number == number; }  // F1
+    ranges_.for_each(
+      [&](address_range, std::uint64_t epoch) { good = good && (identity_ == 0 || epoch <= newest_); });  // F2
+    return good && noted_epoch_ <= newest_ &&
+           std::all_of(unfenced_.begin(), unfenced_.end(), [](auto const& range) { return range.bytes != 0; });  // F5
+  }
 
  private:
   struct fence {
@@ -143,6 +167,7 @@ class basic_free_store {
 
   void drop_first_fence(std::vector<owned_event>& spare) noexcept
   {
+    RMM_ASSERT(dropped_ < fences_.size());
     owned_event event{std::move(fences_[dropped_].event)};
     if (spare.size() < spare.capacity()) { spare.push_back(std::move(event)); }
     ++dropped_;

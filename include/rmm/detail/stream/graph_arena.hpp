@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
+#include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/failure.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/log_time.hpp>
@@ -42,6 +43,7 @@ namespace detail {
 ///  A1  to the heap a chunk is one allocated block, until the memory that it is for is released and nothing lives in it
 ///  A2  all chunks lie between the bounds, which are written before a block of a chunk is handed out
 ///  A3  what it keeps of blocks from before a capture stays allocated to the heap, too
+///  A4  each memory has a number of its own, which is not 0; no chunk belongs to two memories
 ///
 /// Thread-safe. The order of locks: that of the announced captures, this one, the heap's. `Heap` is the class of the heap, which
 /// is not complete yet where it has a graph_arena.
@@ -80,6 +82,7 @@ class graph_arena {
     auto chunk = heap_.take_idle(usual_chunk(bytes));
     if (chunk.bytes == 0) { chunk = heap_.take_idle(bytes); }
     if (chunk.bytes == 0) { return nullptr; }
+    RMM_ASSERT(chunk.bytes >= bytes);
     add_chunk(memory, chunk);
     return memory.try_allocate(bytes, who, from.is_shared);
   }
@@ -100,6 +103,7 @@ class graph_arena {
     auto const whole = align_down(block.bytes, heap_granule);
     auto const chunk = heap_.add_idle_block(block, bytes != 0 ? std::min(usual_chunk(bytes, whole), whole) : 0);
     if (bytes == 0) { return nullptr; }
+    RMM_ASSERT(bytes <= chunk.bytes && chunk.bytes <= whole);
     try {
       add_chunk(memory, chunk);
     } catch (std::bad_alloc const&) {
@@ -156,6 +160,7 @@ class graph_arena {
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     memories_.clear();
+    RMM_ASSERT_EXPENSIVE(check_invariants());
   }
 
   // --- figures; with the lock ---
@@ -186,14 +191,18 @@ class graph_arena {
     for (auto const& memory : memories_) { memory->for_each_chunk(visit); }
   }
 
-  /// Whether A2 and the invariants of all memories hold.
-  [[nodiscard]] bool check_invariants() const
+  /// Whether A2 and A4, and the invariants of all memories hold. Only the heap can tell of A1 and A3.
+  [[nodiscard]] bool check_invariants() const noexcept
   {
     bool good = true;
-    for (auto const& memory : memories_) { good = good && memory->check_invariants(); }
-    for_each_chunk([&](address_range range) {
-      good = good && is_between_bounds(range.begin) && is_between_bounds(range.end() - 1);
-    });
+    for (auto const& memory : memories_) {
+      good = good && memory->number() != 0 && find(memory->number()) == memory.get();  // A4
+      good = good && memory->check_invariants();
+      memory->for_each_chunk([&](address_range range) {
+        good = good && find_owner(range.begin) == memory.get() && find_owner(range.end() - 1) == memory.get();  // A4
+        good = good && is_between_bounds(range.begin) && is_between_bounds(range.end() - 1);                    // A2
+      });
+    }
     return good;
   }
 
@@ -270,6 +279,7 @@ class graph_arena {
     std::lock_guard<std::mutex> const lock{mutex_};
     auto* const memory = find(end.memory);
     if (memory == nullptr) { return; }
+    RMM_ASSERT(!memory->is_released());
     memory->set_released();
     give_back(end);
   }
@@ -278,7 +288,9 @@ class graph_arena {
   /// stream, the others, or without a stream all, for whoever needs them after the devices were synchronised.
   void give_back(graph_memory_end const& end) noexcept
   {
-    auto& memory        = *find(end.memory);
+    RMM_ASSERT(find(end.memory) != nullptr);
+    auto& memory = *find(end.memory);
+    RMM_ASSERT(memory.is_released());
     std::uint64_t store = 0;
     {
       capture_exemption const exemption;
@@ -334,7 +346,9 @@ class graph_arena {
   [[nodiscard]] captured_memory& find_or_make(std::uint64_t number)
   {
     if (auto* const found = find(number)) { return *found; }
+    RMM_ASSERT(number != 0);  // A4
     memories_.push_back(std::make_unique<captured_memory>(number));
+    RMM_ASSERT_EXPENSIVE(check_invariants());
     return *memories_.back();
   }
 
@@ -352,6 +366,8 @@ class graph_arena {
     begin_.store(begin, std::memory_order_relaxed);
     end_.store(end, std::memory_order_relaxed);
     heap_.set_has_graph_memory(end != 0);
+    RMM_ASSERT(begin <= end && (begin == 0) == (end == 0));
+    RMM_ASSERT_EXPENSIVE(check_invariants());
   }
 
   Heap& heap_;

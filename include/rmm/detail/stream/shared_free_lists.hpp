@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/event.hpp>
@@ -36,6 +38,9 @@ namespace detail {
 ///  L1  memory in the idle store may be used by all streams at once, whatever its epoch
 ///  L2  a stream has several stores only where an older event would come after a newer one in its store (F3)
 ///  L3  lost_devices() has the bit of each device whose work may use what waits in the reserve
+///  L4  no two free pieces here overlap
+///  L5  only the idle store has the identity 0; it has no fences and no unfenced memory
+///  L6  at most most_spare_events events are kept, in places that were reserved
 ///
 /// Guarded by the lock of the heap that it belongs to.
 class shared_free_lists {
@@ -75,12 +80,14 @@ class shared_free_lists {
   /// Another store of a stream. Null if the host has no memory.
   [[nodiscard]] free_store* try_add(std::uint64_t identity, int device) noexcept
   {
+    RMM_ASSERT(identity != 0);  // L5
     try {
       drop_empty();
       stores_.push_back(std::make_unique<free_store>(identity, device));
     } catch (std::exception const&) {
       return nullptr;
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
     return stores_.back().get();
   }
 
@@ -104,6 +111,7 @@ class shared_free_lists {
       return;
     }
     insert_unfenced(store, store);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
   }
 
   /// Asks up to `most` events whether they are reached, those of each store in turn.
@@ -123,6 +131,7 @@ class shared_free_lists {
       }
       if (reached || !store.has_fences()) { move_reached(store); }
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
   }
 
   /// All devices were synchronised that work on free memory may run on: makes all of it idle, as far as there is host memory.
@@ -135,6 +144,7 @@ class shared_free_lists {
     }
     limits_.reserve.take([&](address_range range) { return try_insert_idle(range); });
     if (limits_.reserve.waiting() == 0) { lost_devices_ = 0; }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
   }
 
   // --- memory ---
@@ -144,7 +154,8 @@ class shared_free_lists {
   {
     if (!idle_.try_make_room(1)) { return false; }
     idle_.ranges().insert(range, 0, limits_.seams());
-    return true;
+    RMM_ASSERT(idle_.ranges().count() != 0 && idle_.unfenced().empty() && !idle_.has_fences());  // L5
+    return true;  // no check of all: the reserve may be locked
   }
 
   /// Takes `bytes` bytes of the store of a stream, or of the idle store, whichever fits better: a caller of that stream waits for
@@ -195,8 +206,10 @@ class shared_free_lists {
   /// Keeps freed memory that nothing tells when it may be used, until these devices were synchronised.
   void lose(address_range range, std::uint64_t devices) noexcept
   {
+    RMM_ASSERT(devices != 0);  // L3
     lost_devices_ |= devices;
     limits_.reserve.put(range);
+    RMM_ASSERT(limits_.reserve.waiting() != 0);
   }
 
   [[nodiscard]] std::uint64_t lost_devices() const noexcept { return lost_devices_; }
@@ -225,22 +238,18 @@ class shared_free_lists {
   {
     stores_.clear();
     idle_.ranges().clear();
+    RMM_ASSERT(idle_.is_empty());
   }
 
-  /// Whether the invariants of all sets hold, and F2; O(ranges).
-  [[nodiscard]] bool check_invariants() const
-  {
-    bool good = idle_.ranges().validate(limits_.seams());
-    for (auto const& store : stores_) {
-      good = good && store->ranges().validate(limits_.seams());
-      store->ranges().for_each([&](address_range, std::uint64_t epoch) { good = good && epoch <= store->newest(); });
-    }
-    return good;
-  }
+  /// Whether L3 to L6 hold, as far as they can be told, and those of all stores; O(ranges * log ranges). Defined in
+  /// shared_free_lists_validation.hpp.
+  [[nodiscard]] inline bool check_invariants() const noexcept;
 
  private:
   static constexpr std::size_t most_spare_events    = 32;
   static constexpr std::size_t most_unfenced_stores = 64;
+
+  [[nodiscard]] inline std::size_t check_steps() const noexcept;
 
   /// Streams come and go: an empty store has nothing to remember. Of those that hold only memory without an event, because their
   /// streams made no call since, the oldest lose it.
@@ -274,12 +283,14 @@ class shared_free_lists {
     std::swap(*found, spare_events_.back());
     owned_event event = std::move(spare_events_.back());
     spare_events_.pop_back();
+    RMM_ASSERT(event.device() == device);
     return event;
   }
 
   /// What was unfenced in one store may be used after the newest fence of another, which has room. Blocks come back with that.
   void insert_unfenced(free_store& from, free_store& to) noexcept
   {
+    RMM_ASSERT(to.ranges().count() + from.unfenced().size() <= to.ranges().capacity());
     for (auto const range : from.unfenced()) { to.ranges().insert(range, to.newest(), limits_.seams()); }
     limits_.reserve.release(from.unfenced().size());
     from.unfenced().clear();
@@ -303,7 +314,9 @@ class shared_free_lists {
       });
       if (!idle_.try_make_room(free.size())) { return; }
       for (auto const range : free) {
-        static_cast<void>(store.ranges().take_exact(range));
+        auto const taken = store.ranges().take_exact(range);
+        RMM_ASSERT(taken && taken.epoch <= reached);
+        static_cast<void>(taken);
         idle_.ranges().insert(range, 0, limits_.seams());
       }
     } catch (std::bad_alloc const&) {
@@ -322,3 +335,7 @@ class shared_free_lists {
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
+
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#include <rmm/detail/stream/shared_free_lists_validation.hpp>
+#endif

@@ -3,6 +3,7 @@
 
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/biased_lock.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
@@ -73,7 +74,10 @@ struct heap_limits {
 /// Invariants:
 ///  C1  all of `ranges`, what is `coalescing`, and in each stack the entries below `fenced`, may be used after the cache's event
 ///  C2  unfenced frees are the other entries of the stacks and the recent ones: unfenced_count() of unfenced_bytes_ bytes
-///  C3  each block that was cut here has a claim of the heap's reserve; spare_claims_ more are held in advance
+///  C3  each block that was cut here has a claim of the heap's reserve; spare_claims_ more are held in advance, and not too many
+///  C4  stacks share no entries; each has at most as many fenced entries as entries, and as many of these as places
+///  C5  no two free pieces overlap, and none is empty
+///  C6  there are at most recent_capacity_ recent blocks, and as many that are coalescing
 ///
 /// Entered by its owner through lock(), by others while the heap that it belongs to keeps the owner out. Nothing here locks
 /// but the reserve.
@@ -131,6 +135,7 @@ class stream_cache {
   /// A block of `granules` granules from its stack; null if that is empty.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_pop(std::size_t granules) noexcept
   {
+    RMM_ASSERT(granules != 0 && granules <= small_sizes);
     auto const filled = filled_[granules];
     if (filled == 0) { return nullptr; }
     auto const bytes    = granules * heap_granule;
@@ -141,12 +146,15 @@ class stream_cache {
     frees_left_ += unfenced ? 1 : 0;
     unfenced_bytes_ -= unfenced ? bytes : 0;
     live_bytes_ += static_cast<std::int64_t>(bytes);
+    RMM_ASSERT(fenced_[granules] <= left);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return reinterpret_cast<void*>(stack_of(granules)[left]);  // NOLINT: addresses are integers here
   }
 
   /// Puts a block onto its stack, if there is a place.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_push(void* ptr, std::size_t granules) noexcept
   {
+    RMM_ASSERT(ptr != nullptr && granules != 0 && granules <= small_sizes);
     auto const filled = filled_[granules];
     if (filled == stacks_[granules].places) { return false; }
     auto const bytes           = granules * heap_granule;
@@ -154,6 +162,7 @@ class stream_cache {
     filled_[granules]          = static_cast<std::uint8_t>(filled + 1);
     note_unfenced(bytes);
     live_bytes_ -= static_cast<std::int64_t>(bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
   }
 
@@ -181,6 +190,7 @@ class stream_cache {
     stacks_[granules].first  = static_cast<std::uint16_t>(entries_used_);
     stacks_[granules].places = static_cast<std::uint8_t>(places);
     entries_used_ += places;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
   }
 
@@ -202,6 +212,7 @@ class stream_cache {
     if (!taken) { return nullptr; }
     claim({taken.begin, bytes}, 1);
     live_bytes_ += static_cast<std::int64_t>(bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return reinterpret_cast<void*>(taken.begin);  // NOLINT
   }
 
@@ -212,6 +223,7 @@ class stream_cache {
     if (!taken) { return nullptr; }
     claim({taken.begin, bytes}, 1);
     live_bytes_ += static_cast<std::int64_t>(bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return reinterpret_cast<void*>(taken.begin);  // NOLINT
   }
 
@@ -220,7 +232,7 @@ class stream_cache {
   /// no range has even one. Throws as take() does.
   [[nodiscard]] void* take_run(std::size_t granules, bool from_end = false)
   {
-    RMM_ASSERT(filled_[granules] == 0);
+    RMM_ASSERT(granules != 0 && granules <= small_sizes && filled_[granules] == 0 && fenced_[granules] == 0);
     auto const bytes     = granules * heap_granule;
     bool const has_stack = stacks_[granules].places != 0 || try_add_stack(granules);
     auto const most      = has_stack ? std::min<std::size_t>(stacks_[granules].places / 2U, longest_run) : 1;
@@ -237,6 +249,8 @@ class stream_cache {
       may_have_fenced_           = true;
       stacks_[granules].next_run = static_cast<std::uint8_t>(std::min(2 * run, most));
       live_bytes_ += static_cast<std::int64_t>(bytes);
+      RMM_ASSERT(run <= most && filled_[granules] <= stacks_[granules].places);
+      RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
       return reinterpret_cast<void*>(taken.begin + (from_end ? run - 1 : 0) * bytes);  // NOLINT
     }
     return nullptr;
@@ -245,11 +259,13 @@ class stream_cache {
   /// Takes a larger block back. Returns false if there is no place; then fence() makes some.
   [[nodiscard]] bool try_add_recent(void* ptr, std::size_t bytes) noexcept
   {
+    RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0);
     if (is_coalescing()) { coalesce(coalesced_at_a_time); }
     if (recent_count_ == recent_capacity_ && !try_grow_recent()) { return false; }
     recent_[recent_count_++] = {reinterpret_cast<std::uintptr_t>(ptr), bytes};
     note_unfenced(bytes);
     live_bytes_ -= static_cast<std::int64_t>(bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
   }
 
@@ -259,6 +275,7 @@ class stream_cache {
   {
     if (!event_.try_record(stream)) { return false; }
     note_fenced();
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
   }
 
@@ -267,6 +284,7 @@ class stream_cache {
   {
     note_fenced();
     static_cast<void>(coalesce_fenced());
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
   }
 
   /// Coalesces all that was fenced while it was recent with the ranges, as far as there is host memory. Returns whether there was
@@ -275,12 +293,14 @@ class stream_cache {
   {
     if (!is_coalescing()) { return false; }
     coalesce(coalescing_count_);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
   }
 
   /// Moves the `most` oldest fenced entries of a stack to the ranges. Returns whether there are any places free now.
   bool shorten_stack(std::size_t granules, std::size_t most) noexcept
   {
+    RMM_ASSERT(granules != 0 && granules <= small_sizes);
     auto* const entries = stack_of(granules);
     auto const count    = std::min<std::size_t>(most, fenced_[granules]);
     std::size_t moved   = 0;
@@ -290,6 +310,7 @@ class stream_cache {
     filled_[granules]          = static_cast<std::uint8_t>(filled_[granules] - moved);
     fenced_[granules]          = static_cast<std::uint8_t>(fenced_[granules] - moved);
     stacks_[granules].next_run = static_cast<std::uint8_t>(stacks_[granules].next_run / 2);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return true;
   }
 
@@ -309,6 +330,7 @@ class stream_cache {
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_claim(std::size_t blocks = 1) noexcept
   {
     if (spare_claims_ < blocks && !try_get_claims(blocks)) { return false; }
+    RMM_ASSERT(spare_claims_ >= blocks);
     spare_claims_ -= blocks;
     return true;
   }
@@ -329,7 +351,11 @@ class stream_cache {
   [[nodiscard]] bool try_make_room(std::size_t more) noexcept { return ranges_.try_reserve(ranges_.count() + more); }
 
   /// A range that is free for this stream after the cache's event, or altogether. Requires try_make_room(1).
-  void add_range(address_range range) noexcept { ranges_.insert(range, 0, seams()); }
+  void add_range(address_range range) noexcept
+  {
+    ranges_.insert(range, 0, seams());
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
+  }
 
   /// A block that was cut elsewhere goes out through this cache, or comes in without becoming free in it.
   void note_live(std::int64_t bytes) noexcept { live_bytes_ += bytes; }
@@ -405,22 +431,9 @@ class stream_cache {
     for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
   }
 
-  /// Whether C2 and those of the ranges hold; O(free).
-  [[nodiscard]] bool check_invariants() const
-  {
-    std::size_t frees{};
-    std::size_t bytes{};
-    for_each_free([&](address_range range, bool fenced) {
-      frees += fenced ? 0U : 1U;
-      bytes += fenced ? 0U : range.bytes;
-    });
-    bool good = frees == unfenced_count() && bytes == unfenced_bytes_;
-    for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      good = good && fenced_[granules] <= filled_[granules] && filled_[granules] <= stacks_[granules].places;
-      good = good && (fenced_[granules] == 0 || may_have_fenced_);
-    }
-    return good && spare_claims_ <= most_spare_claims + claims_at_a_time && ranges_.validate(seams());
-  }
+  /// Whether C2 to C6 hold, as far as the cache can tell, and those of the ranges; O(free * log free). Defined in
+  /// stream_cache_validation.hpp.
+  [[nodiscard]] inline bool check_invariants() const noexcept;
 
  private:
   static constexpr std::size_t recent_looks        = 4;
@@ -441,6 +454,7 @@ class stream_cache {
   }
 
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
+  [[nodiscard]] inline std::size_t check_steps() const noexcept;
 
   /// Gets claims in advance, so that there are `blocks`.
   [[nodiscard]] RMM_COLD bool try_get_claims(std::size_t blocks) noexcept
@@ -455,6 +469,7 @@ class stream_cache {
 
   RMM_COLD void return_some_claims() noexcept
   {
+    RMM_ASSERT(spare_claims_ > most_spare_claims);
     auto const claims = spare_claims_ - (most_spare_claims + 1 - claims_at_a_time);
     spare_claims_ -= claims;
     limits_.reserve.release(claims);
@@ -484,6 +499,7 @@ class stream_cache {
     coalescing_      = places.get() + grown;
     recent_capacity_ = grown;
     recent_places_   = std::move(places);
+    RMM_ASSERT(recent_count_ < recent_capacity_ && coalescing_count_ <= recent_capacity_);
     return true;
   }
 
@@ -546,12 +562,14 @@ class stream_cache {
 
   [[nodiscard]] void* take_recent(std::size_t at) noexcept
   {
+    RMM_ASSERT(at < recent_count_ && unfenced_bytes_ >= recent_[at].bytes);
     auto const block = recent_[at];
     std::copy(recent_ + at + 1, recent_ + recent_count_, recent_ + at);
     --recent_count_;
     ++frees_left_;
     unfenced_bytes_ -= block.bytes;
     live_bytes_ += static_cast<std::int64_t>(block.bytes);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
     return reinterpret_cast<void*>(block.begin);  // NOLINT
   }
 
@@ -577,6 +595,7 @@ class stream_cache {
     if (!ranges_.try_reserve(ranges_.count() + count)) {
       count = std::min(count, ranges_.capacity() - ranges_.count());
     }
+    RMM_ASSERT(count <= coalescing_count_ && ranges_.count() + count <= ranges_.capacity());
     auto const* const seams = this->seams();
     for (auto const left = coalescing_count_ - count; coalescing_count_ != left; --coalescing_count_) {
       ranges_.insert(coalescing_[coalescing_count_ - 1], 0, seams);
@@ -638,3 +657,7 @@ class stream_cache {
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
+
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#include <rmm/detail/stream/stream_cache_validation.hpp>
+#endif

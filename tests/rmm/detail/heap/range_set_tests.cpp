@@ -4,6 +4,7 @@
 
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/heap/range_set_validation.hpp>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -47,14 +48,12 @@ TEST(RangeSetWithoutMemory, IsEmptyAndFindsNothing)
   EXPECT_EQ(set.metadata_bytes(), 0U);
   EXPECT_EQ(set.largest(), 0U);
   EXPECT_FALSE(set.take(1_g));
-  EXPECT_FALSE(set.take(1_g, range_set::any_epoch));
   EXPECT_FALSE(set.take_back(1_g));
   EXPECT_FALSE(set.take_best(1_g));
   EXPECT_FALSE(set.take_highest(1_g));
   EXPECT_EQ(set.good_fit(1_g), 0U);
   EXPECT_FALSE(set.take_up_to(1_g));
   EXPECT_FALSE(set.take_exact({1_g, 1_g}));
-  EXPECT_FALSE(set.remove_any());
   set.clear();
   EXPECT_TRUE(set.validate());
 }
@@ -548,7 +547,6 @@ TEST_F(RangeSet, HoldsARangeOfAllAddresses)
   EXPECT_FALSE(set.take_best(range_set::no_limit));
   EXPECT_FALSE(set.take_good(range_set::no_limit));
   EXPECT_FALSE(set.take_highest(range_set::no_limit));
-  EXPECT_FALSE(set.take(range_set::no_limit, range_set::any_epoch));
   EXPECT_TRUE(set.validate());
   EXPECT_EQ(set.largest(), bytes);
   EXPECT_FALSE(set.take(bytes + 1_g));
@@ -567,17 +565,16 @@ TEST_F(RangeSet, TakesOnlyWhatIsSettled)
   insert(8_g, 2_g, 5);
   insert(20_g, 2_g, 3);
   insert(30_g, 7_g, 4);
-  EXPECT_FALSE(set.take(2_g, 2));
-  EXPECT_EQ(set.take(2_g, 4).begin, 20_g);
-  EXPECT_EQ(set.take(2_g, 4).begin, 30_g);
-  EXPECT_EQ(set.take(2_g, 5).begin, 8_g);
+  EXPECT_FALSE(set.take_best(2_g, 2));
+  EXPECT_EQ(set.take_best(2_g, 4).begin, 20_g);
+  EXPECT_EQ(set.take_best(2_g, 4).begin, 30_g);
+  EXPECT_EQ(set.take_best(2_g, 5).begin, 8_g);
 }
 
 TEST_F(RangeSet, TakeBestLooksPastAllThatIsNotSettled)
 {
   for (std::size_t at = 0; at != 12; ++at) { insert((100 + 10 * at) * 1_g, 2_g, 9); }
   insert(900_g, 3_g, 1);
-  EXPECT_FALSE(set.take(2_g, 1));  // looks at few
   EXPECT_EQ(set.take_best(2_g, 1).begin, 900_g);
   EXPECT_FALSE(set.take_best(2_g, 1));
 }
@@ -628,18 +625,6 @@ TEST_F(RangeSet, TakeExactTakesNothingUnlessAllIsFree)
   EXPECT_FALSE(set.take_exact({103_g, 2_g}));
   EXPECT_FALSE(set.take_exact({98_g, 6_g}));
   EXPECT_EQ(set.total_bytes(), 4_g);
-}
-
-TEST_F(RangeSet, RemoveAnyEmptiesItRangeByRange)
-{
-  insert(100_g, 4_g, 7);
-  insert(200_g, 2_g, 7);
-  auto const first  = set.remove_any();
-  auto const second = set.remove_any();
-  EXPECT_EQ(first.range.bytes + second.range.bytes, 6_g);
-  EXPECT_EQ(first.epoch, 7U);
-  EXPECT_TRUE(set.empty());
-  EXPECT_FALSE(set.remove_any());
 }
 
 TEST_F(RangeSet, MovesAllToAnotherAndJoinsThere)

@@ -5,6 +5,7 @@
 
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/heap/range_set_validation.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -54,13 +55,13 @@ class range_set_trial {
       case 10:
         return choose(4) == 0 ? take_highest(choose_bytes(choose)) : take_back(choose_bytes(choose));
       case 11:
-        return take_settled(choose_bytes(choose), choose_stamp(choose));
+        return take_best(choose_bytes(choose), choose_stamp(choose));
       case 12:
         return take_best(choose_bytes(choose), choose(2) == 0 ? choose_stamp(choose) : detail::range_set::any_epoch);
       case 13:
         return take_exact(choose);
       case 14:
-        return choose(8) == 0 ? take_any() : take_up_to(choose_bytes(choose));
+        return take_up_to(choose(8) == 0 ? detail::range_set::no_limit : choose_bytes(choose));
       case 15:
         return rare_step(choose);
     }
@@ -203,14 +204,6 @@ class range_set_trial {
     static_cast<void>(took({result.begin, bytes}, result.epoch));
   }
 
-  void take_settled(std::size_t bytes, std::uint64_t newest)
-  {
-    auto const result = set_.take(bytes, newest);
-    if (!result) { return; }
-    require(result.epoch <= newest, "only what is settled");
-    static_cast<void>(took({result.begin, bytes}, result.epoch));
-  }
-
   void take_best(std::size_t bytes, std::uint64_t newest)
   {
     auto const best = model_.best_fit(bytes, newest);
@@ -254,14 +247,6 @@ class range_set_trial {
     require(result.range.bytes == std::min(largest, most), "as much as there is in one range");
     if (!result) { return; }
     require(took(result.range, result.epoch) == largest, "from the largest range");
-  }
-
-  void take_any()
-  {
-    auto const result = set_.remove_any();
-    require(static_cast<bool>(result) == (model_.count() != 0), "finds a range if there is one");
-    if (!result) { return; }
-    require(took(result.range, result.epoch) == result.range.bytes, "takes a whole range");
   }
 
   void move_away_and_back()

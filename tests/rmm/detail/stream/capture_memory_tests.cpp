@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rmm/detail/stream/capture_memory.hpp>
+#include <rmm/detail/stream/capture_memory_validation.hpp>
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/cuda/event.hpp>
@@ -99,6 +100,15 @@ TEST_F(CapturedMemory, IsReleasedChunkByChunkAsItsBlocksAreFreed)
   EXPECT_TRUE(memory.check_invariants());
 }
 
+// What a check finds ends the program where each change is checked.
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#define EXPECT_BROKEN_BY(statement) EXPECT_DEATH(statement, "Assertion `")
+#else
+#define EXPECT_BROKEN_BY(statement) \
+  statement;                        \
+  EXPECT_FALSE(memory.check_invariants())
+#endif
+
 TEST_F(CapturedMemory, ACheckFindsWhatIsFreeTwice)
 {
   memory.add_chunk({base, 1024});
@@ -106,26 +116,26 @@ TEST_F(CapturedMemory, ACheckFindsWhatIsFreeTwice)
   static_cast<void>(allocate(256));
   memory.free_in_capture(block, first);
   EXPECT_TRUE(memory.check_invariants());
-  memory.free_in_capture(block, second);
-  EXPECT_FALSE(memory.check_invariants());
+  EXPECT_BROKEN_BY(memory.free_in_capture(block, second));
 }
 
 TEST_F(CapturedMemory, ACheckFindsWhatIsFreeInNoChunk)
 {
   memory.add_chunk({base, 1024});
   memory.set_released();
-  memory.leave([](address_range, bool) { return true; });  // and does not forget what is free
-  EXPECT_FALSE(memory.check_invariants());
+  auto const let_go = [](address_range, bool) { return true; };
+  EXPECT_BROKEN_BY(memory.leave(let_go));  // and does not forget what is free
 }
 
-TEST_F(CapturedMemory, ACheckFindsAFreeBeyondAChunk)
+#if RMM_ASSERTIONS_ENABLED
+TEST_F(CapturedMemory, RefusesAFreeBeyondAChunk)
 {
   memory.add_chunk({base, 512});
   memory.add_chunk({base + 512, 512});
   static_cast<void>(allocate(512));
   static_cast<void>(allocate(512));
-  memory.free_in_capture({base + 256, 512}, first);
-  EXPECT_FALSE(memory.check_invariants());
+  EXPECT_DEATH(memory.free_in_capture({base + 256, 512}, first), "Assertion `");
 }
+#endif
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rmm/detail/stream/stream_cache.hpp>
+#include <rmm/detail/stream/stream_cache_validation.hpp>
 
 #include <rmm/cuda_stream.hpp>
 

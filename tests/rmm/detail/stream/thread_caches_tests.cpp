@@ -5,6 +5,7 @@
 #include "../../../support/worker.hpp"
 
 #include <rmm/cuda_stream.hpp>
+#include <rmm/detail/stream/heap_validation.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/placement.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+/// @file
+/// Checks of what placement.hpp promises. It includes the file where RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Bytes of the chunks that a place touches and that are empty; nothing if an address of it is neither free nor empty.
+/// O(free and empty ranges).
+[[nodiscard]] inline std::optional<std::size_t> count_missing(std::vector<address_range> const& free,
+                                                              std::vector<address_range> const& empty,
+                                                              address_range where,
+                                                              std::size_t chunk_bytes) noexcept
+{
+  std::size_t covered{};
+  std::size_t missing{};
+  auto const shared = [&](address_range range) {
+    auto const begin = std::max(range.begin, where.begin);
+    auto const end   = std::min(range.end(), where.end());
+    return begin < end ? address_range{begin, end - begin} : address_range{};
+  };
+  for (auto const range : free) { covered += shared(range).bytes; }
+  for (auto const range : empty) {  // they begin at a chunk and are made of chunks
+    auto const part = shared(range);
+    if (part.bytes == 0) { continue; }
+    covered += part.bytes;
+    auto const first = (part.begin - range.begin) / chunk_bytes;
+    auto const last  = (part.end() - range.begin + chunk_bytes - 1) / chunk_bytes;
+    missing += (last - first) * chunk_bytes;
+  }
+  if (covered != where.bytes) { return std::nullopt; }
+  return missing;
+}
+
+/// Whether a place is where it may be and lacks what it says, and none that begins or ends with a range lacks less.
+bool is_best_placement(std::vector<address_range> const& free,
+                       std::vector<address_range> const& empty,
+                       placement const& found,
+                       std::size_t bytes,
+                       std::size_t chunk_bytes) noexcept
+{
+  if (free.size() + empty.size() > 256) { return true; }  // O(their number squared)
+  auto const most = std::numeric_limits<std::size_t>::max();
+  if (found && count_missing(free, empty, found.where, chunk_bytes) != found.missing_bytes) { return false; }
+  auto const is_worse = [&](std::uintptr_t begin) {
+    return count_missing(free, empty, {begin, bytes}, chunk_bytes).value_or(most) <
+           (found ? found.missing_bytes : most);
+  };
+  for (auto const* const ranges : {&free, &empty}) {
+    for (auto const range : *ranges) {
+      if (is_worse(range.begin) || (range.end() >= bytes && is_worse(range.end() - bytes))) { return false; }
+    }
+  }
+  return true;
+}
+
+/// Whether what was found is ascending whole chunks, free and outside `keep`, and the highest ones, as many as needed.
+bool are_highest_free_chunks(std::vector<address_range> const& free,
+                             std::vector<address_range> const& found,
+                             std::uintptr_t origin,
+                             std::size_t chunk_bytes,
+                             std::size_t bytes,
+                             address_range keep) noexcept
+{
+  auto const overlap = [](address_range a, address_range b) {
+    return a.bytes != 0 && b.bytes != 0 && a.begin < b.end() && b.begin < a.end();
+  };
+  auto const holds = [](std::vector<address_range> const& all, address_range range) {
+    return std::any_of(all.begin(), all.end(), [&](address_range each) {
+      return each.begin <= range.begin && range.end() <= each.end();
+    });
+  };
+  std::size_t sum{};
+  for (std::size_t i = 0; i != found.size(); ++i) {
+    auto const range = found[i];
+    if (range.bytes == 0 || (range.begin - origin) % chunk_bytes != 0 || range.bytes % chunk_bytes != 0) {
+      return false;
+    }
+    if (!holds(free, range) || overlap(range, keep) || (i != 0 && range.begin < found[i - 1].end())) { return false; }
+    sum += range.bytes;
+  }
+  if (sum >= bytes + chunk_bytes) { return false; }  // more than were wanted
+  // Every whole free chunk above the lowest that was found was found, too; every one if they are too few.
+  auto const lowest =
+    sum >= bytes ? (found.empty() ? std::numeric_limits<std::uintptr_t>::max() : found.front().begin) : origin;
+  for (auto const range : free) {
+    auto chunk =
+      address_range{origin + (range.begin - origin + chunk_bytes - 1) / chunk_bytes * chunk_bytes, chunk_bytes};
+    for (; chunk.end() <= range.end(); chunk.begin += chunk_bytes) {
+      if (chunk.begin >= lowest && !overlap(chunk, keep) && !holds(found, chunk)) { return false; }
+    }
+  }
+  return true;
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+/// @file
+/// The checks of range_set: of its invariants, and of what its searches promise. range_set.hpp includes the file where
+/// RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined; tests that call validate() include it themselves.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// Ranges of addresses that a check compares. Not in memory of operator new: checks run where nothing may be thrown, and what
+/// counts allocations is not to see them. Without host memory it has no ranges, and nothing is found wrong with them.
+class collected_ranges {
+ public:
+  explicit collected_ranges(std::size_t most) noexcept
+    : memory_{std::malloc((most + 1) * sizeof(address_range)), &std::free}, most_{memory_ != nullptr ? most : 0}
+  {}
+
+  /// Adds a range. Those beyond the number that it was made for are left out.
+  void add(address_range range) noexcept
+  {
+    if (count_ != most_) { begin()[count_++] = range; }
+  }
+
+  /// Sorts them, and returns whether none is empty and no two overlap.
+  [[nodiscard]] bool are_disjoint() noexcept
+  {
+    std::sort(begin(), end(), [](address_range a, address_range b) { return a.begin < b.begin; });
+    for (auto const* each = begin(); each != end(); ++each) {
+      if (each->bytes == 0 || (each != begin() && each->begin < (each - 1)->end())) { return false; }
+    }
+    return true;
+  }
+
+  [[nodiscard]] address_range* begin() const noexcept { return static_cast<address_range*>(memory_.get()); }
+  [[nodiscard]] address_range* end() const noexcept { return begin() + count_; }
+
+ private:
+  std::unique_ptr<void, decltype(&std::free)> memory_;
+  std::size_t most_;
+  std::size_t count_{};
+};
+
+/// What a check costs, for is_check_due(): also empty slots are looked at, though many at a time.
+std::size_t range_set::check_steps() const noexcept { return count_ + capacity_ / 32; }
+
+/// Whether I1 and I2 hold, and what follows from them and the nodes alone of I3 and I5. Without `are_seams_known` two ranges
+/// may touch anywhere. If the host has no memory to sort the ranges, it says yes.
+bool range_set::check_ranges(bool are_seams_known, seam_list const* seams) const noexcept
+{
+  // Not by operator new: it is called where nothing may be thrown, and nobody who counts allocations is to see it.
+  std::unique_ptr<void, decltype(&std::free)> const memory{std::malloc((count_ + 1) * sizeof(address_range)),
+                                                           &std::free};
+  if (memory == nullptr) { return true; }
+  auto* const ranges = static_cast<address_range*>(memory.get());
+  std::size_t count{};
+  std::size_t bytes{};
+  for (auto at = first_node; at != unused_; at += node_units) {
+    if (node_at(at).bytes == 0) { continue; }
+    if (count == count_) { return false; }  // I5
+    ranges[count++] = range_at(at);
+    bytes += node_at(at).bytes;
+    if (find_beginning_at(node_at(at).begin) != at || find_ending_at(node_at(at).end()) != at) { return false; }  // I3
+  }
+  if (count != count_ || bytes != total_bytes_ || count_ > capacity_) { return false; }  // I5
+
+  std::sort(ranges, ranges + count, [](auto lhs, auto rhs) { return lhs.begin < rhs.begin; });
+  std::uintptr_t end{};
+  for (std::size_t i = 0; i != count; ++i) {
+    auto const range = ranges[i];
+    if (range.begin == 0 || range.begin < end || range.bytes % heap_granule != 0) { return false; }              // I1
+    if (are_seams_known && range.begin == end && (seams == nullptr || !seams->contains(end))) { return false; }  // I2
+    end = range.end();
+  }
+  return true;
+}
+
+/// Whether I3, I4 and I6 hold.
+bool range_set::check_lists() const noexcept
+{
+  // Most bins and slots are empty: memcmp() sees 64 words of them at once, also where nothing is optimised and all is checked.
+  static constexpr std::array<index, 64> empty_words{};
+  auto const are_empty = [](void const* words) {
+    return std::memcmp(words, empty_words.data(), sizeof empty_words) == 0;
+  };
+  auto const is_zero = [](std::uint64_t bits) { return bits == 0; };
+  if (filled_bins_[end_word] != 1 || !std::all_of(filled_bins_.begin() + end_word + 1, filled_bins_.end(), is_zero)) {
+    return false;  // I4
+  }
+  if (capacity_ == 0) {
+    return count_ == 0 && filled_words_ == 0 &&
+           std::all_of(filled_bins_.begin(), filled_bins_.begin() + end_word, is_zero);
+  }
+  std::size_t in_bins{};
+  std::size_t in_chains{};
+  for (std::size_t bin = 0; bin != bin_count; ++bin) {
+    auto const bits = filled_bins_[bin / 64];
+    if (bin % 64 == 0) {
+      if ((((filled_words_ >> (bin / 64)) & 1U) != 0) != (bits != 0)) { return false; }  // I4
+      if (bits == 0 && are_empty(&word_at(bin))) {
+        bin += 63;
+        continue;
+      }
+    }
+    auto const first = head_of(bin);
+    if ((((bits >> (bin % 64)) & 1U) != 0) != (first != none)) { return false; }  // I4
+    auto link = word_of_head(bin);
+    for (auto at = first; at != none; link = word_of_next(at), at = node_at(at).next) {
+      if (bin_of(node_at(at).bytes) != bin || node_at(at).link != link || ++in_bins > count_) { return false; }  // I3
+    }
+  }
+  constexpr std::size_t at_once = sizeof empty_words / sizeof(slot);
+  static_assert(bin_count % 64 == 0);
+  auto const are_right = [&](std::size_t first, std::size_t last) {
+    for (auto i = first; i != last; ++i) {
+      if (i % at_once == 0 && i + at_once <= last && are_empty(&slots()[i])) {
+        i += at_once - 1;
+        continue;
+      }
+      auto const& chains = slots()[i];
+      for (auto at = chains.by_begin; at != none; at = node_at(at).next_by_begin) {
+        if (&slot_of(node_at(at).begin) != &chains || ++in_chains > 2 * count_) { return false; }
+      }
+      for (auto at = chains.by_end; at != none; at = node_at(at).next_by_end) {
+        if (&slot_of(node_at(at).end()) != &chains || ++in_chains > 2 * count_) { return false; }
+      }
+    }
+    return true;
+  };
+  return slot_count() >= least_slots(capacity_) &&                            // I6
+         are_right(0, unsplit()) && are_right(2 * unsplit(), slots_end()) &&  // I3, I6
+         in_bins == count_ && in_chains == 2 * count_;                        // I3
+}
+
+bool range_set::validate(seam_list const* seams) const noexcept { return check_ranges(true, seams) && check_lists(); }
+
+/// Whether all invariants hold but for I2, for who does not know the seams.
+bool range_set::is_sound() const noexcept { return check_ranges(false, nullptr) && check_lists(); }
+
+/// Whether no address of `range` is free.
+bool range_set::has_none_of(address_range range) const noexcept
+{
+  for (auto at = first_node; at != unused_; at += node_units) {
+    auto const& each = node_at(at);
+    if (each.bytes != 0 && each.begin < range.end() && range.begin < each.end()) { return false; }
+  }
+  return true;
+}
+
+/// Whether one free range has all of `range`, with an epoch that is not lower than `least_epoch`.
+bool range_set::has_all_of(address_range range, std::uint64_t least_epoch) const noexcept
+{
+  for (auto at = first_node; at != unused_; at += node_units) {
+    auto const& each = node_at(at);
+    if (each.bytes != 0 && each.begin <= range.begin && range.end() <= each.end()) { return each.epoch >= least_epoch; }
+  }
+  return false;
+}
+
+/// Whether no range has all of `range`.
+bool range_set::holds_nowhere(address_range range) const noexcept { return !has_all_of(range, 0); }
+
+/// What take_best() promises: `found` is the smallest range that fits, the first in memory among equals, or none if there is none.
+bool range_set::is_best(index found, std::size_t bytes, std::uint64_t newest) const noexcept
+{
+  auto const fits = [&](index at) { return node_at(at).bytes >= bytes && node_at(at).epoch <= newest; };
+  if (found != none && !fits(found)) { return false; }
+  for (auto at = first_node; at != unused_; at += node_units) {
+    if (node_at(at).bytes == 0 || at == found || !fits(at)) { continue; }
+    if (found == none || is_smaller(node_at(at), node_at(found))) { return false; }
+  }
+  return true;
+}
+
+/// What take_good() promises: `found` fits, and a range that fits better is in a bin with more ranges than it looks at. None is
+/// found only if none fits.
+bool range_set::is_good(index found, std::size_t bytes) const noexcept
+{
+  if (found == none) { return is_best(none, bytes, any_epoch); }
+  if (node_at(found).bytes < bytes) { return false; }
+  for (auto at = first_node; at != unused_; at += node_units) {
+    auto const& each = node_at(at);
+    if (each.bytes < bytes || !is_smaller(each, node_at(found))) { continue; }
+    unsigned in_bin = 0;
+    for (auto other = head_of(bin_of(each.bytes)); other != none; other = node_at(other).next) { ++in_bin; }
+    if (in_bin <= good_looks) { return false; }
+  }
+  return true;
+}
+
+/// What take() promises: `found` is of the first two ranges of nearly this size, or, if neither fits, in the next bin. What is
+/// missed is of nearly this size.
+bool range_set::is_fit(index found, std::size_t bytes) const noexcept
+{
+  auto const own    = bin_of(bytes);
+  auto const bin    = found != none ? bin_of(node_at(found).bytes) : bin_count;
+  auto const first  = own < bin_count ? head_of(own) : none;
+  auto const second = first != none ? node_at(first).next : none;
+  if (found != none && node_at(found).bytes < bytes) { return false; }
+  if (bin == own) { return found == first || found == second; }
+  if ((first != none && node_at(first).bytes >= bytes) || (second != none && node_at(second).bytes >= bytes)) {
+    return false;
+  }
+  for (auto at = first_node; at != unused_; at += node_units) {
+    if (node_at(at).bytes == 0) { continue; }
+    auto const other = bin_of(node_at(at).bytes);
+    if (other > own && other < bin) { return false; }
+  }
+  return true;
+}
+
+/// What take_highest() promises.
+bool range_set::is_highest(index found, std::size_t bytes) const noexcept
+{
+  if (found == none) { return is_best(none, bytes, any_epoch); }
+  if (node_at(found).bytes < bytes) { return false; }
+  for (auto at = first_node; at != unused_; at += node_units) {
+    if (node_at(at).bytes >= bytes && node_at(at).begin > node_at(found).begin) { return false; }
+  }
+  return true;
+}
+
+/// What take_up_to() and largest() promise.
+bool range_set::is_largest(index found) const noexcept
+{
+  if (found == none) { return empty(); }
+  for (auto at = first_node; at != unused_; at += node_units) {
+    if (node_at(at).bytes > node_at(found).bytes) { return false; }
+  }
+  return true;
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

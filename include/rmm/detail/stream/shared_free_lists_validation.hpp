@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/range_set_validation.hpp>
+#include <rmm/detail/stream/shared_free_lists.hpp>
+#include <rmm/detail/stream/stream_cache_validation.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+/// @file
+/// The checks of shared_free_lists, which includes the file where RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined. Tests that call
+/// check_invariants() of a heap include it themselves: it has all that the heap's check needs.
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// What a check costs, for is_check_due().
+std::size_t shared_free_lists::check_steps() const noexcept
+{
+  auto steps = idle_.ranges().count() + limits_.reserve.waiting();
+  for (auto const& store : stores_) { steps += 1 + store->ranges().count() + store->unfenced().size(); }
+  return steps;
+}
+
+bool shared_free_lists::check_invariants() const noexcept
+{
+  if (limits_.reserve.waiting() != 0 && lost_devices_ == 0) { return false; }                                      // L3
+  if (idle_.identity() != 0 || idle_.has_fences() || !idle_.unfenced().empty()) { return false; }                  // L5
+  if (spare_events_.size() > most_spare_events || spare_events_.capacity() < most_spare_events) { return false; }  // L6
+
+  collected_ranges all{check_steps()};
+  auto const collect = [&](free_store const& store) {
+    store.ranges().for_each([&](address_range range, std::uint64_t) { all.add(range); });
+    for (auto const range : store.unfenced()) { all.add(range); }
+    return store.check_invariants() && store.ranges().validate(limits_.seams());
+  };
+  if (!collect(idle_)) { return false; }
+  for (auto const& store : stores_) {
+    if (store->identity() == 0 || !collect(*store)) { return false; }  // L5
+  }
+  limits_.reserve.for_each([&](address_range range) { all.add(range); });
+  return limits_.reserve.check_invariants() && all.are_disjoint();  // L4
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE
