@@ -6,7 +6,6 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/log_hook.hpp>
-#include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/error.hpp>
@@ -15,6 +14,7 @@
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
+#include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/recovery_ladder.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -57,11 +57,6 @@ class arena_memory_resource final : public device_memory_resource {
   arena_memory_resource(arena_memory_resource const&)            = delete;
   arena_memory_resource& operator=(arena_memory_resource const&) = delete;
 
-  ~arena_memory_resource() override
-  {
-    heap_.release_blocks([this](void* arena, std::size_t bytes) { upstream_.deallocate(arena, bytes); });
-  }
-
   /// What is allocated and free now.
   [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
 
@@ -84,10 +79,8 @@ class arena_memory_resource final : public device_memory_resource {
   {
     RMM_EXPECTS(arena_size_ >= minimum_size, "Arena size below the minimum of 1 MiB");
     if (dump_log_on_failure) { dump_file_.emplace(dump_file_name, rmm::detail::file_sink::mode::truncate); }
-    arena_ = upstream_.allocate(arena_size_, cuda_stream_legacy);
-    rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.deallocate(arena_, arena_size_); }};
-    static_cast<void>(heap_.add_block_and_allocate(arena_, arena_size_, 0, cuda_stream_legacy));
-    give_back.dismiss();
+    source_.add(arena_size_, 0, cuda_stream_legacy);
+    arena_ = heap_.blocks().front().begin;
     heap_.settle();
   }
 
@@ -102,7 +95,7 @@ class arena_memory_resource final : public device_memory_resource {
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
   {
     if (ptr == nullptr) { return; }
-    auto const offset = reinterpret_cast<std::uintptr_t>(ptr) - reinterpret_cast<std::uintptr_t>(arena_);
+    auto const offset = reinterpret_cast<std::uintptr_t>(ptr) - arena_;
     if (offset >= arena_size_) {
       rmm::detail::log(rmm::detail::log_level::error, "arena_memory_resource: allocation not found");
       RMM_ASSERT(offset < arena_size_);
@@ -119,9 +112,8 @@ class arena_memory_resource final : public device_memory_resource {
     if (void* const ptr = ladder_.climb(heap_, none, climbing, rounded)) { return ptr; }
     ladder_.throw_exhausted(climbing, [&] {
       if (dump_file_) { dump(bytes); }
-      auto report          = detail::report_of(climbing, heap_);
-      report.maximum_bytes = arena_size_;
-      detail::describe_upstream<Upstream>(report);
+      auto report = detail::report_of(climbing, heap_);
+      source_.describe(report);
       return report;
     });
   }
@@ -142,10 +134,11 @@ class arena_memory_resource final : public device_memory_resource {
 
   detail::suballocator_upstream<Upstream> upstream_;
   std::size_t arena_size_;
-  void* arena_{};
+  std::uintptr_t arena_{};
   std::mutex dump_mutex_;
   std::optional<rmm::detail::file_sink> dump_file_;
   rmm::detail::stream_ordered_heap heap_;
+  detail::block_source<Upstream> source_{heap_, upstream_, arena_size_};
   detail::recovery_ladder ladder_{recovery_rung::synchronize};
 };
 

@@ -10,9 +10,9 @@
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
-#include <rmm/detail/format.hpp>
-#include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -23,11 +23,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
-#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -56,25 +54,16 @@ class cached_memory_resource final : public detail::growing_pool,
                                   std::size_t initial_size                = 0,
                                   std::optional<std::size_t> maximum_size = std::nullopt,
                                   std::size_t block_size                  = default_block_size)
-    : growing_pool{default_order}, upstream_{upstream}, maximum_size_{maximum_size}, block_size_{checked(block_size)}
-  {
-    take_initial_block(initial_size);
-  }
+    : cached_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_size, maximum_size, block_size}
+  {}
 
   /// The same over a resource given by reference.
   explicit cached_memory_resource(typename detail::suballocator_upstream<Upstream>::ref_type upstream,
                                   std::size_t initial_size                = 0,
                                   std::optional<std::size_t> maximum_size = std::nullopt,
                                   std::size_t block_size                  = default_block_size)
-    : growing_pool{default_order}, upstream_{upstream}, maximum_size_{maximum_size}, block_size_{checked(block_size)}
-  {
-    take_initial_block(initial_size);
-  }
-
-  ~cached_memory_resource() override
-  {
-    heap().release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
-  }
+    : cached_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_size, maximum_size, block_size}
+  {}
 
   /// The resource that blocks are taken from.
   [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
@@ -99,9 +88,9 @@ class cached_memory_resource final : public detail::growing_pool,
     std::size_t given{0};
     try {
       cuda_stream const stream{cuda_stream::flags::non_blocking};
-      given = give_back(unused_blocks(bytes, 0), stream, leaving::after_a_wait);
+      given = source_.give_back(source_.unused_blocks(bytes), stream, leaving::after_a_wait);
       if (pool_size() > bytes && has_unfenced() && heap().wait_for_all()) {
-        given += give_back(unused_blocks(bytes, 0), stream, leaving::after_a_wait);
+        given += source_.give_back(source_.unused_blocks(bytes), stream, leaving::after_a_wait);
       }
       if (given != 0) { stream.synchronize_no_throw(); }
     } catch (std::exception const&) {  // no stream, or no host memory
@@ -127,10 +116,19 @@ class cached_memory_resource final : public detail::growing_pool,
     return align_up(std::min(block_size, largest_growth), CUDA_ALLOCATION_ALIGNMENT);
   }
 
-  void take_initial_block(std::size_t bytes)
+  cached_memory_resource(detail::suballocator_upstream<Upstream> upstream,
+                         std::size_t initial_size,
+                         std::optional<std::size_t> maximum_size,
+                         std::size_t block_size)
+    : growing_pool{default_order},
+      upstream_{upstream},
+      source_{heap(), upstream_, maximum_size, "cache"},
+      block_size_{checked(block_size)}
   {
-    RMM_EXPECTS(bytes <= maximum_size_.value_or(bytes), "The initial size of the cache exceeds its maximum");
-    take_first_block(upstream_, std::min(rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), room()));
+    RMM_EXPECTS(initial_size <= maximum_size.value_or(initial_size),
+                "The initial size of the cache exceeds its maximum");
+    auto const rounded = rmm::detail::checked_align_up(initial_size, CUDA_ALLOCATION_ALIGNMENT);
+    take_first(source_, std::min(rounded, source_.room()));
   }
 
   [[nodiscard]] trimmable_resource* trimmable_upstream() const noexcept
@@ -150,69 +148,19 @@ class cached_memory_resource final : public detail::growing_pool,
     return figures().free_bytes > fenced;
   }
 
-  /// Blocks above `larger_than` bytes that hold no allocation, the largest first, as many as leave `keep` bytes; ascending.
-  /// `with_unfenced`: also those that work without an event may use.
-  [[nodiscard]] std::vector<rmm::detail::address_range> unused_blocks(std::size_t keep,
-                                                                      std::size_t larger_than,
-                                                                      bool with_unfenced = false)
-  {
-    auto const runs = heap().free_runs(with_unfenced);
-    auto blocks     = heap().blocks();
-    auto run        = runs.begin();
-    blocks.erase(std::remove_if(blocks.begin(),
-                                blocks.end(),
-                                [&](auto const& block) {
-                                  while (run != runs.end() && run->end() < block.end()) { ++run; }
-                                  bool const is_free = run != runs.end() && run->begin <= block.begin;
-                                  return !is_free || block.bytes <= larger_than;
-                                }),
-                 blocks.end());
-    std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
-    auto held = pool_size();
-    auto last = blocks.begin();
-    for (; last != blocks.end() && held > keep; ++last) { held -= last->bytes; }
-    blocks.erase(last, blocks.end());
-    std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.begin < rhs.begin; });
-    return blocks;
-  }
-
-  /// Gives those of the blocks that are still free, by `when`, back to upstream in the order of `stream`, which waits for the
-  /// work that used them. Returns their bytes.
-  std::size_t give_back(std::vector<rmm::detail::address_range> blocks, cuda_stream_view stream, leaving when)
-  {
-    std::size_t bytes{0};
-    for (auto const& block : heap().withdraw_blocks(std::move(blocks), stream, when)) {
-      upstream_.deallocate_async(
-        reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
-      bytes += block.bytes;
-    }
-    return bytes;
-  }
-
   /// Gives back larger blocks that are free and too small, and asks upstream for less and less, down to what is needed. Blocks
   /// that the work of another stream may still use stay: this stream would wait for that work.
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
   {
     if (bytes > block_size_) { try_give_back(block_size_, stream, leaving::in_order); }
-    auto const regular =
-      std::clamp(align_up(pool_size() / part_of_all, CUDA_ALLOCATION_ALIGNMENT), block_size_, largest_growth);
-    auto wanted = std::min(std::max(bytes, regular), room());
-    if (wanted < bytes) {
-      reason = "the cache holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
-               rmm::detail::format_bytes(*maximum_size_) + " and no free part of it is large enough";
-      return nullptr;
-    }
-    for (;; wanted = std::max(bytes, align_down(wanted / 2, CUDA_ALLOCATION_ALIGNMENT))) {
-      if (auto const ptr = try_add_block(upstream_, wanted, bytes, stream, reason)) { return *ptr; }
-      if (wanted == bytes) { return nullptr; }
-    }
+    return source_.grow(std::clamp(pool_size() / part_of_all, block_size_, largest_growth), bytes, stream, reason);
   }
 
   /// Gives all blocks back that are free, and asks again for what is needed.
   [[nodiscard]] void* try_trim(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
   {
-    if (!try_give_back(0, stream, leaving::after_a_wait) || room() < bytes) { return nullptr; }
-    return try_add_block(upstream_, bytes, bytes, stream, reason).value_or(nullptr);
+    if (!try_give_back(0, stream, leaving::after_a_wait) || source_.room() < bytes) { return nullptr; }
+    return source_.try_add(bytes, bytes, stream, reason).value_or(nullptr);
   }
 
   [[nodiscard]] bool could_trim_idle(std::size_t bytes, cuda_stream_view stream) override
@@ -223,13 +171,13 @@ class cached_memory_resource final : public detail::growing_pool,
       for (auto const& block : blocks) { sum += block.bytes; }
       return sum;
     };
-    auto const idle = bytes_of(unused_blocks(0, 0, true));
-    return idle > bytes_of(unused_blocks(0, 0)) && (room() >= bytes || idle >= bytes - room());
+    auto const idle = bytes_of(source_.unused_blocks(0, 0, true));
+    return idle > bytes_of(source_.unused_blocks(0)) && (source_.room() >= bytes || idle >= bytes - source_.room());
   }
 
   [[nodiscard]] bool has_rung(recovery_rung rung) const noexcept override { return rung != recovery_rung::remap; }
 
-  void describe(memory_report& report) const override { report.maximum_bytes = maximum_size_; }
+  void describe(memory_report& report) const override { source_.describe(report); }
 
   /// Gives free blocks above a size back in the order of `stream`. Returns whether there were any. A stream that captures cannot
   /// wait for what is not in its graph.
@@ -238,20 +186,11 @@ class cached_memory_resource final : public detail::growing_pool,
     if (upstream_.names_another(stream)) { return false; }
     rmm::detail::device_scope const at_home{upstream_.device()};
     if (!rmm::detail::is_known_to_run(stream.value())) { return false; }
-    return give_back(unused_blocks(0, larger_than), stream, when) != 0;
-  }
-
-  /// What may still be taken from upstream.
-  [[nodiscard]] std::size_t room() const noexcept
-  {
-    auto const most =
-      align_down(maximum_size_.value_or(std::numeric_limits<std::size_t>::max()), CUDA_ALLOCATION_ALIGNMENT);
-    auto const held = pool_size();
-    return most > held ? most - held : 0;
+    return source_.give_back(source_.unused_blocks(0, larger_than), stream, when) != 0;
   }
 
   detail::suballocator_upstream<Upstream> upstream_;
-  std::optional<std::size_t> maximum_size_;
+  detail::block_source<Upstream> source_;
   std::size_t block_size_;
 };
 

@@ -6,6 +6,7 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/byte_budget.hpp>
+#include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
@@ -25,9 +26,9 @@
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/detail/parts_by_tag.hpp>
-#include <rmm/mr/detail/plain_blocks.hpp>
 #include <rmm/mr/shared_memory.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
 #include <rmm/recovery.hpp>
@@ -96,7 +97,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       decay_{options.decay},
       options_{options}
   {
-    check(options);
+    check_sizes(options.initial_bytes, options.maximum_bytes);
     RMM_EXPECTS(!options.device || (device_.value() >= 0 && device_.value() < get_num_cuda_devices()),
                 "There is no device " + std::to_string(device_.value()));
     rmm::detail::device_scope const on_device{device_.value()};
@@ -110,7 +111,10 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     } else {
       RMM_EXPECTS(!is_shared, "The device has no virtual memory, and so none that can be shared");
       budget_ = make_budget(options.maximum_bytes, CUDA_ALLOCATION_ALIGNMENT);
-      plain_.log_fallback();
+      rmm::detail::log(
+        rmm::detail::log_level::warn,
+        "elastic_pool_memory_resource: the device has no virtual memory; the pool grows by blocks of cudaMalloc");
+      blocks_.emplace(heap(), upstream_, budget_->limit());
     }
     take_initial(options.initial_bytes);
   }
@@ -125,13 +129,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     parts_.clear();
     rmm::detail::device_scope const on_device{device_.value()};
-    heap().release_blocks([this](void* block, std::size_t bytes) {
-      if (space_ != nullptr) {
-        space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes);
-      } else {
-        plain_.upstream().deallocate(block, bytes);
-      }
-    });
+    if (space_ == nullptr) { return; }
+    heap().release_blocks(
+      [this](void* block, std::size_t bytes) { space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes); });
     if (!try_finish_leaving()) { unmap(leaving_); }  // as above: what cannot be waited for goes all the same
     waiting_.reset();
     space_.reset();
@@ -325,16 +325,6 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return options;
   }
 
-  static void check(elastic_pool_options const& options)
-  {
-    RMM_EXPECTS(is_aligned(options.initial_bytes, CUDA_ALLOCATION_ALIGNMENT),
-                "Initial pool size required to be a multiple of 256 bytes");
-    RMM_EXPECTS(is_aligned(options.maximum_bytes.value_or(0), CUDA_ALLOCATION_ALIGNMENT),
-                "Maximum pool size required to be a multiple of 256 bytes");
-    RMM_EXPECTS(options.initial_bytes <= options.maximum_bytes.value_or(options.initial_bytes),
-                "Initial pool size exceeds the maximum pool size");
-  }
-
   /// In whole units, so that a pool of so many bytes serves one request for all of them.
   [[nodiscard]] static std::shared_ptr<rmm::detail::byte_budget> make_budget(std::optional<std::size_t> maximum,
                                                                              std::size_t unit)
@@ -381,7 +371,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   void take_initial(std::size_t bytes)
   {
-    if (space_ == nullptr) { return take_first_block(plain_.upstream(), bytes); }
+    if (space_ == nullptr) { return take_first(*blocks_, bytes); }
     if (bytes == 0) { return; }
     std::string reason;
     if (!try_fill({space_->begin(), rmm::detail::checked_align_up(bytes, space_->chunk_bytes())}, true, reason)) {
@@ -529,14 +519,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     static_cast<void>(tick_locked());
     if (space_ != nullptr) { return place(bytes, stream, leaving::at_once, reason); }
     rmm::detail::device_scope const on_device{device_.value()};
-    return plain_
-      .grow(
-        bytes,
-        pool_size(),
-        budget_->limit(),
-        reason,
-        [&](std::size_t block_bytes) { return try_add_block(plain_.upstream(), block_bytes, bytes, stream, reason); })
-      .value_or(nullptr);
+    return blocks_->grow(pool_size(), bytes, stream, reason);
   }
 
   /// The same with all that is free, also if that has to be waited for.
@@ -773,7 +756,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] std::size_t trim_what_is_fenced(std::size_t bytes)
   {
     auto const surplus = pool_size() - std::min(pool_size(), bytes);
-    if (space_ == nullptr) { return plain_.trim(heap(), surplus, *waiting_); }
+    if (space_ == nullptr) {
+      return blocks_->give_back(blocks_->unused_blocks(bytes), *waiting_, leaving::after_a_wait, true);
+    }
     if (surplus != 0) {
       auto const chunks =
         rmm::detail::find_free_chunks(heap().free_runs(), space_->begin(), space_->chunk_bytes(), surplus);
@@ -810,7 +795,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   std::optional<cuda_stream> waiting_;                 // for events of memory that leaves
   std::vector<rmm::detail::address_range> leaving_;    // out of the heap, and mapped: the wait on that stream failed
   cuda_memory_resource cuda_;
-  detail::plain_blocks<cuda_memory_resource> plain_{&cuda_, device_.value()};  // used where space_ is null
+  detail::suballocator_upstream<cuda_memory_resource> upstream_{&cuda_, device_.value()};
+  std::optional<detail::block_source<cuda_memory_resource>> blocks_;  // used where space_ is null
   std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};
   std::size_t idle_bytes_{};                        // whole chunks that were free all the time since then
   std::optional<rmm::detail::saved_memory> saved_;  // while paused

@@ -3,7 +3,6 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -11,6 +10,7 @@
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
+#include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/recovery_ladder.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -56,11 +56,6 @@ class fixed_size_memory_resource : public device_memory_resource {
   fixed_size_memory_resource(fixed_size_memory_resource const&)            = delete;
   fixed_size_memory_resource& operator=(fixed_size_memory_resource const&) = delete;
 
-  ~fixed_size_memory_resource() override
-  {
-    heap_.release_blocks([this](void* chunk, std::size_t bytes) { upstream_.deallocate(chunk, bytes); });
-  }
-
   /// The resource that the chunks come from.
   [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
 
@@ -89,7 +84,7 @@ class fixed_size_memory_resource : public device_memory_resource {
       chunk_size_{rmm::detail::checked_multiply(block_size_, blocks_to_preallocate)}
   {
     RMM_EXPECTS(chunk_size_ != 0, "The block size and the number of blocks have to be above 0");
-    static_cast<void>(add_chunk_and_allocate(0, cuda_stream_legacy));
+    source_.add(chunk_size_, 0, cuda_stream_legacy);
     heap_.settle();
   }
 
@@ -108,7 +103,7 @@ class fixed_size_memory_resource : public device_memory_resource {
       void* try_grow(std::size_t block_size, cuda_stream_view on, std::string& /*reason*/) override
       {
         try {
-          return resource_.add_chunk_and_allocate(block_size, on);
+          return resource_.source_.add(resource_.chunk_size_, block_size, on);
         } catch (std::bad_alloc const&) {
           failure = std::current_exception();
           return nullptr;
@@ -136,15 +131,6 @@ class fixed_size_memory_resource : public device_memory_resource {
     if (ptr != nullptr) { heap_.deallocate(ptr, block_size_, stream); }
   }
 
-  [[nodiscard]] void* add_chunk_and_allocate(std::size_t bytes, cuda_stream_view stream)
-  {
-    void* const chunk = upstream_.allocate(chunk_size_, stream);
-    rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.undo_allocate(chunk, chunk_size_, stream); }};
-    void* const block = heap_.add_block_and_allocate(chunk, chunk_size_, bytes, stream);
-    give_back.dismiss();
-    return block;
-  }
-
   [[noreturn]] RMM_COLD void throw_too_large(std::size_t bytes, cuda_stream_view stream) const
   {
     auto const text = "Maximum allocation size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) +
@@ -156,7 +142,7 @@ class fixed_size_memory_resource : public device_memory_resource {
   {
     detail::throw_exhausted(text, [&] {
       auto report = detail::report_of(failed, heap_);
-      detail::describe_upstream<Upstream>(report);
+      source_.describe(report);
       return report;
     });
   }
@@ -165,6 +151,7 @@ class fixed_size_memory_resource : public device_memory_resource {
   std::size_t block_size_;
   std::size_t chunk_size_;
   rmm::detail::stream_ordered_heap heap_;
+  detail::block_source<Upstream> source_{heap_, upstream_};
   detail::recovery_ladder ladder_{{recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize}};
 };
 

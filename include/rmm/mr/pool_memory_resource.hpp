@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda_mr.hpp>
-#include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
-#include <rmm/detail/format.hpp>
 #include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/recovery.hpp>
 #include <rmm/resource_ref.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -39,10 +36,8 @@ class pool_memory_resource final : public detail::growing_pool,
   explicit pool_memory_resource(Upstream* upstream,
                                 std::size_t initial_pool_size,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
-    : growing_pool{default_order}, upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
-  {
-    take_initial_block(initial_pool_size);
-  }
+    : pool_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_pool_size, maximum_pool_size}
+  {}
 
   /// The same over a resource given as an object, which has to outlive the pool.
   template <class Upstream2 = Upstream,
@@ -58,15 +53,8 @@ class pool_memory_resource final : public detail::growing_pool,
   explicit pool_memory_resource(typename detail::suballocator_upstream<Upstream>::ref_type upstream,
                                 std::size_t initial_pool_size,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
-    : growing_pool{default_order}, upstream_{upstream}, maximum_pool_size_{maximum_pool_size}
-  {
-    take_initial_block(initial_pool_size);
-  }
-
-  ~pool_memory_resource() override
-  {
-    heap().release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
-  }
+    : pool_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_pool_size, maximum_pool_size}
+  {}
 
   /// The resource that the pool takes its blocks from.
   [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
@@ -81,50 +69,25 @@ class pool_memory_resource final : public detail::growing_pool,
   static constexpr recovery_order default_order{
     recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback};
 
-  void take_initial_block(std::size_t initial_pool_size)
+  pool_memory_resource(detail::suballocator_upstream<Upstream> upstream,
+                       std::size_t initial_pool_size,
+                       std::optional<std::size_t> maximum_pool_size)
+    : growing_pool{default_order}, upstream_{upstream}, source_{heap(), upstream_, maximum_pool_size}
   {
-    RMM_EXPECTS(is_aligned(initial_pool_size, CUDA_ALLOCATION_ALIGNMENT),
-                "Initial pool size required to be a multiple of 256 bytes");
-    RMM_EXPECTS(is_aligned(maximum_pool_size_.value_or(0), CUDA_ALLOCATION_ALIGNMENT),
-                "Maximum pool size required to be a multiple of 256 bytes");
-    RMM_EXPECTS(initial_pool_size <= maximum_pool_size_.value_or(initial_pool_size),
-                "Initial pool size exceeds the maximum pool size");
-    take_first_block(upstream_, initial_pool_size);
+    check_sizes(initial_pool_size, maximum_pool_size);
+    take_first(source_, initial_pool_size);
   }
 
-  /// Asks upstream for less and less, down to what is needed.
+  /// Grows by half of what the maximum leaves; without one by as much again as there is.
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
   {
-    auto wanted = first_growth(bytes);
-    if (wanted == 0) {
-      reason = "the pool holds " + rmm::detail::format_bytes(pool_size()) + " of at most " +
-               rmm::detail::format_bytes(*maximum_pool_size_) + " and no free part of it is large enough";
-    }
-    for (; wanted != 0; wanted = wanted == bytes ? 0 : std::max(bytes, wanted / 2)) {
-      if (auto const ptr = try_add_block(upstream_, wanted, bytes, stream, reason)) { return *ptr; }
-    }
-    return nullptr;
+    return source_.grow(source_.maximum() ? source_.room() / 2 : pool_size(), bytes, stream, reason);
   }
 
-  void describe(memory_report& report) const override
-  {
-    report.maximum_bytes = maximum_pool_size_;
-    detail::describe_upstream<Upstream>(report);
-  }
-
-  /// How much to ask for first: with a maximum, half of what is left, else as much again as there is. 0 if the maximum
-  /// leaves too little.
-  [[nodiscard]] std::size_t first_growth(std::size_t bytes) const noexcept
-  {
-    if (!maximum_pool_size_) { return std::max(bytes, pool_size()); }
-    auto const held = pool_size();
-    auto const left = *maximum_pool_size_ > held ? *maximum_pool_size_ - held : 0;
-    auto const rest = align_up(left, CUDA_ALLOCATION_ALIGNMENT);
-    return bytes <= rest ? std::max(bytes, rest / 2) : 0;
-  }
+  void describe(memory_report& report) const override { source_.describe(report); }
 
   detail::suballocator_upstream<Upstream> upstream_;
-  std::optional<std::size_t> maximum_pool_size_;
+  detail::block_source<Upstream> source_;
 };
 
 pool_memory_resource(device_async_resource_ref, std::size_t, std::optional<std::size_t> = std::nullopt)

@@ -9,6 +9,7 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/error.hpp>
 #include <rmm/heap_figures.hpp>
+#include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/failure_callback_t.hpp>
@@ -398,17 +399,13 @@ class obedient_pool final : public rmm::mr::detail::growing_pool {
       upstream_{upstream},
       serving_{serving}
   {}
-  ~obedient_pool() override
-  {
-    heap().release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
-  }
   using growing_pool::lock_growth;
   using growing_pool::suspend;
 
  private:
   void* serve(recovery_rung rung, std::size_t bytes, rmm::cuda_stream_view stream, std::string& reason)
   {
-    if (rung == serving_) { return try_add_block(upstream_, bytes, bytes, stream, reason).value_or(nullptr); }
+    if (rung == serving_) { return blocks_.try_add(bytes, bytes, stream, reason).value_or(nullptr); }
     reason = std::string{rmm::name_of(rung)} + " is not to serve";
     return nullptr;
   }
@@ -427,6 +424,7 @@ class obedient_pool final : public rmm::mr::detail::growing_pool {
   bool has_rung(recovery_rung) const noexcept override { return true; }
 
   rmm::mr::detail::suballocator_upstream<rmm::mr::device_memory_resource> upstream_;
+  rmm::mr::detail::block_source<rmm::mr::device_memory_resource> blocks_{heap(), upstream_};
   recovery_rung serving_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -17,16 +16,13 @@
 #include <rmm/mr/detail/live_by_tag.hpp>
 #include <rmm/mr/detail/recovery_ladder.hpp>
 #include <rmm/mr/detail/reservable.hpp>
-#include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/recovery.hpp>
 
 #include <atomic>
 #include <cstddef>
-#include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -221,43 +217,22 @@ class basic_growing_pool : public device_memory_resource,
   }
   [[nodiscard]] bool is_suspended() const noexcept { return suspended_.load(std::memory_order_acquire); }
 
-  /// Takes a block from upstream on `stream` and allocates its first `bytes` bytes, possibly none. Nothing if upstream throws,
-  /// or the host has no memory to note it; `reason` then says why.
-  template <class Upstream>
-  [[nodiscard]] std::optional<void*> try_add_block(suballocator_upstream<Upstream>& upstream,
-                                                   std::size_t block_bytes,
-                                                   std::size_t bytes,
-                                                   cuda_stream_view stream,
-                                                   std::string& reason)
+  /// Throws logic_error unless both sizes are multiples of 256, the first not above the second.
+  static void check_sizes(std::size_t initial, std::optional<std::size_t> maximum)
   {
-    void* block{};
-    try {
-      block = upstream.allocate(block_bytes, stream);
-    } catch (std::exception const& e) {
-      reason = e.what();
-      return std::nullopt;
-    }
-    rmm::detail::scope_guard give_back{[&]() noexcept { upstream.undo_allocate(block, block_bytes, stream); }};
-    try {
-      void* const ptr = heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
-      give_back.dismiss();
-      return ptr;
-    } catch (std::bad_alloc const&) {
-      reason = "the host has no memory to note a block";
-      return std::nullopt;
-    }
+    RMM_EXPECTS(is_aligned(initial, CUDA_ALLOCATION_ALIGNMENT),
+                "Initial pool size required to be a multiple of 256 bytes");
+    RMM_EXPECTS(is_aligned(maximum.value_or(0), CUDA_ALLOCATION_ALIGNMENT),
+                "Maximum pool size required to be a multiple of 256 bytes");
+    RMM_EXPECTS(initial <= maximum.value_or(initial), "Initial pool size exceeds the maximum pool size");
   }
 
-  /// Takes a block of `bytes` bytes from upstream, none if 0, that every stream may use. Throws out_of_memory.
-  template <class Upstream>
-  void take_first_block(suballocator_upstream<Upstream>& upstream, std::size_t bytes)
+  /// Takes the first `bytes` bytes, possibly none, from a block_source or a memory_source. Throws out_of_memory.
+  template <class Source>
+  void take_first(Source& source, std::size_t bytes)
   {
-    if (bytes == 0) { return; }
     std::string reason;
-    if (!try_add_block(upstream, bytes, 0, cuda_stream_legacy, reason)) {
-      throw_exhausted({bytes, cuda_stream_legacy, reason});
-    }
-    heap_.settle();
+    if (bytes != 0 && !source.try_take(bytes, reason)) { throw_exhausted({bytes, cuda_stream_legacy, reason}); }
   }
 
   /// Throws out_of_memory with a report, unless the host has no memory for one.

@@ -14,7 +14,6 @@
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/resource_facade.hpp>
 #include <rmm/error.hpp>
-#include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/upstream_alignment.hpp>
 #include <rmm/resource_ref.hpp>
 
@@ -28,14 +27,6 @@ namespace detail {
 /// Whether memory from `Upstream` can be used by the device. Resources for the host alone can be suballocated too.
 template <class Upstream>
 inline constexpr bool is_device_accessible = ::cuda::has_property<Upstream, ::cuda::mr::device_accessible>;
-
-/// Tells a report where the memory of a pool over such an upstream lies.
-template <class Upstream>
-RMM_COLD void describe_upstream(memory_report& report) noexcept
-{
-  report.is_of_device = !::cuda::has_property<Upstream, ::cuda::mr::host_accessible>;
-  if (!is_device_accessible<Upstream>) { report.device_figures.reset(); }
-}
 
 /// A reference to a resource that does not say who can use its memory: libcu++ has none for it.
 template <class Upstream>

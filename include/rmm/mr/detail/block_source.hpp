@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/suballocator_upstream.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <limits>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// The upstream blocks of a heap: takes them, and chooses those that go back. Refers to the heap and to the upstream.
+///
+/// Its destructor gives all blocks back. After that the heap may only be destroyed.
+///
+/// Threads  One thread at a time may add blocks; the growth mutex of the pool sees to that. Other threads may use the heap meanwhile.
+template <class Upstream>
+class block_source {
+ public:
+  using leaving = rmm::detail::stream_ordered_heap::leaving;
+  using ranges  = std::vector<rmm::detail::address_range>;
+
+  /// `maximum`  bytes that are taken from upstream at most; without one, as much as upstream gives.
+  /// `owner`    what texts of failures call the owner of the heap.
+  block_source(rmm::detail::stream_ordered_heap& heap,
+               suballocator_upstream<Upstream>& upstream,
+               std::optional<std::size_t> maximum = std::nullopt,
+               char const* owner                  = "pool") noexcept
+    : heap_{heap}, upstream_{upstream}, maximum_{maximum}, owner_{owner}
+  {}
+  block_source(block_source const&)            = delete;
+  block_source& operator=(block_source const&) = delete;
+  ~block_source()
+  {
+    heap_.release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
+  }
+
+  [[nodiscard]] std::optional<std::size_t> maximum() const noexcept { return maximum_; }
+
+  /// Tells the report of a failure where the memory lies, and how much there may be of it.
+  void describe(memory_report& report) const noexcept
+  {
+    report.maximum_bytes = maximum_;
+    report.is_of_device  = !::cuda::has_property<Upstream, ::cuda::mr::host_accessible>;
+    if (!is_device_accessible<Upstream>) { report.device_figures.reset(); }
+  }
+
+  /// What may still be taken from upstream, a multiple of the heap's granule.
+  [[nodiscard]] std::size_t room() const noexcept
+  {
+    auto const most = align_down(maximum_.value_or(std::numeric_limits<std::size_t>::max()), CUDA_ALLOCATION_ALIGNMENT);
+    return maximum_ ? most - std::min(most, heap_.block_bytes()) : most;
+  }
+
+  /// Takes a block from upstream on `stream` and allocates its first `bytes` bytes, possibly none. Throws what upstream throws,
+  /// and std::bad_alloc if the host has no memory to note the block; nothing has changed then.
+  void* add(std::size_t block_bytes, std::size_t bytes, cuda_stream_view stream)
+  {
+    return note(upstream_.allocate(block_bytes, stream), block_bytes, bytes, stream);
+  }
+
+  /// Does what add() does. Returns nothing, and sets `reason`, where that throws.
+  [[nodiscard]] std::optional<void*> try_add(std::size_t block_bytes,
+                                             std::size_t bytes,
+                                             cuda_stream_view stream,
+                                             std::string& reason)
+  {
+    void* block{};
+    try {
+      block = upstream_.allocate(block_bytes, stream);
+    } catch (std::exception const& e) {
+      reason = e.what();
+      return std::nullopt;
+    }
+    try {
+      return note(block, block_bytes, bytes, stream);
+    } catch (std::bad_alloc const&) {
+      reason = "the host has no memory to note a block";
+      return std::nullopt;
+    }
+  }
+
+  /// Takes a first block that every stream may use. Returns false, and sets `reason`, if upstream does not give it.
+  [[nodiscard]] RMM_COLD bool try_take(std::size_t bytes, std::string& reason)
+  {
+    if (!try_add(bytes, 0, cuda_stream_legacy, reason)) { return false; }
+    heap_.settle();
+    return true;
+  }
+
+  /// Takes a block and allocates its first `bytes` bytes. Asks upstream for `wanted` bytes, within what is needed and what the
+  /// maximum leaves, and then for half as much each time, down to what is needed. Returns null, and sets `reason`, if upstream
+  /// does not give that either, or the maximum leaves too little.
+  [[nodiscard]] RMM_COLD void* grow(std::size_t wanted, std::size_t bytes, cuda_stream_view stream, std::string& reason)
+  {
+    auto const left = room();
+    if (bytes > left) {
+      reason = std::string{"the "} + owner_ + " holds " + rmm::detail::format_bytes(heap_.block_bytes()) +
+               " of at most " + rmm::detail::format_bytes(*maximum_) + " and no free part of it is large enough";
+      return nullptr;
+    }
+    for (wanted = std::clamp(align_up(wanted, CUDA_ALLOCATION_ALIGNMENT), bytes, left);;
+         wanted = std::max(bytes, align_down(wanted / 2, CUDA_ALLOCATION_ALIGNMENT))) {
+      if (auto const ptr = try_add(wanted, bytes, stream, reason)) { return *ptr; }
+      if (wanted == bytes) { return nullptr; }
+    }
+  }
+
+  /// Blocks of more than `larger_than` bytes that hold no allocation, ascending: the largest, as many as leave `keep` bytes with
+  /// the heap. With `with_unfenced` also those that work without an event may use. Throws std::bad_alloc.
+  [[nodiscard]] RMM_COLD ranges unused_blocks(std::size_t keep, std::size_t larger_than = 0, bool with_unfenced = false)
+  {
+    auto const runs = heap_.free_runs(with_unfenced);
+    auto blocks     = heap_.blocks();
+    auto run        = runs.begin();
+    blocks.erase(std::remove_if(blocks.begin(),
+                                blocks.end(),
+                                [&](auto const& block) {
+                                  while (run != runs.end() && run->end() < block.end()) { ++run; }
+                                  bool const is_free = run != runs.end() && run->begin <= block.begin;
+                                  return !is_free || block.bytes <= larger_than;
+                                }),
+                 blocks.end());
+    std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
+    auto held = heap_.block_bytes();
+    auto last = blocks.begin();
+    for (; last != blocks.end() && held > keep; ++last) { held -= last->bytes; }
+    blocks.erase(last, blocks.end());
+    std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.begin < rhs.begin; });
+    return blocks;
+  }
+
+  /// Gives those of the blocks that are still free, by `when`, back to upstream in the order of `stream`, which waits for the work
+  /// that used them. With `waits_first` the host waits for that before; an upstream that ignores streams needs it. Returns the
+  /// bytes that went back. Throws std::bad_alloc, and has given nothing back then.
+  RMM_COLD std::size_t give_back(ranges blocks, cuda_stream_view stream, leaving when, bool waits_first = false)
+  {
+    auto const taken = heap_.withdraw_blocks(std::move(blocks), stream, when);
+    if (waits_first && !taken.empty()) { stream.synchronize_no_throw(); }
+    std::size_t sum{};
+    for (auto const block : taken) {
+      upstream_.deallocate_async(
+        reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
+      sum += block.bytes;
+    }
+    return sum;
+  }
+
+ private:
+  [[nodiscard]] void* note(void* block, std::size_t block_bytes, std::size_t bytes, cuda_stream_view stream)
+  {
+    rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.undo_allocate(block, block_bytes, stream); }};
+    void* const ptr = heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
+    give_back.dismiss();
+    return ptr;
+  }
+
+  rmm::detail::stream_ordered_heap& heap_;
+  suballocator_upstream<Upstream>& upstream_;
+  std::optional<std::size_t> maximum_;
+  char const* owner_;
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE
