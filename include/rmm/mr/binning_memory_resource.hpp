@@ -30,22 +30,24 @@ namespace mr {
 ///
 /// Bins are resources for one size each: of its own, or given by the caller. Adding bins must not overlap with other calls.
 template <class Upstream>
-class binning_memory_resource final : public device_memory_resource {
+class binning_memory_resource final : public device_memory_resource, public detail::upstream_getters<Upstream> {
  public:
   /// No bins yet. Throws logic_error if `upstream` is null.
-  explicit binning_memory_resource(Upstream* upstream) : upstream_{upstream} {}
-  explicit binning_memory_resource(device_async_resource_ref upstream) : upstream_{upstream} {}
+  explicit binning_memory_resource(Upstream* upstream) : binning_memory_resource::upstream_getters{upstream} {}
+  explicit binning_memory_resource(device_async_resource_ref upstream)
+    : binning_memory_resource::upstream_getters{upstream}
+  {}
 
   /// Bins of its own for 2^min_size_exponent, ... 2^max_size_exponent bytes.
   binning_memory_resource(Upstream* upstream, std::int8_t min_size_exponent, std::int8_t max_size_exponent)
-    : upstream_{upstream}
+    : binning_memory_resource{upstream}
   {
     add_bins(min_size_exponent, max_size_exponent);
   }
   binning_memory_resource(device_async_resource_ref upstream,
                           std::int8_t min_size_exponent,
                           std::int8_t max_size_exponent)
-    : upstream_{upstream}
+    : binning_memory_resource{upstream}
   {
     add_bins(min_size_exponent, max_size_exponent);
   }
@@ -56,12 +58,6 @@ class binning_memory_resource final : public device_memory_resource {
   binning_memory_resource& operator=(binning_memory_resource const&) = delete;
   binning_memory_resource& operator=(binning_memory_resource&&)      = delete;
   ~binning_memory_resource() override                                = default;
-
-  /// The resource that serves what fits in no bin, and that bins of its own take their memory from.
-  [[nodiscard]] device_async_resource_ref get_upstream_resource() const noexcept { return upstream_.ref(); }
-
-  /// The same as a pointer; null for a resource made over a reference.
-  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
 
   /// What is allocated and free now in bins of its own; the bins that were given, and upstream, have figures of their own.
   [[nodiscard]] heap_figures figures() const
@@ -95,7 +91,7 @@ class binning_memory_resource final : public device_memory_resource {
     if (bin_resource) {
       bins_.emplace(size, bin_entry{*bin_resource, false});
     } else {
-      own_bins_.push_back(std::make_unique<own_bin>(upstream_.ref(), size));
+      own_bins_.push_back(std::make_unique<own_bin>(this->upstream_.ref(), size));
       bins_.emplace(size, bin_entry{*own_bins_.back(), true});
     }
   }
@@ -127,7 +123,7 @@ class binning_memory_resource final : public device_memory_resource {
   {
     auto const found = bins_.lower_bound(bytes);
     if (found == bins_.end()) {
-      return call(upstream_.ref(), detail::alignment_without_rounding(upstream_.pointer(), bytes));
+      return call(this->upstream_.ref(), detail::alignment_without_rounding(this->upstream_.pointer(), bytes));
     }
     device_memory_resource const* const any_base{};
     return call(
@@ -151,7 +147,6 @@ class binning_memory_resource final : public device_memory_resource {
     });
   }
 
-  detail::suballocator_upstream<Upstream> upstream_;
   std::vector<std::unique_ptr<own_bin>> own_bins_;
   std::map<std::size_t, bin_entry> bins_;  // by size
 };

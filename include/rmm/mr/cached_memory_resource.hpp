@@ -65,15 +65,6 @@ class cached_memory_resource final : public detail::growing_pool,
     : cached_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_size, maximum_size, block_size}
   {}
 
-  /// The resource that blocks are taken from.
-  [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
-
-  /// The same as a pointer; null for a cache made over a reference.
-  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
-
-  /// For libcu++, which asks it for the properties of the memory.
-  [[nodiscard]] Upstream const& upstream_resource() const noexcept { return *upstream_.pointer(); }
-
   /// Gives blocks that hold no allocation back to upstream, the largest first, until at most `bytes` stay; then lets upstream
   /// do the same, if that is a trimmable_resource given as a pointer.
   ///
@@ -83,7 +74,7 @@ class cached_memory_resource final : public detail::growing_pool,
   /// Stream   waits on the host for the work that used the blocks; for the device, if that cannot be told and breaks no capture.
   std::size_t trim_to(std::size_t bytes) noexcept override
   {
-    rmm::detail::device_scope const at_home{upstream_.device()};
+    rmm::detail::device_scope const at_home{this->upstream_.device()};
     rmm::detail::capture_exemption const exemption;
     std::size_t given{0};
     try {
@@ -121,8 +112,8 @@ class cached_memory_resource final : public detail::growing_pool,
                          std::optional<std::size_t> maximum_size,
                          std::size_t block_size)
     : growing_pool{default_order},
-      upstream_{upstream},
-      source_{heap(), upstream_, maximum_size, "cache"},
+      cached_memory_resource::upstream_properties{upstream},
+      source_{heap(), this->upstream_, maximum_size, "cache"},
       block_size_{checked(block_size)}
   {
     RMM_EXPECTS(initial_size <= maximum_size.value_or(initial_size),
@@ -134,7 +125,7 @@ class cached_memory_resource final : public detail::growing_pool,
   [[nodiscard]] trimmable_resource* trimmable_upstream() const noexcept
   {
     if constexpr (std::is_polymorphic_v<Upstream>) {
-      return dynamic_cast<trimmable_resource*>(upstream_.pointer());
+      return dynamic_cast<trimmable_resource*>(this->upstream_.pointer());
     } else {
       return nullptr;
     }
@@ -165,7 +156,7 @@ class cached_memory_resource final : public detail::growing_pool,
 
   [[nodiscard]] bool could_trim_idle(std::size_t bytes, cuda_stream_view stream) override
   {
-    if (upstream_.names_another(stream) || !rmm::detail::is_known_to_run(stream.value())) { return false; }
+    if (this->upstream_.names_another(stream) || !rmm::detail::is_known_to_run(stream.value())) { return false; }
     auto const bytes_of = [](auto const& blocks) {
       std::size_t sum{0};
       for (auto const& block : blocks) { sum += block.bytes; }
@@ -183,13 +174,12 @@ class cached_memory_resource final : public detail::growing_pool,
   /// wait for what is not in its graph.
   bool try_give_back(std::size_t larger_than, cuda_stream_view stream, leaving when)
   {
-    if (upstream_.names_another(stream)) { return false; }
-    rmm::detail::device_scope const at_home{upstream_.device()};
+    if (this->upstream_.names_another(stream)) { return false; }
+    rmm::detail::device_scope const at_home{this->upstream_.device()};
     if (!rmm::detail::is_known_to_run(stream.value())) { return false; }
     return source_.give_back(source_.unused_blocks(0, larger_than), stream, when) != 0;
   }
 
-  detail::suballocator_upstream<Upstream> upstream_;
   detail::block_source<Upstream> source_;
   std::size_t block_size_;
 };

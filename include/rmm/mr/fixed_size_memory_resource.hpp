@@ -32,7 +32,7 @@ namespace mr {
 ///
 /// Takes chunks of many blocks from upstream and gives them back when it is destroyed.
 template <class Upstream>
-class fixed_size_memory_resource : public device_memory_resource {
+class fixed_size_memory_resource : public device_memory_resource, public detail::upstream_getters<Upstream> {
  public:
   static constexpr std::size_t default_block_size            = std::size_t{1} << 20;
   static constexpr std::size_t default_blocks_to_preallocate = 128;
@@ -56,12 +56,6 @@ class fixed_size_memory_resource : public device_memory_resource {
   fixed_size_memory_resource(fixed_size_memory_resource const&)            = delete;
   fixed_size_memory_resource& operator=(fixed_size_memory_resource const&) = delete;
 
-  /// The resource that the chunks come from.
-  [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
-
-  /// The same as a pointer; null for a resource made over a reference.
-  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
-
   /// Bytes of a block: the largest request that can be served.
   [[nodiscard]] std::size_t get_block_size() const noexcept { return block_size_; }
 
@@ -79,7 +73,7 @@ class fixed_size_memory_resource : public device_memory_resource {
   fixed_size_memory_resource(detail::suballocator_upstream<Upstream> upstream,
                              std::size_t block_size,
                              std::size_t blocks_to_preallocate)
-    : upstream_{upstream},
+    : fixed_size_memory_resource::upstream_getters{upstream},
       block_size_{rmm::detail::checked_align_up(block_size, CUDA_ALLOCATION_ALIGNMENT)},
       chunk_size_{rmm::detail::checked_multiply(block_size_, blocks_to_preallocate)}
   {
@@ -147,11 +141,10 @@ class fixed_size_memory_resource : public device_memory_resource {
     });
   }
 
-  detail::suballocator_upstream<Upstream> upstream_;
   std::size_t block_size_;
   std::size_t chunk_size_;
   rmm::detail::stream_ordered_heap heap_;
-  detail::block_source<Upstream> source_{heap_, upstream_};
+  detail::block_source<Upstream> source_{heap_, this->upstream_};
   detail::recovery_ladder ladder_{{recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize}};
 };
 

@@ -56,15 +56,6 @@ class pool_memory_resource final : public detail::growing_pool,
     : pool_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_pool_size, maximum_pool_size}
   {}
 
-  /// The resource that the pool takes its blocks from.
-  [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
-
-  /// The same as a pointer; null for a pool made over a reference.
-  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
-
-  /// For libcu++, which asks it for the properties of the pool's memory.
-  [[nodiscard]] Upstream const& upstream_resource() const noexcept { return *upstream_.pointer(); }
-
  private:
   static constexpr recovery_order default_order{
     recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback};
@@ -72,7 +63,9 @@ class pool_memory_resource final : public detail::growing_pool,
   pool_memory_resource(detail::suballocator_upstream<Upstream> upstream,
                        std::size_t initial_pool_size,
                        std::optional<std::size_t> maximum_pool_size)
-    : growing_pool{default_order}, upstream_{upstream}, source_{heap(), upstream_, maximum_pool_size}
+    : growing_pool{default_order},
+      pool_memory_resource::upstream_properties{upstream},
+      source_{heap(), this->upstream_, maximum_pool_size}
   {
     check_sizes(initial_pool_size, maximum_pool_size);
     take_first(source_, initial_pool_size);
@@ -86,7 +79,6 @@ class pool_memory_resource final : public detail::growing_pool,
 
   void describe(memory_report& report) const override { source_.describe(report); }
 
-  detail::suballocator_upstream<Upstream> upstream_;
   detail::block_source<Upstream> source_;
 };
 

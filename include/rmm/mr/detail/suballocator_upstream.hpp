@@ -160,12 +160,40 @@ class suballocator_upstream {
   int device_{rmm::detail::current_device_if_known()};
 };
 
-/// Gives `Derived`, a suballocator, the properties of its upstream and no others. Its base class says that its memory can be
-/// used by the device; where upstream does not, this takes it back.
+/// Base of resources that tell which upstream they take their memory from.
+template <class Upstream>
+class upstream_getters {
+ public:
+  /// The resource that memory is taken from.
+  [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
+
+  /// Returns that resource as a pointer, or null if it was given by reference.
+  [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
+
+ protected:
+  /// `upstream`: whatever a suballocator_upstream can be made from, or one.
+  template <class From>
+  explicit upstream_getters(From upstream) : upstream_{upstream}
+  {}
+  ~upstream_getters() = default;
+
+  suballocator_upstream<Upstream> upstream_;
+};
+
+/// Gives `Derived`, a suballocator, the properties of its upstream and no others too. Its other base class says that its memory
+/// can be used by the device; where upstream does not, this takes it back.
 template <class Derived, class Upstream>
-struct upstream_properties : ::cuda::forward_property<Derived, Upstream> {
+class upstream_properties : public upstream_getters<Upstream>, public ::cuda::forward_property<Derived, Upstream> {
+ public:
+  /// For libcu++, which asks it for the properties of the memory.
+  [[nodiscard]] Upstream const& upstream_resource() const noexcept { return *this->upstream_.pointer(); }
+
   template <class Property>
   friend std::enable_if_t<!::cuda::has_property<Upstream, Property>> get_property(Derived const&, Property) = delete;
+
+ protected:
+  using upstream_getters<Upstream>::upstream_getters;
+  ~upstream_properties() = default;
 };
 
 }  // namespace detail
