@@ -122,7 +122,8 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
          ["SUBALLOCATOR_ORDERING_SIM_TEST rmm/sim/suballocator_ordering_sim_tests.cpp", *ELASTIC_TESTS, *CACHED_TESTS, *RESOURCE_USERS]),
     ],
     "elastic": [
-        (["mr/elastic_pool_memory_resource.hpp", "mr/detail/parts_by_tag.hpp", "mr/detail/block_source.hpp", "detail/cuda/chunked_space.hpp"],
+        (["mr/elastic_pool_memory_resource.hpp", "mr/detail/parts_by_tag.hpp", "mr/detail/block_source.hpp", "mr/detail/chunk_source.hpp",
+          "detail/cuda/chunked_space.hpp"],
          ELASTIC_TESTS, POOL_USERS),
         (["mr/cached_memory_resource.hpp"], CACHED_TESTS, POOL_USERS),
     ],

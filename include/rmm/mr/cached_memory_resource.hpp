@@ -2,7 +2,6 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
-#include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -78,12 +77,8 @@ class cached_memory_resource final : public detail::growing_pool,
     rmm::detail::capture_exemption const exemption;
     std::size_t given{0};
     try {
-      cuda_stream const stream{cuda_stream::flags::non_blocking};
-      given = source_.give_back(source_.unused_blocks(bytes), stream, leaving::after_a_wait);
-      if (pool_size() > bytes && has_unfenced() && heap().wait_for_all()) {
-        given += source_.give_back(source_.unused_blocks(bytes), stream, leaving::after_a_wait);
-      }
-      if (given != 0) { stream.synchronize_no_throw(); }
+      given = source_.trim(bytes);
+      if (pool_size() > bytes && has_unfenced() && heap().wait_for_all()) { given += source_.trim(bytes); }
     } catch (std::exception const&) {  // no stream, or no host memory
     }
     auto* const upstream = trimmable_upstream();

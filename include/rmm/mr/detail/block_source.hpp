@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
+#include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
@@ -11,6 +12,7 @@
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/memory_source.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 
 #include <algorithm>
@@ -28,12 +30,8 @@ namespace mr {
 namespace detail {
 
 /// The upstream blocks of a heap: takes them, and chooses those that go back. Refers to the heap and to the upstream.
-///
-/// Its destructor gives all blocks back. After that the heap may only be destroyed.
-///
-/// Threads  One thread at a time may add blocks; the growth mutex of the pool sees to that. Other threads may use the heap meanwhile.
 template <class Upstream>
-class block_source {
+class block_source final : public memory_source {
  public:
   using leaving = rmm::detail::stream_ordered_heap::leaving;
   using ranges  = std::vector<rmm::detail::address_range>;
@@ -46,17 +44,16 @@ class block_source {
                char const* owner                  = "pool") noexcept
     : heap_{heap}, upstream_{upstream}, maximum_{maximum}, owner_{owner}
   {}
-  block_source(block_source const&)            = delete;
-  block_source& operator=(block_source const&) = delete;
-  ~block_source()
+  ~block_source() override
   {
     heap_.release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
   }
 
   [[nodiscard]] std::optional<std::size_t> maximum() const noexcept { return maximum_; }
 
-  /// Tells the report of a failure where the memory lies, and how much there may be of it.
-  void describe(memory_report& report) const noexcept
+  [[nodiscard]] std::size_t held() const noexcept override { return heap_.block_bytes(); }
+
+  void describe(memory_report& report) const override
   {
     report.maximum_bytes = maximum_;
     report.is_of_device  = !::cuda::has_property<Upstream, ::cuda::mr::host_accessible>;
@@ -67,7 +64,7 @@ class block_source {
   [[nodiscard]] std::size_t room() const noexcept
   {
     auto const most = align_down(maximum_.value_or(std::numeric_limits<std::size_t>::max()), CUDA_ALLOCATION_ALIGNMENT);
-    return maximum_ ? most - std::min(most, heap_.block_bytes()) : most;
+    return maximum_ ? most - std::min(most, held()) : most;
   }
 
   /// Takes a block from upstream on `stream` and allocates its first `bytes` bytes, possibly none. Throws what upstream throws,
@@ -98,8 +95,7 @@ class block_source {
     }
   }
 
-  /// Takes a first block that every stream may use. Returns false, and sets `reason`, if upstream does not give it.
-  [[nodiscard]] RMM_COLD bool try_take(std::size_t bytes, std::string& reason)
+  [[nodiscard]] RMM_COLD bool try_take(std::size_t bytes, std::string& reason) override
   {
     if (!try_add(bytes, 0, cuda_stream_legacy, reason)) { return false; }
     heap_.settle();
@@ -113,8 +109,8 @@ class block_source {
   {
     auto const left = room();
     if (bytes > left) {
-      reason = std::string{"the "} + owner_ + " holds " + rmm::detail::format_bytes(heap_.block_bytes()) +
-               " of at most " + rmm::detail::format_bytes(*maximum_) + " and no free part of it is large enough";
+      reason = std::string{"the "} + owner_ + " holds " + rmm::detail::format_bytes(held()) + " of at most " +
+               rmm::detail::format_bytes(*maximum_) + " and no free part of it is large enough";
       return nullptr;
     }
     for (wanted = std::clamp(align_up(wanted, CUDA_ALLOCATION_ALIGNMENT), bytes, left);;
@@ -122,6 +118,12 @@ class block_source {
       if (auto const ptr = try_add(wanted, bytes, stream, reason)) { return *ptr; }
       if (wanted == bytes) { return nullptr; }
     }
+  }
+
+  /// Takes as much again as there is, if upstream gives it.
+  [[nodiscard]] void* grow(std::size_t bytes, cuda_stream_view stream, bool, std::string& reason) override
+  {
+    return grow(held(), bytes, stream, reason);
   }
 
   /// Blocks of more than `larger_than` bytes that hold no allocation, ascending: the largest, as many as leave `keep` bytes with
@@ -140,28 +142,31 @@ class block_source {
                                 }),
                  blocks.end());
     std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
-    auto held = heap_.block_bytes();
+    auto rest = held();
     auto last = blocks.begin();
-    for (; last != blocks.end() && held > keep; ++last) { held -= last->bytes; }
+    for (; last != blocks.end() && rest > keep; ++last) { rest -= last->bytes; }
     blocks.erase(last, blocks.end());
     std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.begin < rhs.begin; });
     return blocks;
   }
 
   /// Gives those of the blocks that are still free, by `when`, back to upstream in the order of `stream`, which waits for the work
-  /// that used them. With `waits_first` the host waits for that before; an upstream that ignores streams needs it. Returns the
-  /// bytes that went back. Throws std::bad_alloc, and has given nothing back then.
-  RMM_COLD std::size_t give_back(ranges blocks, cuda_stream_view stream, leaving when, bool waits_first = false)
+  /// that used them. Returns their bytes. Throws std::bad_alloc, and has given nothing back then.
+  RMM_COLD std::size_t give_back(ranges blocks, cuda_stream_view stream, leaving when)
   {
-    auto const taken = heap_.withdraw_blocks(std::move(blocks), stream, when);
-    if (waits_first && !taken.empty()) { stream.synchronize_no_throw(); }
-    std::size_t sum{};
-    for (auto const block : taken) {
-      upstream_.deallocate_async(
-        reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
-      sum += block.bytes;
-    }
-    return sum;
+    return release(heap_.withdraw_blocks(std::move(blocks), stream, when), stream);
+  }
+
+  /// Waits on the host before it gives blocks back, for upstream may ignore streams, and after.
+  RMM_COLD std::size_t trim(std::size_t bytes) override
+  {
+    cuda_stream const stream{cuda_stream::flags::non_blocking};
+    auto const blocks = heap_.withdraw_blocks(unused_blocks(bytes), stream, leaving::after_a_wait);
+    if (blocks.empty()) { return 0; }
+    stream.synchronize_no_throw();
+    auto const given = release(blocks, stream);
+    stream.synchronize_no_throw();
+    return given;
   }
 
  private:
@@ -171,6 +176,17 @@ class block_source {
     void* const ptr = heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
     give_back.dismiss();
     return ptr;
+  }
+
+  std::size_t release(ranges const& blocks, cuda_stream_view stream) noexcept
+  {
+    std::size_t sum{};
+    for (auto const block : blocks) {
+      upstream_.deallocate_async(
+        reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
+      sum += block.bytes;
+    }
+    return sum;
   }
 
   rmm::detail::stream_ordered_heap& heap_;

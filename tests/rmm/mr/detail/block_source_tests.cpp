@@ -108,7 +108,8 @@ TEST_F(BlockSource, ChoosesTheLargestUnusedBlocks)
   EXPECT_TRUE(blocks.unused_blocks(heap.block_bytes()).empty());
   auto const chosen = blocks.unused_blocks(0);
   EXPECT_TRUE(std::is_sorted(chosen.begin(), chosen.end(), [](auto a, auto b) { return a.begin < b.begin; }));
-  EXPECT_EQ(blocks.give_back(chosen, stream, source::leaving::after_a_wait, true), 15 * 1024U);
+  EXPECT_EQ(blocks.give_back({chosen.front()}, stream, source::leaving::after_a_wait), chosen.front().bytes);
+  EXPECT_EQ(blocks.trim(0), 15 * 1024U - chosen.front().bytes);
   EXPECT_EQ(upstream.live_count(), 1U);
   heap.deallocate(used, 256, stream);
 }

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/byte_budget.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/capture_announcements.hpp>
+#include <rmm/detail/cuda/chunked_space.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
+#include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/cuda/saved_memory.hpp>
+#include <rmm/detail/cuda/stream.hpp>
+#include <rmm/detail/cuda/virtual_memory.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/detail/heap/address_range.hpp>
+#include <rmm/detail/heap/placement.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/memory_source.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+namespace detail {
+
+/// How a chunk_source is made.
+struct chunk_options {
+  std::optional<std::size_t> maximum_bytes{};  // in whole chunks, rounded up; nothing: all that the device has
+  std::size_t chunk_bytes{};                   // 0: the device's smallest
+  bool peer_access{};
+  rmm::detail::physical_memory_options physical{};
+};
+
+/// Chunks of device memory, mapped behind addresses of which there are far more.
+///
+/// Invariants:
+///  C1  the heap's blocks, and what is leaving, are what is mapped
+///  C2  what is mapped and spare together, of the source and its parts, is at most the maximum, in whole chunks, and is what the
+///      budget counts. Chunks of a source that is paused do not count
+///  C3  memory is unmapped only when it is out of the heap and no work uses it; where that cannot be waited for it is leaving
+class chunk_source final : public memory_source {
+ public:
+  /// `device` has to be current. Throws logic_error if it does not have an option, bad_alloc if it lacks the addresses.
+  chunk_source(rmm::detail::stream_ordered_heap& heap, int device, chunk_options const& options)
+    : heap_{heap}, device_{device}, options_{options}
+  {
+    auto const& physical = options.physical;
+    if (physical.descriptors || physical.fabric || physical.gpu_direct_rdma) {
+      auto const supported = rmm::detail::supported_physical_memory_options(device);
+      RMM_EXPECTS(supported.descriptors || !physical.descriptors,
+                  "The device cannot export memory as file descriptors");
+      RMM_EXPECTS(supported.fabric || !physical.fabric, "The device cannot export memory as fabric handles");
+      RMM_EXPECTS(supported.gpu_direct_rdma || !physical.gpu_direct_rdma, "The device has no GPUDirect RDMA");
+    }
+    auto const unit = rmm::detail::virtual_memory_granularity(device, physical);
+    chunk_bytes_    = options.chunk_bytes != 0 ? options.chunk_bytes : unit;
+    RMM_EXPECTS(
+      is_pow2(chunk_bytes_) && chunk_bytes_ % unit == 0 && chunk_bytes_ <= largest_chunk,
+      "A chunk has to be a power of two from the device's unit, " + rmm::detail::format_bytes(unit) + ", to 1 GiB");
+    access_ = options.peer_access ? rmm::detail::devices_with_access_to(device) : std::vector<int>{device};
+    // In whole chunks, so that a pool of so many bytes serves one request for all of them.
+    constexpr auto most = std::numeric_limits<std::size_t>::max();
+    auto const maximum  = options.maximum_bytes.value_or(most);
+    bounds_ = std::make_shared<bounds>(maximum <= most - chunk_bytes_ ? align_up(maximum, chunk_bytes_) : most);
+    reserve_addresses();
+  }
+
+  ~chunk_source() override
+  {
+    rmm::detail::device_scope const on_device{device_};
+    heap_.release_blocks(
+      [this](void* block, std::size_t bytes) { space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes); });
+    if (!try_finish_leaving()) { unmap(leaving_); }  // as above: what cannot be waited for goes all the same
+    auto& all = bounds_->sources;
+    all.erase(std::remove(all.begin(), all.end(), this), all.end());
+  }
+
+  [[nodiscard]] std::size_t held() const noexcept override { return space_->mapped_bytes() + space_->spare_bytes(); }
+  [[nodiscard]] std::size_t held_by_all() const noexcept override { return bounds_->budget.used(); }
+
+  void describe(memory_report& report) const override
+  {
+    if (options_.maximum_bytes) { report.maximum_bytes = bounds_->budget.limit(); }
+  }
+
+  [[nodiscard]] bool try_take(std::size_t bytes, std::string& reason) override
+  {
+    return try_fill({addresses_.begin, rmm::detail::checked_align_up(bytes, chunk_bytes_)}, true, reason);
+  }
+
+  /// Maps what no work uses any more to where it is needed, and takes from the device what is then lacking.
+  [[nodiscard]] void* grow(std::size_t bytes, cuda_stream_view stream, bool may_remap, std::string& reason) override
+  {
+    return place(bytes, stream, leaving::at_once, may_remap, reason);
+  }
+
+  /// Maps all that is free to where it is needed, also if that has to be waited for.
+  [[nodiscard]] void* remap(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  {
+    return place(bytes, stream, leaving::after_a_wait, true, reason);
+  }
+
+  [[nodiscard]] bool could_remap_idle(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (!rmm::detail::query_capture(stream.value()).is_none()) { return false; }
+    auto const free   = heap_.free_runs(true);
+    auto const target = rmm::detail::find_placement(free, empty_ranges(), bytes, chunk_bytes_);
+    return target && covers(free, target);
+  }
+
+  std::size_t trim(std::size_t bytes) override
+  {
+    auto const size = heap_.block_bytes();
+    if (size > bytes) {
+      auto const chunks =
+        rmm::detail::find_free_chunks(heap_.free_runs(), addresses_.begin, chunk_bytes_, size - bytes);
+      static_cast<void>(try_withdraw(chunks, leaving::after_a_wait));
+    } else {
+      static_cast<void>(try_finish_leaving());
+    }
+    return give_back_spare();
+  }
+
+  [[nodiscard]] std::size_t idle_bytes() override
+  {
+    constexpr auto all = std::numeric_limits<std::size_t>::max() / 2;
+    return total_of(rmm::detail::find_free_chunks(heap_.free_runs(), addresses_.begin, chunk_bytes_, all));
+  }
+
+  void pause(bool keeps_contents, bool pinned) override
+  {
+    RMM_EXPECTS(!is_exported_, "Memory of the pool was exported: other processes would keep what is paused");
+    rmm::detail::device_scope const on_device{device_};
+    if (!wait_for_users() || !heap_.wait_for_all()) {
+      RMM_EXPECTS(rmm::detail::may_wait_for_device(),
+                  "Nothing can be paused while a stream captures: the device cannot be waited for");
+      rmm::detail::synchronize_device();  // says what is wrong, if it still is
+      RMM_EXPECTS(wait_for_users() && heap_.wait_for_all(),
+                  "Nothing can be paused: the device cannot be waited for",
+                  rmm::cuda_error);
+    }
+    unmap(leaving_);
+    leaving_.clear();
+    if (keeps_contents) { saved_.emplace(live_ranges(), pinned, waiting_.value()); }
+    give_back_spare();
+    auto const bytes = held();
+    space_->drop();
+    bounds_->budget.release(bytes);
+    is_paused_ = true;
+  }
+
+  void resume() override
+  {
+    rmm::detail::device_scope const on_device{device_};
+    auto const bytes = held();
+    while (!bounds_->budget.try_reserve(bytes)) {
+      if (others_give(bytes) != 0) { continue; }
+      RMM_FAIL("What is paused, " + rmm::detail::format_bytes(bytes) + ", does not fit: " + shortage(),
+               rmm::out_of_memory);
+    }
+    rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
+    space_->restore();
+    undo.dismiss();
+    if (saved_) {
+      rmm::detail::scope_guard drop_again{[&]() noexcept {
+        space_->drop();
+        bounds_->budget.release(bytes);
+      }};
+      saved_->restore(waiting_.value());
+      drop_again.dismiss();
+      saved_.reset();
+    }
+    is_paused_ = false;
+  }
+
+  [[nodiscard]] std::unique_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap& heap) override
+  {
+    rmm::detail::device_scope const on_device{device_};
+    return std::unique_ptr<memory_source>{new chunk_source{heap, *this}};
+  }
+
+  [[nodiscard]] exported_chunks export_chunks(void const* ptr, std::size_t bytes) override
+  {
+    RMM_EXPECTS(contains(ptr), "The block does not come from this pool");
+    is_exported_ = true;
+    exported_chunks found{(reinterpret_cast<std::uintptr_t>(ptr) - addresses_.begin) % chunk_bytes_, {}};
+    for (std::size_t at = 0; at < found.offset_bytes + bytes; at += chunk_bytes_) {
+      found.memory.push_back(space_->find(reinterpret_cast<std::uintptr_t>(ptr) - found.offset_bytes + at));
+      RMM_EXPECTS(found.memory.back() != nullptr, "The block does not come from this pool, or is paused");
+    }
+    return found;
+  }
+
+ private:
+  using leaving = rmm::detail::stream_ordered_heap::leaving;
+  using ranges  = std::vector<rmm::detail::address_range>;
+
+  static constexpr std::size_t addresses_per_byte  = 8;    // of the device's memory
+  static constexpr std::size_t most_per_maximum    = 64;   // bytes of addresses for a byte of the pool's maximum
+  static constexpr std::size_t growth_fraction     = 128;  // of the pool, that it grows by beyond what is asked
+  static constexpr std::size_t most_growth_in_hand = std::size_t{256} << 20;
+  static constexpr std::size_t worth_asking        = std::size_t{64} << 20;  // the device how much it has
+  static constexpr std::size_t largest_chunk       = std::size_t{1} << 30;
+  static constexpr int most_turns                  = 8;
+
+  /// What a source shares with its parts.
+  struct bounds {
+    explicit bounds(std::size_t limit) noexcept : budget{limit} {}
+    rmm::detail::byte_budget budget;
+    std::vector<chunk_source*> sources{};  // the whole, then its parts
+  };
+
+  /// A part of `whole`.
+  chunk_source(rmm::detail::stream_ordered_heap& heap, chunk_source const& whole)
+    : heap_{heap}, device_{whole.device_}, options_{whole.options_}, access_{whole.access_}, bounds_{whole.bounds_}
+  {
+    chunk_bytes_ = whole.chunk_bytes_;
+    reserve_addresses();
+  }
+
+  /// Reserves the addresses, fewer if there are not so many.
+  void reserve_addresses()
+  {
+    auto const total   = align_up(available_device_memory().second, chunk_bytes_);
+    auto const maximum = align_up(std::min(options_.maximum_bytes.value_or(total), total), chunk_bytes_);
+    for (auto bytes = std::min(total * addresses_per_byte, maximum * most_per_maximum); space_ == nullptr; bytes /= 2) {
+      bytes      = std::max(align_down(bytes, chunk_bytes_), maximum);
+      addresses_ = {0, bytes + chunk_bytes_};
+      try {
+        space_ = std::make_unique<rmm::detail::chunked_space>(
+          device_, addresses_.bytes, chunk_bytes_, options_.physical, access_);
+      } catch (rmm::bad_alloc const&) {
+        if (bytes == maximum) { throw; }
+      }
+    }
+    addresses_.begin = space_->begin();
+    bounds_->sources.push_back(this);
+  }
+
+  /// Waits for all work that may use live blocks: that of each device with access that the process uses.
+  [[nodiscard]] bool wait_for_users() const noexcept
+  {
+    for (int const device : access_) {
+      if (!rmm::detail::may_have_context(device)) { continue; }
+      rmm::detail::device_scope const on_device{device};
+      if (!rmm::detail::try_wait_for_device()) { return false; }
+    }
+    return true;
+  }
+
+  /// The blocks less what is free of them.
+  [[nodiscard]] std::vector<std::pair<std::uintptr_t, std::size_t>> live_ranges()
+  {
+    std::vector<std::pair<std::uintptr_t, std::size_t>> live;
+    auto const free = heap_.free_runs();
+    auto next       = free.begin();
+    for (auto const block : heap_.blocks()) {
+      auto at = block.begin;
+      for (; next != free.end() && next->begin < block.end(); ++next) {
+        if (next->begin > at) { live.emplace_back(at, next->begin - at); }
+        at = next->end();
+      }
+      if (at < block.end()) { live.emplace_back(at, block.end() - at); }
+    }
+    return live;
+  }
+
+  /// Makes the place that lacks the fewest chunks, and allocates. Other threads allocate meanwhile, and may be faster: then again.
+  [[nodiscard]] void* place(
+    std::size_t bytes, cuda_stream_view stream, leaving when, bool may_remap, std::string& reason)
+  {
+    rmm::detail::capture_exemption const exemption;
+    // A graph can only have memory that no work uses, and what is mapped for it is that.
+    bool const captures = !rmm::detail::query_capture(stream.value()).is_none();
+    static_cast<void>(try_finish_leaving());
+    for (int turn = 0; turn != most_turns; ++turn) {
+      auto const free   = heap_.free_runs();
+      auto const usable = captures ? ranges{} : free;
+      auto const target = rmm::detail::find_placement(usable, empty_ranges(), bytes, chunk_bytes_);
+      if (!target) {
+        reason = "no " + rmm::detail::format_bytes(bytes) + " of the pool's addresses are free in one piece";
+        return nullptr;
+      }
+      while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
+        if (others_give(bytes) != 0) { continue; }
+        reason = leaving_.empty() ? shortage() : "the work that used free memory cannot be waited for";
+        give_back_spare();
+        return nullptr;
+      }
+      bool const may_take_more = when == leaving::at_once && turn == 0;
+      if (target.missing_bytes == 0 || fill_place(target.where, may_take_more, reason)) {
+        if (void* const ptr = heap_.try_allocate(bytes, stream)) {
+          give_back_spare();
+          return ptr;
+        }
+      } else if (when == leaving::at_once) {
+        if (!may_remap) { give_back_spare(); }  // else what was gathered is of use to that
+        return nullptr;
+      }
+    }
+    give_back_spare();
+    return nullptr;
+  }
+
+  /// Makes the other sources within the same bounds give back up to `bytes` of what they do not use. Returns what they gave.
+  std::size_t others_give(std::size_t bytes)
+  {
+    std::size_t given{};
+    for (auto* const other : bounds_->sources) {
+      if (other == this || other->is_paused_ || given >= bytes) { continue; }
+      auto const size = other->heap_.block_bytes();
+      given += other->trim(size - std::min(size, bytes - given));
+    }
+    return given;
+  }
+
+  /// Unmaps free chunks elsewhere: as many as the place lacks, as far as `when` allows. False if all that can be waited for is too
+  /// little, with what the budget and the device leave, or the wait fails; then none are unmapped.
+  [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
+  {
+    if (when == leaving::after_a_wait && !covers(free, target)) { return false; }
+    return try_withdraw(chunks_for(free, target), when);
+  }
+
+  /// Free chunks elsewhere, as many as the place lacks.
+  [[nodiscard]] ranges chunks_for(ranges const& free, rmm::detail::placement const& target) const
+  {
+    auto const lacking = target.missing_bytes - std::min(target.missing_bytes, space_->spare_bytes());
+    return rmm::detail::find_free_chunks(free, addresses_.begin, chunk_bytes_, lacking, target.where);
+  }
+
+  /// Whether these, and what the budget and the device leave, are all that the place lacks.
+  [[nodiscard]] bool covers(ranges const& free, rmm::detail::placement const& target) const
+  {
+    auto const lacking = target.missing_bytes - std::min(target.missing_bytes, space_->spare_bytes());
+    auto const found   = total_of(chunks_for(free, target));
+    auto const rest    = lacking - std::min(lacking, found);
+    return rest <= bounds_->budget.limit() - bounds_->budget.used() && (rest == 0 || rest <= free_on_device());
+  }
+
+  /// Maps chunks behind what a place lacks.
+  [[nodiscard]] bool fill_place(rmm::detail::address_range where, bool may_take_more, std::string& reason)
+  {
+    auto const chunk = chunk_bytes_;
+    auto const begin = addresses_.begin + (where.begin - addresses_.begin) / chunk * chunk;
+    auto const end   = addresses_.begin + align_up(where.end() - addresses_.begin, chunk);
+    for (auto const range : empty_ranges()) {
+      auto const first = std::max(begin, range.begin);
+      auto const last  = std::min(end, range.end());
+      if (first >= last) { continue; }
+      if (!try_fill({first, last - first}, true, reason)) { return false; }
+      if (!may_take_more || last != end) { continue; }
+      auto const more = std::min(
+        align_down(std::min(heap_.block_bytes() / growth_fraction, most_growth_in_hand), chunk), range.end() - last);
+      std::string ignored;
+      if (more != 0 && space_->spare_bytes() == 0) { static_cast<void>(try_fill({last, more}, false, ignored)); }
+    }
+    return true;
+  }
+
+  /// Maps chunks behind empty addresses and gives them to the heap.
+  [[nodiscard]] bool try_fill(rmm::detail::address_range range, bool needed, std::string& reason)
+  {
+    auto const fresh = range.bytes - std::min(range.bytes, space_->spare_bytes());
+    if (!bounds_->budget.try_reserve(fresh)) {
+      if (needed) { reason = shortage(); }
+      return false;
+    }
+    auto const before = held();
+    rmm::detail::scope_guard settle{[&]() noexcept { bounds_->budget.release(before + fresh - held()); }};
+    if (fresh >= worth_asking && fresh > free_on_device()) {  // rather than take all that there is, and fail then
+      if (needed) { reason = "the device has less than " + rmm::detail::format_bytes(fresh) + " left"; }
+      return false;
+    }
+    try {
+      space_->map(range.begin, range.bytes);
+    } catch (std::bad_alloc const& e) {
+      if (needed) { reason = e.what(); }
+      return false;
+    }
+    try {
+      heap_.extend(range);
+    } catch (std::bad_alloc const&) {
+      space_->unmap(range.begin, range.bytes);
+      reason = "the host has no memory to note what was mapped";
+      return false;
+    }
+    return true;
+  }
+
+  /// Takes free chunks out of the heap and makes them spare. False if the work that used them, or what left before them, cannot be
+  /// waited for; none are spare then.
+  [[nodiscard]] bool try_withdraw(ranges const& chunks, leaving when)
+  {
+    if (when == leaving::at_once) {
+      unmap(heap_.withdraw(chunks, when, waiting_));
+      return true;
+    }
+    if (!try_finish_leaving()) { return false; }
+    leaving_ = heap_.withdraw(chunks, when, waiting_);
+    return try_finish_leaving();
+  }
+
+  /// Waits for the work that used what left the heap, and makes it spare. False if that cannot be waited for.
+  [[nodiscard]] bool try_finish_leaving() noexcept
+  {
+    if (leaving_.empty()) { return true; }
+    if (!rmm::detail::try_synchronize_stream(waiting_.value())) { return false; }
+    unmap(leaving_);
+    leaving_.clear();
+    return true;
+  }
+
+  /// Makes spare what left the heap and no work uses.
+  void unmap(ranges const& gone) noexcept
+  {
+    if (gone.empty()) { return; }
+    auto const before = held();
+    for (auto const range : gone) { space_->unmap(range.begin, range.bytes); }
+    bounds_->budget.release(before - held());  // what could not be kept
+  }
+
+  std::size_t give_back_spare() noexcept
+  {
+    RMM_ASSERT(heap_.block_bytes() + total_of(leaving_) == space_->mapped_bytes());  // C1, where each change ends
+    auto const bytes = space_->release_spare();
+    bounds_->budget.release(bytes);
+    return bytes;
+  }
+
+  [[nodiscard]] std::size_t free_on_device() const
+  {
+    rmm::detail::device_scope const on_device{device_};
+    return available_device_memory().first;
+  }
+
+  [[nodiscard]] std::string shortage() const
+  {
+    return "the pool holds " + rmm::detail::format_bytes(heap_.block_bytes()) + " of at most " +
+           rmm::detail::format_bytes(bounds_->budget.limit()) + ", and what is free of it has too few whole chunks";
+  }
+
+  [[nodiscard]] ranges empty_ranges() const
+  {
+    ranges all;
+    for (auto const& [begin, bytes] : space_->empty_ranges()) { all.push_back({begin, bytes}); }
+    return all;
+  }
+
+  [[nodiscard]] static std::size_t total_of(ranges const& ranges) noexcept
+  {
+    std::size_t sum{};
+    for (auto const range : ranges) { sum += range.bytes; }
+    return sum;
+  }
+
+  rmm::detail::stream_ordered_heap& heap_;
+  int device_;
+  chunk_options options_;
+  std::vector<int> access_;         // devices that can use the memory
+  std::shared_ptr<bounds> bounds_;  // shared with the parts
+  std::unique_ptr<rmm::detail::chunked_space> space_;
+  cuda_stream waiting_{cuda_stream::flags::non_blocking};  // for events of memory that leaves
+  ranges leaving_;                                  // out of the heap, and mapped: the wait on that stream failed
+  std::optional<rmm::detail::saved_memory> saved_;  // while paused
+  bool is_paused_{false};
+  bool is_exported_{false};
+};
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE
