@@ -121,10 +121,6 @@ struct memory_snapshot {
   /// Puts a snapshot together; for those that have heaps.
   class maker;
 
-  /// That of one heap.
-  template <class Heap>
-  [[nodiscard]] static memory_snapshot of(Heap const& heap);
-
  private:
   static void append_number(std::string& json, char const* name, std::size_t number)
   {
@@ -308,15 +304,5 @@ class memory_snapshot::maker {
   std::uintptr_t at_{};       // where the next range begins
   std::vector<range> noted_;  // allocations
 };
-
-template <class Heap>
-memory_snapshot memory_snapshot::of(Heap const& heap)
-{
-  maker made;
-  detail::heap_contents contents;
-  auto const figures = heap.figures(&contents);
-  made.add(contents, figures);
-  return made.finish();
-}
 
 }  // namespace RMM_NAMESPACE

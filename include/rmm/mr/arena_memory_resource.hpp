@@ -12,30 +12,28 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>
-#include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/recovery_ladder.hpp>
+#include <rmm/mr/detail/suballocator.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
-#include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/recovery.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <string>
 
 namespace RMM_NAMESPACE {
-
-struct memory_snapshot;
-
 namespace mr {
 
 /// Suballocates one stretch of memory that it takes from upstream when it is made, and never asks for more.
 template <class Upstream>
-class arena_memory_resource final : public device_memory_resource {
+class arena_memory_resource final : public detail::suballocator {
  public:
   /// Takes `arena_size` bytes, rounded down to 256, from upstream; half of the device's free memory if no size is given.
   ///
@@ -54,19 +52,6 @@ class arena_memory_resource final : public device_memory_resource {
     : arena_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, arena_size, dump_log_on_failure}
   {}
 
-  arena_memory_resource(arena_memory_resource const&)            = delete;
-  arena_memory_resource& operator=(arena_memory_resource const&) = delete;
-
-  /// What is allocated and free now.
-  [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
-
-  /// All memory at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
-  template <class Snapshot = memory_snapshot>
-  [[nodiscard]] Snapshot snapshot() const
-  {
-    return Snapshot::of(heap_);
-  }
-
  private:
   static constexpr std::size_t minimum_size   = std::size_t{1} << 20;
   static constexpr char const* dump_file_name = "rmm_arena_memory_dump.log";
@@ -74,7 +59,8 @@ class arena_memory_resource final : public device_memory_resource {
   arena_memory_resource(detail::suballocator_upstream<Upstream> upstream,
                         std::optional<std::size_t> arena_size,
                         bool dump_log_on_failure)
-    : upstream_{upstream},
+    : suballocator{recovery_rung::synchronize},
+      upstream_{upstream},
       arena_size_{align_down(arena_size ? *arena_size : available_device_memory().first / 2, CUDA_ALLOCATION_ALIGNMENT)}
   {
     RMM_EXPECTS(arena_size_ >= minimum_size, "Arena size below the minimum of 1 MiB");
@@ -89,7 +75,7 @@ class arena_memory_resource final : public device_memory_resource {
     if (bytes == 0) { return nullptr; }
     auto const rounded = rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
     void* const ptr    = heap_.try_allocate(rounded, stream);
-    return rmm::detail::mark_allocated(ptr != nullptr ? ptr : climb(bytes, rounded, stream), bytes);
+    return rmm::detail::mark_allocated(ptr != nullptr ? ptr : climb_or_throw(bytes, rounded, stream), bytes);
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept override
@@ -105,24 +91,29 @@ class arena_memory_resource final : public device_memory_resource {
     heap_.deallocate(ptr, align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream);
   }
 
-  [[nodiscard]] RMM_COLD void* climb(std::size_t bytes, std::size_t rounded, cuda_stream_view stream)
+  [[nodiscard]] RMM_COLD void* climb_or_throw(std::size_t bytes, std::size_t rounded, cuda_stream_view stream)
   {
     detail::recovery_rungs none;  // of its own
     detail::recovery_attempt climbing{bytes, stream, "No room in arena."};
-    if (void* const ptr = ladder_.climb(heap_, none, climbing, rounded)) { return ptr; }
-    ladder_.throw_exhausted(climbing, [&] {
-      if (dump_file_) { dump(bytes); }
-      auto report = detail::report_of(climbing, heap_);
-      source_.describe(report);
-      return report;
-    });
+    if (void* const ptr = climb(none, climbing, rounded)) { return ptr; }
+    throw_exhausted(climbing);
   }
 
-  void dump(std::size_t bytes)
+  void describe(memory_report& report) const override
   {
-    std::lock_guard<std::mutex> const lock{dump_mutex_};
-    auto const now      = heap_.figures();
+    source_.describe(report);
+    if (!dump_file_) { return; }
+    try {
+      dump(report.asked_bytes, report.pool);
+    } catch (std::exception const& e) {
+      rmm::detail::log(rmm::detail::log_level::error, e.what());  // the report is worth more than the file
+    }
+  }
+
+  void dump(std::size_t bytes, heap_figures const& now) const
+  {
     auto const per_cent = [](std::size_t part, std::size_t whole) { return whole == 0 ? 0 : 100 - part * 100 / whole; };
+    std::lock_guard<std::mutex> const lock{dump_mutex_};
     dump_file_->write("requested: " + rmm::detail::format_bytes(bytes) +
                       "\narena size: " + rmm::detail::format_bytes(arena_size_) +
                       "\nin use: " + rmm::detail::format_bytes(now.live_bytes) +
@@ -135,11 +126,9 @@ class arena_memory_resource final : public device_memory_resource {
   detail::suballocator_upstream<Upstream> upstream_;
   std::size_t arena_size_;
   std::uintptr_t arena_{};
-  std::mutex dump_mutex_;
-  std::optional<rmm::detail::file_sink> dump_file_;
-  rmm::detail::stream_ordered_heap heap_;
+  mutable std::mutex dump_mutex_;
+  mutable std::optional<rmm::detail::file_sink> dump_file_;
   detail::block_source<Upstream> source_{heap_, upstream_, arena_size_};
-  detail::recovery_ladder ladder_{recovery_rung::synchronize};
 };
 
 arena_memory_resource(device_async_resource_ref, std::optional<std::size_t> = std::nullopt, bool = false)

@@ -78,7 +78,7 @@ class cached_memory_resource final : public detail::growing_pool,
     std::size_t given{0};
     try {
       given = source_.trim(bytes);
-      if (pool_size() > bytes && has_unfenced() && heap().wait_for_all()) { given += source_.trim(bytes); }
+      if (pool_size() > bytes && has_unfenced() && heap_.wait_for_all()) { given += source_.trim(bytes); }
     } catch (std::exception const&) {  // no stream, or no host memory
     }
     auto* const upstream = trimmable_upstream();
@@ -108,7 +108,7 @@ class cached_memory_resource final : public detail::growing_pool,
                          std::size_t block_size)
     : growing_pool{default_order},
       cached_memory_resource::upstream_properties{upstream},
-      source_{heap(), this->upstream_, maximum_size, "cache"},
+      source_{heap_, this->upstream_, maximum_size, "cache"},
       block_size_{checked(block_size)}
   {
     RMM_EXPECTS(initial_size <= maximum_size.value_or(initial_size),
@@ -130,7 +130,7 @@ class cached_memory_resource final : public detail::growing_pool,
   [[nodiscard]] bool has_unfenced()
   {
     std::size_t fenced{0};
-    for (auto const& run : heap().free_runs()) { fenced += run.bytes; }
+    for (auto const& run : heap_.free_runs()) { fenced += run.bytes; }
     return figures().free_bytes > fenced;
   }
 
@@ -163,7 +163,11 @@ class cached_memory_resource final : public detail::growing_pool,
 
   [[nodiscard]] bool has_rung(recovery_rung rung) const noexcept override { return rung != recovery_rung::remap; }
 
-  void describe(memory_report& report) const override { source_.describe(report); }
+  void describe(memory_report& report) const override
+  {
+    growing_pool::describe(report);
+    source_.describe(report);
+  }
 
   /// Gives free blocks above a size back in the order of `stream`. Returns whether there were any. A stream that captures cannot
   /// wait for what is not in its graph.

@@ -19,7 +19,6 @@
 #include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/chunk_source.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
-#include <rmm/mr/detail/memory_source.hpp>
 #include <rmm/mr/detail/parts_by_tag.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/shared_memory.hpp>
@@ -265,7 +264,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     : growing_pool{default_order, whole.device_.value()},
       device_{whole.device_},
       options_{whole.options_},
-      source_{whole.source_->make_part(heap())}
+      source_{whole.source_->make_part(heap_)}
   {}
 
   /// Makes a source of chunks, or of blocks where the device has no virtual memory.
@@ -276,17 +275,13 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     bool const is_shared = o.share_descriptors || o.share_fabric || o.gpu_direct_rdma || o.peer_access;
     // A driver that fails to answer is as good as one without, unless there must be one.
     if (is_shared ? rmm::detail::is_known_to_have_virtual_memory(device) : rmm::detail::has_virtual_memory(device)) {
-      return std::make_unique<detail::chunk_source>(
-        heap(),
-        device,
-        detail::chunk_options{
-          o.maximum_bytes, o.chunk_bytes, o.peer_access, {o.share_descriptors, o.share_fabric, o.gpu_direct_rdma}});
+      return std::make_unique<detail::chunk_source>(heap_, device, options_);
     }
     RMM_EXPECTS(!is_shared, "The device has no virtual memory, and so none that can be shared");
     rmm::detail::log(
       rmm::detail::log_level::warn,
       "elastic_pool_memory_resource: the device has no virtual memory; the pool grows by blocks of cudaMalloc");
-    return std::make_unique<detail::block_source<cuda_memory_resource>>(heap(), upstream_, o.maximum_bytes);
+    return std::make_unique<detail::block_source<cuda_memory_resource>>(heap_, upstream_, o.maximum_bytes);
   }
 
   // --- parts that can be paused ---
@@ -304,7 +299,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   void set_check_capture_of_parts(bool on) noexcept override
   {
-    parts_.for_each([&](elastic_pool_memory_resource& part) { part.heap().set_checks_captures(on); });
+    parts_.for_each([&](elastic_pool_memory_resource& part) { part.heap_.set_checks_captures(on); });
   }
 
   [[nodiscard]] bool contains(void const* ptr) const noexcept { return source_->contains(ptr); }
@@ -346,6 +341,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   void describe(memory_report& report) const override
   {
+    growing_pool::describe(report);
     source_->describe(report);
     report.device = device_.value();
   }
@@ -358,7 +354,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     rmm::detail::device_scope const on_device{device_.value()};
     rmm::detail::capture_exemption const exemption;
     auto released = source_->trim(bytes);
-    if (pool_size() > bytes && heap().wait_for_all()) { released += source_->trim(bytes); }
+    if (pool_size() > bytes && heap_.wait_for_all()) { released += source_->trim(bytes); }
     return released;
   }
 

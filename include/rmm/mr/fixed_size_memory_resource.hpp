@@ -8,10 +8,10 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>
-#include <rmm/detail/stream/stream_ordered_heap.hpp>
-#include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/recovery_ladder.hpp>
+#include <rmm/mr/detail/suballocator.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/recovery.hpp>
@@ -24,15 +24,13 @@
 
 namespace RMM_NAMESPACE {
 
-struct memory_snapshot;
-
 namespace mr {
 
 /// Hands out blocks of one size, whatever smaller size is asked for: no fragmentation, and the same cost for each.
 ///
 /// Takes chunks of many blocks from upstream and gives them back when it is destroyed.
 template <class Upstream>
-class fixed_size_memory_resource : public device_memory_resource, public detail::upstream_getters<Upstream> {
+class fixed_size_memory_resource : public detail::suballocator, public detail::upstream_getters<Upstream> {
  public:
   static constexpr std::size_t default_block_size            = std::size_t{1} << 20;
   static constexpr std::size_t default_blocks_to_preallocate = 128;
@@ -53,27 +51,15 @@ class fixed_size_memory_resource : public device_memory_resource, public detail:
     : fixed_size_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, block_size, blocks_to_preallocate}
   {}
 
-  fixed_size_memory_resource(fixed_size_memory_resource const&)            = delete;
-  fixed_size_memory_resource& operator=(fixed_size_memory_resource const&) = delete;
-
   /// Bytes of a block: the largest request that can be served.
   [[nodiscard]] std::size_t get_block_size() const noexcept { return block_size_; }
-
-  /// What is allocated and free now.
-  [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
-
-  /// All memory at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
-  template <class Snapshot = memory_snapshot>
-  [[nodiscard]] Snapshot snapshot() const
-  {
-    return Snapshot::of(heap_);
-  }
 
  private:
   fixed_size_memory_resource(detail::suballocator_upstream<Upstream> upstream,
                              std::size_t block_size,
                              std::size_t blocks_to_preallocate)
-    : fixed_size_memory_resource::upstream_getters{upstream},
+    : suballocator{{recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize}},
+      fixed_size_memory_resource::upstream_getters{upstream},
       block_size_{rmm::detail::checked_align_up(block_size, CUDA_ALLOCATION_ALIGNMENT)},
       chunk_size_{rmm::detail::checked_multiply(block_size_, blocks_to_preallocate)}
   {
@@ -87,10 +73,10 @@ class fixed_size_memory_resource : public device_memory_resource, public detail:
     if (bytes == 0) { return nullptr; }
     if (bytes > block_size_) { throw_too_large(bytes, stream); }
     void* const block = heap_.try_allocate(block_size_, stream);
-    return rmm::detail::mark_allocated(block != nullptr ? block : climb(bytes, stream), bytes);
+    return rmm::detail::mark_allocated(block != nullptr ? block : climb_or_throw(bytes, stream), bytes);
   }
 
-  [[nodiscard]] RMM_COLD void* climb(std::size_t bytes, cuda_stream_view stream)
+  [[nodiscard]] RMM_COLD void* climb_or_throw(std::size_t bytes, cuda_stream_view stream)
   {
     struct chunk_rungs final : detail::recovery_rungs {
       explicit chunk_rungs(fixed_size_memory_resource& resource) : resource_{resource} {}
@@ -107,15 +93,14 @@ class fixed_size_memory_resource : public device_memory_resource, public detail:
       std::exception_ptr failure{};  // what upstream threw; null: nothing
     } chunks{*this};
     detail::recovery_attempt climbing{bytes, stream};
-    if (void* const block = ladder_.climb(heap_, chunks, climbing, block_size_)) { return block; }
+    if (void* const block = climb(chunks, climbing, block_size_)) { return block; }
     if (!chunks.failure) { throw std::bad_alloc{}; }  // in a capture, where the host has no memory to note the block
     try {
       std::rethrow_exception(chunks.failure);
     } catch (rmm::out_of_memory const& e) {
       if (e.report() != nullptr) { throw; }  // upstream's own says more
-      throw_exhausted("no block is free, and upstream gives no more (failed to allocate " +
-                        rmm::detail::format_bytes(bytes) + "): " + e.what(),
-                      {bytes, stream, e.what()});
+      climbing.reason = e.what();
+      throw_exhausted(climbing, "no block is free, and upstream gives no more");
     }
   }
 
@@ -125,27 +110,17 @@ class fixed_size_memory_resource : public device_memory_resource, public detail:
     if (ptr != nullptr) { heap_.deallocate(ptr, block_size_, stream); }
   }
 
-  [[noreturn]] RMM_COLD void throw_too_large(std::size_t bytes, cuda_stream_view stream) const
+  [[noreturn]] RMM_COLD void throw_too_large(std::size_t bytes, cuda_stream_view stream)
   {
-    auto const text = "Maximum allocation size exceeded (failed to allocate " + rmm::detail::format_bytes(bytes) +
-                      "): blocks have " + rmm::detail::format_bytes(block_size_);
-    throw_exhausted(text, {bytes, stream, text});
+    throw_exhausted({bytes, stream, "blocks have " + rmm::detail::format_bytes(block_size_)},
+                    "Maximum allocation size exceeded");
   }
 
-  [[noreturn]] RMM_COLD void throw_exhausted(std::string const& text, detail::recovery_attempt const& failed) const
-  {
-    detail::throw_exhausted(text, [&] {
-      auto report = detail::report_of(failed, heap_);
-      source_.describe(report);
-      return report;
-    });
-  }
+  void describe(memory_report& report) const override { source_.describe(report); }
 
   std::size_t block_size_;
   std::size_t chunk_size_;
-  rmm::detail::stream_ordered_heap heap_;
   detail::block_source<Upstream> source_{heap_, this->upstream_};
-  detail::recovery_ladder ladder_{{recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize}};
 };
 
 fixed_size_memory_resource(device_async_resource_ref, std::size_t = 0, std::size_t = 0)

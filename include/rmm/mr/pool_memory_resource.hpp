@@ -65,7 +65,7 @@ class pool_memory_resource final : public detail::growing_pool,
                        std::optional<std::size_t> maximum_pool_size)
     : growing_pool{default_order},
       pool_memory_resource::upstream_properties{upstream},
-      source_{heap(), this->upstream_, maximum_pool_size}
+      source_{heap_, this->upstream_, maximum_pool_size}
   {
     check_sizes(initial_pool_size, maximum_pool_size);
     take_first(source_, initial_pool_size);
@@ -77,7 +77,11 @@ class pool_memory_resource final : public detail::growing_pool,
     return source_.grow(source_.maximum() ? source_.room() / 2 : pool_size(), bytes, stream, reason);
   }
 
-  void describe(memory_report& report) const override { source_.describe(report); }
+  void describe(memory_report& report) const override
+  {
+    growing_pool::describe(report);
+    source_.describe(report);
+  }
 
   detail::block_source<Upstream> source_;
 };

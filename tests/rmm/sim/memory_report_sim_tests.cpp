@@ -158,11 +158,13 @@ TEST_F(MemoryReport, StandsOnceInTheTextOfAPoolOverAPool)
   EXPECT_NE(e.report()->reason.find("asked: "), std::string::npos) << "what the lower pool said is kept";
 }
 
-TEST_F(MemoryReport, CountsNoFailuresWhereNobodyDoes)
+TEST_F(MemoryReport, CountsTheFailuresOfAnArena)
 {
   rmm::mr::arena_memory_resource<rmm::mr::cuda_memory_resource> mr{&cuda, MiB};
+  static_cast<void>(failure_of(mr, 2 * MiB, stream));
   auto const e = failure_of(mr, 2 * MiB, stream);
-  expect_text(e, "tried: synchronize\n");
+  expect_text(e, "tried: synchronize; 2 failures of this pool so far\n");
+  EXPECT_EQ(mr.figures().recovery.failures, 2U);
 }
 
 TEST_F(MemoryReport, KeepsTheTextOfTheContractInFront)
@@ -224,6 +226,8 @@ TEST_F(MemoryReport, ComesFromAResourceOfFixedSizeWhoseUpstreamHasNoMore)
   ASSERT_NE(report, nullptr);
   EXPECT_EQ(report->asked_bytes, 20U);
   EXPECT_EQ(report->pool.live_bytes, most / 4 * 3);
+  EXPECT_NE(report->reason.find("cudaErrorMemoryAllocation"), std::string::npos) << report->reason;
+  expect_text(failure, "tried: reclaim, grow, synchronize; 1 failure of this pool so far\n");
   mr.deallocate(live, 10, stream);
 }
 

@@ -424,7 +424,7 @@ class obedient_pool final : public rmm::mr::detail::growing_pool {
   bool has_rung(recovery_rung) const noexcept override { return true; }
 
   rmm::mr::detail::suballocator_upstream<rmm::mr::device_memory_resource> upstream_;
-  rmm::mr::detail::block_source<rmm::mr::device_memory_resource> blocks_{heap(), upstream_};
+  rmm::mr::detail::block_source<rmm::mr::device_memory_resource> blocks_{heap_, upstream_};
   recovery_rung serving_;
 };
 

@@ -25,7 +25,7 @@
 #include <rmm/detail/heap/placement.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/memory_report.hpp>
-#include <rmm/mr/detail/memory_source.hpp>
+#include <rmm/mr/detail/block_source.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -42,14 +42,6 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// How a chunk_source is made.
-struct chunk_options {
-  std::optional<std::size_t> maximum_bytes{};  // in whole chunks, rounded up; nothing: all that the device has
-  std::size_t chunk_bytes{};                   // 0: the device's smallest
-  bool peer_access{};
-  rmm::detail::physical_memory_options physical{};
-};
-
 /// Chunks of device memory, mapped behind addresses of which there are far more.
 ///
 /// Invariants:
@@ -59,11 +51,16 @@ struct chunk_options {
 ///  C3  memory is unmapped only when it is out of the heap and no work uses it; where that cannot be waited for it is leaving
 class chunk_source final : public memory_source {
  public:
-  /// `device` has to be current. Throws logic_error if it does not have an option, bad_alloc if it lacks the addresses.
-  chunk_source(rmm::detail::stream_ordered_heap& heap, int device, chunk_options const& options)
-    : heap_{heap}, device_{device}, options_{options}
+  /// `device` has to be current; `options` are those of an elastic pool. Throws logic_error if the device does not have an option,
+  /// bad_alloc if it lacks the addresses.
+  template <class Options>
+  chunk_source(rmm::detail::stream_ordered_heap& heap, int device, Options const& options)
+    : heap_{heap},
+      device_{device},
+      maximum_bytes_{options.maximum_bytes},
+      physical_{options.share_descriptors, options.share_fabric, options.gpu_direct_rdma}
   {
-    auto const& physical = options.physical;
+    auto const& physical = physical_;
     if (physical.descriptors || physical.fabric || physical.gpu_direct_rdma) {
       auto const supported = rmm::detail::supported_physical_memory_options(device);
       RMM_EXPECTS(supported.descriptors || !physical.descriptors,
@@ -99,7 +96,7 @@ class chunk_source final : public memory_source {
 
   void describe(memory_report& report) const override
   {
-    if (options_.maximum_bytes) { report.maximum_bytes = bounds_->budget.limit(); }
+    if (maximum_bytes_) { report.maximum_bytes = bounds_->budget.limit(); }
   }
 
   [[nodiscard]] bool try_take(std::size_t bytes, std::string& reason) override
@@ -124,7 +121,7 @@ class chunk_source final : public memory_source {
     if (!rmm::detail::query_capture(stream.value()).is_none()) { return false; }
     auto const free   = heap_.free_runs(true);
     auto const target = rmm::detail::find_placement(free, empty_ranges(), bytes, chunk_bytes_);
-    return target && covers(free, target);
+    return target && find_chunks(free, target, true);
   }
 
   std::size_t trim(std::size_t bytes) override
@@ -231,7 +228,12 @@ class chunk_source final : public memory_source {
 
   /// A part of `whole`.
   chunk_source(rmm::detail::stream_ordered_heap& heap, chunk_source const& whole)
-    : heap_{heap}, device_{whole.device_}, options_{whole.options_}, access_{whole.access_}, bounds_{whole.bounds_}
+    : heap_{heap},
+      device_{whole.device_},
+      maximum_bytes_{whole.maximum_bytes_},
+      physical_{whole.physical_},
+      access_{whole.access_},
+      bounds_{whole.bounds_}
   {
     chunk_bytes_ = whole.chunk_bytes_;
     reserve_addresses();
@@ -241,13 +243,13 @@ class chunk_source final : public memory_source {
   void reserve_addresses()
   {
     auto const total   = align_up(available_device_memory().second, chunk_bytes_);
-    auto const maximum = align_up(std::min(options_.maximum_bytes.value_or(total), total), chunk_bytes_);
+    auto const maximum = align_up(std::min(maximum_bytes_.value_or(total), total), chunk_bytes_);
     for (auto bytes = std::min(total * addresses_per_byte, maximum * most_per_maximum); space_ == nullptr; bytes /= 2) {
       bytes      = std::max(align_down(bytes, chunk_bytes_), maximum);
       addresses_ = {0, bytes + chunk_bytes_};
       try {
-        space_ = std::make_unique<rmm::detail::chunked_space>(
-          device_, addresses_.bytes, chunk_bytes_, options_.physical, access_);
+        space_ =
+          std::make_unique<rmm::detail::chunked_space>(device_, addresses_.bytes, chunk_bytes_, physical_, access_);
       } catch (rmm::bad_alloc const&) {
         if (bytes == maximum) { throw; }
       }
@@ -333,28 +335,26 @@ class chunk_source final : public memory_source {
     return given;
   }
 
-  /// Unmaps free chunks elsewhere: as many as the place lacks, as far as `when` allows. False if all that can be waited for is too
-  /// little, with what the budget and the device leave, or the wait fails; then none are unmapped.
+  /// Free chunks elsewhere, as many as the place lacks. With `must_cover` nothing if these, and what the budget and the device
+  /// leave, are too few.
+  [[nodiscard]] std::optional<ranges> find_chunks(ranges const& free,
+                                                  rmm::detail::placement const& target,
+                                                  bool must_cover) const
+  {
+    auto const lacking = target.missing_bytes - std::min(target.missing_bytes, space_->spare_bytes());
+    auto chunks        = rmm::detail::find_free_chunks(free, addresses_.begin, chunk_bytes_, lacking, target.where);
+    auto const rest    = lacking - std::min(lacking, total_of(chunks));
+    auto const room    = bounds_->budget.limit() - bounds_->budget.used();
+    if (must_cover && (rest > room || (rest != 0 && rest > free_on_device()))) { return std::nullopt; }
+    return chunks;
+  }
+
+  /// Unmaps those chunks, as far as `when` allows. False if all that can be waited for is too little, or the wait fails; then none
+  /// are unmapped.
   [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
   {
-    if (when == leaving::after_a_wait && !covers(free, target)) { return false; }
-    return try_withdraw(chunks_for(free, target), when);
-  }
-
-  /// Free chunks elsewhere, as many as the place lacks.
-  [[nodiscard]] ranges chunks_for(ranges const& free, rmm::detail::placement const& target) const
-  {
-    auto const lacking = target.missing_bytes - std::min(target.missing_bytes, space_->spare_bytes());
-    return rmm::detail::find_free_chunks(free, addresses_.begin, chunk_bytes_, lacking, target.where);
-  }
-
-  /// Whether these, and what the budget and the device leave, are all that the place lacks.
-  [[nodiscard]] bool covers(ranges const& free, rmm::detail::placement const& target) const
-  {
-    auto const lacking = target.missing_bytes - std::min(target.missing_bytes, space_->spare_bytes());
-    auto const found   = total_of(chunks_for(free, target));
-    auto const rest    = lacking - std::min(lacking, found);
-    return rest <= bounds_->budget.limit() - bounds_->budget.used() && (rest == 0 || rest <= free_on_device());
+    auto const chunks = find_chunks(free, target, when == leaving::after_a_wait);
+    return chunks && try_withdraw(*chunks, when);
   }
 
   /// Maps chunks behind what a place lacks.
@@ -475,7 +475,8 @@ class chunk_source final : public memory_source {
 
   rmm::detail::stream_ordered_heap& heap_;
   int device_;
-  chunk_options options_;
+  std::optional<std::size_t> maximum_bytes_;
+  rmm::detail::physical_memory_options physical_;
   std::vector<int> access_;         // devices that can use the memory
   std::shared_ptr<bounds> bounds_;  // shared with the parts
   std::unique_ptr<rmm::detail::chunked_space> space_;

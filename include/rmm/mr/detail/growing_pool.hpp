@@ -10,13 +10,12 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
-#include <rmm/heap_figures.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/detail/live_by_tag.hpp>
 #include <rmm/mr/detail/recovery_ladder.hpp>
 #include <rmm/mr/detail/reservable.hpp>
-#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/detail/suballocator.hpp>
 #include <rmm/recovery.hpp>
 
 #include <atomic>
@@ -38,28 +37,16 @@ class memory_reservation;
 
 namespace detail {
 
-/// What pools share: all but where their memory comes from.
+/// A suballocator that grows, and can do what pools can: tags, reservations, a callback, and parts that serve some of the tags.
 ///
-/// An allocation that finds no free memory, whoever freed it, climbs the pool's recovery_ladder until a rung serves it. A pool that
-/// is made over this class says how it grows, and whatever else it can do; its destructor calls release_blocks() of the heap.
+/// A pool that is made over this class says how it grows, and whatever else it can do.
 ///
 /// Thread-safe. The growth mutex, which is the ladder's, is taken before all locks of the heap and of what it knows.
-///
-/// A template without a use for its parameter: whoever includes it and makes no pool does not compile what it does.
 template <class Unused>
-class basic_growing_pool : public device_memory_resource,
-                           public immediate_resource,
-                           private reservable,
-                           private recovery_rungs {
+class basic_growing_pool : public suballocator, public immediate_resource, private reservable, private recovery_rungs {
  public:
-  basic_growing_pool(basic_growing_pool const&)            = delete;
-  basic_growing_pool& operator=(basic_growing_pool const&) = delete;
-
   /// Bytes of all blocks that the pool has from upstream.
   [[nodiscard]] std::size_t pool_size() const noexcept { return heap_.block_bytes(); }
-
-  /// What is allocated and free now, and how that came about.
-  [[nodiscard]] RMM_COLD heap_figures figures() const { return figures_with(nullptr); }
 
   /// All memory of the pool at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
   template <class Snapshot = memory_snapshot>
@@ -131,26 +118,15 @@ class basic_growing_pool : public device_memory_resource,
   [[nodiscard]] bool check_capture() const noexcept { return heap_.checks_captures(); }
 
   /// Allocates from the thread's own cache of `stream`; see immediate_resource. Where tools look on (RMM_NVTX), never.
-  [[nodiscard]] void* try_allocate_nonblocking([[maybe_unused]] std::size_t bytes,
-                                               [[maybe_unused]] cuda_stream_view stream) noexcept final
+  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept final
   {
-#if defined(RMM_NVTX)
-    return nullptr;
-#else
-    return heap_.try_allocate_nonblocking(bytes, stream);
-#endif
+    return tools_look_on ? nullptr : heap_.try_allocate_nonblocking(bytes, stream);
   }
 
   /// Gives back to that cache.
-  [[nodiscard]] bool try_deallocate_nonblocking([[maybe_unused]] void* ptr,
-                                                [[maybe_unused]] std::size_t bytes,
-                                                [[maybe_unused]] cuda_stream_view stream) noexcept final
+  [[nodiscard]] bool try_deallocate_nonblocking(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
   {
-#if defined(RMM_NVTX)
-    return false;
-#else
-    return heap_.try_deallocate_nonblocking(ptr, bytes, stream);
-#endif
+    return !tools_look_on && heap_.try_deallocate_nonblocking(ptr, bytes, stream);
   }
 
  protected:
@@ -171,23 +147,11 @@ class basic_growing_pool : public device_memory_resource,
     return made.finish();
   }
 
-  template <class Maker>
-  void add_to(Maker& made, typename Maker::view how) const
-  {
-    rmm::detail::heap_contents contents;
-    auto const now = figures_with(&contents);
-    made.add(contents, now, how);
-  }
-
-  /// `order`: rungs that the pool has. `home`: the device of its memory; the current one if it is negative.
-  explicit basic_growing_pool(recovery_order const& order, int home = -1) : heap_{home}, ladder_{order}
+  explicit basic_growing_pool(recovery_order const& order, int home = -1) : suballocator{order, home}
   {
     heap_.set_checks_captures(rmm::detail::check_capture_by_default);
   }
   ~basic_growing_pool() override = default;
-
-  [[nodiscard]] rmm::detail::stream_ordered_heap& heap() noexcept { return heap_; }
-  [[nodiscard]] rmm::detail::stream_ordered_heap const& heap() const noexcept { return heap_; }
 
   /// Keeps allocations from growing the pool meanwhile. The heap's lock comes after it.
   [[nodiscard]] std::unique_lock<std::mutex> lock_growth() const { return ladder_.lock(); }
@@ -235,20 +199,20 @@ class basic_growing_pool : public device_memory_resource,
     if (bytes != 0 && !source.try_take(bytes, reason)) { throw_exhausted({bytes, cuda_stream_legacy, reason}); }
   }
 
-  /// Throws out_of_memory with a report, unless the host has no memory for one.
-  [[noreturn]] RMM_COLD void throw_exhausted(recovery_attempt const& failed)
+  /// Adds what the pool knows of tags.
+  void describe(memory_report& report) const override
   {
-    ladder_.throw_exhausted(failed, [&] {
-      auto report          = report_of(failed, heap_);
-      report.pool.recovery = ladder_.figures();
-      report.tags_tracked  = tags_.load(std::memory_order_acquire) != nullptr;
-      report.holders       = live_by_tag_name();
-      describe(report);
-      return report;
-    });
+    report.tags_tracked = tags_.load(std::memory_order_acquire) != nullptr;
+    report.holders      = live_by_tag_name();
   }
 
  private:
+#if defined(RMM_NVTX)
+  static constexpr bool tools_look_on = true;
+#else
+  static constexpr bool tools_look_on = false;
+#endif
+
   /// The part of the pool that serves allocations under the current tag, and the one that a block lies in; null for the pool
   /// itself. Asked after set_has_parts(), without locks.
   [[nodiscard]] virtual basic_growing_pool* part_for_current_tag() const noexcept { return nullptr; }
@@ -256,9 +220,6 @@ class basic_growing_pool : public device_memory_resource,
 
   /// set_check_capture() for the parts' heaps. With the growth mutex.
   virtual void set_check_capture_of_parts(bool /*on*/) noexcept {}
-
-  /// Adds what only the pool knows to the report of a failure. Called without locks.
-  virtual void describe(memory_report& /*report*/) const {}
 
   [[nodiscard]] void* set_aside(std::size_t bytes, cuda_stream_view stream) final
   {
@@ -374,22 +335,11 @@ class basic_growing_pool : public device_memory_resource,
     return nullptr;
   }
 
-  /// Climbs until a rung serves; null if none does. Calls the callback only if it may `ask` the program.
-  [[nodiscard]] RMM_COLD void* climb(recovery_attempt& climbing, bool ask)
+  [[nodiscard]] void* climb(recovery_attempt& climbing, bool ask)
   {
-    rmm::detail::context_scope const with_context{heap_.context_for(climbing.stream.value())};
-    return ladder_.climb(heap_, *this, climbing, align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT), ask);
+    return suballocator::climb(*this, climbing, align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT), ask);
   }
 
-  [[nodiscard]] RMM_COLD heap_figures figures_with(rmm::detail::heap_contents* contents) const
-  {
-    auto now     = heap_.figures(contents);
-    now.recovery = ladder_.figures();
-    return now;
-  }
-
-  rmm::detail::stream_ordered_heap heap_;
-  recovery_ladder ladder_;
   std::atomic<live_by_tag*> tags_{nullptr};  // null while they are not tracked
   std::atomic<bool> has_parts_{false};
   std::atomic<bool> suspended_{false};

@@ -88,20 +88,6 @@ template <class Heap>
   return report;
 }
 
-/// Throws out_of_memory with the report that `make_report()` returns, unless the host has no memory for one.
-template <class MakeReport>
-[[noreturn]] RMM_COLD void throw_exhausted(std::string const& text, MakeReport const& make_report)
-{
-  auto const message = "RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text;
-  std::optional<memory_report> report;
-  try {
-    report.emplace(make_report());
-  } catch (std::exception const&) {
-    throw out_of_memory{message};
-  }
-  rmm::detail::throw_out_of_memory(message, *report);
-}
-
 /// The ladder that an allocation climbs when no free memory fits: rungs in an order, until one serves.
 ///
 /// One thread climbs at a time, for what the others wait for may serve them too. The ladders of a pool's parts have the mutex, the
@@ -196,15 +182,25 @@ class recovery_ladder {
     return nullptr;
   }
 
-  /// Counts a failure, logs it, and throws out_of_memory with the report that `make_report()` returns.
+  /// Counts a failure, logs it, and throws out_of_memory with the report that `make_report()` returns, unless the host has no
+  /// memory for one. The text begins with `what`.
   template <class MakeReport>
-  [[noreturn]] RMM_COLD void throw_exhausted(recovery_attempt const& failed, MakeReport const& make_report)
+  [[noreturn]] RMM_COLD void throw_exhausted(recovery_attempt const& failed,
+                                             char const* what,
+                                             MakeReport const& make_report)
   {
     failures_.fetch_add(1, std::memory_order_relaxed);
-    auto const text = "Maximum pool size exceeded (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
+    auto const text = std::string{what} + " (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
                       "): " + failed.reason.substr(0, failed.reason.find('\n'));  // without the report of a pool below
     rmm::detail::log(rmm::detail::log_level::error, text.c_str());
-    detail::throw_exhausted(text, make_report);
+    auto const message = "RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text;
+    std::optional<memory_report> report;
+    try {
+      report.emplace(make_report());
+    } catch (std::exception const&) {
+      throw out_of_memory{message};
+    }
+    rmm::detail::throw_out_of_memory(message, *report);
   }
 
   /// How often rungs were tried here and served, and how often none did.

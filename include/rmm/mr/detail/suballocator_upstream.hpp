@@ -18,6 +18,7 @@
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <type_traits>
 
 namespace RMM_NAMESPACE {
@@ -87,16 +88,15 @@ class suballocator_upstream {
     rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
     auto const alignment = alignment_without_rounding(pointer_, bytes);
-    bool const is_usable = !is_another && rmm::detail::is_known_to_run(stream.value());
-    if (is_usable) {
-      void* const block = given(ref_.allocate_async(bytes, alignment, stream));
-      rmm::detail::mark_memory_begins(block, bytes);
-      return block;
-    }
-    cuda_stream const other{cuda_stream::flags::non_blocking};
-    void* const block = given(ref_.allocate_async(bytes, alignment, other));
-    rmm::detail::scope_guard give_back{[&]() noexcept { ref_.deallocate_async(block, bytes, alignment, other); }};
-    other.synchronize();
+    std::optional<cuda_stream> own;
+    if (is_another || !rmm::detail::is_known_to_run(stream.value())) { own.emplace(cuda_stream::flags::non_blocking); }
+    cuda_stream_view const on = own ? own->view() : stream;
+    void* const block         = ref_.allocate_async(bytes, alignment, on);
+    if (block == nullptr) {
+      throw out_of_memory{"The upstream resource returned a null pointer"};
+    }  // a program may have written it
+    rmm::detail::scope_guard give_back{[&]() noexcept { ref_.deallocate_async(block, bytes, alignment, on); }};
+    if (own) { own->synchronize(); }
     give_back.dismiss();
     rmm::detail::mark_memory_begins(block, bytes);
     return block;
@@ -146,13 +146,6 @@ class suballocator_upstream {
   {
     RMM_EXPECTS(upstream != nullptr, "Unexpected null upstream pointer.");
     return *upstream;
-  }
-
-  /// Resources that a program writes itself may say so that they have no memory.
-  [[nodiscard]] static void* given(void* block)
-  {
-    if (block == nullptr) { throw out_of_memory{"The upstream resource returned a null pointer"}; }
-    return block;
   }
 
   ref_type ref_;

@@ -137,7 +137,8 @@ TEST_F(RecoveryLadder, TellsWhatWasTriedForAnAttempt)
   EXPECT_EQ(report.asked_bytes, 1000U);
   EXPECT_EQ(report.reason, "grow was not to serve");
   EXPECT_EQ(ladder.figures().failures, 0U);
-  EXPECT_THROW(ladder.throw_exhausted(attempt, [&] { return report; }), rmm::out_of_memory);
+  EXPECT_THROW(ladder.throw_exhausted(attempt, "Maximum pool size exceeded", [&] { return report; }),
+               rmm::out_of_memory);
   EXPECT_EQ(ladder.figures().failures, 1U);
 }
 

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/heap_contents.hpp>
+#include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/recovery_ladder.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/recovery.hpp>
+
+#include <cstddef>
+
+namespace RMM_NAMESPACE {
+
+struct memory_snapshot;
+
+namespace mr {
+namespace detail {
+
+/// A resource that hands out parts of larger memory: a heap, the ladder that an allocation climbs when no free memory fits, and what
+/// both tell. Derived classes say where the memory comes from.
+///
+/// A template only so that files that include it and make no pool do not compile its members.
+template <class Unused>
+class basic_suballocator : public device_memory_resource {
+ public:
+  basic_suballocator(basic_suballocator const&)            = delete;
+  basic_suballocator& operator=(basic_suballocator const&) = delete;
+
+  /// What is allocated and free now, and how that came about.
+  [[nodiscard]] RMM_COLD heap_figures figures() const { return figures_with(nullptr); }
+
+  /// All memory at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
+  template <class Snapshot = memory_snapshot>
+  [[nodiscard]] RMM_COLD Snapshot snapshot() const
+  {
+    typename Snapshot::maker made;
+    this->add_to(made, {});
+    return made.finish();
+  }
+
+ protected:
+  using suballocator = basic_suballocator;  // its name, for classes over it
+
+  /// `order`: rungs that the resource has. `home`: the device of its memory; the current one if it is negative.
+  explicit basic_suballocator(recovery_order const& order, int home = -1) : heap_{home}, ladder_{order} {}
+  ~basic_suballocator() override = default;
+
+  template <class Maker>
+  void add_to(Maker& made, typename Maker::view how) const
+  {
+    rmm::detail::heap_contents contents;
+    auto const now = figures_with(&contents);
+    made.add(contents, now, how);
+  }
+
+  /// Climbs until a rung serves with `bytes` bytes; null if none does. Calls the callback only if it may `ask` the program.
+  [[nodiscard]] RMM_COLD void* climb(recovery_rungs& rungs,
+                                     recovery_attempt& climbing,
+                                     std::size_t bytes,
+                                     bool ask = true)
+  {
+    rmm::detail::context_scope const with_context{heap_.context_for(climbing.stream.value())};
+    return ladder_.climb(heap_, rungs, climbing, bytes, ask);
+  }
+
+  /// Throws out_of_memory with a report, unless the host has no memory for one. Its text begins with `what`.
+  [[noreturn]] RMM_COLD void throw_exhausted(recovery_attempt const& failed,
+                                             char const* what = "Maximum pool size exceeded")
+  {
+    ladder_.throw_exhausted(failed, what, [&] {
+      auto report          = report_of(failed, heap_);
+      report.pool.recovery = ladder_.figures();
+      describe(report);
+      return report;
+    });
+  }
+
+  /// Adds what only the derived class knows to the report of a failure. Called without locks.
+  virtual void describe(memory_report& /*report*/) const {}
+
+  rmm::detail::stream_ordered_heap heap_;
+  recovery_ladder ladder_;
+
+ private:
+  [[nodiscard]] RMM_COLD heap_figures figures_with(rmm::detail::heap_contents* contents) const
+  {
+    auto now     = heap_.figures(contents);
+    now.recovery = ladder_.figures();
+    return now;
+  }
+};
+
+using suballocator = basic_suballocator<void>;
+
+}  // namespace detail
+}  // namespace mr
+}  // namespace RMM_NAMESPACE
