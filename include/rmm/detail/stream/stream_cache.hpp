@@ -588,8 +588,9 @@ class stream_cache {
 
   [[nodiscard]] bool is_coalescing() const noexcept { return coalescing_count_ != 0; }
 
-  /// Coalesces `most` of what is to be coalesced, beginning with the latest, as far as there is host memory.
-  void coalesce(std::size_t most) noexcept
+  /// Coalesces `most` of what is to be coalesced, beginning with the latest, as far as there is host memory. One function with all
+  /// that it calls: what each insertion would save and restore is saved once.
+  RMM_FLATTEN void coalesce(std::size_t most) noexcept
   {
     auto count = std::min(most, coalescing_count_);
     if (!ranges_.try_reserve(ranges_.count() + count)) {
