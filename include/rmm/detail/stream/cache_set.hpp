@@ -67,8 +67,8 @@ class basic_cache_set {
                   shared_free_lists& shared,
                   device_waits const& waits)
     : number_{number},
-      mutex_{mutex},
       slow_{slow},
+      mutex_{mutex},
       limits_{limits},
       shared_{shared},
       waits_{waits},
@@ -593,25 +593,25 @@ class basic_cache_set {
     large_.store(shared ? std::max(bytes / 1024, least_large) : range_set::no_limit, std::memory_order_relaxed);
   }
 
-  // Read by all threads, hardly ever written.
+  // Read by all threads, hardly ever written; what each call reads comes first.
   std::uint64_t const number_;
-  std::mutex& mutex_;
+  std::atomic<std::size_t> large_{range_set::no_limit};  // larger blocks go past caches
   slow_path const& slow_;
+  std::atomic<std::size_t> share_{0};  // what a cache may keep
+  std::atomic<std::size_t> share_of_consumer_{0};
+  std::atomic<std::size_t> most_ranges_{range_set::no_limit};  // ... and in how many ranges
+  std::atomic<unsigned> eager_fences_left_{0};                 // until then each free on a stream is fenced
+  std::mutex& mutex_;
   heap_limits& limits_;
   shared_free_lists& shared_;
   device_waits const& waits_;
   stream_lifetimes& streams_{known_streams()};
   std::shared_ptr<heap_link> link_;
   std::atomic<std::size_t> block_bytes_{0};
-  std::atomic<std::size_t> share_{0};  // what a cache may keep
-  std::atomic<std::size_t> share_of_consumer_{0};
-  std::atomic<std::size_t> most_ranges_{range_set::no_limit};  // ... and in how many ranges
-  std::atomic<std::size_t> large_{range_set::no_limit};        // larger blocks go past caches
-  std::atomic<unsigned> eager_fences_left_{0};                 // until then each free on a stream is fenced
   std::atomic<std::size_t> ended_{0};
 
   // Guarded by the lock.
-  std::vector<std::unique_ptr<stream_cache>> caches_;
+  alignas(64) std::vector<std::unique_ptr<stream_cache>> caches_;
   std::size_t refill_bytes_{};
   std::uint64_t taken_from_others_{};
   std::int64_t live_elsewhere_{};  // of blocks that went through no cache, or through one that has retired

@@ -1077,15 +1077,15 @@ class basic_stream_ordered_heap {
     return largest;
   }
 
-  // Read by all threads, hardly ever written.
-  stream_lifetimes& streams_{known_streams()};
-  device_waits const waits_;
+  // Read by all threads in each call, hardly ever written.
   slow_path slow_path_;
+  basic_cache_set<Unused> caches_{known_streams().new_number(), mutex_, slow_path_, limits_, shared_, waits_};
   heap_limits limits_;
+  device_waits const waits_;
+  stream_lifetimes& streams_{known_streams()};
 
-  alignas(64) mutable std::mutex mutex_;  // guards what follows, but for what caches_ says
+  alignas(64) mutable std::mutex mutex_;  // guards what follows, and of caches_ what that says
   shared_free_lists shared_{limits_};
-  basic_cache_set<Unused> caches_{streams_.new_number(), mutex_, slow_path_, limits_, shared_, waits_};
   block_map blocks_{limits_.seam_addresses};
   std::size_t pieces_searched_{};  // in other caches and stores, since the last collect_idle()
   bool wait_failed_{false};        // for memory that the last search found
