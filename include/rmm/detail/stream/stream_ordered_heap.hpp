@@ -410,19 +410,13 @@ class basic_stream_ordered_heap {
 
   /// Free memory as runs, ascending: whoever freed it, coalesced with its neighbours. Each run that is wanted, and possibly others.
   /// Throws std::bad_alloc.
-  [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(wanted_runs const& wanted)
+  [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(wanted_runs const& wanted = {})
   {
     context_scope const with_context{home_device()};
     std::lock_guard<std::mutex> const lock{mutex_};
     all_closed const closed{caches_};
     shared_.poll(std::numeric_limits<std::size_t>::max());
     return list_pieces(wanted).runs();
-  }
-
-  /// The same of all that an event fences, or with `with_unfenced` all.
-  [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(bool with_unfenced = false)
-  {
-    return free_runs(wanted_runs{0, nullptr, with_unfenced});
   }
 
   /// The blocks, ascending.

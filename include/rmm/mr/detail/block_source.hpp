@@ -207,17 +207,20 @@ class block_source final : public memory_source {
   /// the heap. With `with_unfenced` also those that work without an event may use. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD ranges unused_blocks(std::size_t keep, std::size_t larger_than = 0, bool with_unfenced = false)
   {
-    auto const runs = heap_.free_runs(with_unfenced);
-    auto blocks     = heap_.blocks();
-    auto run        = runs.begin();
-    blocks.erase(std::remove_if(blocks.begin(),
-                                blocks.end(),
-                                [&](auto const& block) {
-                                  while (run != runs.end() && run->end() < block.end()) { ++run; }
-                                  bool const is_free = run != runs.end() && run->begin <= block.begin;
-                                  return !is_free || block.bytes <= larger_than;
-                                }),
-                 blocks.end());
+    auto const by_size = [](auto const& lhs, auto const& rhs) { return lhs.bytes < rhs.bytes; };
+    auto blocks        = heap_.blocks();
+    auto const remove  = [&](auto&& is_kept) {
+      blocks.erase(std::remove_if(blocks.begin(), blocks.end(), is_kept), blocks.end());
+    };
+    remove([&](auto const& block) { return block.bytes <= larger_than; });
+    if (blocks.empty()) { return blocks; }
+    auto const least = std::min_element(blocks.begin(), blocks.end(), by_size)->bytes;
+    auto const runs  = heap_.free_runs({align_down(least, rmm::detail::heap_granule), nullptr, with_unfenced});
+    auto run         = runs.begin();
+    remove([&](auto const& block) {
+      while (run != runs.end() && run->end() < block.end()) { ++run; }
+      return run == runs.end() || run->begin > block.begin;
+    });
     std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
     auto rest = held();
     auto last = blocks.begin();

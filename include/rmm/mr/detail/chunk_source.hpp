@@ -119,8 +119,9 @@ class chunk_source final : public memory_source {
   [[nodiscard]] bool could_remap_idle(std::size_t bytes, cuda_stream_view stream) override
   {
     if (!rmm::detail::query_capture(stream.value()).is_none()) { return false; }
-    auto const free   = heap_.free_runs(true);
-    auto const target = rmm::detail::find_placement(free, empty_ranges(), bytes, chunk_bytes_);
+    auto const empty  = empty_ranges();
+    auto const free   = free_runs_for(bytes, empty, true);
+    auto const target = rmm::detail::find_placement(free, empty, bytes, chunk_bytes_);
     return target && find_chunks(free, target, true);
   }
 
@@ -129,7 +130,7 @@ class chunk_source final : public memory_source {
     auto const size = heap_.block_bytes();
     if (size > bytes) {
       auto const chunks =
-        rmm::detail::find_free_chunks(heap_.free_runs(), addresses_.begin, chunk_bytes_, size - bytes);
+        rmm::detail::find_free_chunks(heap_.free_runs({chunk_bytes_}), addresses_.begin, chunk_bytes_, size - bytes);
       static_cast<void>(try_withdraw(chunks, leaving::after_a_wait));
     } else {
       static_cast<void>(try_finish_leaving());
@@ -140,7 +141,8 @@ class chunk_source final : public memory_source {
   [[nodiscard]] std::size_t idle_bytes() override
   {
     constexpr auto all = std::numeric_limits<std::size_t>::max() / 2;
-    return total_of(rmm::detail::find_free_chunks(heap_.free_runs(), addresses_.begin, chunk_bytes_, all));
+    return total_of(
+      rmm::detail::find_free_chunks(heap_.free_runs({chunk_bytes_}), addresses_.begin, chunk_bytes_, all));
   }
 
   void pause(bool keeps_contents, bool pinned) override
@@ -295,9 +297,10 @@ class chunk_source final : public memory_source {
     bool const captures = !rmm::detail::query_capture(stream.value()).is_none();
     static_cast<void>(try_finish_leaving());
     for (int turn = 0; turn != most_turns; ++turn) {
-      auto const free   = heap_.free_runs();
+      auto const empty  = empty_ranges();
+      auto const free   = free_runs_for(bytes, empty, false);
       auto const usable = captures ? ranges{} : free;
-      auto const target = rmm::detail::find_placement(usable, empty_ranges(), bytes, chunk_bytes_);
+      auto const target = rmm::detail::find_placement(usable, empty, bytes, chunk_bytes_);
       if (!target) {
         reason = "no " + rmm::detail::format_bytes(bytes) + " of the pool's addresses are free in one piece";
         return nullptr;
@@ -457,6 +460,19 @@ class chunk_source final : public memory_source {
   {
     return "the pool holds " + rmm::detail::format_bytes(heap_.block_bytes()) + " of at most " +
            rmm::detail::format_bytes(bounds_->budget.limit()) + ", and what is free of it has too few whole chunks";
+  }
+
+  /// The free runs that a place for `bytes` bytes can have a part of, or whole chunks: the others are of no use for it, and can be
+  /// very many.
+  [[nodiscard]] ranges free_runs_for(std::size_t bytes, ranges const& empty, bool with_unfenced)
+  {
+    std::vector<std::uintptr_t> edges;
+    edges.reserve(2 * empty.size());
+    for (auto const range : empty) {
+      edges.push_back(range.begin);
+      edges.push_back(range.end());
+    }
+    return heap_.free_runs({std::min(bytes, chunk_bytes_), &edges, with_unfenced});
   }
 
   [[nodiscard]] ranges empty_ranges() const
