@@ -2,7 +2,6 @@
 #pragma once
 
 #include <rmm/cuda_device.hpp>
-#include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
@@ -12,7 +11,6 @@
 #include <rmm/detail/cuda/virtual_memory.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
-#include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/heap_figures.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
@@ -293,9 +291,10 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return *part;
   }
 
-  [[nodiscard]] growing_pool* part_for_current_tag() const noexcept override { return parts_.find(tag::current()); }
-
-  [[nodiscard]] growing_pool* part_that_holds(void const* ptr) const noexcept override { return parts_.find_with(ptr); }
+  [[nodiscard]] growing_pool* find_part(void const* ptr) const noexcept override
+  {
+    return ptr == nullptr ? parts_.find(tag::current()) : parts_.find_with(ptr);
+  }
 
   void set_check_capture_of_parts(bool on) noexcept override
   {

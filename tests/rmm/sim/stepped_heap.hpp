@@ -5,13 +5,14 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/stream/heap_validation.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/recovery_ladder.hpp>
+#include <rmm/mr/detail/suballocator_upstream.hpp>
 #include <rmm/recovery.hpp>
 
-#include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
 
@@ -42,15 +43,10 @@ class device_heap : private rmm::mr::detail::recovery_rungs {
   explicit device_heap(std::size_t first_block, std::size_t most = 0) : most_{std::max(first_block, most)}
   {
     if (first_block != 0) {
-      static_cast<void>(add_block(first_block, 0, rmm::cuda_stream_legacy));
+      blocks_.add(rmm::align_up(first_block, rmm::CUDA_ALLOCATION_ALIGNMENT), 0, rmm::cuda_stream_legacy);
       rmm::cuda_stream_legacy.synchronize();
       heap_.settle();
     }
-  }
-
-  ~device_heap()
-  {
-    heap_.release_blocks([](void* block, std::size_t) { EXPECT_EQ(cudaFree(block), cudaSuccess); });
   }
 
   device_heap(device_heap const&)            = delete;
@@ -77,31 +73,16 @@ class device_heap : private rmm::mr::detail::recovery_rungs {
   [[nodiscard]] bool good() const { return heap_.check_invariants(); }
 
  private:
-  [[nodiscard]] void* try_grow(std::size_t bytes, rmm::cuda_stream_view stream, std::string& /*reason*/) override
+  [[nodiscard]] void* try_grow(std::size_t bytes, rmm::cuda_stream_view stream, std::string& reason) override
   {
-    auto const left = most_ - heap_.block_bytes();
-    return bytes <= left ? add_block(std::max(bytes, left / 2), bytes, stream) : nullptr;
-  }
-
-  [[nodiscard]] void* add_block(std::size_t block_bytes, std::size_t bytes, rmm::cuda_stream_view stream)
-  {
-    block_bytes = rmm::align_up(block_bytes, rmm::CUDA_ALLOCATION_ALIGNMENT);
-    rmm::detail::capture_exemption const exemption;  // as upstreams of resources have
-    void* block{};
-    if (cudaMalloc(&block, block_bytes) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());
-      return nullptr;
-    }
-    try {
-      return heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
-    } catch (std::bad_alloc const&) {
-      static_cast<void>(cudaFree(block));
-      throw;
-    }
+    return blocks_.grow(blocks_.room() / 2, bytes, stream, reason);
   }
 
   std::size_t most_;
+  rmm::mr::cuda_memory_resource cuda_;
+  rmm::mr::detail::suballocator_upstream<rmm::mr::cuda_memory_resource> upstream_{&cuda_};
   rmm::detail::stream_ordered_heap heap_;
+  rmm::mr::detail::block_source<rmm::mr::cuda_memory_resource> blocks_{heap_, upstream_, most_};
   rmm::mr::detail::recovery_ladder ladder_{{rmm::recovery_rung::grow, rmm::recovery_rung::synchronize}};
 };
 

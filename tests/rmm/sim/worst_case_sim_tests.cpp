@@ -11,7 +11,7 @@
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
-#include "support/sanitizers.hpp"
+#include "../../support/sanitizers.hpp"
 
 #include <gtest/gtest.h>
 

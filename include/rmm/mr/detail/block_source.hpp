@@ -24,7 +24,6 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -207,20 +206,20 @@ class block_source final : public memory_source {
   /// the heap. With `with_unfenced` also those that work without an event may use. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD ranges unused_blocks(std::size_t keep, std::size_t larger_than = 0, bool with_unfenced = false)
   {
-    auto const by_size = [](auto const& lhs, auto const& rhs) { return lhs.bytes < rhs.bytes; };
-    auto blocks        = heap_.blocks();
-    auto const remove  = [&](auto&& is_kept) {
-      blocks.erase(std::remove_if(blocks.begin(), blocks.end(), is_kept), blocks.end());
-    };
-    remove([&](auto const& block) { return block.bytes <= larger_than; });
-    if (blocks.empty()) { return blocks; }
-    auto const least = std::min_element(blocks.begin(), blocks.end(), by_size)->bytes;
-    auto const runs  = heap_.free_runs({align_down(least, rmm::detail::heap_granule), nullptr, with_unfenced});
-    auto run         = runs.begin();
-    remove([&](auto const& block) {
+    ranges blocks;
+    auto least = std::numeric_limits<std::size_t>::max();
+    for (auto const block : heap_.blocks()) {
+      if (block.bytes <= larger_than) { continue; }
+      blocks.push_back(block);
+      least = std::min(least, block.bytes);
+    }
+    auto const runs = heap_.free_runs({align_down(least, rmm::detail::heap_granule), nullptr, with_unfenced});
+    auto run        = runs.begin();
+    auto const used = [&](rmm::detail::address_range block) {
       while (run != runs.end() && run->end() < block.end()) { ++run; }
       return run == runs.end() || run->begin > block.begin;
-    });
+    };
+    blocks.erase(std::remove_if(blocks.begin(), blocks.end(), used), blocks.end());
     std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
     auto rest = held();
     auto last = blocks.begin();
@@ -231,21 +230,27 @@ class block_source final : public memory_source {
   }
 
   /// Gives those of the blocks that are still free, by `when`, back to upstream in the order of `stream`, which waits for the work
-  /// that used them. Returns their bytes. Throws std::bad_alloc, and has given nothing back then.
-  RMM_COLD std::size_t give_back(ranges blocks, cuda_stream_view stream, leaving when)
+  /// that used them. With `waits_first` the host waits for that before. Returns their bytes. Throws std::bad_alloc, and has given
+  /// nothing back then.
+  RMM_COLD std::size_t give_back(ranges const& blocks, cuda_stream_view stream, leaving when, bool waits_first = false)
   {
-    return release(heap_.withdraw_blocks(std::move(blocks), stream, when), stream);
+    auto const taken = heap_.withdraw_blocks(blocks, stream, when);
+    if (waits_first && !taken.empty()) { stream.synchronize_no_throw(); }
+    std::size_t sum{};
+    for (auto const block : taken) {
+      upstream_.deallocate_async(
+        reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
+      sum += block.bytes;
+    }
+    return sum;
   }
 
   /// Waits on the host before it gives blocks back, for upstream may ignore streams, and after.
   RMM_COLD std::size_t trim(std::size_t bytes) override
   {
     cuda_stream const stream{cuda_stream::flags::non_blocking};
-    auto const blocks = heap_.withdraw_blocks(unused_blocks(bytes), stream, leaving::after_a_wait);
-    if (blocks.empty()) { return 0; }
-    stream.synchronize_no_throw();
-    auto const given = release(blocks, stream);
-    stream.synchronize_no_throw();
+    auto const given = give_back(unused_blocks(bytes), stream, leaving::after_a_wait, true);
+    if (given != 0) { stream.synchronize_no_throw(); }
     return given;
   }
 
@@ -256,17 +261,6 @@ class block_source final : public memory_source {
     void* const ptr = heap_.add_block_and_allocate(block, block_bytes, bytes, stream);
     give_back.dismiss();
     return ptr;
-  }
-
-  std::size_t release(ranges const& blocks, cuda_stream_view stream) noexcept
-  {
-    std::size_t sum{};
-    for (auto const block : blocks) {
-      upstream_.deallocate_async(
-        reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
-      sum += block.bytes;
-    }
-    return sum;
   }
 
   rmm::detail::stream_ordered_heap& heap_;

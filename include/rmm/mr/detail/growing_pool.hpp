@@ -166,7 +166,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   /// Whether a rung is tried. With the growth mutex.
   [[nodiscard]] bool tries(recovery_rung rung) const noexcept { return ladder_.tries(rung); }
 
-  /// From now on there are parts, and each call asks for them: see part_for_current_tag().
+  /// From now on there are parts, and each call asks for them: see find_part().
   void set_has_parts() noexcept
   {
     has_parts_.store(true, std::memory_order_release);
@@ -213,10 +213,9 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   static constexpr bool tools_look_on = false;
 #endif
 
-  /// The part of the pool that serves allocations under the current tag, and the one that a block lies in; null for the pool
+  /// The part of the pool that a block lies in; with null the one that serves allocations under the current tag. Null for the pool
   /// itself. Asked after set_has_parts(), without locks.
-  [[nodiscard]] virtual basic_growing_pool* part_for_current_tag() const noexcept { return nullptr; }
-  [[nodiscard]] virtual basic_growing_pool* part_that_holds(void const* /*ptr*/) const noexcept { return nullptr; }
+  [[nodiscard]] virtual basic_growing_pool* find_part(void const* /*ptr*/) const noexcept { return nullptr; }
 
   /// set_check_capture() for the parts' heaps. With the growth mutex.
   virtual void set_check_capture_of_parts(bool /*on*/) noexcept {}
@@ -229,7 +228,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   [[nodiscard]] void* try_set_aside(std::size_t bytes, cuda_stream_view stream) final
   {
     if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nullptr; }
-    auto& part = part_to_ask();
+    auto& part = part_with(nullptr);
     part.expect_not_suspended();
     recovery_attempt climbing{bytes, stream};
     void* const ptr = part.climb(climbing, false);
@@ -249,7 +248,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
 
   void expect_usable(void const* block) const final
   {
-    auto const* const part = has_parts_.load(std::memory_order_acquire) ? part_that_holds(block) : nullptr;
+    auto const* const part = has_parts_.load(std::memory_order_acquire) ? find_part(block) : nullptr;
     (part != nullptr ? part : this)->expect_not_suspended();
   }
 
@@ -258,15 +257,10 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     return part_with(ptr).heap_.try_divide();
   }
 
-  [[nodiscard]] basic_growing_pool& part_to_ask() noexcept
-  {
-    auto* const part = has_parts_.load(std::memory_order_acquire) ? part_for_current_tag() : nullptr;
-    return part != nullptr ? *part : *this;
-  }
-
+  /// The part that find_part() finds; the pool itself if no other part serves it.
   [[nodiscard]] basic_growing_pool& part_with(void const* ptr) noexcept
   {
-    auto* const part = has_parts_.load(std::memory_order_acquire) ? part_that_holds(ptr) : nullptr;
+    auto* const part = has_parts_.load(std::memory_order_acquire) ? find_part(ptr) : nullptr;
     return part != nullptr ? *part : *this;
   }
 
@@ -304,7 +298,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   [[nodiscard]] RMM_OUT_OF_LINE void* allocate_blocking(std::size_t bytes, cuda_stream_view stream)
   {
     if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nothing_or_too_much(bytes); }
-    void* const ptr = part_to_ask().serve(bytes, stream);
+    void* const ptr = part_with(nullptr).serve(bytes, stream);
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->add(ptr, bytes); }
     return ptr;
   }
