@@ -337,6 +337,17 @@ class range_set {
     return capacity_ == 0 ? 0 : node_bytes(capacity_) + slot_count() * sizeof(slot);
   }
 
+  /// Whether a range has so many bytes. O(ranges of nearly that size).
+  [[nodiscard]] bool has_range_of(std::size_t bytes) const noexcept
+  {
+    if (bytes > total_bytes_) { return false; }
+    auto const bin = bin_of(bytes);
+    if (next_filled_bin(bin + 1) != bin_count) { return true; }
+    auto at = head_of(bin);
+    while (at != none && node_at(at).bytes < bytes) { at = node_at(at).next; }
+    return at != none;
+  }
+
   /// Bytes of the largest range; 0 if there is none. O(ranges in one bin).
   [[nodiscard]] std::size_t largest() const noexcept
   {

@@ -331,7 +331,7 @@ class basic_cache_set {
       auto& ranges = cache->ranges();
       if (!shared_.idle().try_make_room(ranges.count())) { continue; }
       // What is left of the part that the cache took last stays: its next blocks shall lie beside those before.
-      auto const rest = ranges.largest() < refill_bytes_ ? ranges.take_up_to(range_set::no_limit) : fenced_range{};
+      auto const rest = !ranges.has_range_of(refill_bytes_) ? ranges.take_up_to(range_set::no_limit) : fenced_range{};
       ranges.move_to(shared_.idle().ranges(), limits_.seams());
       if (rest) { cache->add_range(rest.range); }
     }
@@ -567,7 +567,7 @@ class basic_cache_set {
   [[nodiscard]] bool has_large_range(stream_cache const& cache) const noexcept
   {
     return is_shared() && cache.live_bytes() >= 0 &&
-           cache.ranges().largest() / 4 >= large_.load(std::memory_order_relaxed);
+           cache.ranges().has_range_of(4 * large_.load(std::memory_order_relaxed));
   }
 
   /// What a cache may leave unfenced.

@@ -739,6 +739,19 @@ TEST_F(RangeSet, VisitsTheRangesOfAtLeastASize)
   range_set{}.for_each_of_at_least(1_g, [](auto const&) { FAIL(); });
 }
 
+TEST_F(RangeSet, KnowsWhetherARangeHasSoManyBytes)
+{
+  EXPECT_FALSE(set.has_range_of(1_g));
+  ASSERT_TRUE(set.try_reserve(3));
+  insert(1'000_g, 3'001_g);  // in a bin with others of nearly its size
+  insert(10'000_g, 3'003_g);
+  insert(100_g, 2_g);
+  EXPECT_TRUE(set.has_range_of(1_g));
+  EXPECT_TRUE(set.has_range_of(3'003_g));
+  EXPECT_FALSE(set.has_range_of(3'004_g));
+  EXPECT_FALSE(set.has_range_of(6'006_g));
+}
+
 TEST_F(RangeSet, MovesTheLargestRangesFirst)
 {
   ASSERT_TRUE(set.try_reserve(10));
