@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+
+#include <cstddef>
+#include <cstring>
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+// The algorithms of namespace std that the library uses. <algorithm> is 20 times as long: in C++17 it also declares the parallel
+// algorithms. All iterators are random-access iterators.
+
+template <class T>
+[[nodiscard]] constexpr T const& min(T const& lhs, T const& rhs) noexcept
+{
+  return rhs < lhs ? rhs : lhs;
+}
+
+template <class T>
+[[nodiscard]] constexpr T const& max(T const& lhs, T const& rhs) noexcept
+{
+  return lhs < rhs ? rhs : lhs;
+}
+
+template <class T>
+[[nodiscard]] constexpr T max(std::initializer_list<T> values) noexcept
+{
+  auto largest = *values.begin();
+  for (auto const& each : values) { largest = detail::max(largest, each); }
+  return largest;
+}
+
+template <class T>
+[[nodiscard]] constexpr T const& clamp(T const& value, T const& least, T const& most) noexcept
+{
+  return value < least ? least : most < value ? most : value;
+}
+
+template <class Iterator, class Predicate>
+[[nodiscard]] Iterator find_if(Iterator first, Iterator last, Predicate is_it)
+{
+  while (first != last && !is_it(*first)) { ++first; }
+  return first;
+}
+
+template <class Iterator, class Predicate>
+[[nodiscard]] bool any_of(Iterator first, Iterator last, Predicate is_it)
+{
+  return detail::find_if(first, last, is_it) != last;
+}
+
+template <class Iterator, class Predicate>
+[[nodiscard]] bool none_of(Iterator first, Iterator last, Predicate is_it)
+{
+  return detail::find_if(first, last, is_it) == last;
+}
+
+template <class Iterator, class Predicate>
+[[nodiscard]] bool all_of(Iterator first, Iterator last, Predicate is_it)
+{
+  while (first != last && is_it(*first)) { ++first; }
+  return first == last;
+}
+
+template <class Iterator, class Predicate>
+[[nodiscard]] std::ptrdiff_t count_if(Iterator first, Iterator last, Predicate is_it)
+{
+  std::ptrdiff_t count = 0;
+  for (; first != last; ++first) { count += is_it(*first) ? 1 : 0; }
+  return count;
+}
+
+/// Copies what memmove() can copy. Returns the end of the copy.
+template <class T>
+T* copy(T const* first, T const* last, T* to) noexcept
+{
+  static_assert(std::is_trivially_copyable_v<T>);
+  auto const count = static_cast<std::size_t>(last - first);
+  if (count != 0) { std::memmove(to, first, count * sizeof(T)); }
+  return to + count;
+}
+
+/// Moves the elements that stay to the beginning, in their order. Returns the end of those.
+template <class Iterator, class Predicate>
+[[nodiscard]] Iterator remove_if(Iterator first, Iterator last, Predicate is_removed)
+{
+  first = detail::find_if(first, last, is_removed);
+  if (first == last) { return last; }
+  for (auto next = first + 1; next != last; ++next) {
+    if (!is_removed(*next)) { *first++ = std::move(*next); }
+  }
+  return first;
+}
+
+template <class Iterator>
+void reverse(Iterator first, Iterator last)
+{
+  for (; first != last && first != --last; ++first) { std::swap(*first, *last); }
+}
+
+/// Returns the first element that is not before `value`.
+template <class Iterator, class T, class Before>
+[[nodiscard]] Iterator lower_bound(Iterator first, Iterator last, T const& value, Before is_before)
+{
+  for (auto count = last - first; count > 0;) {
+    auto const half = count / 2;
+    if (is_before(first[half], value)) {
+      first += half + 1;
+      count -= half + 1;
+    } else {
+      count = half;
+    }
+  }
+  return first;
+}
+
+template <class Iterator, class T>
+[[nodiscard]] Iterator lower_bound(Iterator first, Iterator last, T const& value)
+{
+  return detail::lower_bound(first, last, value, [](auto const& lhs, T const& rhs) { return lhs < rhs; });
+}
+
+/// Returns the first element that `value` is before.
+template <class Iterator, class T, class Before>
+[[nodiscard]] Iterator upper_bound(Iterator first, Iterator last, T const& value, Before is_before)
+{
+  return detail::lower_bound(first, last, value, [&](auto const& lhs, T const& rhs) { return !is_before(rhs, lhs); });
+}
+
+template <class Iterator, class T>
+[[nodiscard]] Iterator upper_bound(Iterator first, Iterator last, T const& value)
+{
+  return detail::lower_bound(first, last, value, [](auto const& lhs, T const& rhs) { return !(rhs < lhs); });
+}
+
+template <class Iterator, class T>
+[[nodiscard]] bool binary_search(Iterator first, Iterator last, T const& value)
+{
+  first = detail::lower_bound(first, last, value);
+  return first != last && !(value < *first);
+}
+
+/// Moves the element at `at` of a heap of `count` elements down, to where none below it is after it.
+template <class Iterator, class Before>
+void sift_down(Iterator first, std::ptrdiff_t at, std::ptrdiff_t count, Before& is_before)
+{
+  auto moved = std::move(first[at]);
+  for (auto below = 2 * at + 1; below < count; below = 2 * at + 1) {
+    if (below + 1 < count && is_before(first[below], first[below + 1])) { ++below; }
+    if (!is_before(moved, first[below])) { break; }
+    first[at] = std::move(first[below]);
+    at        = below;
+  }
+  first[at] = std::move(moved);
+}
+
+template <class Iterator, class Before>
+void heap_sort(Iterator first, Iterator last, Before& is_before)
+{
+  auto count = last - first;
+  for (auto at = count / 2; at > 0; --at) { detail::sift_down(first, at - 1, count, is_before); }
+  for (; count > 1; --count) {
+    std::swap(first[0], first[count - 1]);
+    detail::sift_down(first, 0, count - 1, is_before);
+  }
+}
+
+template <class Iterator, class Before>
+[[nodiscard]] Iterator median_of_three(Iterator a, Iterator b, Iterator c, Before& is_before)
+{
+  if (is_before(*b, *a)) { std::swap(a, b); }
+  return is_before(*b, *c) ? b : is_before(*a, *c) ? c : a;
+}
+
+/// Divides more than three elements in two parts that are not empty: none of the first is after any of the second. Returns the
+/// beginning of the second.
+template <class Iterator, class Before>
+[[nodiscard]] Iterator divide(Iterator first, Iterator last, Before& is_before)
+{
+  std::swap(*first, *detail::median_of_three(first + 1, first + (last - first) / 2, last - 1, is_before));
+  auto const& pivot = *first;
+  for (++first;; ++first) {  // one of the three ends each search
+    while (is_before(*first, pivot)) { ++first; }
+    do {
+      --last;
+    } while (is_before(pivot, *last));
+    if (!(first < last)) { return first; }
+    std::swap(*first, *last);
+  }
+}
+
+template <class Iterator, class Before>
+void insertion_sort(Iterator first, Iterator last, Before& is_before)
+{
+  for (auto next = first; next != last; ++next) {
+    auto moved = std::move(*next);
+    auto at    = next;
+    for (; at != first && is_before(moved, at[-1]); --at) { *at = std::move(at[-1]); }
+    *at = std::move(moved);
+  }
+}
+
+template <class Iterator, class Before>
+void sort_within(Iterator first, Iterator last, int divisions, Before& is_before)
+{
+  constexpr std::ptrdiff_t few = 16;
+  while (last - first > few) {
+    if (divisions-- == 0) { return detail::heap_sort(first, last, is_before); }
+    auto const middle = detail::divide(first, last, is_before);
+    detail::sort_within(middle, last, divisions, is_before);
+    last = middle;
+  }
+  detail::insertion_sort(first, last, is_before);
+}
+
+/// Sorts in O(n log n) comparisons, without memory: by quicksort, and by heapsort where quicksort divides badly. Not stable.
+template <class Iterator, class Before>
+void sort(Iterator first, Iterator last, Before is_before)
+{
+  int divisions = 0;
+  for (auto count = last - first; count > 1; count /= 2) { divisions += 2; }
+  detail::sort_within(first, last, divisions, is_before);
+}
+
+template <class Iterator>
+void sort(Iterator first, Iterator last)
+{
+  detail::sort(first, last, [](auto const& lhs, auto const& rhs) { return lhs < rhs; });
+}
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+
+#include <pthread.h>
+
+namespace RMM_NAMESPACE {
+namespace detail {
+
+/// A mutex, like std::mutex, whose header also brings std::chrono and std::system_error.
+///
+/// Constant-initialized and trivially destructible: one of static storage can be locked before and after everything else in a
+/// program.
+class mutex {
+ public:
+  constexpr mutex() noexcept     = default;
+  mutex(mutex const&)            = delete;
+  mutex& operator=(mutex const&) = delete;
+
+  // POSIX defines no error for a mutex of this kind that is initialized and used as these functions require.
+  void lock() noexcept { pthread_mutex_lock(&native_); }
+  [[nodiscard]] bool try_lock() noexcept { return pthread_mutex_trylock(&native_) == 0; }
+  void unlock() noexcept { pthread_mutex_unlock(&native_); }
+
+ private:
+  pthread_mutex_t native_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+/// Holds a mutex until it is destroyed or assigned to, like std::unique_lock. It may hold none.
+class mutex_lock {
+ public:
+  mutex_lock() noexcept = default;
+  explicit mutex_lock(mutex& held) noexcept : held_{&held} { held.lock(); }
+  mutex_lock(mutex_lock&& other) noexcept : held_{other.held_} { other.held_ = nullptr; }
+  mutex_lock& operator=(mutex_lock&& other) noexcept
+  {
+    auto* const before = held_;
+    held_              = other.held_;
+    other.held_        = before;
+    other.release();
+    return *this;
+  }
+  ~mutex_lock() { release(); }
+
+ private:
+  void release() noexcept
+  {
+    if (held_ != nullptr) { held_->unlock(); }
+    held_ = nullptr;
+  }
+
+  mutex* held_{};
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

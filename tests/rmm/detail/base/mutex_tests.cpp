@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rmm/detail/base/mutex.hpp>
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::detail::mutex;
+using rmm::detail::mutex_lock;
+
+static_assert(std::is_trivially_destructible_v<mutex> && std::is_nothrow_default_constructible_v<mutex>);
+static_assert(!std::is_copy_constructible_v<mutex> && !std::is_copy_constructible_v<mutex_lock>);
+static_assert(std::is_nothrow_move_constructible_v<mutex_lock> && std::is_nothrow_move_assignable_v<mutex_lock>);
+
+constexpr mutex is_constant_initialized{};
+
+/// Whether another thread could lock it now.
+bool is_free(mutex& asked)
+{
+  bool locked = false;
+  std::thread{[&] {
+    locked = asked.try_lock();
+    if (locked) { asked.unlock(); }
+  }}.join();
+  return locked;
+}
+
+TEST(Mutex, IsHeldByOneThreadAtATime)
+{
+  mutex guard;
+  long count{};
+  std::vector<std::thread> threads;
+  for (int i = 0; i != 4; ++i) {
+    threads.emplace_back([&] {
+      for (int step = 0; step != 10'000; ++step) {
+        mutex_lock const lock{guard};
+        ++count;
+      }
+    });
+  }
+  for (auto& each : threads) { each.join(); }
+  EXPECT_EQ(count, 40'000);
+}
+
+TEST(Mutex, IsFreeAfterTheLock)
+{
+  static_cast<void>(is_constant_initialized);
+  mutex guard;
+  EXPECT_TRUE(is_free(guard));
+  {
+    mutex_lock const lock{guard};
+    EXPECT_FALSE(is_free(guard));
+  }
+  EXPECT_TRUE(is_free(guard));
+}
+
+TEST(MutexLock, IsMovedWithTheMutexHeld)
+{
+  mutex guard;
+  mutex_lock outer;
+  {
+    mutex_lock inner{guard};
+    mutex_lock moved{std::move(inner)};
+    outer = std::move(moved);
+  }
+  EXPECT_FALSE(is_free(guard));
+  outer = {};
+  EXPECT_TRUE(is_free(guard));
+}
+
+TEST(MutexLock, LeavesTheMutexThatItHeldWhenItGetsAnother)
+{
+  mutex first;
+  mutex second;
+  mutex_lock lock{first};
+  lock = mutex_lock{second};
+  EXPECT_TRUE(is_free(first));
+  EXPECT_FALSE(is_free(second));
+}
+
+}  // namespace
