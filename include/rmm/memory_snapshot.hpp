@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/utf8.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
@@ -9,7 +10,6 @@
 #include <rmm/heap_figures.hpp>
 #include <rmm/tag_scope.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -80,9 +80,9 @@ struct memory_snapshot {
   memory_snapshot& operator+=(memory_snapshot const& other)
   {
     blocks.insert(blocks.end(), other.blocks.begin(), other.blocks.end());
-    std::sort(blocks.begin(), blocks.end(), [](block const& a, block const& b) { return a.address < b.address; });
+    detail::sort(blocks.begin(), blocks.end(), [](block const& a, block const& b) { return a.address < b.address; });
     figures = figures + other.figures;
-    time    = std::max(time, other.time);
+    time    = detail::max(time, other.time);
     return *this;
   }
 
@@ -208,7 +208,7 @@ class memory_snapshot::maker {
       noted_.push_back(
         {reinterpret_cast<std::uintptr_t>(ptr), bytes, state::live, any_stream, false, tag::from_id(id)});
     });
-    std::sort(noted_.begin(), noted_.end(), [](range const& a, range const& b) { return a.address < b.address; });
+    detail::sort(noted_.begin(), noted_.end(), [](range const& a, range const& b) { return a.address < b.address; });
   }
 
   /// How the blocks of a heap are to be shown.
@@ -270,12 +270,12 @@ class memory_snapshot::maker {
   void add_live(std::uintptr_t end)
   {
     auto const before = [](range const& each, std::uintptr_t address) { return each.address < address; };
-    for (auto note = std::lower_bound(noted_.begin(), noted_.end(), at_, before);
+    for (auto note = detail::lower_bound(noted_.begin(), noted_.end(), at_, before);
          note != noted_.end() && note->address < end;
          ++note) {
       add_range({at_, note->address - at_, state::live});
       auto mine  = *note;
-      mine.bytes = std::min(align_up(note->bytes, detail::heap_granule), end - note->address);
+      mine.bytes = detail::min(align_up(note->bytes, detail::heap_granule), end - note->address);
       auto& into = made_.blocks.back().ranges;
       into.push_back(mine);  // for itself, whatever is beside it
       at_ += mine.bytes;

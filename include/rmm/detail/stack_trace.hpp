@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -16,13 +18,11 @@
 #include <execinfo.h>
 #endif
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <ostream>
 #include <string>
 #include <unordered_map>
@@ -36,7 +36,7 @@ namespace detail {
                                                          [[maybe_unused]] std::size_t most) noexcept
 {
 #if defined(RMM_ENABLE_STACK_TRACES)
-  return static_cast<std::size_t>(std::max(0, ::backtrace(frames, static_cast<int>(most))));
+  return static_cast<std::size_t>(detail::max(0, ::backtrace(frames, static_cast<int>(most))));
 #else
   return 0;
 #endif
@@ -46,9 +46,9 @@ namespace detail {
 /// name is not known as that of a C++ function. Looked up once for each address, and kept.
 [[nodiscard]] RMM_COLD inline std::string const& name_of_frame(void* frame)
 {
-  static auto& mutex = *new std::mutex;  // never destroyed: threads that end may still ask
+  static auto& mutex = *new detail::mutex;  // never destroyed: threads that end may still ask
   static auto& names = *new std::unordered_map<void*, std::string>;
-  std::lock_guard<std::mutex> const lock{mutex};
+  detail::mutex_lock const lock{mutex};
   auto const [entry, is_new] = names.try_emplace(frame);
   auto& name                 = entry->second;
   if (!is_new) { return name; }

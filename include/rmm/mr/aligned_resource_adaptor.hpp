@@ -3,6 +3,8 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/error.hpp>
@@ -11,10 +13,8 @@
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <unordered_map>
 
 namespace RMM_NAMESPACE {
@@ -59,7 +59,7 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
     if (ptr != upstream_ptr) {
       rmm::detail::scope_guard give_back{
         [&]() noexcept { this->upstream().deallocate(upstream_ptr, upstream_bytes, stream); }};
-      std::lock_guard<std::mutex> const lock{mutex_};
+      rmm::detail::mutex_lock const lock{mutex_};
       upstream_pointers_.emplace(ptr, upstream_ptr);
       give_back.dismiss();
     }
@@ -95,7 +95,7 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
   /// What upstream returned for the memory at `ptr`.
   [[nodiscard]] void* take_upstream_pointer(void* ptr)
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::mutex_lock const lock{mutex_};
     auto const found = upstream_pointers_.find(ptr);
     if (found == upstream_pointers_.end()) { return ptr; }
     void* const upstream_ptr = found->second;
@@ -106,12 +106,12 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
   [[nodiscard]] static std::size_t usable_alignment(std::size_t alignment)
   {
     RMM_EXPECTS(is_supported_alignment(alignment), "Allocation alignment is not a power of 2.");
-    return std::max(alignment, CUDA_ALLOCATION_ALIGNMENT);
+    return rmm::detail::max(alignment, CUDA_ALLOCATION_ALIGNMENT);
   }
 
   std::size_t alignment_;
   std::size_t alignment_threshold_;
-  std::mutex mutex_;                                    // guards upstream_pointers_; not held while upstream is called
+  rmm::detail::mutex mutex_;                            // guards upstream_pointers_; not held while upstream is called
   std::unordered_map<void*, void*> upstream_pointers_;  // by returned pointer, where the two differ
 };
 

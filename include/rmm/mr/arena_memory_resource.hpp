@@ -6,6 +6,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/error.hpp>
@@ -24,7 +25,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -113,7 +113,7 @@ class arena_memory_resource final : public detail::suballocator {
   void dump(std::size_t bytes, heap_figures const& now) const
   {
     auto const per_cent = [](std::size_t part, std::size_t whole) { return whole == 0 ? 0 : 100 - part * 100 / whole; };
-    std::lock_guard<std::mutex> const lock{dump_mutex_};
+    rmm::detail::mutex_lock const lock{dump_mutex_};
     dump_file_->write("requested: " + rmm::detail::format_bytes(bytes) +
                       "\narena size: " + rmm::detail::format_bytes(arena_size_) +
                       "\nin use: " + rmm::detail::format_bytes(now.live_bytes) +
@@ -126,7 +126,7 @@ class arena_memory_resource final : public detail::suballocator {
   detail::suballocator_upstream<Upstream> upstream_;
   std::size_t arena_size_;
   std::uintptr_t arena_{};
-  mutable std::mutex dump_mutex_;
+  mutable rmm::detail::mutex dump_mutex_;
   mutable std::optional<rmm::detail::file_sink> dump_file_;
   detail::block_source<Upstream> source_{heap_, upstream_, arena_size_};
 };

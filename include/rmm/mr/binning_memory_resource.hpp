@@ -3,6 +3,7 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -16,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -91,7 +91,7 @@ class binning_memory_resource final : public device_memory_resource, public deta
     if (bin_resource) {
       bins_.emplace(size, bin_entry{*bin_resource, false});
     } else {
-      own_bins_.push_back(std::make_unique<own_bin>(this->upstream_.ref(), size));
+      own_bins_.push_back(rmm::detail::make_owned<own_bin>(this->upstream_.ref(), size));
       bins_.emplace(size, bin_entry{*own_bins_.back(), true});
     }
   }
@@ -147,7 +147,7 @@ class binning_memory_resource final : public device_memory_resource, public deta
     });
   }
 
-  std::vector<std::unique_ptr<own_bin>> own_bins_;
+  std::vector<rmm::detail::owned_ptr<own_bin>> own_bins_;
   std::map<std::size_t, bin_entry> bins_;  // by size
 };
 

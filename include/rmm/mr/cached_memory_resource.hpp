@@ -3,6 +3,7 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/device_scope.hpp>
@@ -19,7 +20,6 @@
 #include <rmm/recovery.hpp>
 #include <rmm/resource_ref.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <optional>
@@ -99,7 +99,7 @@ class cached_memory_resource final : public detail::growing_pool,
   [[nodiscard]] static std::size_t checked(std::size_t block_size)
   {
     RMM_EXPECTS(block_size != 0, "The block size of a cache is 0");
-    return align_up(std::min(block_size, largest_growth), CUDA_ALLOCATION_ALIGNMENT);
+    return align_up(rmm::detail::min(block_size, largest_growth), CUDA_ALLOCATION_ALIGNMENT);
   }
 
   cached_memory_resource(detail::suballocator_upstream<Upstream> upstream,
@@ -114,7 +114,7 @@ class cached_memory_resource final : public detail::growing_pool,
     RMM_EXPECTS(initial_size <= maximum_size.value_or(initial_size),
                 "The initial size of the cache exceeds its maximum");
     auto const rounded = rmm::detail::checked_align_up(initial_size, CUDA_ALLOCATION_ALIGNMENT);
-    take_first(source_, std::min(rounded, source_.room()));
+    take_first(source_, rmm::detail::min(rounded, source_.room()));
   }
 
   [[nodiscard]] trimmable_resource* trimmable_upstream() const noexcept
@@ -139,7 +139,8 @@ class cached_memory_resource final : public detail::growing_pool,
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
   {
     if (bytes > block_size_) { try_give_back(block_size_, stream, leaving::in_order); }
-    return source_.grow(std::clamp(pool_size() / part_of_all, block_size_, largest_growth), bytes, stream, reason);
+    return source_.grow(
+      rmm::detail::clamp(pool_size() / part_of_all, block_size_, largest_growth), bytes, stream, reason);
   }
 
   /// Gives all blocks back that are free, and asks again for what is needed.

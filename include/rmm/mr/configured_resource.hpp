@@ -4,6 +4,7 @@
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_device.hpp>
 #include <rmm/detail/base/host_memory.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -48,7 +49,6 @@
 #include <cstdint>
 #include <forward_list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -387,9 +387,9 @@ namespace detail {
 [[nodiscard]] RMM_COLD inline std::vector<configured_resource> const* keep_until_the_end(
   std::vector<configured_resource>&& resources)
 {
-  static std::mutex mutex;
+  static rmm::detail::mutex mutex;
   static auto* const kept = new std::forward_list<std::vector<configured_resource>>{};
-  std::lock_guard<std::mutex> const lock{mutex};
+  rmm::detail::mutex_lock const lock{mutex};
   return &kept->emplace_front(std::move(resources));
 }
 

@@ -3,7 +3,9 @@
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -24,10 +26,8 @@
 #include <rmm/recovery.hpp>
 #include <rmm/tag_scope.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -111,13 +111,13 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       parts_.for_each([&](elastic_pool_memory_resource& part) {
         auto const mapped = mapped_bytes();
         auto const size   = part.pool_size();
-        auto const over   = mapped - std::min(mapped, bytes);
-        released += part.trim_to(size - std::min(size, over));
+        auto const over   = mapped - rmm::detail::min(mapped, bytes);
+        released += part.trim_to(size - rmm::detail::min(size, over));
       });
       auto const growing = lock_growth();
       auto const mapped  = mapped_bytes();
-      auto const others  = mapped - std::min(mapped, source_->held());
-      return released + trim_locked(bytes - std::min(bytes, others));
+      auto const others  = mapped - rmm::detail::min(mapped, source_->held());
+      return released + trim_locked(bytes - rmm::detail::min(bytes, others));
     } catch (std::exception const&) {
       return 0;
     }
@@ -175,7 +175,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     RMM_EXPECTS(which, "What is to be paused needs a tag");
     auto const growing = lock_growth();
     if (parts_.find(which) != nullptr) { return; }
-    std::unique_ptr<elastic_pool_memory_resource> part{new elastic_pool_memory_resource{*this}};
+    rmm::detail::owned_ptr<elastic_pool_memory_resource> part{new elastic_pool_memory_resource{*this}};
     part->become_part_of(*this);
     parts_.add(which, std::move(part));
     set_has_parts();
@@ -266,20 +266,20 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {}
 
   /// Makes a source of chunks, or of blocks where the device has no virtual memory.
-  [[nodiscard]] std::unique_ptr<detail::memory_source> make_source()
+  [[nodiscard]] rmm::detail::owned_ptr<detail::memory_source> make_source()
   {
     auto const device    = device_.value();
     auto const& o        = options_;
     bool const is_shared = o.share_descriptors || o.share_fabric || o.gpu_direct_rdma || o.peer_access;
     // A driver that fails to answer is as good as one without, unless there must be one.
     if (is_shared ? rmm::detail::is_known_to_have_virtual_memory(device) : rmm::detail::has_virtual_memory(device)) {
-      return std::make_unique<detail::chunk_source>(heap_, device, options_);
+      return rmm::detail::make_owned<detail::chunk_source>(heap_, device, options_);
     }
     RMM_EXPECTS(!is_shared, "The device has no virtual memory, and so none that can be shared");
     rmm::detail::log(
       rmm::detail::log_level::warn,
       "elastic_pool_memory_resource: the device has no virtual memory; the pool grows by blocks of cudaMalloc");
-    return std::make_unique<detail::block_source<cuda_memory_resource>>(heap_, upstream_, o.maximum_bytes);
+    return rmm::detail::make_owned<detail::block_source<cuda_memory_resource>>(heap_, upstream_, o.maximum_bytes);
   }
 
   // --- parts that can be paused ---
@@ -364,11 +364,11 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     rmm::detail::capture_exemption const exemption;
     auto const now  = std::chrono::steady_clock::now();
     auto const idle = source_->idle_bytes();
-    idle_bytes_     = std::min(idle_bytes_, idle);
+    idle_bytes_     = rmm::detail::min(idle_bytes_, idle);
     if (now - idle_since_ < *options_.decay) { return 0; }
     auto const released = idle_bytes_ != 0 ? source_->trim(pool_size() - idle_bytes_) : 0;
     idle_since_         = now;
-    idle_bytes_         = idle - std::min(idle, released);
+    idle_bytes_         = idle - rmm::detail::min(idle, released);
     return released;
   }
 
@@ -376,7 +376,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   elastic_pool_options options_;
   cuda_memory_resource cuda_;
   detail::suballocator_upstream<cuda_memory_resource> upstream_{&cuda_, device_.value()};  // of a source of blocks
-  std::unique_ptr<detail::memory_source> source_;
+  rmm::detail::owned_ptr<detail::memory_source> source_;
   std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};
   std::size_t idle_bytes_{};  // whole chunks that were free all the time since then
   detail::parts_by_tag<elastic_pool_memory_resource> parts_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/text_failure.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
@@ -8,7 +9,6 @@
 #include <rmm/mr/detail/configuration_rules.hpp>
 #include <rmm/mr/detail/configuration_syntax.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -132,7 +132,8 @@ class resource_configuration {
     }
     for (auto const& option : written.options) { add(option, text); }
     check_together(text, written.place);
-    std::sort(options_.begin(), options_.end(), [](auto const& lhs, auto const& rhs) { return lhs.order < rhs.order; });
+    rmm::detail::sort(
+      options_.begin(), options_.end(), [](auto const& lhs, auto const& rhs) { return lhs.order < rhs.order; });
   }
 
   [[nodiscard]] value const* find(std::string_view name) const noexcept

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <algorithm>
 #include <cstdlib>
-#include <mutex>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -23,7 +23,7 @@ class exit_action {
   exit_action(function action, void* argument) : action_{action}, argument_{argument}
   {
     auto& all = list();
-    std::lock_guard<std::mutex> const lock{all.mutex};
+    detail::mutex_lock const lock{all.mutex};
     all.actions.push_back(this);
   }
 
@@ -34,13 +34,13 @@ class exit_action {
   ~exit_action()
   {
     auto& all = list();
-    std::lock_guard<std::mutex> const lock{all.mutex};
+    detail::mutex_lock const lock{all.mutex};
     all.actions.erase(std::remove(all.actions.begin(), all.actions.end(), this), all.actions.end());
   }
 
  private:
   struct action_list {
-    std::mutex mutex;
+    detail::mutex mutex;
     std::vector<exit_action*> actions;
 
     action_list() { static_cast<void>(std::atexit(run)); }
@@ -55,7 +55,7 @@ class exit_action {
   RMM_COLD static void run()
   {
     auto& all = list();
-    std::lock_guard<std::mutex> const lock{all.mutex};
+    detail::mutex_lock const lock{all.mutex};
     for (auto* const each : all.actions) { each->action_(each->argument_); }
   }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -30,7 +30,7 @@ struct close_c_file {
                                                          char const* name,
                                                          std::size_t otherwise) noexcept
 {
-  std::unique_ptr<std::FILE, close_c_file> const file{std::fopen(path, "r")};
+  detail::owned_ptr<std::FILE, close_c_file> const file{std::fopen(path, "r")};
   char line[256];
   while (file != nullptr && std::fgets(line, sizeof line, file.get()) != nullptr) {
     if (std::strncmp(line, name, std::strlen(name)) != 0) { continue; }
@@ -52,7 +52,7 @@ struct close_c_file {
   auto const group_limit    = number_in_file("/sys/fs/cgroup/memory.max", "", no_limit);
   auto const group_use      = number_in_file("/sys/fs/cgroup/memory.current", "", 0);
   auto const left_for_group = group_limit > group_use ? group_limit - group_use : 0;
-  return {std::min(available, left_for_group), std::min(total, group_limit)};
+  return {detail::min(available, left_for_group), detail::min(total, group_limit)};
 }
 
 }  // namespace detail

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/process_wide.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -47,7 +47,7 @@ class tag_names {
   [[nodiscard]] std::uint32_t intern(std::string_view name)
   {
     if (name.empty()) { return 0; }
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto place = place_of(name);
     if (place != by_name_.end() && names_[*place - 1] == name) { return *place; }
     auto const id = static_cast<std::uint32_t>(names_.size() + 1);
@@ -68,7 +68,7 @@ class tag_names {
 
   [[nodiscard]] char const* name_of(std::uint32_t id) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     return id == 0 || id > names_.size() ? "" : names_[id - 1].data();
   }
 
@@ -92,7 +92,7 @@ class tag_names {
   /// The first id in the order of names whose name is not less.
   [[nodiscard]] std::vector<std::uint32_t>::iterator place_of(std::string_view name) noexcept
   {
-    return std::lower_bound(by_name_.begin(), by_name_.end(), name, [&](std::uint32_t id, std::string_view other) {
+    return detail::lower_bound(by_name_.begin(), by_name_.end(), name, [&](std::uint32_t id, std::string_view other) {
       return names_[id - 1] < other;
     });
   }
@@ -103,7 +103,7 @@ class tag_names {
     if (vector.size() == vector.capacity()) { vector.reserve(2 * vector.size() + 16); }
   }
 
-  std::mutex mutex_;
+  detail::mutex mutex_;
   std::vector<std::string_view> names_;  // each ends with a zero
   std::vector<std::uint32_t> by_name_;
 };

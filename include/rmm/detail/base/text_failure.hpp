@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -26,8 +26,8 @@ namespace detail {
   constexpr std::size_t most_after  = 24;
 
   auto const begin = place > most_before ? place - most_before : 0;
-  auto const end   = std::min(text.size(), std::min(place, text.size()) + most_after);
-  std::string shown{text.substr(std::min(begin, text.size()), end - std::min(begin, end))};
+  auto const end   = detail::min(text.size(), detail::min(place, text.size()) + most_after);
+  std::string shown{text.substr(detail::min(begin, text.size()), end - detail::min(begin, end))};
   for (auto& character : shown) {
     if (character < ' ' || character > '~') { character = '?'; }
   }

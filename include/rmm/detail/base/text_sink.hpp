@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
@@ -9,7 +10,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <ostream>
 #include <stdexcept>
 #include <string>
@@ -71,19 +71,19 @@ class stream_sink final : public text_sink {
 
   void write(std::string_view text) override
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     stream_.write(text.data(), static_cast<std::streamsize>(text.size()));
   }
 
   void flush() override
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     stream_.flush();
   }
 
  private:
   std::ostream& stream_;
-  std::mutex mutex_;  // a stream may not be written to by two threads
+  detail::mutex mutex_;  // a stream may not be written to by two threads
 };
 
 }  // namespace detail

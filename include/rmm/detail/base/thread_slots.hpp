@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -8,8 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -32,7 +32,7 @@ class thread_slots {
     std::uint64_t owner{};  // a number that is never used again; 0 in an empty place
     Key key{};
     Object* object{};
-    std::shared_ptr<Link> link{};
+    detail::counted_ptr<Link> link{};
   };
 
   /// Returns the table of the calling thread; null once the thread has given its objects back.
@@ -113,7 +113,7 @@ class thread_slots {
   {
     has_ended = true;
     for_each([&](entry const& each) {
-      std::lock_guard<std::mutex> const lock{each.link->mutex};
+      detail::mutex_lock const lock{each.link->mutex};
       if (!each.link->is_gone()) { return_object(*each.link, each.object); }
     });
     places_.clear();
@@ -141,7 +141,7 @@ class thread_slots {
 
   [[nodiscard]] static bool is_gone(entry const& of) noexcept
   {
-    std::lock_guard<std::mutex> const lock{of.link->mutex};
+    detail::mutex_lock const lock{of.link->mutex};
     return of.link->is_gone();
   }
 
@@ -188,14 +188,14 @@ template <class Part>
 class per_thread {
  public:
   /// `number`: one that no other object in the process has, or had; not 0.
-  explicit per_thread(std::uint64_t number) : number_{number}, link_{std::make_shared<link>()} {}
+  explicit per_thread(std::uint64_t number) : number_{number}, link_{detail::make_counted<link>()} {}
 
   per_thread(per_thread const&)            = delete;
   per_thread& operator=(per_thread const&) = delete;
 
   ~per_thread()
   {
-    std::lock_guard<std::mutex> const lock{link_->mutex};
+    detail::mutex_lock const lock{link_->mutex};
     link_->has_gone = true;
   }
 
@@ -220,7 +220,7 @@ class per_thread {
   template <class Action>
   void for_each(Action&& action)
   {
-    std::lock_guard<std::mutex> const lock{link_->mutex};
+    detail::mutex_lock const lock{link_->mutex};
     for (auto const& each : parts_) { action(each->part); }
   }
 
@@ -231,7 +231,7 @@ class per_thread {
   };
 
   struct link {
-    std::mutex mutex;
+    detail::mutex mutex;
     bool has_gone{false};
 
     [[nodiscard]] bool is_gone() const noexcept { return has_gone; }
@@ -271,12 +271,12 @@ class per_thread {
 
   owned_part* take_part()
   {
-    std::lock_guard<std::mutex> const lock{link_->mutex};
+    detail::mutex_lock const lock{link_->mutex};
     owned_part* taken = nullptr;
     for (auto const& each : parts_) {
       if (each->is_free) { taken = each.get(); }
     }
-    if (taken == nullptr) { taken = parts_.emplace_back(std::make_unique<owned_part>()).get(); }
+    if (taken == nullptr) { taken = parts_.emplace_back(detail::make_owned<owned_part>()).get(); }
     taken->is_free = false;
     taken->part.adopt();
     return taken;
@@ -284,8 +284,8 @@ class per_thread {
 
   std::uint64_t number_;
   std::size_t slot_{number_ % per_thread_table::size};  // where each thread has its part at hand
-  std::shared_ptr<link> link_;                          // its mutex guards parts_ and is_free
-  std::vector<std::unique_ptr<owned_part>> parts_;      // never shrinks
+  detail::counted_ptr<link> link_;                      // its mutex guards parts_ and is_free
+  std::vector<detail::owned_ptr<owned_part>> parts_;    // never shrinks
 };
 
 }  // namespace detail

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <rmm/detail/base/biased_lock.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/thread_slots.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -144,7 +144,7 @@ class usage_statistics {
   /// Those of the innermost section. Stops the threads for some microseconds.
   [[nodiscard]] counters read() noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     bool const was_frozen = frozen_;
     if (!was_frozen) { freeze(nullptr); }
     auto const result = read_frozen();
@@ -155,7 +155,7 @@ class usage_statistics {
   /// Starts a section that counts from zero. Returns the counters of the one around it.
   counters push()
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto& around = sections_.emplace_back();
     if (!frozen_) { freeze(nullptr); }
     around = read_frozen();
@@ -166,7 +166,7 @@ class usage_statistics {
   /// Ends the innermost section. Returns its counters. Throws std::out_of_range for the outermost one.
   counters pop()
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     if (sections_.empty()) { throw std::out_of_range("cannot pop the last counter pair"); }
     if (!frozen_) { freeze(nullptr); }
     auto const ended = read_frozen();
@@ -331,7 +331,7 @@ class usage_statistics {
 
   void add_locked(thread_share* mine, std::int64_t amount) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto& to = mine == nullptr ? unowned_ : *mine;
     if (!frozen_) {
       to.lock.end_keeping_out();  // it is new
@@ -352,7 +352,7 @@ class usage_statistics {
 
   void subtract_locked(thread_share* mine, std::int64_t amount) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto& from = mine == nullptr ? unowned_ : *mine;
     if (!frozen_) {
       from.lock.end_keeping_out();
@@ -461,7 +461,7 @@ class usage_statistics {
 
   // Guards what follows, and all shares while frozen_; an owner's own share also when it is not. In another line of the cache
   // than what every call reads.
-  alignas(64) std::mutex mutex_;
+  alignas(64) detail::mutex mutex_;
   thread_share unowned_;  // for threads that have none
   account bytes_;
   account calls_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/export.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -34,7 +34,7 @@ namespace detail {
   while (!text.empty()) {
     auto const length = length_of_character(text);
     valid += length == 0 ? std::string_view{"\xEF\xBF\xBD"} : text.substr(0, length);
-    text.remove_prefix(std::max<std::size_t>(length, 1));
+    text.remove_prefix(detail::max<std::size_t>(length, 1));
   }
   return valid;
 }

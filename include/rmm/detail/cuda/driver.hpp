@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/context_device.hpp>
 #include <rmm/detail/cuda/error.hpp>
@@ -13,7 +14,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <string>
 
@@ -88,7 +88,7 @@ template <class Function>
   static std::atomic<driver_functions const*> known{nullptr};
   auto const* driver = known.load(std::memory_order_acquire);
   if (driver != nullptr) { return driver; }
-  std::unique_ptr<driver_functions> found{new (std::nothrow) driver_functions};
+  detail::owned_ptr<driver_functions> found{new (std::nothrow) driver_functions};
   if (found == nullptr || !find_driver_functions(*found)) { return nullptr; }
   if (!known.compare_exchange_strong(driver, found.get(), std::memory_order_acq_rel)) { return driver; }
   return found.release();  // lives as long as the process

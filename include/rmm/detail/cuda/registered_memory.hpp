@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/host_memory.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
@@ -12,7 +13,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
@@ -78,8 +78,8 @@ inline constexpr std::size_t registered_memory_alignment = std::size_t{1} << 21U
   constexpr std::size_t worth_a_thread = std::size_t{32} << 20U;
   constexpr unsigned most              = 16;  // more do not make the system faster
 
-  auto const limit = wanted != 0 ? wanted : std::clamp(std::thread::hardware_concurrency(), 1U, most);
-  return static_cast<unsigned>(std::clamp<std::size_t>(bytes / worth_a_thread, 1, limit));
+  auto const limit = wanted != 0 ? wanted : detail::clamp(std::thread::hardware_concurrency(), 1U, most);
+  return static_cast<unsigned>(detail::clamp<std::size_t>(bytes / worth_a_thread, 1, limit));
 }
 
 /// Calls make(begin, bytes) for parts that cover `bytes` bytes at `begin`, each in a thread of its own as far as the system
@@ -92,10 +92,10 @@ template <class Make>
     std::size_t bytes;
     bool made;
   };
-  auto const share = align_up(std::max<std::size_t>(bytes / threads, 1), registered_memory_alignment);
+  auto const share = align_up(detail::max<std::size_t>(bytes / threads, 1), registered_memory_alignment);
   std::vector<part> parts;
   for (std::size_t at = 0; at < bytes; at += share) {
-    parts.push_back({begin + at, std::min(share, bytes - at), false});
+    parts.push_back({begin + at, detail::min(share, bytes - at), false});
   }
 
   auto const run = [&make](part& each) noexcept { each.made = make(each.begin, each.bytes); };
@@ -109,7 +109,7 @@ template <class Make>
   run(parts.front());
   for (; started < parts.size(); ++started) { run(parts[started]); }
   for (auto& worker : workers) { worker.join(); }
-  return std::all_of(parts.begin(), parts.end(), [](part const& each) { return each.made; });
+  return detail::all_of(parts.begin(), parts.end(), [](part const& each) { return each.made; });
 }
 
 #if defined(__linux__)

@@ -3,12 +3,12 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -197,12 +197,12 @@ class block_map {
 
   [[nodiscard]] static std::size_t grown(std::size_t needed, std::size_t capacity) noexcept
   {
-    return needed <= capacity ? needed : std::max(needed, 2 * capacity);
+    return needed <= capacity ? needed : detail::max(needed, 2 * capacity);
   }
 
   [[nodiscard]] std::vector<address_range>::const_iterator first_above(std::uintptr_t address) const noexcept
   {
-    return std::upper_bound(
+    return detail::upper_bound(
       blocks_.begin(), blocks_.end(), address, [](std::uintptr_t at, address_range block) { return at < block.begin; });
   }
   [[nodiscard]] iterator first_above(std::uintptr_t address) noexcept
@@ -228,12 +228,12 @@ class block_map {
   void add_seam(std::uintptr_t address) noexcept
   {
     RMM_ASSERT(seams_.size() < seams_.capacity());
-    seams_.insert(std::lower_bound(seams_.begin(), seams_.end(), address), address);  // there is capacity
+    seams_.insert(detail::lower_bound(seams_.begin(), seams_.end(), address), address);  // there is capacity
   }
 
   void remove_seam(std::uintptr_t address) noexcept
   {
-    auto const seam = std::lower_bound(seams_.begin(), seams_.end(), address);
+    auto const seam = detail::lower_bound(seams_.begin(), seams_.end(), address);
     if (seam != seams_.end() && *seam == address) { seams_.erase(seam); }
   }
 

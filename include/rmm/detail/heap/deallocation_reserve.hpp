@@ -2,14 +2,14 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <exception>
-#include <mutex>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -40,12 +40,13 @@ class deallocation_reserve {
   /// Takes `count` claims. Returns false, and changes nothing, if the host has no memory for their places.
   [[nodiscard]] bool try_claim(std::size_t count) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto const wanted = claimed_ + count;
     RMM_ASSERT(wanted >= claimed_);
     if (wanted > places_.capacity()) {
       try {
-        places_.reserve(wanted + std::max(least_growth, wanted / 8));  // untouched places take no memory of the machine
+        places_.reserve(wanted +
+                        detail::max(least_growth, wanted / 8));  // untouched places take no memory of the machine
       } catch (std::exception const&) {
         return false;
       }
@@ -58,7 +59,7 @@ class deallocation_reserve {
   /// Returns `count` claims.
   void release(std::size_t count) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     RMM_ASSERT(count <= claimed_ && places_.size() <= claimed_ - count);
     claimed_ -= count;
     RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
@@ -67,7 +68,7 @@ class deallocation_reserve {
   /// Keeps a freed block, whose claim was not returned.
   void put(address_range block) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     RMM_ASSERT(block.bytes != 0);
     RMM_ASSERT(places_.size() < claimed_ && places_.size() < places_.capacity());
     places_.push_back(block);
@@ -80,7 +81,7 @@ class deallocation_reserve {
   template <class TryPlace>
   void take(TryPlace&& try_place) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     while (!places_.empty() && try_place(places_.back())) {
       RMM_ASSERT(waiting_bytes_ >= places_.back().bytes && claimed_ != 0);
       waiting_bytes_ -= places_.back().bytes;
@@ -94,32 +95,32 @@ class deallocation_reserve {
   template <class Visit>
   void for_each(Visit&& visit) const
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     for (auto const block : places_) { visit(block); }
   }
 
   [[nodiscard]] std::size_t claimed() const noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     return claimed_;
   }
 
   [[nodiscard]] std::size_t waiting() const noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     return places_.size();
   }
 
   [[nodiscard]] std::size_t waiting_bytes() const noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     return waiting_bytes_;
   }
 
   /// Whether D1 and D2 hold; O(waiting()). D3 is the heap's to check.
   [[nodiscard]] bool check_invariants() const noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     return check_locked();
   }
 
@@ -136,7 +137,7 @@ class deallocation_reserve {
     return places_.size() <= claimed_ && claimed_ <= places_.capacity() && bytes == waiting_bytes_;  // D1, D2
   }
 
-  mutable std::mutex mutex_;
+  mutable detail::mutex mutex_;
   std::size_t claimed_{};
   std::size_t waiting_bytes_{};
   std::vector<address_range> places_;

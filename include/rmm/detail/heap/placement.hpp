@@ -2,10 +2,10 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -63,7 +63,7 @@ struct placement {
   std::size_t best_run  = std::numeric_limits<std::size_t>::max();
 
   auto const part_with = [&](std::uintptr_t address) -> part const& {
-    auto const after = std::upper_bound(
+    auto const after = detail::upper_bound(
       run.begin(), run.end(), address, [](std::uintptr_t at, part const& each) { return at < each.range.begin; });
     return *std::prev(after);
   };
@@ -71,7 +71,7 @@ struct placement {
   auto const empty_below = [&](std::uintptr_t address) {
     auto const& in = part_with(address);
     if (!in.is_empty) { return in.empty_before; }
-    return in.empty_before + std::min(address - in.range.begin, in.range.bytes);
+    return in.empty_before + detail::min(address - in.range.begin, in.range.bytes);
   };
   // Empty parts begin and end at multiples of the chunk.
   auto const rest_of  = [&](part const& in, std::size_t beside) { return in.is_empty ? beside % chunk_bytes : beside; };
@@ -143,7 +143,7 @@ struct placement {
     end   = origin + (end - origin) / chunk_bytes * chunk_bytes;
     if (begin >= end || sum >= bytes) { return; }
     auto const lacking = (bytes - sum + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
-    auto const size    = std::min<std::size_t>(end - begin, lacking);
+    auto const size    = detail::min<std::size_t>(end - begin, lacking);
     found.push_back({end - size, size});
     sum += size;
   };
@@ -157,7 +157,7 @@ struct placement {
       if (begin < keep.begin) { add(begin, keep.begin); }
     }
   }
-  std::reverse(found.begin(), found.end());
+  detail::reverse(found.begin(), found.end());
   RMM_ASSERT(sum < bytes + chunk_bytes);
   RMM_ASSERT_EXPENSIVE(are_highest_free_chunks(free, found, origin, chunk_bytes, bytes, keep));
   return found;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/placement.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -28,8 +28,8 @@ namespace detail {
   std::size_t covered{};
   std::size_t missing{};
   auto const shared = [&](address_range range) {
-    auto const begin = std::max(range.begin, where.begin);
-    auto const end   = std::min(range.end(), where.end());
+    auto const begin = detail::max(range.begin, where.begin);
+    auto const end   = detail::min(range.end(), where.end());
     return begin < end ? address_range{begin, end - begin} : address_range{};
   };
   for (auto const range : free) { covered += shared(range).bytes; }
@@ -79,7 +79,7 @@ bool are_highest_free_chunks(std::vector<address_range> const& free,
     return a.bytes != 0 && b.bytes != 0 && a.begin < b.end() && b.begin < a.end();
   };
   auto const holds = [](std::vector<address_range> const& all, address_range range) {
-    return std::any_of(all.begin(), all.end(), [&](address_range each) {
+    return detail::any_of(all.begin(), all.end(), [&](address_range each) {
       return each.begin <= range.begin && range.end() <= each.end();
     });
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/bits.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/config.hpp>
@@ -9,7 +10,6 @@
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/growing_memory.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,7 @@ struct seam_list {
 
   [[nodiscard]] bool contains(std::uintptr_t address) const noexcept
   {
-    return std::binary_search(first, first + count, address);
+    return detail::binary_search(first, first + count, address);
   }
 };
 
@@ -117,11 +117,11 @@ class range_set {
       auto const bytes = coalesced.bytes;
       *to_left         = coalesced.next_by_end;
       coalesced.bytes += range.bytes;
-      coalesced.epoch = std::max(coalesced.epoch, epoch);
+      coalesced.epoch = detail::max(coalesced.epoch, epoch);
       if (right != none) {
         *to_right = node_at(right).next_by_begin;
         coalesced.bytes += node_at(right).bytes;
-        coalesced.epoch = std::max(coalesced.epoch, node_at(right).epoch);
+        coalesced.epoch = detail::max(coalesced.epoch, node_at(right).epoch);
         unlink_end(right);
         unlink_bin(right);
         forget(right);
@@ -134,7 +134,7 @@ class range_set {
       *to_right        = coalesced.next_by_begin;
       coalesced.begin  = range.begin;
       coalesced.bytes += range.bytes;
-      coalesced.epoch = std::max(coalesced.epoch, epoch);
+      coalesced.epoch = detail::max(coalesced.epoch, epoch);
       link_begin(right, at_begin);
       change_bin(right, bytes);
     } else {
@@ -215,7 +215,7 @@ class range_set {
     RMM_ASSERT(most != 0 && most % heap_granule == 0);
     auto const which = find_largest();
     if (which == none) { return {}; }
-    auto const bytes = std::min(most, node_at(which).bytes);
+    auto const bytes = detail::min(most, node_at(which).bytes);
     auto const taken = cut_front(which, bytes);
     RMM_ASSERT(bytes <= most && taken.begin != 0);
     return {{taken.begin, bytes}, taken.epoch};
@@ -245,7 +245,7 @@ class range_set {
                std::size_t most       = no_limit,
                std::uint64_t epoch    = any_epoch) noexcept
   {
-    RMM_ASSERT(this != &other && other.count_ + std::min(count_, most) <= other.capacity_);
+    RMM_ASSERT(this != &other && other.count_ + detail::min(count_, most) <= other.capacity_);
     auto const move = [&](index at) {
       other.insert(range_at(at), epoch == any_epoch ? node_at(at).epoch : epoch, seams);
     };
@@ -784,7 +784,7 @@ class range_set {
   /// The numbers of ranges that a large set gets addresses for: many, or fewer if the system refuses that.
   [[nodiscard]] static constexpr std::array<std::size_t, 2> rooms_for(std::size_t capacity) noexcept
   {
-    return {std::min(8 * capacity, most_capacity), std::min(capacity + capacity / 4, most_capacity)};
+    return {detail::min(8 * capacity, most_capacity), detail::min(capacity + capacity / 4, most_capacity)};
   }
 
   [[nodiscard]] RMM_COLD inline bool try_grow(std::size_t ranges) noexcept;
@@ -811,7 +811,7 @@ bool range_set::try_grow(std::size_t ranges) noexcept
 {
   if (ranges > most_capacity) { return false; }
   auto const more   = room_ != 0 ? extension : capacity_ / 4;
-  auto const grown  = std::min(std::max({ranges, capacity_ + more, least_capacity}), most_capacity);
+  auto const grown  = detail::min(detail::max({ranges, capacity_ + more, least_capacity}), most_capacity);
   bool const worked = room_ != 0 ? try_extend(grown) : try_rebuild(grown);
   RMM_ASSERT(!worked || ranges <= capacity_);
   RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_sound());

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 
 /// @file
 /// The checks of range_set: of its invariants, and of what its searches promise. range_set.hpp includes the file where
@@ -37,7 +37,7 @@ class collected_ranges {
   /// Sorts them, and returns whether none is empty and no two overlap.
   [[nodiscard]] bool are_disjoint() noexcept
   {
-    std::sort(begin(), end(), [](address_range a, address_range b) { return a.begin < b.begin; });
+    detail::sort(begin(), end(), [](address_range a, address_range b) { return a.begin < b.begin; });
     for (auto const* each = begin(); each != end(); ++each) {
       if (each->bytes == 0 || (each != begin() && each->begin < (each - 1)->end())) { return false; }
     }
@@ -48,7 +48,7 @@ class collected_ranges {
   [[nodiscard]] address_range* end() const noexcept { return begin() + count_; }
 
  private:
-  std::unique_ptr<void, decltype(&std::free)> memory_;
+  detail::owned_ptr<void, decltype(&std::free)> memory_;
   std::size_t most_;
   std::size_t count_{};
 };
@@ -61,8 +61,8 @@ std::size_t range_set::check_steps() const noexcept { return count_ + capacity_ 
 bool range_set::check_ranges(bool are_seams_known, seam_list const* seams) const noexcept
 {
   // Not by operator new: it is called where nothing may be thrown, and nobody who counts allocations is to see it.
-  std::unique_ptr<void, decltype(&std::free)> const memory{std::malloc((count_ + 1) * sizeof(address_range)),
-                                                           &std::free};
+  detail::owned_ptr<void, decltype(&std::free)> const memory{std::malloc((count_ + 1) * sizeof(address_range)),
+                                                             &std::free};
   if (memory == nullptr) { return true; }
   auto* const ranges = static_cast<address_range*>(memory.get());
   std::size_t count{};
@@ -76,7 +76,7 @@ bool range_set::check_ranges(bool are_seams_known, seam_list const* seams) const
   }
   if (count != count_ || bytes != total_bytes_ || count_ > capacity_) { return false; }  // I5
 
-  std::sort(ranges, ranges + count, [](auto lhs, auto rhs) { return lhs.begin < rhs.begin; });
+  detail::sort(ranges, ranges + count, [](auto lhs, auto rhs) { return lhs.begin < rhs.begin; });
   std::uintptr_t end{};
   for (std::size_t i = 0; i != count; ++i) {
     auto const range = ranges[i];
@@ -96,12 +96,13 @@ bool range_set::check_lists() const noexcept
     return std::memcmp(words, empty_words.data(), sizeof empty_words) == 0;
   };
   auto const is_zero = [](std::uint64_t bits) { return bits == 0; };
-  if (filled_bins_[end_word] != 1 || !std::all_of(filled_bins_.begin() + end_word + 1, filled_bins_.end(), is_zero)) {
+  if (filled_bins_[end_word] != 1 ||
+      !detail::all_of(filled_bins_.begin() + end_word + 1, filled_bins_.end(), is_zero)) {
     return false;  // I4
   }
   if (capacity_ == 0) {
     return count_ == 0 && filled_words_ == 0 &&
-           std::all_of(filled_bins_.begin(), filled_bins_.begin() + end_word, is_zero);
+           detail::all_of(filled_bins_.begin(), filled_bins_.begin() + end_word, is_zero);
   }
   std::size_t in_bins{};
   std::size_t in_chains{};

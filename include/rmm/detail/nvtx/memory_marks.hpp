@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -17,13 +19,11 @@
 
 #include <nvtx3/nvToolsExtMem.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <vector>
 #endif
 
@@ -54,7 +54,7 @@ class memory_marks {
   void begin_memory(std::uintptr_t begin, std::size_t bytes) noexcept
   {
     try {
-      std::lock_guard<std::mutex> const lock{mutex_};
+      detail::mutex_lock const lock{mutex_};
       auto const outer = first_touching(begin);
       if (outer != heaps_.end() && outer->first < begin + bytes) {
         inner_.insert_or_assign(begin, bytes);
@@ -72,7 +72,7 @@ class memory_marks {
   {
     if (!is_listening()) { return; }
     try {
-      std::lock_guard<std::mutex> const lock{mutex_};
+      detail::mutex_lock const lock{mutex_};
       auto const end = begin + bytes;
       remove_allocations(begin, end);
       if (auto const inner = inner_.lower_bound(begin); inner != inner_.end() && inner->first < end) {
@@ -99,7 +99,7 @@ class memory_marks {
   {
     if (!is_listening() || begin == 0) { return; }
     try {
-      std::lock_guard<std::mutex> const lock{mutex_};
+      detail::mutex_lock const lock{mutex_};
       add_allocation(begin, bytes);
     } catch (std::exception const&) {
       return;
@@ -111,7 +111,7 @@ class memory_marks {
   {
     if (!is_listening() || begin == 0) { return; }
     try {
-      std::lock_guard<std::mutex> const lock{mutex_};
+      detail::mutex_lock const lock{mutex_};
       auto const above = allocations_.upper_bound(begin);
       if (above == allocations_.begin()) { return; }
       auto const [from, size] = *std::prev(above);
@@ -160,7 +160,7 @@ class memory_marks {
     for (auto each = first; each != last; ++each) {
       auto const its_end = each->first + each->second;
       for (auto at = first_touching(each->first); at != heaps_.end() && at->first < its_end; ++at) {
-        remove_region(std::max(each->first, at->first));
+        remove_region(detail::max(each->first, at->first));
       }
     }
     allocations_.erase(first, last);
@@ -190,8 +190,8 @@ class memory_marks {
   /// The part of an allocation that lies in a heap.
   void add_region(heap_map::value_type const& in, std::uintptr_t begin, std::size_t bytes) const noexcept
   {
-    auto const from = std::max(begin, in.first);
-    auto const to   = std::min(begin + bytes, in.first + in.second.bytes);
+    auto const from = detail::max(begin, in.first);
+    auto const to   = detail::min(begin + bytes, in.first + in.second.bytes);
     nvtxMemVirtualRangeDesc_t const range{to - from, reinterpret_cast<void const*>(from)};
     nvtxMemRegionsRegisterBatch_t what{};
     what.extCompatID           = NVTX_EXT_COMPATID_MEM;
@@ -220,7 +220,7 @@ class memory_marks {
 
   nvtxDomainHandle_t domain_;
   std::atomic<bool> listening_{false};
-  std::mutex mutex_;  // guards what follows, and the order of what tools are told
+  detail::mutex mutex_;  // guards what follows, and the order of what tools are told
   heap_map heaps_;
   std::map<std::uintptr_t, std::size_t> allocations_;
   std::map<std::uintptr_t, std::size_t> inner_;  // memory of pools that is other pools' allocations

@@ -4,7 +4,10 @@
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_device.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/biased_lock.hpp>
+#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
@@ -27,15 +30,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -61,7 +61,7 @@ class basic_cache_set {
  public:
   /// `number`: that of the heap in this process.
   basic_cache_set(std::uint64_t number,
-                  std::mutex& mutex,
+                  detail::mutex& mutex,
                   slow_path const& slow,
                   heap_limits& limits,
                   shared_free_lists& shared,
@@ -72,7 +72,7 @@ class basic_cache_set {
       limits_{limits},
       shared_{shared},
       waits_{waits},
-      link_{std::make_shared<heap_link>()}
+      link_{detail::make_counted<heap_link>()}
   {}
   basic_cache_set(basic_cache_set const&)            = delete;
   basic_cache_set& operator=(basic_cache_set const&) = delete;
@@ -310,7 +310,7 @@ class basic_cache_set {
     cache.set_flushing(cache.is_flushing() || is_beyond_share(cache));
     if (cache.is_flushing()) { cache.empty_stacks(); }
     auto* const store = shared_.find_or_make(cache.identity(), cache.device());
-    auto const most   = std::min(ranges.count(), most_moved);
+    auto const most   = detail::min(ranges.count(), most_moved);
     if (store == nullptr || !store->try_make_room(most) || !shared_.try_add_fence(*store, cache.stream())) { return; }
     if (cache.is_flushing()) {
       cache.set_flushing(!ranges.move_to(store->ranges(), limits_.seams(), most, store->newest()));
@@ -380,7 +380,7 @@ class basic_cache_set {
         ranges.insert({taken.begin, bytes}, 0, limits_.seams());
         continue;
       }
-      auto const most = std::min(ranges.count(), most_moved);
+      auto const most = detail::min(ranges.count(), most_moved);
       if (reached && is_beyond_share(*cache) && shared_.idle().try_make_room(most)) {
         // More than its share, and idle: the next call need not come here for it.
         ranges.move_to(shared_.idle().ranges(), limits_.seams(), most);
@@ -499,12 +499,12 @@ class basic_cache_set {
       if (mine.has_many(most_thread_caches)) {
         if (auto* const another = mine.next_of(number_)) { drop(mine, *another); }
       }
-      auto made         = std::make_unique<stream_cache>(name, ends, is_known || is_legacy_stream(stream), limits_);
+      auto made         = detail::make_owned<stream_cache>(name, ends, is_known || is_legacy_stream(stream), limits_);
       auto* const cache = made.get();
       mine.add({number_, name.key, cache, link_});
       scope_guard undo{[&]() noexcept { mine.forget(number_, name.key); }};
       if (is_per_thread_stream(stream)) { thread_caches::retire_before_own_stream_ends(); }
-      std::lock_guard<std::mutex> const lock{mutex_};
+      detail::mutex_lock const lock{mutex_};
       caches_.push_back(std::move(made));
       cache->set_place(caches_.size() - 1);
       set_limits();
@@ -518,7 +518,7 @@ class basic_cache_set {
   RMM_COLD void drop(thread_caches& mine, stream_cache& cache) noexcept
   {
     mine.forget(number_, cache.key());
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     retire(cache, false);
   }
 
@@ -573,8 +573,8 @@ class basic_cache_set {
   /// What a cache may leave unfenced.
   [[nodiscard]] static std::size_t most_unfenced(std::size_t bytes, bool shared) noexcept
   {
-    auto const alone = shared ? 0 : std::min(bytes / 32, most_unfenced_alone);  // nobody waits for it
-    return std::max(bytes / 128, alone);
+    auto const alone = shared ? 0 : detail::min(bytes / 32, most_unfenced_alone);  // nobody waits for it
+    return detail::max(bytes / 128, alone);
   }
 
   void set_limits() noexcept
@@ -585,12 +585,12 @@ class basic_cache_set {
     // Blocks that threads hand round are neighbours of none in a cache: ranges of many caches would need much host memory.
     limits_.scarce_bytes.store(shared ? 0 : bytes / 2, std::memory_order_relaxed);
     limits_.most_unfenced_bytes.store(eager ? 0 : most_unfenced(bytes, shared), std::memory_order_relaxed);
-    refill_bytes_ = std::min(align_down(bytes / 1024, heap_granule), largest_refill);
+    refill_bytes_ = detail::min(align_down(bytes / 1024, heap_granule), largest_refill);
     share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
     share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
-    most_ranges_.store(shared ? std::max(ranges_in_all / caches_.size(), ranges_in_each) : range_set::no_limit,
+    most_ranges_.store(shared ? detail::max(ranges_in_all / caches_.size(), ranges_in_each) : range_set::no_limit,
                        std::memory_order_relaxed);
-    large_.store(shared ? std::max(bytes / 1024, least_large) : range_set::no_limit, std::memory_order_relaxed);
+    large_.store(shared ? detail::max(bytes / 1024, least_large) : range_set::no_limit, std::memory_order_relaxed);
   }
 
   // Read by all threads, hardly ever written; what each call reads comes first.
@@ -601,17 +601,17 @@ class basic_cache_set {
   std::atomic<std::size_t> share_of_consumer_{0};
   std::atomic<std::size_t> most_ranges_{range_set::no_limit};  // ... and in how many ranges
   std::atomic<unsigned> eager_fences_left_{0};                 // until then each free on a stream is fenced
-  std::mutex& mutex_;
+  detail::mutex& mutex_;
   heap_limits& limits_;
   shared_free_lists& shared_;
   device_waits const& waits_;
   stream_lifetimes& streams_{known_streams()};
-  std::shared_ptr<heap_link> link_;
+  detail::counted_ptr<heap_link> link_;
   std::atomic<std::size_t> block_bytes_{0};
   std::atomic<std::size_t> ended_{0};
 
   // Guarded by the lock.
-  alignas(64) std::vector<std::unique_ptr<stream_cache>> caches_;
+  alignas(64) std::vector<detail::owned_ptr<stream_cache>> caches_;
   std::size_t refill_bytes_{};
   std::uint64_t taken_from_others_{};
   std::int64_t live_elsewhere_{};  // of blocks that went through no cache, or through one that has retired

@@ -2,18 +2,18 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <limits>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -84,7 +84,7 @@ class basic_captured_memory {
     if (!idle_.try_reserve(idle_.count() + 1)) { throw std::bad_alloc{}; }
     auto const at = static_cast<std::ptrdiff_t>(chunks_up_to(range.begin));
     chunks_.insert(chunks_.begin() + at, chunk{range, 0});
-    seams_.insert(std::lower_bound(seams_.begin(), seams_.end(), range.begin), range.begin);
+    seams_.insert(detail::lower_bound(seams_.begin(), seams_.end(), range.begin), range.begin);
     chunk_bytes_ += range.bytes;
     insert_idle(range);
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
@@ -168,7 +168,7 @@ class basic_captured_memory {
       chunk_bytes_ -= each.range.bytes;
       return true;
     };
-    chunks_.erase(std::remove_if(chunks_.begin(), chunks_.end(), leaves), chunks_.end());
+    chunks_.erase(detail::remove_if(chunks_.begin(), chunks_.end(), leaves), chunks_.end());
     while (!kept_.empty() && give_back(kept_.back(), false)) {
       kept_bytes_ -= kept_.back().bytes;
       kept_.pop_back();
@@ -242,7 +242,7 @@ class basic_captured_memory {
   [[nodiscard]] std::size_t chunks_up_to(std::uintptr_t address) const noexcept
   {
     auto const above =
-      std::upper_bound(chunks_.begin(), chunks_.end(), address, [](std::uintptr_t at, chunk const& each) {
+      detail::upper_bound(chunks_.begin(), chunks_.end(), address, [](std::uintptr_t at, chunk const& each) {
         return at < each.range.begin;
       });
     return static_cast<std::size_t>(above - chunks_.begin());
@@ -274,7 +274,8 @@ class basic_captured_memory {
 
   [[nodiscard]] freed_in_capture* find_freed(captured_stream who) noexcept
   {
-    auto const found = std::find_if(freed_.begin(), freed_.end(), [&](auto const& each) { return each->who == who; });
+    auto const found =
+      detail::find_if(freed_.begin(), freed_.end(), [&](auto const& each) { return each->who == who; });
     return found == freed_.end() ? nullptr : found->get();
   }
 
@@ -282,7 +283,7 @@ class basic_captured_memory {
   {
     if (auto* const found = find_freed(who)) { return found; }
     try {
-      freed_.push_back(std::make_unique<freed_in_capture>());
+      freed_.push_back(detail::make_owned<freed_in_capture>());
     } catch (std::exception const&) {
       return nullptr;
     }
@@ -300,7 +301,7 @@ class basic_captured_memory {
       each->ranges.move_to(idle_, &seams);
       return true;
     };
-    freed_.erase(std::remove_if(freed_.begin(), freed_.end(), is_over), freed_.end());
+    freed_.erase(detail::remove_if(freed_.begin(), freed_.end(), is_over), freed_.end());
   }
 
   /// Makes idle what was freed outside of captures and whose events are reached. Returns whether there was any.
@@ -311,7 +312,7 @@ class basic_captured_memory {
       insert_idle(each.range);
       return true;
     };
-    auto const rest  = std::remove_if(pending_.begin(), pending_.end(), is_idle);
+    auto const rest  = detail::remove_if(pending_.begin(), pending_.end(), is_idle);
     bool const found = rest != pending_.end();
     pending_.erase(rest, pending_.end());
     return found;
@@ -325,7 +326,7 @@ class basic_captured_memory {
   std::vector<chunk> chunks_;          // ascending; few
   std::vector<std::uintptr_t> seams_;  // where chunks begin
   range_set idle_;
-  std::vector<std::unique_ptr<freed_in_capture>> freed_;
+  std::vector<detail::owned_ptr<freed_in_capture>> freed_;
   std::vector<pending_range> pending_;
   std::vector<address_range> kept_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/capture_announcements.hpp>
@@ -11,7 +12,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -49,7 +49,7 @@ class device_waits {
   /// The bit of a device, of the home device if `device` is negative.
   [[nodiscard]] std::uint64_t bit_of(int device) const noexcept
   {
-    auto const known = device >= 0 ? device : std::max(home_, 0);
+    auto const known = device >= 0 ? device : detail::max(home_, 0);
     return std::uint64_t{1} << static_cast<unsigned>(known % most_devices);
   }
 
@@ -66,7 +66,7 @@ class device_waits {
   [[nodiscard]] RMM_COLD bool try_wait_for_all(std::uint64_t devices, permission may) const noexcept
   {
     if (devices == 0) { return try_wait(-1, may); }
-    auto const count = std::clamp(known_device_count.load(std::memory_order_relaxed), 1, most_devices);
+    auto const count = detail::clamp(known_device_count.load(std::memory_order_relaxed), 1, most_devices);
     for (int device = 0; device != count; ++device) {
       if ((devices & bit_of(device)) == 0) { continue; }
       bool const is_used = count == 1 || devices != every_device || may_have_context(device);

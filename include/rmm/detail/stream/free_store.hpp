@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
@@ -10,7 +11,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -88,7 +88,7 @@ class basic_free_store {
   [[nodiscard]] bool try_make_wait(cudaStream_t stream, std::uint64_t epoch) const noexcept
   {
     RMM_ASSERT(identity_ == 0 || epoch <= newest_);  // F2
-    auto const first = std::lower_bound(
+    auto const first = detail::lower_bound(
       oldest(), fences_.end(), epoch, [](fence const& each, std::uint64_t at) { return each.number < at; });
     RMM_ASSERT(epoch <= reached() || first->number == epoch);  // F1
     return epoch <= reached() || (first != fences_.end() && first->event.try_make_wait(stream));
@@ -98,7 +98,7 @@ class basic_free_store {
   void note_wait(std::uint64_t epoch) noexcept
   {
     RMM_ASSERT(identity_ == 0 || epoch <= newest_);  // F2
-    noted_epoch_ = std::max(noted_epoch_, epoch);
+    noted_epoch_ = detail::max(noted_epoch_, epoch);
     wait_noted_  = true;
   }
 
@@ -148,8 +148,9 @@ class basic_free_store {
     for (auto at = fences_.size(); good && at-- > dropped_; --number) { good = fences_[at].number == number; }  // F1
     ranges_.for_each(
       [&](address_range, std::uint64_t epoch) { good = good && (identity_ == 0 || epoch <= newest_); });  // F2
-    return good && noted_epoch_ <= newest_ &&
-           std::all_of(unfenced_.begin(), unfenced_.end(), [](auto const& range) { return range.bytes != 0; });  // F5
+    return good && noted_epoch_ <= newest_ && detail::all_of(unfenced_.begin(), unfenced_.end(), [](auto const& range) {
+             return range.bytes != 0;
+           });  // F5
   }
 
  private:

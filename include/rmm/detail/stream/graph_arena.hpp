@@ -3,9 +3,12 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/failure.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/capture_announcements.hpp>
@@ -19,13 +22,10 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
-#include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
@@ -76,7 +76,7 @@ class graph_arena {
     auto const from = find_announced(stream, state);
     auto const who  = name_of(from.capture, stream);
     capture_exemption const exemption;
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto& memory = find_or_make(from.memory);
     if (void* const ptr = memory.try_allocate(bytes, who, from.is_shared)) { return ptr; }
     auto chunk = heap_.take_idle(usual_chunk(bytes));
@@ -98,10 +98,10 @@ class graph_arena {
     auto const from = find_announced(stream, state);
     auto const who  = name_of(from.capture, stream);
     capture_exemption const exemption;
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto& memory     = find_or_make(from.memory);
     auto const whole = align_down(block.bytes, heap_granule);
-    auto const chunk = heap_.add_idle_block(block, bytes != 0 ? std::min(usual_chunk(bytes, whole), whole) : 0);
+    auto const chunk = heap_.add_idle_block(block, bytes != 0 ? detail::min(usual_chunk(bytes, whole), whole) : 0);
     if (bytes == 0) { return nullptr; }
     RMM_ASSERT(bytes <= chunk.bytes && chunk.bytes <= whole);
     try {
@@ -123,7 +123,7 @@ class graph_arena {
     if (state.is_capturing()) { from = captures_.find(stream, state); }
     auto const who = name_of(from.capture, stream);
 
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto* const owner = is_near ? find_owner(range.begin) : nullptr;
     if (owner != nullptr && !state.is_capturing()) {
       free_outside_of_captures(*owner, range, stream, state);
@@ -158,14 +158,14 @@ class graph_arena {
   /// Forgets all, also what is live.
   void clear() noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     memories_.clear();
     RMM_ASSERT_EXPENSIVE(check_invariants());
   }
 
   // --- figures; with the lock ---
 
-  [[nodiscard]] std::mutex& mutex() const noexcept { return mutex_; }
+  [[nodiscard]] detail::mutex& mutex() const noexcept { return mutex_; }
 
   [[nodiscard]] bool is_empty() const noexcept { return memories_.empty(); }
 
@@ -241,7 +241,8 @@ class graph_arena {
   /// Small requests get a part of a larger chunk. `added`: bytes that the heap is about to have more.
   [[nodiscard]] std::size_t usual_chunk(std::size_t bytes, std::size_t added = 0) const noexcept
   {
-    return std::max(bytes, std::min(align_down((heap_.block_bytes() + added) / 64, heap_granule), most_usual_chunk));
+    return detail::max(bytes,
+                       detail::min(align_down((heap_.block_bytes() + added) / 64, heap_granule), most_usual_chunk));
   }
 
   /// Throws std::bad_alloc, and has given the chunk back then.
@@ -276,7 +277,7 @@ class graph_arena {
   /// Nobody has a handle of a graph memory any more.
   RMM_COLD void end_memory(graph_memory_end const& end) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto* const memory = find(end.memory);
     if (memory == nullptr) { return; }
     RMM_ASSERT(!memory->is_released());
@@ -302,7 +303,7 @@ class graph_arena {
       if (each->is_released()) { each->leave(leave_to(0)); }
     }
     memories_.erase(
-      std::remove_if(
+      detail::remove_if(
         memories_.begin(), memories_.end(), [](auto const& each) { return each->is_released() && each->is_empty(); }),
       memories_.end());
     set_bounds();
@@ -338,7 +339,8 @@ class graph_arena {
   template <class Predicate>
   [[nodiscard]] captured_memory* find_if(Predicate&& is_it) const noexcept
   {
-    auto const found = std::find_if(memories_.begin(), memories_.end(), [&](auto const& each) { return is_it(*each); });
+    auto const found =
+      detail::find_if(memories_.begin(), memories_.end(), [&](auto const& each) { return is_it(*each); });
     return found == memories_.end() ? nullptr : found->get();
   }
 
@@ -347,7 +349,7 @@ class graph_arena {
   {
     if (auto* const found = find(number)) { return *found; }
     RMM_ASSERT(number != 0);  // A4
-    memories_.push_back(std::make_unique<captured_memory>(number));
+    memories_.push_back(detail::make_owned<captured_memory>(number));
     RMM_ASSERT_EXPENSIVE(check_invariants());
     return *memories_.back();
   }
@@ -360,8 +362,8 @@ class graph_arena {
     for (auto const& memory : memories_) {
       auto const [first, last] = memory->bounds();
       if (last == 0) { continue; }
-      begin = end == 0 ? first : std::min(begin, first);
-      end   = std::max(end, last);
+      begin = end == 0 ? first : detail::min(begin, first);
+      end   = detail::max(end, last);
     }
     begin_.store(begin, std::memory_order_relaxed);
     end_.store(end, std::memory_order_relaxed);
@@ -375,8 +377,8 @@ class graph_arena {
   std::atomic<std::uintptr_t> begin_{0};  // the bounds: no chunk lies below or above them
   std::atomic<std::uintptr_t> end_{0};
   std::atomic<bool> unannounced_was_logged_{false};
-  mutable std::mutex mutex_;  // guards what follows
-  std::vector<std::unique_ptr<captured_memory>> memories_;
+  mutable detail::mutex mutex_;  // guards what follows
+  std::vector<detail::owned_ptr<captured_memory>> memories_;
   listener listener_{};
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
@@ -12,7 +13,6 @@
 #include <rmm/detail/stream/shared_free_lists.hpp>
 #include <rmm/detail/stream/stream_cache.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -93,8 +93,8 @@ class basic_piece_list {
       for_each_unfenced([&](address_range range) { pieces_.push_back({range, 0, nullptr, nullptr, false}); });
     }
     if (!all) { add_some(largest, wanted); }
-    std::sort(pieces_.begin(), pieces_.end(), is_below);
-    if (!all) { pieces_.erase(std::unique(pieces_.begin(), pieces_.end(), is_same), pieces_.end()); }
+    detail::sort(pieces_.begin(), pieces_.end(), is_below);
+    if (!all) { remove_doubles(); }
   }
 
   [[nodiscard]] iterator begin() noexcept { return pieces_.begin(); }
@@ -159,7 +159,7 @@ class basic_piece_list {
     if (best == pieces_.end()) { return {}; }
     auto const begin = best->range.begin;
     auto const end =
-      std::find_if(best, pieces_.end(), [&](piece const& each) { return each.range.begin >= begin + bytes; });
+      detail::find_if(best, pieces_.end(), [&](piece const& each) { return each.range.begin >= begin + bytes; });
     if (!try_make_waits(best, end, who)) {
       who.wait_failed = true;
       return {};
@@ -172,9 +172,9 @@ class basic_piece_list {
   static void cut(iterator first, iterator last, address_range range) noexcept
   {
     for (auto at = first; at != last; ++at) {
-      auto const begin = std::max(at->range.begin, range.begin);
+      auto const begin = detail::max(at->range.begin, range.begin);
       auto const taken =
-        at->ranges().take_exact({begin, std::min(at->range.end(), range.end()) - begin}, at->range.begin);
+        at->ranges().take_exact({begin, detail::min(at->range.end(), range.end()) - begin}, at->range.begin);
       RMM_ASSERT(taken);
       static_cast<void>(taken);
     }
@@ -203,9 +203,14 @@ class basic_piece_list {
   {
     return lhs.range.begin < rhs.range.begin;
   }
-  [[nodiscard]] static bool is_same(piece const& lhs, piece const& rhs) noexcept
+  /// Keeps one of those that add_some() has added twice. They lie beside each other.
+  void remove_doubles() noexcept
   {
-    return lhs.range.begin == rhs.range.begin;
+    auto kept = pieces_.begin();
+    for (auto const& each : pieces_) {
+      if (kept == pieces_.begin() || std::prev(kept)->range.begin != each.range.begin) { *kept++ = each; }
+    }
+    pieces_.erase(kept, pieces_.end());
   }
 
   template <class Visit>

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/event.hpp>
@@ -17,11 +19,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -57,7 +57,7 @@ class shared_free_lists {
   [[nodiscard]] free_store const& idle() const noexcept { return idle_; }
 
   /// Those of streams.
-  [[nodiscard]] std::vector<std::unique_ptr<free_store>> const& stores() const noexcept { return stores_; }
+  [[nodiscard]] std::vector<detail::owned_ptr<free_store>> const& stores() const noexcept { return stores_; }
 
   // --- stores ---
 
@@ -65,7 +65,7 @@ class shared_free_lists {
   {
     if (identity == 0) { return nullptr; }
     auto const found =
-      std::find_if(stores_.begin(), stores_.end(), [&](auto const& store) { return store->identity() == identity; });
+      detail::find_if(stores_.begin(), stores_.end(), [&](auto const& store) { return store->identity() == identity; });
     return found == stores_.end() ? nullptr : found->get();
   }
 
@@ -83,7 +83,7 @@ class shared_free_lists {
     RMM_ASSERT(identity != 0);  // L5
     try {
       drop_empty();
-      stores_.push_back(std::make_unique<free_store>(identity, device));
+      stores_.push_back(detail::make_owned<free_store>(identity, device));
     } catch (std::exception const&) {
       return nullptr;
     }
@@ -118,7 +118,7 @@ class shared_free_lists {
   void poll(std::size_t most) noexcept
   {
     std::optional<capture_exemption> exemption;
-    if (std::any_of(stores_.begin(), stores_.end(), [](auto const& store) { return store->has_fences(); })) {
+    if (detail::any_of(stores_.begin(), stores_.end(), [](auto const& store) { return store->has_fences(); })) {
       exemption.emplace();
     }
     for (std::size_t visited = 0; visited != stores_.size() && most != 0; ++visited) {
@@ -255,7 +255,8 @@ class shared_free_lists {
   /// streams made no call since, the oldest lose it.
   void drop_empty() noexcept
   {
-    auto unfenced = std::count_if(stores_.begin(), stores_.end(), [](auto const& store) { return is_stale(*store); });
+    auto unfenced =
+      detail::count_if(stores_.begin(), stores_.end(), [](auto const& store) { return is_stale(*store); });
     for (auto const& store : stores_) {
       if (unfenced < static_cast<std::ptrdiff_t>(most_unfenced_stores)) { break; }
       if (!is_stale(*store)) { continue; }
@@ -264,7 +265,7 @@ class shared_free_lists {
       --unfenced;
     }
     stores_.erase(
-      std::remove_if(
+      detail::remove_if(
         stores_.begin(), stores_.end(), [](auto const& store) { return store->is_empty() && !store->has_fences(); }),
       stores_.end());
   }
@@ -277,7 +278,7 @@ class shared_free_lists {
   /// An event that streams of `device` can record. Throws cuda_error.
   [[nodiscard]] owned_event take_spare_event(int device)
   {
-    auto const found = std::find_if(
+    auto const found = detail::find_if(
       spare_events_.rbegin(), spare_events_.rend(), [&](owned_event const& each) { return each.device() == device; });
     if (found == spare_events_.rend()) { return owned_event{device}; }
     std::swap(*found, spare_events_.back());
@@ -300,7 +301,7 @@ class shared_free_lists {
   /// where it is, without a wait.
   void move_reached(free_store& store) noexcept
   {
-    auto const most    = std::min(store.ranges().count(), most_moved);
+    auto const most    = detail::min(store.ranges().count(), most_moved);
     auto const reached = store.reached();
     if (!store.has_fences()) {
       if (idle_.try_make_room(most)) { store.ranges().move_to(idle_.ranges(), limits_.seams(), most); }
@@ -326,7 +327,7 @@ class shared_free_lists {
 
   heap_limits& limits_;
   free_store idle_{0};
-  std::vector<std::unique_ptr<free_store>> stores_;
+  std::vector<detail::owned_ptr<free_store>> stores_;
   std::vector<owned_event> spare_events_;
   std::size_t next_polled_{};
   std::uint64_t lost_devices_{};

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
@@ -13,13 +15,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <utility>
 
@@ -33,7 +33,7 @@ inline constexpr std::size_t small_sizes       = small_block_limit / heap_granul
 /// How many blocks the stack of a small size holds. Larger blocks get fewer places.
 [[nodiscard]] constexpr std::size_t stack_places(std::size_t granules) noexcept
 {
-  return std::clamp(std::size_t{1024} / granules, std::size_t{8}, std::size_t{64});
+  return detail::clamp(std::size_t{1024} / granules, std::size_t{8}, std::size_t{64});
 }
 
 /// What the caches of a heap use without its lock.
@@ -180,10 +180,10 @@ class stream_cache {
     if (stacks_[granules].places != 0) { return false; }
     auto const places = stack_places(granules);
     if (entries_used_ + places > entries_capacity_) {
-      auto const grown = std::max(2 * entries_capacity_, entries_used_ + places);
-      std::unique_ptr<std::uintptr_t[]> moved{new (std::nothrow) std::uintptr_t[grown]};
+      auto const grown = detail::max(2 * entries_capacity_, entries_used_ + places);
+      detail::owned_ptr<std::uintptr_t[]> moved{new (std::nothrow) std::uintptr_t[grown]};
       if (moved == nullptr) { return false; }
-      std::copy(entries_.get(), entries_.get() + entries_used_, moved.get());
+      detail::copy(entries_.get(), entries_.get() + entries_used_, moved.get());
       entries_          = std::move(moved);
       entries_capacity_ = grown;
     }
@@ -235,8 +235,8 @@ class stream_cache {
     RMM_ASSERT(granules != 0 && granules <= small_sizes && filled_[granules] == 0 && fenced_[granules] == 0);
     auto const bytes     = granules * heap_granule;
     bool const has_stack = stacks_[granules].places != 0 || try_add_stack(granules);
-    auto const most      = has_stack ? std::min<std::size_t>(stacks_[granules].places / 2U, longest_run) : 1;
-    std::size_t run      = std::clamp<std::size_t>(stacks_[granules].next_run, 1, most);
+    auto const most      = has_stack ? detail::min<std::size_t>(stacks_[granules].places / 2U, longest_run) : 1;
+    std::size_t run      = detail::clamp<std::size_t>(stacks_[granules].next_run, 1, most);
     for (; run != 0; run /= 2) {
       auto const taken = from_end ? ranges_.take_back(run * bytes) : ranges_.take(run * bytes);
       if (!taken) { continue; }
@@ -247,7 +247,7 @@ class stream_cache {
       filled_[granules]          = static_cast<std::uint8_t>(run - 1);
       fenced_[granules]          = filled_[granules];  // C1: they come from ranges
       may_have_fenced_           = true;
-      stacks_[granules].next_run = static_cast<std::uint8_t>(std::min(2 * run, most));
+      stacks_[granules].next_run = static_cast<std::uint8_t>(detail::min(2 * run, most));
       live_bytes_ += static_cast<std::int64_t>(bytes);
       RMM_ASSERT(run <= most && filled_[granules] <= stacks_[granules].places);
       RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
@@ -302,7 +302,7 @@ class stream_cache {
   {
     RMM_ASSERT(granules != 0 && granules <= small_sizes);
     auto* const entries = stack_of(granules);
-    auto const count    = std::min<std::size_t>(most, fenced_[granules]);
+    auto const count    = detail::min<std::size_t>(most, fenced_[granules]);
     std::size_t moved   = 0;
     while (moved != count && try_put_back({entries[moved], granules * heap_granule})) { ++moved; }
     if (moved == 0) { return filled_[granules] < stacks_[granules].places; }
@@ -365,7 +365,7 @@ class stream_cache {
   [[nodiscard]] bool has_fenced_blocks() const noexcept
   {
     return is_coalescing() ||
-           std::any_of(fenced_.begin(), fenced_.end(), [](std::uint8_t fenced) { return fenced != 0; });
+           detail::any_of(fenced_.begin(), fenced_.end(), [](std::uint8_t fenced) { return fenced != 0; });
   }
   [[nodiscard]] bool has_unfenced() const noexcept { return unfenced_count() != 0; }
   [[nodiscard]] std::size_t unfenced_count() const noexcept
@@ -409,10 +409,10 @@ class stream_cache {
   {
     auto largest = ranges_.largest();
     for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      if (filled_[granules] != 0) { largest = std::max(largest, granules * heap_granule); }
+      if (filled_[granules] != 0) { largest = detail::max(largest, granules * heap_granule); }
     }
-    for (std::size_t i = 0; i < coalescing_count_; ++i) { largest = std::max(largest, coalescing_[i].bytes); }
-    for (std::size_t i = 0; i < recent_count_; ++i) { largest = std::max(largest, recent_[i].bytes); }
+    for (std::size_t i = 0; i < coalescing_count_; ++i) { largest = detail::max(largest, coalescing_[i].bytes); }
+    for (std::size_t i = 0; i < recent_count_; ++i) { largest = detail::max(largest, recent_[i].bytes); }
     return largest;
   }
 
@@ -490,11 +490,11 @@ class stream_cache {
   [[nodiscard]] RMM_COLD bool try_grow_recent() noexcept
   {
     if (recent_capacity_ == most_unfenced_frees) { return false; }
-    auto const grown = std::max(2 * recent_capacity_, first_recent);
-    std::unique_ptr<address_range[]> places{new (std::nothrow) address_range[2 * grown]};
+    auto const grown = detail::max(2 * recent_capacity_, first_recent);
+    detail::owned_ptr<address_range[]> places{new (std::nothrow) address_range[2 * grown]};
     if (places == nullptr) { return false; }
-    std::copy(recent_, recent_ + recent_count_, places.get());
-    std::copy(coalescing_, coalescing_ + coalescing_count_, places.get() + grown);
+    detail::copy(recent_, recent_ + recent_count_, places.get());
+    detail::copy(coalescing_, coalescing_ + coalescing_count_, places.get() + grown);
     recent_          = places.get();
     coalescing_      = places.get() + grown;
     recent_capacity_ = grown;
@@ -512,7 +512,7 @@ class stream_cache {
       fenced_          = filled_;
       may_have_fenced_ = true;
     }
-    frees_to_fence_ = std::min(2 * frees_to_fence_, most_unfenced_frees);
+    frees_to_fence_ = detail::min(2 * frees_to_fence_, most_unfenced_frees);
     frees_left_     = static_cast<std::int32_t>(frees_to_fence_);
     unfenced_bytes_ = 0;
     if (!is_coalescing()) {
@@ -550,7 +550,7 @@ class stream_cache {
     for (std::size_t seen = 0; seen != small_sizes; seen += sizes_at_once) {
       for (auto granules = next_unused_; fenced_from(next_unused_) != 0 && granules != next_unused_ + sizes_at_once;
            ++granules) {
-        auto const unused = std::min<std::size_t>(fenced_[granules], most);
+        auto const unused = detail::min<std::size_t>(fenced_[granules], most);
         if (unused == 0) { continue; }
         static_cast<void>(shorten_stack(granules, unused));
         most -= unused;
@@ -564,7 +564,7 @@ class stream_cache {
   {
     RMM_ASSERT(at < recent_count_ && unfenced_bytes_ >= recent_[at].bytes);
     auto const block = recent_[at];
-    std::copy(recent_ + at + 1, recent_ + recent_count_, recent_ + at);
+    detail::copy(recent_ + at + 1, recent_ + recent_count_, recent_ + at);
     --recent_count_;
     ++frees_left_;
     unfenced_bytes_ -= block.bytes;
@@ -592,9 +592,9 @@ class stream_cache {
   /// that it calls: what each insertion would save and restore is saved once.
   RMM_FLATTEN void coalesce(std::size_t most) noexcept
   {
-    auto count = std::min(most, coalescing_count_);
+    auto count = detail::min(most, coalescing_count_);
     if (!ranges_.try_reserve(ranges_.count() + count)) {
-      count = std::min(count, ranges_.capacity() - ranges_.count());
+      count = detail::min(count, ranges_.capacity() - ranges_.count());
     }
     RMM_ASSERT(count <= coalescing_count_ && ranges_.count() + count <= ranges_.capacity());
     auto const* const seams = this->seams();
@@ -630,7 +630,7 @@ class stream_cache {
   heap_limits& limits_;
   std::size_t unfenced_bytes_{};
   std::int64_t live_bytes_{};  // allocated less freed here: negative where the frees of others' blocks come in
-  std::unique_ptr<std::uintptr_t[]> entries_;
+  detail::owned_ptr<std::uintptr_t[]> entries_;
   std::array<std::uint8_t, small_sizes + 1> filled_{};
   std::array<std::uint8_t, small_sizes + 1> fenced_{};
   std::array<small_stack, small_sizes + 1> stacks_{};
@@ -642,7 +642,7 @@ class stream_cache {
   std::size_t next_unused_{1};   // the first of the sizes whose turn it is in move_some_unused()
   bool may_have_fenced_{false};  // false only if all of fenced_ is 0
 
-  std::unique_ptr<address_range[]> recent_places_;  // one half: recent_, the other one: coalescing_
+  detail::owned_ptr<address_range[]> recent_places_;  // one half: recent_, the other one: coalescing_
   std::size_t recent_capacity_{};
   std::size_t recent_count_{};
   std::size_t coalescing_count_{};

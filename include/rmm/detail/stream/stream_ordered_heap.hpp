@@ -5,6 +5,8 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -30,14 +32,11 @@
 #include <rmm/detail/stream/thread_caches.hpp>
 #include <rmm/heap_figures.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
@@ -186,7 +185,7 @@ class basic_stream_ordered_heap {
       if (capture.is_capturing()) { return graphs_.allocate(bytes, stream.value(), capture); }
     }
     auto who = asker::make(stream.value(), cache, capture.is_none());
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     return allocate_shared(bytes, who);
   }
 
@@ -210,13 +209,13 @@ class basic_stream_ordered_heap {
     if (capture.is_capturing()) {
       if (how == reclaiming::before_growth) { return nullptr; }
       {
-        std::lock_guard<std::mutex> const lock{mutex_};
+        detail::mutex_lock const lock{mutex_};
         wait_for_fenced_memory();
       }
       return graphs_.allocate(bytes, stream.value(), capture);
     }
     {
-      std::lock_guard<std::mutex> const lock{mutex_};
+      detail::mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
       if (unfenced_bytes() == 0 && !wait_failed_) { return nullptr; }
     }
@@ -224,7 +223,7 @@ class basic_stream_ordered_heap {
     auto who           = asker::make(stream.value(), cache, capture.is_none());
     auto const waiting = device_waits::ask();
     fence_live_streams();
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     if (!caches_.try_claim(cache)) { throw std::bad_alloc{}; }
     scope_guard cancel{[&]() noexcept { caches_.return_claim(cache); }};
     all_closed const closed{caches_, cache};
@@ -306,7 +305,7 @@ class basic_stream_ordered_heap {
       }
       if (!placed) {  // kept out, no host memory, or the handle names another stream now
         cache = caches_.find_or_make(stream.value(), true);
-        std::lock_guard<std::mutex> const lock{mutex_};
+        detail::mutex_lock const lock{mutex_};
         placed = cache != nullptr && caches_.put(*cache, ptr, bytes);
         due    = placed && cache->is_fence_due();
       }
@@ -315,7 +314,7 @@ class basic_stream_ordered_heap {
     if (placed) { return; }
     bool const known = cache != nullptr && cache->is_current();
     auto const who   = asker::make(stream.value(), known ? cache : nullptr);
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     free_to_store(range, who);
   }
 
@@ -352,7 +351,7 @@ class basic_stream_ordered_heap {
     }
     auto* const cache = bytes != 0 ? caches_.find_or_make(stream.value(), true) : nullptr;
     auto const who    = asker::make(stream.value(), cache);
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     if (!caches_.try_claim(cache)) { throw std::bad_alloc{}; }
     scope_guard give_up{[&]() noexcept { caches_.return_claim(cache); }};
     auto* store     = shared_.find_or_make(who.identity, who.device);
@@ -379,7 +378,7 @@ class basic_stream_ordered_heap {
   /// std::bad_alloc, and has not taken it then.
   RMM_COLD void extend(address_range added)
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     if (!shared_.idle().try_make_room(1)) { throw std::bad_alloc{}; }
     blocks_.extend(added);
     shared_.idle().ranges().insert(added, 0, seams());
@@ -392,7 +391,7 @@ class basic_stream_ordered_heap {
   {
     context_scope const with_context{home_device()};
     streams_.with_known([&](pointer_bag const& known) {
-      std::lock_guard<std::mutex> const lock{mutex_};
+      detail::mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
       for (auto const& cache : caches_) {
         if (!cache->has_unfenced() || !caches_.is_kept_alive(*cache, known)) { continue; }
@@ -413,7 +412,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(wanted_runs const& wanted = {})
   {
     context_scope const with_context{home_device()};
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
     shared_.poll(std::numeric_limits<std::size_t>::max());
     return list_pieces(wanted).runs();
@@ -422,7 +421,7 @@ class basic_stream_ordered_heap {
   /// The blocks, ascending.
   [[nodiscard]] RMM_COLD std::vector<address_range> blocks() const
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     std::vector<address_range> all;
     all.reserve(blocks_.count());
     blocks_.for_each([&](address_range block) { all.push_back(block); });
@@ -442,7 +441,7 @@ class basic_stream_ordered_heap {
                                                              leaving when,
                                                              cuda_stream_view waiting)
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     return withdraw_locked(wanted, when, waiting);
   }
 
@@ -452,9 +451,9 @@ class basic_stream_ordered_heap {
                                                                     cuda_stream_view waiting,
                                                                     leaving when = leaving::after_a_wait)
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     wanted.erase(
-      std::remove_if(wanted.begin(), wanted.end(), [&](address_range range) { return !blocks_.is_block(range); }),
+      detail::remove_if(wanted.begin(), wanted.end(), [&](address_range range) { return !blocks_.is_block(range); }),
       wanted.end());
     return withdraw_locked(wanted, when, waiting);
   }
@@ -465,7 +464,7 @@ class basic_stream_ordered_heap {
   {
     context_scope const with_context{home_device()};
     auto const waiting = device_waits::ask();
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
     return everything_is_reached(waiting);
   }
@@ -474,7 +473,7 @@ class basic_stream_ordered_heap {
   RMM_COLD void settle() noexcept
   {
     context_scope const with_context{home_device()};
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     shared_.poll(std::numeric_limits<std::size_t>::max());
   }
 
@@ -484,7 +483,7 @@ class basic_stream_ordered_heap {
   RMM_COLD void release_blocks(Release&& release) noexcept
   {
     {
-      std::lock_guard<std::mutex> const lock{caches_.link().mutex};
+      detail::mutex_lock const lock{caches_.link().mutex};
       caches_.link().heap = nullptr;  // threads that end leave their caches alone from now on
     }
     gone_heaps.fetch_add(1, std::memory_order_relaxed);
@@ -493,7 +492,7 @@ class basic_stream_ordered_heap {
     context_scope const with_context{home_device()};
     auto const waiting = device_waits::ask();
     {
-      std::lock_guard<std::mutex> const lock{mutex_};
+      detail::mutex_lock const lock{mutex_};
       wait_for_free_memory(waiting);
       caches_.clear();
       shared_.clear();
@@ -530,8 +529,8 @@ class basic_stream_ordered_heap {
     std::vector<free_piece> pieces;
     std::vector<std::uintptr_t> seam_addresses;
     {
-      std::lock_guard<std::mutex> const graphs_stay{graphs_.mutex()};
-      std::lock_guard<std::mutex> const lock{mutex_};
+      detail::mutex_lock const graphs_stay{graphs_.mutex()};
+      detail::mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
       auto const count = add_up(now);
       if (contents != nullptr || count <= most_pieces_in_figures) {
@@ -548,21 +547,21 @@ class basic_stream_ordered_heap {
       }
     }
     // While others go on: sorting takes longer than all the rest.
-    std::sort(pieces.begin(), pieces.end(), in_order);
+    detail::sort(pieces.begin(), pieces.end(), in_order);
     auto const is_seam = [&](std::uintptr_t address) {
-      return std::binary_search(seam_addresses.begin(), seam_addresses.end(), address);
+      return detail::binary_search(seam_addresses.begin(), seam_addresses.end(), address);
     };
     std::size_t run{};
     std::uintptr_t end{};
     for (auto const& [range, where, is_fenced, stream] : pieces) {
       run                    = range.begin == end && !is_seam(end) ? run + range.bytes : range.bytes;
       end                    = range.end();
-      now.largest_free_bytes = std::max(now.largest_free_bytes, run);
+      now.largest_free_bytes = detail::max(now.largest_free_bytes, run);
     }
     if (contents != nullptr) {
       contents->pieces = std::move(pieces);
       contents->pieces.insert(contents->pieces.end(), graph_pieces.begin(), graph_pieces.end());
-      std::sort(contents->pieces.begin(), contents->pieces.end(), in_order);
+      detail::sort(contents->pieces.begin(), contents->pieces.end(), in_order);
     }
     return now;
   }
@@ -571,8 +570,8 @@ class basic_stream_ordered_heap {
   [[nodiscard]] RMM_COLD bool check_invariants() const
   {
     auto const now = figures();
-    std::lock_guard<std::mutex> const graphs_stay{graphs_.mutex()};
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const graphs_stay{graphs_.mutex()};
+    detail::mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
     std::vector<address_range> all;
     for_each_free([&](free_piece const& each) { all.push_back(each.range); });
@@ -586,7 +585,7 @@ class basic_stream_ordered_heap {
     }
     good = good && graphs_.check_invariants();
     graphs_.for_each_chunk([&](address_range range) { all.push_back(range); });
-    std::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
+    detail::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
     for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
     for (auto const range : all) { good = good && blocks_.holds(range); }
     if (now.live_bytes == 0 && graphs_.is_empty()) { good = good && claims == 0; }  // D2 of the reserve
@@ -597,7 +596,7 @@ class basic_stream_ordered_heap {
   /// `has_own_stream`: whether the thread's default stream is still there.
   RMM_COLD void retire(stream_cache& cache, pointer_bag const& known, bool has_own_stream) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     bool const is_alive =
       caches_.is_kept_alive(cache, known) || (has_own_stream && is_per_thread_stream(cache.stream()));
     caches_.retire(cache, is_alive);
@@ -608,7 +607,7 @@ class basic_stream_ordered_heap {
   /// Takes `bytes` bytes that no work can use; nothing, if there are not so many in one piece. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD address_range take_idle(std::size_t bytes)
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     if (!caches_.try_claim(nullptr)) { throw std::bad_alloc{}; }
     scope_guard cancel{[&]() noexcept { caches_.return_claim(nullptr); }};
     auto taken = shared_.idle().ranges().take_best(bytes);
@@ -630,7 +629,7 @@ class basic_stream_ordered_heap {
   /// Gives back what take_idle() gave and nobody has used.
   RMM_COLD void put_idle(address_range range) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
     if (!shared_.try_insert_idle(range)) { return shared_.lose(range, waits_.bit_of(home_device())); }
     caches_.return_claim(nullptr);
@@ -640,7 +639,7 @@ class basic_stream_ordered_heap {
   /// block then.
   [[nodiscard]] RMM_COLD address_range add_idle_block(address_range block, std::size_t bytes)
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto const rest          = align_down(block.bytes, heap_granule) - bytes;
     std::size_t const claims = bytes != 0 ? 1 : 0;
     if (!shared_.idle().try_make_room(1) || !limits_.reserve.try_claim(claims)) { throw std::bad_alloc{}; }
@@ -656,7 +655,7 @@ class basic_stream_ordered_heap {
   /// that has it, 0 if there is none.
   [[nodiscard]] RMM_COLD std::uint64_t fence_for_frees(cudaStream_t stream) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     auto const identity = stream_identity(stream);
     auto* const store   = shared_.find_or_make(identity, device_of_stream(stream));
     return store != nullptr && shared_.try_add_fence(*store, stream) ? identity : 0;
@@ -665,7 +664,7 @@ class basic_stream_ordered_heap {
   /// Gives memory back that the newest fence of that store covers.
   RMM_COLD void free_fenced(address_range range, std::uint64_t store) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
     auto* const found = shared_.find(store);
     if (found == nullptr || !found->try_make_room(1)) { return shared_.lose(range, device_waits::every_device); }
@@ -676,7 +675,7 @@ class basic_stream_ordered_heap {
   /// Gives memory back for whoever needs it after the devices were synchronised.
   RMM_COLD void free_after_a_wait(address_range range) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
     shared_.lose(range, device_waits::every_device);
   }
@@ -847,7 +846,7 @@ class basic_stream_ordered_heap {
     }
     // Some of these frees are those of the stream that the handle names now: no event covers the others.
     if (!current) { return caches_.drop(cache); }
-    std::lock_guard<std::mutex> const lock{mutex_};
+    detail::mutex_lock const lock{mutex_};
     caches_.flush(cache);
   }
 
@@ -855,12 +854,12 @@ class basic_stream_ordered_heap {
   static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept
   {
     auto& heap = *static_cast<listener&>(self).heap;
-    std::lock_guard<std::mutex> const lock{heap.mutex_};
+    detail::mutex_lock const lock{heap.mutex_};
     auto const is_its       = [&](auto const& cache) { return cache->stream() == stream && !cache->has_ended(); };
     auto const any_unfenced = [](auto const& store) { return !store->unfenced().empty(); };
     auto const& stores      = heap.shared_.stores();
-    if (std::none_of(heap.caches_.begin(), heap.caches_.end(), is_its) &&
-        std::none_of(stores.begin(), stores.end(), any_unfenced)) {
+    if (detail::none_of(heap.caches_.begin(), heap.caches_.end(), is_its) &&
+        detail::none_of(stores.begin(), stores.end(), any_unfenced)) {
       return;
     }
     auto const identity = stream_identity(stream);
@@ -960,11 +959,12 @@ class basic_stream_ordered_heap {
     all_closed const closed{caches_};
     capture_exemption const exemption;
     shared_.poll(std::numeric_limits<std::size_t>::max());
-    auto const by_size = [](address_range a, address_range b) { return a.bytes < b.bytes; };
-    auto found         = list_pieces({std::min_element(wanted.begin(), wanted.end(), by_size)->bytes});
-    auto first         = found.begin();
+    auto least = wanted.front().bytes;
+    for (auto const range : wanted) { least = detail::min(least, range.bytes); }
+    auto found = list_pieces({least});
+    auto first = found.begin();
     for (auto const range : wanted) {
-      first = std::find_if(first, found.end(), [&](auto const& each) { return each.range.end() > range.begin; });
+      first = detail::find_if(first, found.end(), [&](auto const& each) { return each.range.end() > range.begin; });
       if (first == found.end()) { break; }
       if (first->range.begin > range.begin) { continue; }
       auto last = std::next(first);
@@ -1064,10 +1064,10 @@ class basic_stream_ordered_heap {
   [[nodiscard]] std::size_t largest_piece() const
   {
     auto largest    = shared_.idle().ranges().largest();
-    auto const look = [&](address_range range) { largest = std::max(largest, range.bytes); };
+    auto const look = [&](address_range range) { largest = detail::max(largest, range.bytes); };
     shared_.for_each_unfenced(look);
-    for (auto const& store : shared_.stores()) { largest = std::max(largest, store->ranges().largest()); }
-    for (auto const& cache : caches_) { largest = std::max(largest, cache->largest_piece()); }
+    for (auto const& store : shared_.stores()) { largest = detail::max(largest, store->ranges().largest()); }
+    for (auto const& cache : caches_) { largest = detail::max(largest, cache->largest_piece()); }
     return largest;
   }
 
@@ -1078,7 +1078,7 @@ class basic_stream_ordered_heap {
   device_waits const waits_;
   stream_lifetimes& streams_{known_streams()};
 
-  alignas(64) mutable std::mutex mutex_;  // guards what follows, and of caches_ what that says
+  alignas(64) mutable detail::mutex mutex_;  // guards what follows, and of caches_ what that says
   shared_free_lists shared_{limits_};
   block_map blocks_{limits_.seam_addresses};
   std::size_t pieces_searched_{};  // in other caches and stores, since the last collect_idle()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/base/thread_slots.hpp>
 #include <rmm/detail/config.hpp>
@@ -13,7 +14,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -25,7 +25,7 @@ using stream_ordered_heap = basic_stream_ordered_heap<void>;
 
 /// Leads from a thread to the heap of one of its caches.
 struct heap_link {
-  std::mutex mutex;
+  detail::mutex mutex;
   stream_ordered_heap* heap{};  // null once the heap is gone
   void (*retire)(stream_ordered_heap& heap,
                  stream_cache& cache,

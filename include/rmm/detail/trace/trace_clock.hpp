@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/time_counter.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <ctime>
-#include <mutex>
 #include <utility>
 
 namespace RMM_NAMESPACE {
@@ -115,16 +115,16 @@ class basic_trace_clock {
   [[nodiscard]] RMM_COLD std::uint64_t now_beyond(clock_line& line) noexcept
   {
     line = {};
-    std::unique_lock<std::mutex> lock{mutex_, std::defer_lock};
-    if (counts()) { lock.lock(); }
-    if (!counts()) { return std::max(clock_now(), latest_counted_); }
+    detail::mutex_lock lock;
+    if (counts()) { lock = detail::mutex_lock{mutex_}; }
+    if (!counts()) { return detail::max(clock_now(), latest_counted_); }
     auto const since = clocks_.ticks() - newest_.begin;
     if (since < newest_.length) {
       line = newest_;
       return line.time_after(since);
     }
     auto const now = clock_now();
-    latest_        = std::max({latest_, newest_.time_after(newest_.length), now});
+    latest_        = detail::max({latest_, newest_.time_after(newest_.length), now});
     newest_        = {};
     if (now - compared_.ns >= shortest_ns) { begin_line(); }
     line = newest_;
@@ -138,7 +138,7 @@ class basic_trace_clock {
     auto const before   = std::exchange(compared_, here);
     auto const rate     = rate_between(before, here);
     auto const previous = std::exchange(rate_, rate);
-    latest_             = std::max(latest_, here.ns);
+    latest_             = detail::max(latest_, here.ns);
     if (rate < flattest || rate > steepest || difference(rate, previous) > rate / 256) {
       if (++contradictions_ < most_contradictions) { return; }
       latest_counted_ = latest_;
@@ -146,8 +146,8 @@ class basic_trace_clock {
       return;
     }
     contradictions_      = 0;
-    auto const length_ns = std::min(2 * (here.ns - before.ns), longest_ns);
-    auto const ahead_ns  = std::min(latest_ - here.ns, length_ns);
+    auto const length_ns = detail::min(2 * (here.ns - before.ns), longest_ns);
+    auto const ahead_ns  = detail::min(latest_ - here.ns, length_ns);
     newest_              = {here.ticks, (length_ns << 32U) / rate, latest_, rate - rate * ahead_ns / length_ns};
   }
 
@@ -186,7 +186,7 @@ class basic_trace_clock {
   std::atomic<bool> counts_;
   std::uint64_t latest_counted_{0};  // written before counts_ becomes false for good
 
-  std::mutex mutex_;  // guards what follows
+  detail::mutex mutex_;  // guards what follows
   clock_line newest_;
   std::uint64_t latest_{0};  // time that was told, apart from what newest_ told
   moment compared_;

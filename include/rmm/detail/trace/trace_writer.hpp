@@ -5,6 +5,7 @@
 #include <rmm/detail/base/exit_action.hpp>
 #include <rmm/detail/base/interpreter_frames.hpp>
 #include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/tag_table.hpp>
 #include <rmm/detail/base/thread_slots.hpp>
 #include <rmm/detail/config.hpp>
@@ -31,7 +32,6 @@
 #include <exception>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,7 +52,7 @@ struct trace_context {
       device{on_device}
   {}
 
-  std::mutex file_mutex;  // guards file
+  detail::mutex file_mutex;  // guards file
   trace_file file;
 
   // Changes some hundred times a second.
@@ -132,7 +132,7 @@ class alignas(64) thread_trace {
     auto const events         = encoder_->events();
     auto const [block, bytes] = encoder_->finish();
     flush_at_                 = 0;  // the next event begins a block
-    std::lock_guard<std::mutex> const guard{context_->file_mutex};
+    detail::mutex_lock const guard{context_->file_mutex};
     if (context_->file.append(block, bytes)) {
       lost_ -= lost_told_;
     } else {
@@ -363,7 +363,7 @@ class trace_writer {
   /// Writes what all threads have traced before the call.
   RMM_COLD void flush() noexcept
   {
-    std::lock_guard<std::mutex> const guard{mutex_};
+    detail::mutex_lock const guard{mutex_};
     threads_.for_each([](thread_trace& each) {
       each.lock.begin_keeping_out();
       each.is_kept_out = true;
@@ -424,7 +424,7 @@ class trace_writer {
       mine->lock.leave();
       return;
     }
-    std::lock_guard<std::mutex> const guard{mutex_};
+    detail::mutex_lock const guard{mutex_};
     if (mine != nullptr) {  // nobody keeps it out while the mutex is held
       add(*mine);
       return;
@@ -436,7 +436,7 @@ class trace_writer {
 
   trace_context context_;
   per_thread<thread_trace> threads_;
-  std::mutex mutex_;     // held by who keeps threads out
+  detail::mutex mutex_;  // held by who keeps threads out
   thread_trace ending_;  // of threads that end
   exit_action flush_at_exit_{[](void* self) noexcept { static_cast<trace_writer*>(self)->flush(); }, this};
 };

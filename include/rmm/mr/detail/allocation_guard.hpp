@@ -2,8 +2,10 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -16,7 +18,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +25,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <sstream>
@@ -83,8 +83,8 @@ class allocation_guard {
   /// Throws out_of_memory if no size is as large as the red zone.
   explicit allocation_guard(guard_options options) : options_{std::move(options)}
   {
-    options_.red_zone_bytes =
-      rmm::detail::checked_align_up(std::max<std::size_t>(options_.red_zone_bytes, 1), CUDA_ALLOCATION_ALIGNMENT);
+    options_.red_zone_bytes = rmm::detail::checked_align_up(rmm::detail::max<std::size_t>(options_.red_zone_bytes, 1),
+                                                            CUDA_ALLOCATION_ALIGNMENT);
   }
 
   /// What to ask from upstream for `bytes` bytes. Throws out_of_memory if no size can say it.
@@ -103,7 +103,7 @@ class allocation_guard {
       rmm::detail::fill_async(ptr, fresh_byte, bytes, stream);
       rmm::detail::fill_async(ptr + bytes, zone_byte, options_.red_zone_bytes, stream);
     }
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::mutex_lock const lock{mutex_};
     live_.insert_or_assign(ptr, std::move(made));
     return ptr;
   }
@@ -111,7 +111,7 @@ class allocation_guard {
   /// Whether it is an allocation now.
   [[nodiscard]] bool has(void* ptr)
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::mutex_lock const lock{mutex_};
     return live_.count(ptr) != 0;
   }
 
@@ -179,7 +179,7 @@ class allocation_guard {
 
   [[nodiscard]] std::optional<record> take(void* ptr)
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::mutex_lock const lock{mutex_};
     auto const found = live_.find(ptr);
     if (found == live_.end()) { return {}; }
     std::optional<record> taken{std::move(found->second)};
@@ -207,11 +207,11 @@ class allocation_guard {
     }
     using kind       = guard_violation::kind;
     auto const wrong = [](unsigned char byte) { return byte != zone_byte; };
-    auto const under = std::find_if(before.begin(), before.end(), wrong);
+    auto const under = rmm::detail::find_if(before.begin(), before.end(), wrong);
     if (under != before.end()) {
       report(kind::underrun, ptr, of, (under - before.begin()) - static_cast<std::ptrdiff_t>(zone));
     }
-    auto const over = std::find_if(after.begin(), after.end(), wrong);
+    auto const over = rmm::detail::find_if(after.begin(), after.end(), wrong);
     if (over != after.end()) {
       report(kind::overrun, ptr, of, static_cast<std::ptrdiff_t>(of.bytes) + (over - after.begin()));
     }
@@ -224,7 +224,7 @@ class allocation_guard {
     auto const total = of.bytes + 2 * options_.red_zone_bytes;
     bool const kept  = is_idle && total <= options_.quarantine_bytes;
     try {
-      std::lock_guard<std::mutex> const lock{mutex_};
+      rmm::detail::mutex_lock const lock{mutex_};
       history_.push_back({ptr, std::move(of), kept});
       quarantined_bytes_ += kept ? total : 0;
       return kept;
@@ -250,11 +250,11 @@ class allocation_guard {
   /// The oldest in quarantine, if there are more than `bytes` there.
   [[nodiscard]] std::optional<std::pair<void*, record>> end_oldest(std::size_t bytes) noexcept
   {
-    std::lock_guard<std::mutex> const lock{mutex_};
+    rmm::detail::mutex_lock const lock{mutex_};
     while (history_.size() > longest_history && !history_.front().is_kept) { history_.pop_front(); }
     if (quarantined_bytes_ <= bytes) { return {}; }
     auto const oldest =
-      std::find_if(history_.begin(), history_.end(), [](freed_record const& each) { return each.is_kept; });
+      rmm::detail::find_if(history_.begin(), history_.end(), [](freed_record const& each) { return each.is_kept; });
     oldest->is_kept = false;
     quarantined_bytes_ -= oldest->of.bytes + 2 * options_.red_zone_bytes;
     return std::pair{oldest->ptr, oldest->of};
@@ -266,7 +266,7 @@ class allocation_guard {
     auto const total              = of.bytes + 2 * options_.red_zone_bytes;
     std::vector<unsigned char> seen;
     for (std::size_t begin = 0; begin < total; begin += seen.size()) {
-      auto const count = std::min(total - begin, at_once);
+      auto const count = rmm::detail::min(total - begin, at_once);
       try {
         seen.resize(count);
         rmm::detail::copy_async(seen.data(), static_cast<unsigned char*>(of.base) + begin, count, stream);
@@ -275,7 +275,8 @@ class allocation_guard {
         rmm::detail::log(rmm::detail::log_level::warn, e.what());
         return;
       }
-      auto const wrong = std::find_if(seen.begin(), seen.end(), [](unsigned char byte) { return byte != freed_byte; });
+      auto const wrong =
+        rmm::detail::find_if(seen.begin(), seen.end(), [](unsigned char byte) { return byte != freed_byte; });
       if (wrong != seen.end()) {
         auto const offset = static_cast<std::ptrdiff_t>(begin) + (wrong - seen.begin());
         report(guard_violation::kind::write_after_free,
@@ -291,9 +292,9 @@ class allocation_guard {
   {
     std::optional<record> first;
     {
-      std::lock_guard<std::mutex> const lock{mutex_};
-      auto const found =
-        std::find_if(history_.rbegin(), history_.rend(), [&](freed_record const& each) { return each.ptr == ptr; });
+      rmm::detail::mutex_lock const lock{mutex_};
+      auto const found = rmm::detail::find_if(
+        history_.rbegin(), history_.rend(), [&](freed_record const& each) { return each.ptr == ptr; });
       if (found != history_.rend()) { first = found->of; }
     }
     if (first) { return report(guard_violation::kind::double_free, ptr, *first, 0); }
@@ -369,7 +370,8 @@ class allocation_guard {
   static constexpr std::size_t longest_history = 4096;  // without what is in quarantine
 
   guard_options options_;
-  mutable std::mutex mutex_;  // guards what follows; not held while the device is waited for, or the handler runs
+  mutable rmm::detail::mutex
+    mutex_;  // guards what follows; not held while the device is waited for, or the handler runs
   std::unordered_map<void*, record> live_;
   std::deque<freed_record> history_;  // oldest first
   std::size_t quarantined_bytes_{0};

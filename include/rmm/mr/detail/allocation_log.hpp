@@ -3,6 +3,7 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/log_time.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -10,7 +11,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,7 +50,7 @@ class allocation_log {
   void add(char const* action, void const* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     try {
-      std::lock_guard<std::mutex> const lock{mutex_};
+      rmm::detail::mutex_lock const lock{mutex_};
       auto const now = clock_.now();
       char line[192];
       auto const length = std::snprintf(line,
@@ -87,7 +87,7 @@ class allocation_log {
   sink_list sinks_;
   bool auto_flush_;
   rmm::detail::wall_clock clock_;
-  std::mutex mutex_;  // held from reading the clock to writing: rows are in the order of their times
+  rmm::detail::mutex mutex_;  // held from reading the clock to writing: rows are in the order of their times
 };
 
 }  // namespace detail

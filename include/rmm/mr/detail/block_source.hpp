@@ -4,6 +4,8 @@
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda_mr.hpp>
@@ -15,12 +17,10 @@
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <limits>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -82,7 +82,7 @@ class memory_source {
   virtual void resume() {}
 
   /// Makes a source for a heap that can be paused by itself, within the bounds of this one.
-  [[nodiscard]] virtual std::unique_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap&)
+  [[nodiscard]] virtual rmm::detail::owned_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap&)
   {
     refuse("Pausing");
   }
@@ -140,7 +140,7 @@ class block_source final : public memory_source {
   [[nodiscard]] std::size_t room() const noexcept
   {
     auto const most = align_down(maximum_.value_or(std::numeric_limits<std::size_t>::max()), CUDA_ALLOCATION_ALIGNMENT);
-    return maximum_ ? most - std::min(most, held()) : most;
+    return maximum_ ? most - rmm::detail::min(most, held()) : most;
   }
 
   /// Takes a block from upstream on `stream` and allocates its first `bytes` bytes, possibly none. Throws what upstream throws,
@@ -189,8 +189,8 @@ class block_source final : public memory_source {
                rmm::detail::format_bytes(*maximum_) + " and no free part of it is large enough";
       return nullptr;
     }
-    for (wanted = std::clamp(align_up(wanted, CUDA_ALLOCATION_ALIGNMENT), bytes, left);;
-         wanted = std::max(bytes, align_down(wanted / 2, CUDA_ALLOCATION_ALIGNMENT))) {
+    for (wanted = rmm::detail::clamp(align_up(wanted, CUDA_ALLOCATION_ALIGNMENT), bytes, left);;
+         wanted = rmm::detail::max(bytes, align_down(wanted / 2, CUDA_ALLOCATION_ALIGNMENT))) {
       if (auto const ptr = try_add(wanted, bytes, stream, reason)) { return *ptr; }
       if (wanted == bytes) { return nullptr; }
     }
@@ -211,7 +211,7 @@ class block_source final : public memory_source {
     for (auto const block : heap_.blocks()) {
       if (block.bytes <= larger_than) { continue; }
       blocks.push_back(block);
-      least = std::min(least, block.bytes);
+      least = rmm::detail::min(least, block.bytes);
     }
     auto const runs = heap_.free_runs({align_down(least, rmm::detail::heap_granule), nullptr, with_unfenced});
     auto run        = runs.begin();
@@ -219,13 +219,15 @@ class block_source final : public memory_source {
       while (run != runs.end() && run->end() < block.end()) { ++run; }
       return run == runs.end() || run->begin > block.begin;
     };
-    blocks.erase(std::remove_if(blocks.begin(), blocks.end(), used), blocks.end());
-    std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
+    blocks.erase(rmm::detail::remove_if(blocks.begin(), blocks.end(), used), blocks.end());
+    rmm::detail::sort(
+      blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
     auto rest = held();
     auto last = blocks.begin();
     for (; last != blocks.end() && rest > keep; ++last) { rest -= last->bytes; }
     blocks.erase(last, blocks.end());
-    std::sort(blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.begin < rhs.begin; });
+    rmm::detail::sort(
+      blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.begin < rhs.begin; });
     return blocks;
   }
 

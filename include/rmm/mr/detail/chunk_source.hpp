@@ -7,6 +7,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/byte_budget.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -31,7 +32,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -77,7 +77,8 @@ class chunk_source final : public memory_source {
     // In whole chunks, so that a pool of so many bytes serves one request for all of them.
     constexpr auto most = std::numeric_limits<std::size_t>::max();
     auto const maximum  = options.maximum_bytes.value_or(most);
-    bounds_ = std::make_shared<bounds>(maximum <= most - chunk_bytes_ ? align_up(maximum, chunk_bytes_) : most);
+    bounds_ =
+      rmm::detail::make_counted<bounds>(maximum <= most - chunk_bytes_ ? align_up(maximum, chunk_bytes_) : most);
     reserve_addresses();
   }
 
@@ -191,10 +192,10 @@ class chunk_source final : public memory_source {
     is_paused_ = false;
   }
 
-  [[nodiscard]] std::unique_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap& heap) override
+  [[nodiscard]] rmm::detail::owned_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap& heap) override
   {
     rmm::detail::device_scope const on_device{device_};
-    return std::unique_ptr<memory_source>{new chunk_source{heap, *this}};
+    return rmm::detail::owned_ptr<memory_source>{new chunk_source{heap, *this}};
   }
 
   [[nodiscard]] exported_chunks export_chunks(void const* ptr, std::size_t bytes) override
@@ -250,8 +251,8 @@ class chunk_source final : public memory_source {
       bytes      = std::max(align_down(bytes, chunk_bytes_), maximum);
       addresses_ = {0, bytes + chunk_bytes_};
       try {
-        space_ =
-          std::make_unique<rmm::detail::chunked_space>(device_, addresses_.bytes, chunk_bytes_, physical_, access_);
+        space_ = rmm::detail::make_owned<rmm::detail::chunked_space>(
+          device_, addresses_.bytes, chunk_bytes_, physical_, access_);
       } catch (rmm::bad_alloc const&) {
         if (bytes == maximum) { throw; }
       }
@@ -493,9 +494,9 @@ class chunk_source final : public memory_source {
   int device_;
   std::optional<std::size_t> maximum_bytes_;
   rmm::detail::physical_memory_options physical_;
-  std::vector<int> access_;         // devices that can use the memory
-  std::shared_ptr<bounds> bounds_;  // shared with the parts
-  std::unique_ptr<rmm::detail::chunked_space> space_;
+  std::vector<int> access_;                  // devices that can use the memory
+  rmm::detail::counted_ptr<bounds> bounds_;  // shared with the parts
+  rmm::detail::owned_ptr<rmm::detail::chunked_space> space_;
   cuda_stream waiting_{cuda_stream::flags::non_blocking};  // for events of memory that leaves
   ranges leaving_;                                  // out of the heap, and mapped: the wait on that stream failed
   std::optional<rmm::detail::saved_memory> saved_;  // while paused

@@ -4,6 +4,7 @@
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/trace/format.hpp>
@@ -16,7 +17,6 @@
 #include <exception>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 namespace RMM_NAMESPACE {
@@ -63,9 +63,9 @@ class environment_trace final : public device_memory_resource {
   /// Never destroyed: what was allocated may be freed until the process ends, which flushes it.
   [[nodiscard]] RMM_COLD static writer* writer_of(int device)
   {
-    static auto& mutex   = *new std::mutex;
+    static auto& mutex   = *new rmm::detail::mutex;
     static auto& writers = *new std::map<int, std::unique_ptr<writer>>;
-    std::lock_guard<std::mutex> const lock{mutex};
+    rmm::detail::mutex_lock const lock{mutex};
     auto const [at, is_new] = writers.try_emplace(device);
     if (!is_new) { return at->second.get(); }
     try {

@@ -3,6 +3,8 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -20,8 +22,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -62,7 +62,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   {
     auto const growing = lock_growth();
     if (on) {
-      if (!tags_made_) { tags_made_ = std::make_unique<live_by_tag>(); }
+      if (!tags_made_) { tags_made_ = rmm::detail::make_owned<live_by_tag>(); }
       tags_.store(tags_made_.get(), std::memory_order_release);
     } else if (auto* const tags = tags_.exchange(nullptr, std::memory_order_acq_rel)) {
       tags->clear();
@@ -154,7 +154,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   ~basic_growing_pool() override = default;
 
   /// Keeps allocations from growing the pool meanwhile. The heap's lock comes after it.
-  [[nodiscard]] std::unique_lock<std::mutex> lock_growth() const { return ladder_.lock(); }
+  [[nodiscard]] rmm::detail::mutex_lock lock_growth() const { return ladder_.lock(); }
 
   /// Climbs the ladder of `whole`, of which this is a part, from now on. With the growth mutex of `whole`, before any other call.
   void become_part_of(basic_growing_pool& whole) noexcept
@@ -337,7 +337,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   std::atomic<live_by_tag*> tags_{nullptr};  // null while they are not tracked
   std::atomic<bool> has_parts_{false};
   std::atomic<bool> suspended_{false};
-  std::unique_ptr<live_by_tag> tags_made_;  // once made it stays, for another thread may be in it
+  rmm::detail::owned_ptr<live_by_tag> tags_made_;  // once made it stays, for another thread may be in it
 };
 
 using growing_pool = basic_growing_pool<void>;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/pointer_map.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/tag_scope.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -29,7 +29,7 @@ class basic_live_by_tag {
   {
     auto& its = table_of(ptr);
     try {
-      std::lock_guard<std::mutex> const lock{its.mutex};
+      rmm::detail::mutex_lock const lock{its.mutex};
       its.live.insert_or_assign(ptr, allocation{tag::current().id(), bytes});
     } catch (std::exception const&) {
       return;
@@ -41,14 +41,14 @@ class basic_live_by_tag {
   void remove(void const* ptr) noexcept
   {
     auto& its = table_of(ptr);
-    std::lock_guard<std::mutex> const lock{its.mutex};
+    rmm::detail::mutex_lock const lock{its.mutex};
     its.live.erase(ptr);
   }
 
   void clear() noexcept
   {
     for (auto& each : tables_) {
-      std::lock_guard<std::mutex> const lock{each.mutex};
+      rmm::detail::mutex_lock const lock{each.mutex};
       each.live.clear();
     }
   }
@@ -56,8 +56,8 @@ class basic_live_by_tag {
   /// Keeps all as it is while what it returns lives.
   [[nodiscard]] auto lock_all() const
   {
-    std::array<std::unique_lock<std::mutex>, table_count> locks;
-    for (std::size_t i = 0; i != table_count; ++i) { locks[i] = std::unique_lock<std::mutex>{tables_[i].mutex}; }
+    std::array<rmm::detail::mutex_lock, table_count> locks;
+    for (std::size_t i = 0; i != table_count; ++i) { locks[i] = rmm::detail::mutex_lock{tables_[i].mutex}; }
     return locks;
   }
 
@@ -75,7 +75,7 @@ class basic_live_by_tag {
   {
     std::vector<memory_report::holder> all;  // by the number of the tag
     for (auto const& part : tables_) {
-      std::lock_guard<std::mutex> const lock{part.mutex};
+      rmm::detail::mutex_lock const lock{part.mutex};
       part.live.for_each([&](void const*, allocation each) {
         if (each.tag >= all.size()) { all.resize(each.tag + std::size_t{1}); }
         all[each.tag].bytes += each.bytes;
@@ -85,9 +85,9 @@ class basic_live_by_tag {
     for (std::size_t id = 0; id != all.size(); ++id) {
       if (all[id].allocations != 0) { all[id].tag = tag::from_id(static_cast<std::uint32_t>(id)).name(); }
     }
-    all.erase(std::remove_if(all.begin(), all.end(), [](auto const& each) { return each.allocations == 0; }),
+    all.erase(rmm::detail::remove_if(all.begin(), all.end(), [](auto const& each) { return each.allocations == 0; }),
               all.end());
-    std::sort(all.begin(), all.end(), [](auto const& a, auto const& b) {
+    rmm::detail::sort(all.begin(), all.end(), [](auto const& a, auto const& b) {
       return a.bytes != b.bytes ? a.bytes > b.bytes : a.tag < b.tag;
     });
     return all;
@@ -100,7 +100,7 @@ class basic_live_by_tag {
   };
 
   struct alignas(64) table {
-    mutable std::mutex mutex;
+    mutable rmm::detail::mutex mutex;
     rmm::detail::pointer_map<allocation> live;
   };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/tag_scope.hpp>
 
 #include <atomic>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -44,9 +44,9 @@ class parts_by_tag {
   }
 
   /// Adds a part for a tag that has none. Throws std::bad_alloc, and has added nothing then.
-  void add(tag which, std::unique_ptr<Pool> pool)
+  void add(tag which, rmm::detail::owned_ptr<Pool> pool)
   {
-    auto made = std::make_unique<list>();
+    auto made = rmm::detail::make_owned<list>();
     if (auto const* const old = now_.load(std::memory_order_relaxed)) { *made = *old; }
     made->push_back({which, pool.get()});
     pools_.reserve(pools_.size() + 1);
@@ -82,8 +82,8 @@ class parts_by_tag {
   }
 
   std::atomic<list const*> now_{nullptr};  // null: there are none
-  std::vector<std::unique_ptr<list const>> lists_;
-  std::vector<std::unique_ptr<Pool>> pools_;
+  std::vector<rmm::detail::owned_ptr<list const>> lists_;
+  std::vector<rmm::detail::owned_ptr<Pool>> pools_;
 };
 
 }  // namespace detail

@@ -6,6 +6,8 @@
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/failure.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -22,8 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -108,7 +108,7 @@ class recovery_ladder {
   void join(recovery_ladder& whole) noexcept { shared_ = whole.shared_; }
 
   /// Keeps others from climbing meanwhile.
-  [[nodiscard]] std::unique_lock<std::mutex> lock() const { return std::unique_lock<std::mutex>{shared_->mutex}; }
+  [[nodiscard]] rmm::detail::mutex_lock lock() const { return rmm::detail::mutex_lock{shared_->mutex}; }
 
   [[nodiscard]] recovery_order order() const
   {
@@ -142,7 +142,7 @@ class recovery_ladder {
         return (*static_cast<Function*>(object))(bytes, with);
       };
       made.argument = argument;
-      made.function = std::make_shared<Function>(std::move(function));
+      made.function = rmm::detail::make_counted<Function>(std::move(function));
     }
     auto const locked = lock();
     std::swap(shared_->on_failure, made);
@@ -224,13 +224,13 @@ class recovery_ladder {
 
   /// The program's function, whatever its type: std::function is too much for a header that everyone includes.
   struct callback {
-    std::shared_ptr<void> function;  // null: there is none
+    rmm::detail::counted_ptr<void> function;  // null: there is none
     bool (*call)(void* function, std::size_t bytes, void* argument){};
     void* argument{};
   };
 
   struct shared_state {
-    std::mutex mutex;  // guards what follows
+    rmm::detail::mutex mutex;  // guards what follows
     recovery_order order;
     callback on_failure;
   };
@@ -262,16 +262,16 @@ class recovery_ladder {
     return rungs.try_remap(bytes, on, attempt.reason);
   }
 
-  [[nodiscard]] bool call_back(std::unique_lock<std::mutex>& locked, recovery_rungs const& rungs, std::size_t asked)
+  [[nodiscard]] bool call_back(rmm::detail::mutex_lock& locked, recovery_rungs const& rungs, std::size_t asked)
   {
     auto now = shared_->on_failure;  // another may be set meanwhile
-    locked.unlock();
+    locked   = {};
     callback_frame const frame{shared_, callbacks_};
     callbacks_ = &frame;
     rmm::detail::scope_guard const leave{[&]() noexcept { callbacks_ = frame.outer; }};
     bool const again = now.call(now.function.get(), asked, now.argument);
     now              = {};  // if it was replaced, what it captured goes here, and may use the pool
-    locked.lock();
+    locked           = lock();
     rungs.expect_not_suspended();
     return again;
   }

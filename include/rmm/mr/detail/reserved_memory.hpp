@@ -3,8 +3,10 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/failure.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
@@ -18,13 +20,11 @@
 #include <rmm/mr/detail/reservable.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <limits>
-#include <mutex>
 #include <string>
 
 namespace RMM_NAMESPACE {
@@ -65,7 +65,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   [[nodiscard]] std::size_t used() const noexcept
   {
     auto const charged = static_cast<std::size_t>(charged_.load(std::memory_order_relaxed) & ~is_reserved);
-    return charged - std::min(charged, shrunk_.load(std::memory_order_relaxed));
+    return charged - rmm::detail::min(charged, shrunk_.load(std::memory_order_relaxed));
   }
 
   [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
@@ -180,7 +180,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
     auto charged = charged_.load(std::memory_order_relaxed);
     std::size_t taken{};
     do {
-      taken = std::min(bytes, static_cast<std::size_t>(bytes_ - (charged & ~is_reserved)));
+      taken = rmm::detail::min(bytes, static_cast<std::size_t>(bytes_ - (charged & ~is_reserved)));
     } while (!charged_.compare_exchange_weak(charged, charged + taken, std::memory_order_relaxed));
     return taken;
   }
@@ -199,7 +199,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   {
     try {
       while (most != 0) {
-        auto const bytes = std::min(heap_.figures().largest_free_bytes, most);
+        auto const bytes = rmm::detail::min(heap_.figures().largest_free_bytes, most);
         if (bytes == 0) { return; }
         void* ptr = heap_.try_allocate(bytes, stream);
         if (ptr == nullptr) { ptr = heap_.allocate_reclaimed(bytes, stream); }
@@ -214,7 +214,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   /// Returns a part of the block to the source. False if the host has no memory for that.
   [[nodiscard]] bool try_give_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    std::lock_guard<std::mutex> const lock{giving_mutex_};
+    rmm::detail::mutex_lock const lock{giving_mutex_};
     if (bytes != kept_ && !source_.try_divide(ptr, bytes)) { return false; }
     kept_ -= bytes;
     source_.take_back(ptr, bytes, stream);
@@ -252,7 +252,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   reservable& source_;
   std::uintptr_t begin_;
   std::size_t bytes_;
-  std::mutex giving_mutex_;  // taken before those of the source; guards kept_
+  rmm::detail::mutex giving_mutex_;  // taken before those of the source; guards kept_
   std::size_t kept_;
   std::atomic<std::size_t> shrunk_{0};
   std::atomic<bool> ended_{false};

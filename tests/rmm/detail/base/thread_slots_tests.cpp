@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/thread_slots.hpp>
 
 #include <gtest/gtest.h>
@@ -8,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <random>
 #include <thread>
@@ -32,13 +33,13 @@ struct thing {
 };
 
 struct thing_link {
-  std::mutex mutex;
+  rmm::detail::mutex mutex;
   bool has_gone{false};
 
   [[nodiscard]] bool is_gone() const noexcept { return has_gone; }
   void go()
   {
-    std::lock_guard<std::mutex> const lock{mutex};
+    rmm::detail::mutex_lock const lock{mutex};
     has_gone = true;
   }
 };
@@ -62,7 +63,7 @@ void run_on_a_thread(Task&& task)
 struct ThreadSlots : ::testing::Test {
   thing one;
   thing other;
-  std::shared_ptr<thing_link> link{std::make_shared<thing_link>()};
+  rmm::detail::counted_ptr<thing_link> link{rmm::detail::make_counted<thing_link>()};
 };
 
 TEST_F(ThreadSlots, EachThreadHasItsOwn)
@@ -111,7 +112,7 @@ TEST_F(ThreadSlots, DoNotGoBackToAnOwnerThatIsGone)
 TEST_F(ThreadSlots, OfOwnersThatAreGoneDoNotPileUp)
 {
   run_on_a_thread([&] {
-    things::mine()->add({1, key_of(1), &one, std::make_shared<thing_link>()});
+    things::mine()->add({1, key_of(1), &one, rmm::detail::make_counted<thing_link>()});
     link->go();
     for (std::uint64_t owner = 2; owner <= 10'000; ++owner) { things::mine()->add({owner, key_of(1), &other, link}); }
     EXPECT_LT(things::mine()->count(), 100U);
@@ -167,8 +168,8 @@ TEST_F(ThreadSlots, AreThoseOfAMapWhateverWasForgotten)
 TEST_F(ThreadSlots, GoBackWhileOwnersGo)
 {
   for (int turn = 0; turn != 50; ++turn) {
-    std::vector<std::shared_ptr<thing_link>> owners(20);
-    for (auto& each : owners) { each = std::make_shared<thing_link>(); }
+    std::vector<rmm::detail::counted_ptr<thing_link>> owners(20);
+    for (auto& each : owners) { each = rmm::detail::make_counted<thing_link>(); }
     thing counted;
     std::vector<std::thread> threads;
     for (int i = 0; i != 3; ++i) {

@@ -5,6 +5,7 @@
 #include "../../../support/worker.hpp"
 
 #include <rmm/cuda_stream.hpp>
+#include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/stream/heap_validation.hpp>
 
 #include <gtest/gtest.h>
@@ -26,13 +27,13 @@ stream_cache* fake_cache(std::uintptr_t number) { return reinterpret_cast<stream
 cudaStream_t fake_stream(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(4096 * number); }
 
 struct ThreadCaches : ::testing::Test {
-  static void add(std::uint64_t heap, std::uintptr_t number, std::shared_ptr<heap_link> link)
+  static void add(std::uint64_t heap, std::uintptr_t number, rmm::detail::counted_ptr<heap_link> link)
   {
     thread_caches::mine()->add({heap, fake_stream(number), fake_cache(number), std::move(link)});
   }
 
-  std::shared_ptr<heap_link> gone{
-    std::make_shared<heap_link>()};  // of a heap that is no more: nothing is done at the end
+  rmm::detail::counted_ptr<heap_link> gone{
+    rmm::detail::make_counted<heap_link>()};  // of a heap that is no more: nothing is done at the end
 };
 
 TEST_F(ThreadCaches, EachThreadHasItsOwn)
@@ -46,7 +47,7 @@ TEST_F(ThreadCaches, AreFoundByHeapAndStream)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
     stream_ordered_heap heap;
-    auto const link = std::make_shared<heap_link>();
+    auto const link = rmm::detail::make_counted<heap_link>();
     link->heap      = &heap;
     add(1, 1, link);
     add(1, 2, link);
@@ -77,7 +78,7 @@ TEST_F(ThreadCaches, AreNotForgottenWithOneOfAnotherHeapAtTheSameAddress)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
     stream_ordered_heap heap;
-    auto const link = std::make_shared<heap_link>();
+    auto const link = rmm::detail::make_counted<heap_link>();
     link->heap      = &heap;
     add(1, 1, link);
     add(2, 1, link);
@@ -101,7 +102,7 @@ TEST_F(ThreadCaches, AreFoundAmongThousandsWhateverWasForgotten)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
     stream_ordered_heap heap;
-    auto const link  = std::make_shared<heap_link>();
+    auto const link  = rmm::detail::make_counted<heap_link>();
     link->heap       = &heap;
     auto* const mine = thread_caches::mine();
     for (std::uintptr_t i = 1; i <= 5000; ++i) { add(1, i, link); }
