@@ -199,7 +199,7 @@ STATEMENT = re.compile(r"^ +(?!return|using|throw|break|continue|case|default|au
                        r"template|typedef|delete|goto|if|for|while|do\b|else|constexpr|inline|explicit|virtual)"
                        r"(?:(?:\+\+|--)\w[\w.>()-]*|[\w:.>\[\]()*-]+ (?:[-+|&]?=) [^;{}]+|[\w:.>\[\]-]+\([^;{}]*\));\s*$")
 NOT_CODE = re.compile(r"^\s*(//|///|\*|#|static_assert|RMM_ASSERT|\[\[noreturn|@)|RMM_ASSERT|operator|template <|= default|= delete")
-CHECK = re.compile(r"^(?P<indent> *)\[\[nodiscard\]\].* check_invariants\(\) const")
+CHECK = re.compile(r"^(?P<indent> *)(?:\[\[nodiscard\]\] )?(?:inline )?bool (?:\S+::)?check_(?:invariants|locked)\(\) const")
 LIBRARY_ASSERTION = re.compile(r"include/(rmm/\S+):(\d+): Assertion `(.*)' failed")
 
 

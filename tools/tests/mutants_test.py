@@ -48,6 +48,8 @@ class MutantsTest(unittest.TestCase):
     def test_it_leaves_checks_alone(self) -> None:
         check = "  [[nodiscard]] bool check_invariants() const noexcept\n  {\n    used_ += 1;\n  }\n  used_ += 1;\n"
         self.assertEqual({line for line, _, _ in self.changes(check)}, {5})
+        check = "template <class T>\nbool heap<T>::check_invariants() const\n{\n  used_ += 1;\n}\nvoid f() {\n  used_ += 1;\n}\n"
+        self.assertEqual({line for line, _, _ in self.changes(check)}, {7})
 
     def test_it_tells_how_a_mutant_died(self) -> None:
         assertion = "include/rmm/detail/heap/range_set.hpp:12: Assertion `count_ != 0' failed.\n"
