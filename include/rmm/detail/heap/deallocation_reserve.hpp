@@ -26,9 +26,9 @@ namespace detail {
 ///
 /// Invariants:
 ///  D1  waiting() <= claimed() <= the number of places
-///  D2  waiting_bytes() is the sum of the blocks that wait; none of them is empty
-///  D3  claimed() is the number of blocks that were cut and are not part of a free range, plus the claims that caches hold in
+///  D2  claimed() is the number of blocks that were cut and are not part of a free range, plus the claims that caches hold in
 ///      advance
+///  D3  waiting_bytes() is the sum of the blocks that wait; none of them is empty
 ///
 /// Thread-safe. Its lock is the last in every order of locks.
 class deallocation_reserve {
@@ -82,6 +82,7 @@ class deallocation_reserve {
   void take(TryPlace&& try_place) noexcept
   {
     detail::mutex_lock const lock{mutex_};
+    RMM_ASSERT(places_.size() <= claimed_);
     while (!places_.empty() && try_place(places_.back())) {
       RMM_ASSERT(waiting_bytes_ >= places_.back().bytes && claimed_ != 0);
       waiting_bytes_ -= places_.back().bytes;
@@ -117,7 +118,7 @@ class deallocation_reserve {
     return waiting_bytes_;
   }
 
-  /// Whether D1 and D2 hold; O(waiting()). D3 is the heap's to check.
+  /// Whether D1 and D3 hold; O(waiting()). D2 is the heap's to check.
   [[nodiscard]] bool check_invariants() const noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -131,10 +132,10 @@ class deallocation_reserve {
   {
     std::size_t bytes{};
     for (auto const block : places_) {
-      if (block.bytes == 0) { return false; }  // D2
+      if (block.bytes == 0) { return false; }  // D3
       bytes += block.bytes;
     }
-    return places_.size() <= claimed_ && claimed_ <= places_.capacity() && bytes == waiting_bytes_;  // D1, D2
+    return places_.size() <= claimed_ && claimed_ <= places_.capacity() && bytes == waiting_bytes_;  // D1, D3
   }
 
   mutable detail::mutex mutex_;

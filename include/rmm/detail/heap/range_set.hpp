@@ -414,6 +414,8 @@ class range_set {
 
   [[nodiscard]] static std::size_t bin_of(std::size_t granules, unsigned doubling) noexcept
   {
+    RMM_ASSERT(doubling + bins_per_doubling_bits < 64 && granules >> doubling < std::size_t{2}
+                                                                                  << bins_per_doubling_bits);
     return (std::size_t{doubling} << bins_per_doubling_bits) + (granules >> doubling);
   }
 

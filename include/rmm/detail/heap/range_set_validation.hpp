@@ -25,7 +25,8 @@ namespace detail {
 class collected_ranges {
  public:
   explicit collected_ranges(std::size_t most) noexcept
-    : memory_{std::malloc((most + 1) * sizeof(address_range)), &std::free}, most_{memory_ != nullptr ? most : 0}
+    : memory_{static_cast<address_range*>(std::malloc((most + 1) * sizeof(address_range)))},
+      most_{memory_ != nullptr ? most : 0}
   {}
 
   /// Adds a range. Those beyond the number that it was made for are left out.
@@ -44,11 +45,16 @@ class collected_ranges {
     return true;
   }
 
-  [[nodiscard]] address_range* begin() const noexcept { return static_cast<address_range*>(memory_.get()); }
+  [[nodiscard]] bool has_no_memory() const noexcept { return memory_ == nullptr; }
+  [[nodiscard]] address_range* begin() const noexcept { return memory_.get(); }
   [[nodiscard]] address_range* end() const noexcept { return begin() + count_; }
 
  private:
-  detail::owned_ptr<void, decltype(&std::free)> memory_;
+  struct give_back {
+    void operator()(address_range* memory) const noexcept { std::free(memory); }
+  };
+
+  detail::owned_ptr<address_range, give_back> memory_;
   std::size_t most_;
   std::size_t count_{};
 };
@@ -60,27 +66,24 @@ std::size_t range_set::check_steps() const noexcept { return count_ + capacity_ 
 /// may touch anywhere. If the host has no memory to sort the ranges, it says yes.
 bool range_set::check_ranges(bool are_seams_known, seam_list const* seams) const noexcept
 {
-  // Not by operator new: it is called where nothing may be thrown, and nobody who counts allocations is to see it.
-  detail::owned_ptr<void, decltype(&std::free)> const memory{std::malloc((count_ + 1) * sizeof(address_range)),
-                                                             &std::free};
-  if (memory == nullptr) { return true; }
-  auto* const ranges = static_cast<address_range*>(memory.get());
+  collected_ranges ranges{count_};
+  if (ranges.has_no_memory()) { return true; }
   std::size_t count{};
   std::size_t bytes{};
   for (auto at = first_node; at != unused_; at += node_units) {
     if (node_at(at).bytes == 0) { continue; }
     if (count == count_) { return false; }  // I5
-    ranges[count++] = range_at(at);
+    ranges.add(range_at(at));
+    ++count;
     bytes += node_at(at).bytes;
     if (find_beginning_at(node_at(at).begin) != at || find_ending_at(node_at(at).end()) != at) { return false; }  // I3
   }
   if (count != count_ || bytes != total_bytes_ || count_ > capacity_) { return false; }  // I5
 
-  detail::sort(ranges, ranges + count, [](auto lhs, auto rhs) { return lhs.begin < rhs.begin; });
+  if (!ranges.are_disjoint()) { return false; }  // I1
   std::uintptr_t end{};
-  for (std::size_t i = 0; i != count; ++i) {
-    auto const range = ranges[i];
-    if (range.begin == 0 || range.begin < end || range.bytes % heap_granule != 0) { return false; }              // I1
+  for (auto const range : ranges) {
+    if (range.begin == 0 || range.bytes % heap_granule != 0) { return false; }                                   // I1
     if (are_seams_known && range.begin == end && (seams == nullptr || !seams->contains(end))) { return false; }  // I2
     end = range.end();
   }

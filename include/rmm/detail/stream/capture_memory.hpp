@@ -68,7 +68,12 @@ class basic_captured_memory {
   [[nodiscard]] bool is_empty() const noexcept { return chunks_.empty() && kept_.empty(); }
 
   /// Bytes of chunks and of what is kept, but for live blocks.
-  [[nodiscard]] std::size_t bytes() const noexcept { return chunk_bytes_ - live_bytes_ + kept_bytes_; }
+  [[nodiscard]] std::size_t bytes() const noexcept
+  {
+    auto const unused = chunk_bytes_ - live_bytes_;
+    RMM_ASSERT(unused <= chunk_bytes_ && live_bytes_ <= chunk_bytes_);
+    return unused + kept_bytes_;
+  }
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
   [[nodiscard]] std::size_t kept_bytes() const noexcept { return kept_bytes_; }
 
@@ -237,6 +242,7 @@ class basic_captured_memory {
   static constexpr std::size_t no_chunk = std::numeric_limits<std::size_t>::max();
 
   [[nodiscard]] std::size_t check_steps() const noexcept;
+  [[nodiscard]] bool has_retired_captures_but(std::uint64_t capture) const noexcept;
 
   /// How many chunks begin at an address or below.
   [[nodiscard]] std::size_t chunks_up_to(std::uintptr_t address) const noexcept
@@ -302,6 +308,7 @@ class basic_captured_memory {
       return true;
     };
     freed_.erase(detail::remove_if(freed_.begin(), freed_.end(), is_over), freed_.end());
+    RMM_ASSERT_EXPENSIVE(has_retired_captures_but(capture));
   }
 
   /// Makes idle what was freed outside of captures and whose events are reached. Returns whether there was any.

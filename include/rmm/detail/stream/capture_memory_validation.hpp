@@ -25,6 +25,17 @@ std::size_t basic_captured_memory<Unused>::check_steps() const noexcept
   return steps;
 }
 
+/// What retire_captures_but() promises: what other captures freed is there only if there is no room for it in idle_.
+template <class Unused>
+bool basic_captured_memory<Unused>::has_retired_captures_but(std::uint64_t capture) const noexcept
+{
+  for (auto const& each : freed_) {
+    bool const has_room = idle_.count() + each->ranges.count() <= idle_.capacity();
+    if (each->who.capture != capture && has_room) { return false; }
+  }
+  return true;
+}
+
 template <class Unused>
 bool basic_captured_memory<Unused>::check_invariants() const noexcept
 {

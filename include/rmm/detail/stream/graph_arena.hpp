@@ -84,6 +84,7 @@ class graph_arena {
     if (chunk.bytes == 0) { return nullptr; }
     RMM_ASSERT(chunk.bytes >= bytes);
     add_chunk(memory, chunk);
+    RMM_ASSERT(find_owner(chunk.begin) == &memory);
     return memory.try_allocate(bytes, who, from.is_shared);
   }
 

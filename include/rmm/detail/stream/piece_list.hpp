@@ -82,7 +82,7 @@ class basic_piece_list {
     if (wanted.with_unfenced) {
       for_each_unfenced([&](address_range range) { total += range.bytes; });
     }
-    if (total < wanted.least_bytes) { return; }
+    if (total < wanted.least_bytes && wanted.edges == nullptr) { return; }
 
     bool const all = wanted.least_bytes == 0 || largest.ranges().count() <= few_ranges;
     pieces_.reserve(all ? count : 2 * (count - largest.ranges().count()) + few_ranges);

@@ -74,6 +74,7 @@ class shared_free_lists {
   {
     if (identity == 0) { return nullptr; }
     auto* const found = find(identity);
+    RMM_ASSERT_EXPENSIVE(found != nullptr || has_none_of(identity));  // L2
     return found != nullptr ? found : try_add(identity, device);
   }
 
@@ -250,6 +251,7 @@ class shared_free_lists {
   static constexpr std::size_t most_unfenced_stores = 64;
 
   [[nodiscard]] inline std::size_t check_steps() const noexcept;
+  [[nodiscard]] inline bool has_none_of(std::uint64_t identity) const noexcept;
 
   /// Streams come and go: an empty store has nothing to remember. Of those that hold only memory without an event, because their
   /// streams made no call since, the oldest lose it.

@@ -25,6 +25,15 @@ std::size_t shared_free_lists::check_steps() const noexcept
   return steps;
 }
 
+/// Whether no stream with this identity has a store.
+bool shared_free_lists::has_none_of(std::uint64_t identity) const noexcept
+{
+  for (auto const& store : stores_) {
+    if (store->identity() == identity) { return false; }
+  }
+  return true;
+}
+
 bool shared_free_lists::check_invariants() const noexcept
 {
   if (limits_.reserve.waiting() != 0 && lost_devices_ == 0) { return false; }                                      // L3

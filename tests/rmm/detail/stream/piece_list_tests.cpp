@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rmm/detail/stream/piece_list.hpp>
 
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
 #include <rmm/detail/stream/asker.hpp>
@@ -18,7 +19,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -62,7 +62,7 @@ struct PieceList : ::testing::Test {
     for (std::size_t i = 0; i != count; ++i) { add(store, at + 4 * i, 2); }
   }
 
-  std::mutex mutex;
+  rmm::detail::mutex mutex;
   rmm::detail::slow_path slow;
   rmm::detail::heap_limits limits;
   rmm::detail::shared_free_lists shared{limits};
@@ -135,6 +135,7 @@ TEST_F(PieceList, FindsWhatTouchesAnEdge)
   add_pairs(shared.idle(), 10'000, 0);
   std::vector<std::uintptr_t> const edges{base + 402 * heap_granule, base + 804 * heap_granule};
   auto const runs = make({1'000 * heap_granule, &edges}).runs();
+  EXPECT_EQ(make({100'000 * heap_granule, &edges}).runs().size(), 2U);  // also if all that is free is less
   ASSERT_EQ(runs.size(), 2U);
   EXPECT_TRUE(are_equal(runs[0], {base + 400 * heap_granule, 2 * heap_granule}));
   EXPECT_TRUE(are_equal(runs[1], {base + 804 * heap_granule, 2 * heap_granule}));
