@@ -340,7 +340,7 @@ class range_set {
   /// Whether a range has so many bytes. O(ranges of nearly that size).
   [[nodiscard]] bool has_range_of(std::size_t bytes) const noexcept
   {
-    if (bytes > total_bytes_) { return false; }
+    if (count_ == 0 || bytes > total_bytes_) { return false; }
     auto const bin = bin_of(bytes);
     if (next_filled_bin(bin + 1) != bin_count) { return true; }
     auto at = head_of(bin);

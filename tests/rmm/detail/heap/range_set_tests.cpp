@@ -741,6 +741,7 @@ TEST_F(RangeSet, VisitsTheRangesOfAtLeastASize)
 
 TEST_F(RangeSet, KnowsWhetherARangeHasSoManyBytes)
 {
+  EXPECT_FALSE(range_set{}.has_range_of(0));  // without host memory
   EXPECT_FALSE(set.has_range_of(1_g));
   ASSERT_TRUE(set.try_reserve(3));
   insert(1'000_g, 3'001_g);  // in a bin with others of nearly its size
