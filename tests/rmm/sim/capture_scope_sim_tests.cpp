@@ -11,7 +11,7 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/log_hook.hpp>
-#include <rmm/detail/stream/heap_validation.hpp>
+#include <rmm/detail/stream/stream_ordered_heap_validation.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/cached_memory_resource.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>

@@ -10,8 +10,8 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/cuda/virtual_memory.hpp>
 #include <rmm/detail/heap/address_range.hpp>
-#include <rmm/detail/stream/heap_validation.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/detail/stream/stream_ordered_heap_validation.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>

@@ -5,8 +5,8 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/stream/heap_validation.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/detail/stream/stream_ordered_heap_validation.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/recovery_ladder.hpp>

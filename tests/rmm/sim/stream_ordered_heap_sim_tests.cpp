@@ -9,8 +9,8 @@
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/stream/heap_validation.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
+#include <rmm/detail/stream/stream_ordered_heap_validation.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>

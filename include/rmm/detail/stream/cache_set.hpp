@@ -463,7 +463,7 @@ class basic_cache_set {
   }
 
   /// Whether S1, S3 and the invariants of all caches hold. Requires that all caches are closed; O(free blocks in them).
-  [[nodiscard]] bool check_invariants() const
+  [[nodiscard]] bool check_invariants() const noexcept
   {
     bool good = true;
     std::size_t ended{};

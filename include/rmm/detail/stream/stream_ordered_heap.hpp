@@ -6,6 +6,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
@@ -311,11 +312,13 @@ class basic_stream_ordered_heap {
       }
     }
     if (due) { fence_in_turn(*cache); }
-    if (placed) { return; }
-    bool const known = cache != nullptr && cache->is_current();
-    auto const who   = asker::make(stream.value(), known ? cache : nullptr);
-    detail::mutex_lock const lock{mutex_};
-    free_to_store(range, who);
+    if (!placed) {
+      bool const known = cache != nullptr && cache->is_current();
+      auto const who   = asker::make(stream.value(), known ? cache : nullptr);
+      detail::mutex_lock const lock{mutex_};
+      free_to_store(range, who);
+    }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_stream_ordered_heap>(steps_between_checks) || check_invariants());
   }
 
   /// Tells that an allocated block will be given back in one part more than so far, each with its own address and size. False if
@@ -566,31 +569,8 @@ class basic_stream_ordered_heap {
     return now;
   }
 
-  /// Whether H1, and the invariants of all parts, hold; O(free ranges). For tests.
-  [[nodiscard]] RMM_COLD bool check_invariants() const
-  {
-    auto const now = figures();
-    detail::mutex_lock const graphs_stay{graphs_.mutex()};
-    detail::mutex_lock const lock{mutex_};
-    all_closed const closed{caches_};
-    std::vector<address_range> all;
-    for_each_free([&](free_piece const& each) { all.push_back(each.range); });
-    bool good = blocks_.check_invariants() && shared_.check_invariants() && caches_.check_invariants();
-    // Claims of blocks that are not free: D2 of the reserve.
-    auto claims = static_cast<std::int64_t>(limits_.reserve.claimed() - limits_.reserve.waiting());
-    for (auto const& store : shared_.stores()) { claims -= static_cast<std::int64_t>(store->unfenced().size()); }
-    for (auto const& cache : caches_) {
-      auto const uncoalesced = cache->free_pieces().first - cache->ranges().count();
-      claims -= static_cast<std::int64_t>(cache->spare_claims() + uncoalesced);
-    }
-    good = good && graphs_.check_invariants();
-    graphs_.for_each_chunk([&](address_range range) { all.push_back(range); });
-    detail::sort(all.begin(), all.end(), [](address_range a, address_range b) { return a.begin < b.begin; });
-    for (std::size_t i = 1; i < all.size(); ++i) { good = good && all[i - 1].end() <= all[i].begin; }
-    for (auto const range : all) { good = good && blocks_.holds(range); }
-    if (now.live_bytes == 0 && graphs_.is_empty()) { good = good && claims == 0; }  // D2 of the reserve
-    return good && claims >= 0 && now.free_bytes + now.live_bytes + now.graph_bytes == blocks_.usable_bytes();
-  }
+  /// Whether H1, and the invariants of all parts, hold; O(free ranges * log free ranges). Defined in stream_ordered_heap_validation.hpp.
+  [[nodiscard]] RMM_COLD inline bool check_invariants() const noexcept;
 
   /// A thread ends: what is in its cache goes to the stores. Called by its owner, with the lock of the known streams.
   /// `has_own_stream`: whether the thread's default stream is still there.
@@ -687,6 +667,7 @@ class basic_stream_ordered_heap {
   static constexpr std::size_t most_polls             = 8;  // with one miss
   static constexpr std::size_t many_pieces            = 4096;
   static constexpr std::size_t most_pieces_in_figures = 16384;
+  static constexpr std::size_t steps_between_checks   = 4096;  // with expensive assertions
   // In contents: of memory that has lost its stream.
   static constexpr std::uint64_t lost_stream = std::numeric_limits<std::uint64_t>::max() / 2;
 
@@ -1093,3 +1074,7 @@ using stream_ordered_heap = basic_stream_ordered_heap<void>;
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE
+
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#include <rmm/detail/stream/stream_ordered_heap_validation.hpp>
+#endif

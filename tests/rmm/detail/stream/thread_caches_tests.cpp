@@ -6,7 +6,7 @@
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/base/owned_ptr.hpp>
-#include <rmm/detail/stream/heap_validation.hpp>
+#include <rmm/detail/stream/stream_ordered_heap_validation.hpp>
 
 #include <gtest/gtest.h>
 
