@@ -86,7 +86,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// On the current device.
   explicit elastic_pool_memory_resource(std::size_t initial_bytes                = 0,
                                         std::optional<std::size_t> maximum_bytes = std::nullopt)
-    : elastic_pool_memory_resource{elastic_pool_options{initial_bytes, maximum_bytes}}
+    : elastic_pool_memory_resource{make_options(initial_bytes, maximum_bytes)}
   {}
 
   ~elastic_pool_memory_resource() override
@@ -256,6 +256,15 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
                                                 recovery_rung::callback};
 
   friend class detail::parts_by_tag<elastic_pool_memory_resource>;
+
+  // A function: g++ 13 takes a braced initializer's absent options for uninitialized ones.
+  [[nodiscard]] static elastic_pool_options make_options(std::size_t initial, std::optional<std::size_t> maximum)
+  {
+    elastic_pool_options options;
+    options.initial_bytes = initial;
+    options.maximum_bytes = maximum;
+    return options;
+  }
 
   /// A part of `whole`, for what can be paused under one tag: within the same bounds.
   explicit elastic_pool_memory_resource(elastic_pool_memory_resource& whole)

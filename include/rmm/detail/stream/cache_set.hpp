@@ -306,7 +306,7 @@ class basic_cache_set {
   void flush(stream_cache& cache) noexcept
   {
     auto& ranges = cache.ranges();
-    shared_.poll(polls_in_passing);  // as much becomes idle as comes in
+    if (cache.is_flushing()) { shared_.poll(polls_in_passing); }  // what comes in becomes idle in passing
     cache.set_flushing(cache.is_flushing() || is_beyond_share(cache));
     if (cache.is_flushing()) { cache.empty_stacks(); }
     auto* const store = shared_.find_or_make(cache.identity(), cache.device());

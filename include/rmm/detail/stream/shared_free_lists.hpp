@@ -46,7 +46,7 @@ namespace detail {
 class shared_free_lists {
  public:
   /// So many ranges move from one set to another in one call: that takes less than a millisecond.
-  static constexpr std::size_t most_moved = 1024;
+  static constexpr std::size_t most_moved = 2048;
 
   /// Throws std::bad_alloc.
   explicit shared_free_lists(heap_limits& limits) : limits_{limits} { spare_events_.reserve(most_spare_events); }
