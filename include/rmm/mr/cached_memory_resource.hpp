@@ -139,8 +139,8 @@ class cached_memory_resource final : public detail::growing_pool,
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
   {
     if (bytes > block_size_) { try_give_back(block_size_, stream, leaving::in_order); }
-    return source_.grow(
-      rmm::detail::clamp(pool_size() / part_of_all, block_size_, largest_growth), bytes, stream, reason);
+    auto const wanted = rmm::detail::clamp(pool_size() / part_of_all, block_size_, largest_growth);
+    return source_.grow({wanted, bytes, source_.room()}, stream, reason);
   }
 
   /// Gives all blocks back that are free, and asks again for what is needed.

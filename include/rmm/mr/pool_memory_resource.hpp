@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/memory_report.hpp>
@@ -74,7 +75,11 @@ class pool_memory_resource final : public detail::growing_pool,
   /// Grows by half of what the maximum leaves; without one by as much again as there is.
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
   {
-    return source_.grow(source_.maximum() ? source_.room() / 2 : pool_size(), bytes, stream, reason);
+    auto const held = pool_size();
+    auto const most = source_.maximum();
+    if (!most) { return source_.grow({held, bytes, source_.room(), 1}, stream, reason); }
+    auto const left = align_up(*most - rmm::detail::min(*most, held), CUDA_ALLOCATION_ALIGNMENT);
+    return source_.grow({left / 2, bytes, left, 1}, stream, reason);
   }
 
   void describe(memory_report& report) const override

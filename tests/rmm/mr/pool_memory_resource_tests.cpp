@@ -161,15 +161,15 @@ TEST_F(PoolMemoryResource, GrowsByHalfOfWhatTheMaximumLeaves)
   mr.deallocate(c, 2048, stream);
 }
 
-TEST_F(PoolMemoryResource, GrowsByWholeGranules)
+TEST_F(PoolMemoryResource, UsesTheWholeGranulesOfABlockOfAnOddSize)
 {
   pool mr{&upstream, 256, 256 + 7 * 256};
   void* const a = mr.allocate(256, stream);
   upstream.refuse_above(512);
   void* const b = mr.allocate(256, stream);
-  EXPECT_EQ(upstream.asked(), (std::vector<std::size_t>{256, 1024, 512}));
-  EXPECT_EQ(mr.figures().reserved_bytes, 256U + 512U);
-  EXPECT_EQ(mr.figures().free_bytes, 256U);
+  EXPECT_EQ(upstream.asked(), (std::vector<std::size_t>{256, 7 * 128, 7 * 64}));
+  EXPECT_EQ(mr.figures().reserved_bytes, 256U + 7 * 64);
+  EXPECT_EQ(mr.figures().free_bytes, 0U);
   mr.deallocate(a, 256, stream);
   mr.deallocate(b, 256, stream);
 }

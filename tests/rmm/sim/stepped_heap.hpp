@@ -75,7 +75,7 @@ class device_heap : private rmm::mr::detail::recovery_rungs {
  private:
   [[nodiscard]] void* try_grow(std::size_t bytes, rmm::cuda_stream_view stream, std::string& reason) override
   {
-    return blocks_.grow(blocks_.room() / 2, bytes, stream, reason);
+    return blocks_.grow({blocks_.room() / 2, bytes, blocks_.room()}, stream, reason);
   }
 
   std::size_t most_;

@@ -132,8 +132,8 @@ TEST_P(WorstCase, AnElasticPoolGrowsAtOnce)
   EXPECT_LT(fastest, 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Streams, WorstCase, ::testing::Values(1, 2, 8), [](auto const& info) {
-  return "Streams" + std::to_string(info.param);
+INSTANTIATE_TEST_SUITE_P(Streams, WorstCase, ::testing::Values(1, 2, 8), [](auto const& streams) {
+  return "Streams" + std::to_string(streams.param);
 });
 
 }  // namespace

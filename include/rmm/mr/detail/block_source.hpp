@@ -178,28 +178,34 @@ class block_source final : public memory_source {
     return true;
   }
 
-  /// Takes a block and allocates its first `bytes` bytes. Asks upstream for `wanted` bytes, within what is needed and what the
-  /// maximum leaves, and then for half as much each time, down to what is needed. Returns null, and sets `reason`, if upstream
-  /// does not give that either, or the maximum leaves too little.
-  [[nodiscard]] RMM_COLD void* grow(std::size_t wanted, std::size_t bytes, cuda_stream_view stream, std::string& reason)
+  /// How much to ask upstream for.
+  struct growth {
+    std::size_t wanted;                           ///< at first, and then half as much each time ...
+    std::size_t needed;                           ///< ... down to this
+    std::size_t left;                             ///< at most
+    std::size_t unit{CUDA_ALLOCATION_ALIGNMENT};  ///< what is asked for is a multiple of this
+  };
+
+  /// Takes a block and allocates its first `how.needed` bytes. Returns null, and sets `reason`, if upstream does not give even
+  /// that, or less is left.
+  [[nodiscard]] RMM_COLD void* grow(growth const& how, cuda_stream_view stream, std::string& reason)
   {
-    auto const left = room();
-    if (bytes > left) {
+    if (how.needed > how.left) {
       reason = std::string{"the "} + owner_ + " holds " + rmm::detail::format_bytes(held()) + " of at most " +
                rmm::detail::format_bytes(*maximum_) + " and no free part of it is large enough";
       return nullptr;
     }
-    for (wanted = rmm::detail::clamp(align_up(wanted, CUDA_ALLOCATION_ALIGNMENT), bytes, left);;
-         wanted = rmm::detail::max(bytes, align_down(wanted / 2, CUDA_ALLOCATION_ALIGNMENT))) {
-      if (auto const ptr = try_add(wanted, bytes, stream, reason)) { return *ptr; }
-      if (wanted == bytes) { return nullptr; }
+    for (auto wanted = rmm::detail::clamp(align_up(how.wanted, how.unit), how.needed, how.left);;
+         wanted      = rmm::detail::max(how.needed, align_down(wanted / 2, how.unit))) {
+      if (auto const ptr = try_add(wanted, how.needed, stream, reason)) { return *ptr; }
+      if (wanted == how.needed) { return nullptr; }
     }
   }
 
   /// Takes as much again as there is, if upstream gives it.
   [[nodiscard]] void* grow(std::size_t bytes, cuda_stream_view stream, bool, std::string& reason) override
   {
-    return grow(held(), bytes, stream, reason);
+    return grow({held(), bytes, room()}, stream, reason);
   }
 
   /// Blocks of more than `larger_than` bytes that hold no allocation, ascending: the largest, as many as leave `keep` bytes with

@@ -728,7 +728,7 @@ TEST_F(RangeSet, VisitsTheRangesOfAtLeastASize)
 {
   ASSERT_TRUE(set.try_reserve(100));
   for (std::size_t granules = 1; granules <= 300; granules += 3) { insert(granules * 1'000_g, granules * 1_g); }
-  for (std::size_t least : {1, 2, 64, 100, 151, 298, 299}) {
+  for (auto least : {1U, 2U, 64U, 100U, 151U, 298U, 299U}) {
     std::size_t visited{};
     set.for_each_of_at_least(least * 1_g, [&](auto const& found) {
       ++visited;

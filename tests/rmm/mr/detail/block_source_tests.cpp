@@ -44,7 +44,7 @@ TEST_F(BlockSource, AsksForHalfEachTimeDownToWhatIsNeeded)
 {
   source blocks{heap, calls};
   upstream.refuse_above(0);
-  EXPECT_EQ(blocks.grow(4096, 512, stream, reason), nullptr);
+  EXPECT_EQ(blocks.grow({4096, 512, blocks.room()}, stream, reason), nullptr);
   EXPECT_EQ(upstream.asked(), (sizes{4096, 2048, 1024, 512}));
   EXPECT_NE(reason.find("upstream gives no more"), std::string::npos) << reason;
 }
@@ -54,10 +54,10 @@ TEST_F(BlockSource, AsksForWholeGranulesThatTheMaximumLeaves)
   source blocks{heap, calls, 8 * 256 + 100};
   EXPECT_EQ(blocks.room(), 8 * 256U);
   upstream.refuse_above(512);
-  EXPECT_NE(blocks.grow(7 * 128, 256, stream, reason), nullptr);
+  EXPECT_NE(blocks.grow({7 * 128, 256, blocks.room()}, stream, reason), nullptr);
   EXPECT_EQ(upstream.asked(), (sizes{1024, 512}));
   EXPECT_EQ(blocks.room(), 6 * 256U);
-  EXPECT_EQ(blocks.grow(0, 7 * 256, stream, reason), nullptr);
+  EXPECT_EQ(blocks.grow({0, 7 * 256, blocks.room()}, stream, reason), nullptr);
   EXPECT_EQ(upstream.asked().size(), 2U);
   EXPECT_EQ(reason, "the pool holds 512.000000 B of at most 2.097656 KiB and no free part of it is large enough");
 }
@@ -65,7 +65,7 @@ TEST_F(BlockSource, AsksForWholeGranulesThatTheMaximumLeaves)
 TEST_F(BlockSource, AsksForNoMoreThanTheMaximumLeaves)
 {
   source blocks{heap, calls, 4096};
-  EXPECT_NE(blocks.grow(1 << 20, 256, stream, reason), nullptr);
+  EXPECT_NE(blocks.grow({1 << 20, 256, blocks.room()}, stream, reason), nullptr);
   EXPECT_EQ(upstream.asked(), sizes{4096});
 }
 
@@ -74,7 +74,7 @@ TEST_F(BlockSource, LeavesTheLargestRequestToAnUpstreamWithoutABound)
   source blocks{heap, calls};
   blocks.add(512, 0, stream);
   upstream.refuse_above(1 << 20);
-  EXPECT_EQ(blocks.grow(0, blocks.room(), stream, reason), nullptr);
+  EXPECT_EQ(blocks.grow({0, blocks.room(), blocks.room()}, stream, reason), nullptr);
   EXPECT_NE(reason.find("upstream gives no more"), std::string::npos) << reason;
 }
 
