@@ -2,6 +2,7 @@
 #include <tools/trace/lifetimes.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <stdexcept>
 #include <tuple>

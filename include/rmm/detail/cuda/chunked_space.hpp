@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -164,9 +163,9 @@ class chunked_space {
   /// The memory at an address; null if there is none.
   [[nodiscard]] physical_memory const* find(std::uintptr_t address) const noexcept
   {
-    auto const above = chunks_.upper_bound(address);
-    if (above == chunks_.begin()) { return nullptr; }
-    auto const at = std::prev(above);
+    auto at = chunks_.upper_bound(address);
+    if (at == chunks_.begin()) { return nullptr; }
+    --at;
     return address - at->first < chunk_bytes_ && !dropped_ ? &at->second : nullptr;
   }
 
@@ -215,8 +214,9 @@ class chunked_space {
 
   void take_empty(std::uintptr_t begin, std::size_t bytes)
   {
-    RMM_ASSERT(empty_.upper_bound(begin) != empty_.begin());
-    auto const at    = std::prev(empty_.upper_bound(begin));
+    auto at = empty_.upper_bound(begin);
+    RMM_ASSERT(at != empty_.begin());
+    --at;
     auto const range = *at;
     RMM_ASSERT(range.first <= begin && begin + bytes <= range.first + range.second);
     auto const end = range.first + range.second;
@@ -233,7 +233,8 @@ class chunked_space {
     auto const next = empty_.lower_bound(begin);
     bool const up   = next != empty_.end() && next->first == begin + bytes;
     if (next != empty_.begin()) {
-      auto const last = std::prev(next);
+      auto last = next;
+      --last;
       if (last->first + last->second == begin) {
         last->second += bytes + (up ? next->second : 0);
         if (up) { empty_.erase(next); }

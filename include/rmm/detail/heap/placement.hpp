@@ -65,7 +65,7 @@ struct placement {
   auto const part_with = [&](std::uintptr_t address) -> part const& {
     auto const after = detail::upper_bound(
       run.begin(), run.end(), address, [](std::uintptr_t at, part const& each) { return at < each.range.begin; });
-    return *std::prev(after);
+    return after[-1];
   };
   // Empty bytes of the run below an address in it, rounded up to chunks where the address lies in an empty part.
   auto const empty_below = [&](std::uintptr_t address) {

@@ -356,7 +356,7 @@ class range_set {
   }
 
   /// Whether I1 to I6 hold. O(ranges * log ranges). Defined in range_set_validation.hpp.
-  [[nodiscard]] inline bool validate(seam_list const* seams = nullptr) const noexcept;
+  [[nodiscard]] bool validate(seam_list const* seams = nullptr) const noexcept;
 
  private:
   // --- two arrays in host memory: that of the nodes, with node 0 and the heads of the bins in front, and that of the slots ---

@@ -148,7 +148,10 @@ bool range_set::check_lists() const noexcept
          in_bins == count_ && in_chains == 2 * count_;                        // I3
 }
 
-bool range_set::validate(seam_list const* seams) const noexcept { return check_ranges(true, seams) && check_lists(); }
+inline bool range_set::validate(seam_list const* seams) const noexcept
+{
+  return check_ranges(true, seams) && check_lists();
+}
 
 /// Whether all invariants hold but for I2, for who does not know the seams.
 bool range_set::is_sound() const noexcept { return check_ranges(false, nullptr) && check_lists(); }

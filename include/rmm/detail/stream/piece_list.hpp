@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -109,8 +108,8 @@ class basic_piece_list {
   /// Behind the last piece of the run that `first` begins.
   [[nodiscard]] iterator end_of_run(iterator first) noexcept
   {
-    auto last = std::next(first);
-    while (last != pieces_.end() && are_neighbours(*std::prev(last), *last)) { ++last; }
+    auto last = first + 1;
+    while (last != pieces_.end() && are_neighbours(last[-1], *last)) { ++last; }
     return last;
   }
 
@@ -121,7 +120,7 @@ class basic_piece_list {
     runs.reserve(pieces_.size());
     for (auto first = pieces_.begin(); first != pieces_.end();) {
       auto const last = end_of_run(first);
-      runs.push_back({first->range.begin, std::prev(last)->range.end() - first->range.begin});
+      runs.push_back({first->range.begin, (last - 1)->range.end() - first->range.begin});
       first = last;
     }
     return runs;
@@ -132,7 +131,7 @@ class basic_piece_list {
   {
     for (auto first = pieces_.begin(); first != pieces_.end();) {
       auto const last = end_of_run(first);
-      if (std::prev(last)->range.end() - first->range.begin >= bytes) { return true; }
+      if ((last - 1)->range.end() - first->range.begin >= bytes) { return true; }
       first = last;
     }
     return false;
@@ -145,11 +144,11 @@ class basic_piece_list {
     auto best             = pieces_.end();
     std::size_t best_size = std::numeric_limits<std::size_t>::max();
     for (auto first = pieces_.begin(); first != pieces_.end();) {
-      auto last = std::next(first);
-      while (last != pieces_.end() && first->is_fenced && last->is_fenced && are_neighbours(*std::prev(last), *last)) {
+      auto last = first + 1;
+      while (last != pieces_.end() && first->is_fenced && last->is_fenced && are_neighbours(last[-1], *last)) {
         ++last;
       }
-      auto const size = std::prev(last)->range.end() - first->range.begin;
+      auto const size = (last - 1)->range.end() - first->range.begin;
       if (first->is_fenced && size >= bytes && size < best_size) {
         best      = first;
         best_size = size;
@@ -208,7 +207,7 @@ class basic_piece_list {
   {
     auto kept = pieces_.begin();
     for (auto const& each : pieces_) {
-      if (kept == pieces_.begin() || std::prev(kept)->range.begin != each.range.begin) { *kept++ = each; }
+      if (kept == pieces_.begin() || (kept - 1)->range.begin != each.range.begin) { *kept++ = each; }
     }
     pieces_.erase(kept, pieces_.end());
   }

@@ -244,7 +244,7 @@ class shared_free_lists {
 
   /// Whether L3 to L6 hold, as far as they can be told, and those of all stores; O(ranges * log ranges). Defined in
   /// shared_free_lists_validation.hpp.
-  [[nodiscard]] inline bool check_invariants() const noexcept;
+  [[nodiscard]] bool check_invariants() const noexcept;
 
  private:
   static constexpr std::size_t most_spare_events    = 32;

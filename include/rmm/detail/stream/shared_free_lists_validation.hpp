@@ -34,7 +34,7 @@ bool shared_free_lists::has_none_of(std::uint64_t identity) const noexcept
   return true;
 }
 
-bool shared_free_lists::check_invariants() const noexcept
+inline bool shared_free_lists::check_invariants() const noexcept
 {
   if (limits_.reserve.waiting() != 0 && lost_devices_ == 0) { return false; }                                      // L3
   if (idle_.identity() != 0 || idle_.has_fences() || !idle_.unfenced().empty()) { return false; }                  // L5

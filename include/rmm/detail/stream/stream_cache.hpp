@@ -433,7 +433,7 @@ class stream_cache {
 
   /// Whether C2 to C6 hold, as far as the cache can tell, and those of the ranges; O(free * log free). Defined in
   /// stream_cache_validation.hpp.
-  [[nodiscard]] inline bool check_invariants() const noexcept;
+  [[nodiscard]] bool check_invariants() const noexcept;
 
  private:
   static constexpr std::size_t recent_looks        = 4;

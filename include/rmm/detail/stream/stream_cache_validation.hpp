@@ -21,7 +21,7 @@ std::size_t stream_cache::check_steps() const noexcept
   return ranges_.count() + coalescing_count_ + recent_count_ + entries_used_ / 4;
 }
 
-bool stream_cache::check_invariants() const noexcept
+inline bool stream_cache::check_invariants() const noexcept
 {
   std::size_t places{};
   for (std::size_t granules = 1; granules <= small_sizes; ++granules) {

@@ -570,7 +570,7 @@ class basic_stream_ordered_heap {
   }
 
   /// Whether H1, and the invariants of all parts, hold; O(free ranges * log free ranges). Defined in stream_ordered_heap_validation.hpp.
-  [[nodiscard]] RMM_COLD inline bool check_invariants() const noexcept;
+  [[nodiscard]] RMM_COLD bool check_invariants() const noexcept;
 
   /// A thread ends: what is in its cache goes to the stores. Called by its owner, with the lock of the known streams.
   /// `has_own_stream`: whether the thread's default stream is still there.
@@ -948,16 +948,15 @@ class basic_stream_ordered_heap {
       first = detail::find_if(first, found.end(), [&](auto const& each) { return each.range.end() > range.begin; });
       if (first == found.end()) { break; }
       if (first->range.begin > range.begin) { continue; }
-      auto last = std::next(first);
-      while (last != found.end() && std::prev(last)->range.end() < range.end() &&
-             found.are_neighbours(*std::prev(last), *last)) {
+      auto last = first + 1;
+      while (last != found.end() && (last - 1)->range.end() < range.end() && found.are_neighbours(last[-1], *last)) {
         ++last;
       }
-      if (std::prev(last)->range.end() < range.end() || !try_take_out(first, last, range, when, waiting.value())) {
+      if ((last - 1)->range.end() < range.end() || !try_take_out(first, last, range, when, waiting.value())) {
         continue;
       }
       taken.push_back(range);
-      first              = std::prev(last);
+      first              = last - 1;
       first->range.bytes = first->range.end() - range.end();  // what is left above
       first->range.begin = range.end();
     }

@@ -298,18 +298,16 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   [[nodiscard]] RMM_OUT_OF_LINE void* allocate_blocking(std::size_t bytes, cuda_stream_view stream)
   {
     if (bytes - 1 >= rmm::detail::stream_ordered_heap::largest_request) { return nothing_or_too_much(bytes); }
-    void* const ptr = part_with(nullptr).serve(bytes, stream);
+    auto& part = part_with(nullptr);
+    part.expect_not_suspended();
+    void* ptr = part.heap_.try_allocate_slow(bytes, stream);
+    if (ptr == nullptr) {
+      recovery_attempt climbing{bytes, stream};
+      ptr = part.climb(climbing, true);
+      if (ptr == nullptr) { part.throw_exhausted(climbing); }
+    }
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->add(ptr, bytes); }
     return ptr;
-  }
-
-  [[nodiscard]] void* serve(std::size_t bytes, cuda_stream_view stream)
-  {
-    expect_not_suspended();
-    if (void* const ptr = heap_.try_allocate_slow(bytes, stream)) { return ptr; }
-    recovery_attempt climbing{bytes, stream};
-    if (void* const ptr = climb(climbing, true)) { return ptr; }
-    throw_exhausted(climbing);
   }
 
   RMM_OUT_OF_LINE void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
