@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// How a function is compiled, spelled for each compiler.
+/// How a function is compiled, spelled for each compiler, and what it is compiled for.
 
 #if defined(__GNUC__)
 /// Rarely called: kept out of line, away from the hot code, and branches to it are taken to be
@@ -21,4 +21,16 @@
 #define RMM_OUT_OF_LINE
 #define RMM_ALWAYS_INLINE inline
 #define RMM_FLATTEN
+#endif
+
+/// Whether the program is made for ThreadSanitizer: 0 or 1.
+#if defined(__SANITIZE_THREAD__)
+#define RMM_DETAIL_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RMM_DETAIL_THREAD_SANITIZER 1
+#endif
+#endif
+#ifndef RMM_DETAIL_THREAD_SANITIZER
+#define RMM_DETAIL_THREAD_SANITIZER 0
 #endif

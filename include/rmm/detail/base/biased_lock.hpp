@@ -22,17 +22,6 @@
 #include <unistd.h>
 #endif
 
-#if defined(__SANITIZE_THREAD__)
-#define RMM_DETAIL_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define RMM_DETAIL_THREAD_SANITIZER 1
-#endif
-#endif
-#ifndef RMM_DETAIL_THREAD_SANITIZER
-#define RMM_DETAIL_THREAD_SANITIZER 0
-#endif
-
 namespace RMM_NAMESPACE {
 namespace detail {
 

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
 #include <pthread.h>
+
+#if RMM_DETAIL_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -17,6 +22,10 @@ class mutex {
   constexpr mutex() noexcept     = default;
   mutex(mutex const&)            = delete;
   mutex& operator=(mutex const&) = delete;
+#if RMM_DETAIL_THREAD_SANITIZER
+  // Otherwise it would take another mutex, which comes to lie there later, for this one.
+  ~mutex() { __tsan_mutex_destroy(&native_, 0); }
+#endif
 
   // POSIX defines no error for a mutex of this kind that is initialized and used as these functions require.
   void lock() noexcept { pthread_mutex_lock(&native_); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../../../support/recycling_upstream.hpp"
 
-#include <rmm/detail/base/biased_lock.hpp>
 #include <rmm/detail/base/time_counter.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/trace/trace_clock.hpp>
 
 #include <gtest/gtest.h>
