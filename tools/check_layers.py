@@ -40,7 +40,7 @@ LAYERS: list[tuple[int, tuple[str, ...]]] = [
 # Foreign headers and the layer from which on they may be included.
 FOREIGN: list[tuple[str, re.Pattern[str], int]] = [
     ("the C++ library", re.compile(r"[a-z_0-9]+"), 1),
-    ("the system", re.compile(r"(cpuid|cxxabi|dirent|dlfcn|execinfo|fcntl|link|pthread|sched|unistd)\.h|(linux|sys)/\w+\.h"), 2),
+    ("the system", re.compile(r"(cpuid|cxxabi|dirent|dlfcn|execinfo|fcntl|link|pthread|sched|unistd)\.h|(linux|sanitizer|sys)/\w+\.h"), 2),
     ("the CUDA runtime", re.compile(r"(cuda|cuda_runtime|cuda_runtime_api|driver_types)\.h"), 4),
     ("NVTX", re.compile(r"nvtx3/.*"), 4),
     ("libcu++", re.compile(r"cuda/.*"), 5),

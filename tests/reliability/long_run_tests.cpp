@@ -48,6 +48,7 @@ using rmm::test::run_program;
 using rmm::test::run_requests;
 using rmm::test::run_result;
 using rmm::test::size_of_request;
+using rmm::test::tells_costs;
 using rmm::test::worker;
 
 constexpr std::size_t KiB = 1024;
@@ -511,12 +512,6 @@ struct LongRun : ::testing::TestWithParam<run_parameter> {
   }
 };
 
-/// Whether a build tells what requests cost: sanitizers have a heap of their own, and expensive assertions look at all of a pool.
-#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
-constexpr bool compares_costs = false;
-#else
-constexpr bool compares_costs = !RMM_TEST_UNDER_SANITIZER;
-#endif
 constexpr std::size_t usual_requests = 10'000;
 
 /// Whether the last requests took much longer than the first. Clocks are not exact to 100 ns, and a few rounds tell nothing.
@@ -535,7 +530,7 @@ constexpr std::size_t usual_requests = 10'000;
 
 TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
 {
-  if (!compares_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
+  if (!tells_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
   auto plan     = GetParam().plan();
   plan.requests = requests_of_a_run(usual_requests);
   // A pool that doubles has the size that it keeps after some 1,500 requests: before the first fifth of the usual run ends.
@@ -606,7 +601,7 @@ std::vector<std::size_t> programs_for_all()
 
 TEST_P(LongRunOfNothing, TakesNoHostMemory)
 {
-  if (!compares_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
+  if (!tells_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
   auto const& program = programs()[GetParam()];
   auto plan           = run_parameter{&program, resources().data()}.plan();
   plan.make_resource  = [] { return std::make_shared<no_resource>(); };
