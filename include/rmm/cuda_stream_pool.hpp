@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <memory>  // IWYU pragma: export
 #include <vector>
 
 namespace RMM_NAMESPACE {

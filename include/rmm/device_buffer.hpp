@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>  // IWYU pragma: export
+#include <type_traits>
 #include <utility>
 
 namespace RMM_NAMESPACE {
@@ -94,6 +96,17 @@ class device_buffer {
   {
     allocate(size);
   }
+
+  // The same for a std::size_t. g++ takes std::size_t{0} for a null pointer as well, and then one of the copies above.
+  template <class Size, std::enable_if_t<std::is_same_v<Size, std::size_t>, int> = 0>
+  device_buffer(Size size, std::size_t alignment, cuda_stream_view stream)
+    : device_buffer{size, alignment_argument{alignment}, stream}
+  {}
+
+  template <class Size, std::enable_if_t<std::is_same_v<Size, std::size_t>, int> = 0>
+  device_buffer(Size size, std::size_t alignment, cuda_stream_view stream, device_async_resource_ref mr)
+    : device_buffer{size, alignment_argument{alignment}, stream, mr}
+  {}
 
   device_buffer(void const* source, std::size_t size, alignment_argument alignment, cuda_stream_view stream)
     : device_buffer{location::current(), stream, alignment}

@@ -89,10 +89,10 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   ~device_uvector() = default;
 
   /// `size` elements with no value, by default from the resource of the current device.
-  explicit device_uvector(size_type size, cuda_stream_view stream) : storage_{bytes_of(size), stream} {}
+  explicit device_uvector(size_type size, cuda_stream_view stream) : storage_{make_storage(size, stream)} {}
 
   explicit device_uvector(size_type size, cuda_stream_view stream, device_async_resource_ref mr)
-    : storage_{bytes_of(size), stream, mr}
+    : storage_{make_storage(size, stream, mr)}
   {}
 
   /// A copy of the elements of `other`, made on `stream`. Not of its capacity, stream or resource.
@@ -230,6 +230,17 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   [[nodiscard]] static constexpr std::size_t bytes_of(size_type count)
   {
     return rmm::detail::checked_multiply(count, sizeof(value_type));
+  }
+
+  /// `resource`: one, or none. Resources align to CUDA_ALLOCATION_ALIGNMENT; the buffer does so for elements that need more.
+  template <class... Resource>
+  [[nodiscard]] static device_buffer make_storage(size_type size, cuda_stream_view stream, Resource... resource)
+  {
+    if constexpr (alignof(value_type) > CUDA_ALLOCATION_ALIGNMENT) {
+      return device_buffer{bytes_of(size), alignof(value_type), stream, resource...};
+    } else {
+      return device_buffer{bytes_of(size), stream, resource...};
+    }
   }
 
   void expect_in_range(size_type index) const

@@ -88,6 +88,12 @@ class out_of_memory : public bad_alloc {
   detail::shared_report const* report_{nullptr};
 };
 
+/// An argument has a value that the call does not accept.
+class invalid_argument : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
 /// An index or a key is not in the range that the call accepts.
 class out_of_range : public std::out_of_range {
  public:

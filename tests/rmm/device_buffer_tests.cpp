@@ -457,6 +457,18 @@ TEST_F(DeviceBufferUpstreamTest, AnAlignmentUpTo256CostsNothing)
   }
 }
 
+TEST_F(DeviceBufferUpstreamTest, AnAlignmentMayFollowASizeOfZero)
+{
+  constexpr std::size_t nothing = 0;
+  EXPECT_EQ(device_buffer(std::size_t{0}, 512, stream).alignment(), 512U);
+  EXPECT_EQ(device_buffer(std::size_t{0}, 512, stream, upstream).alignment(), 512U);
+  EXPECT_EQ(device_buffer(std::size_t{}, std::size_t{512}, stream, upstream).alignment(), 512U);
+  EXPECT_EQ(device_buffer(nothing, 512, stream, upstream).alignment(), 512U);
+  EXPECT_THROW(device_buffer(std::size_t{0}, 384, stream, upstream), rmm::bad_alloc);
+  EXPECT_TRUE(upstream.calls.empty());
+  EXPECT_TRUE(device_buffer(0, 0, stream).is_empty());  // a null pointer, as in 24.08
+}
+
 TEST_F(DeviceBufferUpstreamTest, ALargerAlignmentIsKeptThroughChangesOfTheCapacity)
 {
   constexpr std::size_t alignment = 1 << 16;

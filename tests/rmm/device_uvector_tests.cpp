@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../support/watched_upstream.hpp"
 
+#include <rmm/aligned.hpp>
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/device_uvector.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/managed_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/prefetch.hpp>
 
 #include <cuda_runtime_api.h>
@@ -418,6 +421,32 @@ TEST(DeviceUvectorOfBytes, TakesTheSizeInBraces)
   device_uvector<std::uint8_t> const parentheses(100, stream);
   EXPECT_EQ(braces.size(), 100U);
   EXPECT_EQ(parentheses.size(), 100U);
+}
+
+struct alignas(1024) page {
+  int value[256];
+};
+
+TEST(DeviceUvectorOfPages, IsAlignedAboveWhatResourcesGuarantee)
+{
+  rmm::cuda_stream stream;
+  auto const is_aligned = [](auto const& vector) { return rmm::is_pointer_aligned(vector.data(), alignof(page)); };
+  rmm::mr::cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource pool{&cuda, 1 << 20, 1 << 20};
+  std::vector<rmm::device_buffer> between;
+  std::vector<device_uvector<page>> vectors;
+  for (int i = 0; i != 8; ++i) {
+    between.emplace_back(256, stream, pool);
+    vectors.emplace_back(3, stream, pool);
+  }
+  for (auto& each : vectors) {
+    EXPECT_TRUE(is_aligned(each));
+    each.resize(5, stream);
+    EXPECT_TRUE(is_aligned(each));
+  }
+  device_uvector<page> const copy{vectors[0], stream, pool};
+  EXPECT_TRUE(is_aligned(copy));
+  EXPECT_EQ(copy.size(), 5U);
 }
 
 TEST(DeviceUvectorOfInts, CanBePrefetched)

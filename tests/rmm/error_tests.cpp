@@ -18,12 +18,17 @@ TEST(Exceptions, DeriveFromTheStandardOnes)
   static_assert(std::is_base_of_v<std::bad_alloc, rmm::bad_alloc>);
   static_assert(std::is_base_of_v<rmm::bad_alloc, rmm::out_of_memory>);
   static_assert(std::is_base_of_v<std::out_of_range, rmm::out_of_range>);
+  static_assert(std::is_base_of_v<std::invalid_argument, rmm::invalid_argument>);
 }
 
 template <class Exception>
 struct Exceptions : ::testing::Test {};
-using all_exceptions =
-  ::testing::Types<rmm::logic_error, rmm::cuda_error, rmm::bad_alloc, rmm::out_of_memory, rmm::out_of_range>;
+using all_exceptions = ::testing::Types<rmm::logic_error,
+                                        rmm::cuda_error,
+                                        rmm::bad_alloc,
+                                        rmm::out_of_memory,
+                                        rmm::out_of_range,
+                                        rmm::invalid_argument>;
 TYPED_TEST_SUITE(Exceptions, all_exceptions);
 
 TYPED_TEST(Exceptions, AreMadeFromCharactersAndFromStrings)
@@ -55,6 +60,7 @@ TYPED_TEST(Exceptions, HaveANoexceptWhat) { static_assert(noexcept(std::declval<
 
 TEST(Exceptions, OfLogicRangeAndCudaKeepTheMessageUnchanged)
 {
+  EXPECT_STREQ(rmm::invalid_argument{"text"}.what(), "text");
   EXPECT_STREQ(rmm::logic_error{"text"}.what(), "text");
   EXPECT_STREQ(rmm::cuda_error{"text"}.what(), "text");
   EXPECT_STREQ(rmm::out_of_range{"text"}.what(), "text");

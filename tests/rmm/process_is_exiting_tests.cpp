@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <rmm/cuda_device.hpp>
 #include <rmm/detail/runtime_shutdown.hpp>
+#include <rmm/mr/per_device_resource.hpp>
 #include <rmm/process_is_exiting.hpp>
 
 #include <gtest/gtest.h>
@@ -31,6 +33,20 @@ TEST(ProcessIsExitingDeathTest, IsTrueInExitHandlersSetBeforeTheHook)
     {
       std::atexit(exit_with_answer);
       rmm::detail::register_process_exit_hook();
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(10),
+    "");
+}
+
+// The first use of the registry in a process.
+TEST(ProcessIsExitingDeathTest, IsTrueInExitHandlersSetBeforeTheRegistryIsUsed)
+{
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+    {
+      std::atexit(exit_with_answer);
+      static_cast<void>(rmm::mr::get_per_device_resource_ref(rmm::cuda_device_id{0}));
       std::exit(0);
     },
     ::testing::ExitedWithCode(10),

@@ -12,6 +12,7 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
+#include <rmm/detail/logger_frontend.hpp>  // IWYU pragma: export
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/heap_figures.hpp>
 #include <rmm/memory_report.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/cuda_device.hpp>  // IWYU pragma: export
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda/async_alloc.hpp>
 #include <rmm/detail/cuda/memory_pool.hpp>

@@ -7,26 +7,48 @@
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/failure_callback_t.hpp>
+#include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
+#include <exception>
+#include <type_traits>
 #include <utility>
 
 namespace RMM_NAMESPACE {
 namespace mr {
+namespace detail {
+
+/// What the template arguments of a failure_callback_resource_adaptor stand for.
+template <class UpstreamOrException, class Exception>
+struct failure_callback_arguments {
+  static constexpr bool names_only_exception = std::is_base_of_v<std::exception, UpstreamOrException>;
+
+  using upstream  = std::conditional_t<names_only_exception, device_memory_resource, UpstreamOrException>;
+  using exception = std::conditional_t<names_only_exception, UpstreamOrException, Exception>;
+};
+
+}  // namespace detail
 
 /// Calls a function when upstream throws `ExceptionType`, and tries again as long as the function says so.
+///
+/// With an exception as the only template argument, as in RMM 26.06, upstream is any device_memory_resource.
 ///
 /// The last exception of upstream reaches the caller when the function returns false; others are not intercepted. As
 /// thread-safe as upstream and the function are.
 template <class Upstream, class ExceptionType = out_of_memory>
 class failure_callback_resource_adaptor final
-  : public detail::resource_adaptor<failure_callback_resource_adaptor<Upstream, ExceptionType>, Upstream> {
+  : public detail::resource_adaptor<failure_callback_resource_adaptor<Upstream, ExceptionType>,
+                                    typename detail::failure_callback_arguments<Upstream, ExceptionType>::upstream> {
+  using arguments = detail::failure_callback_arguments<Upstream, ExceptionType>;
+
  public:
-  using exception_type = ExceptionType;
+  using exception_type = typename arguments::exception;
 
   /// `callback_arg` is handed to each call of `callback`. Throws logic_error if `upstream` is null.
-  failure_callback_resource_adaptor(Upstream* upstream, failure_callback_t callback, void* callback_arg)
+  failure_callback_resource_adaptor(typename arguments::upstream* upstream,
+                                    failure_callback_t callback,
+                                    void* callback_arg)
     : failure_callback_resource_adaptor::resource_adaptor{upstream},
       callback_{std::move(callback)},
       callback_arg_{callback_arg}
@@ -54,6 +76,8 @@ class failure_callback_resource_adaptor final
   void* callback_arg_;
 };
 
+template <class Upstream>
+failure_callback_resource_adaptor(Upstream*, failure_callback_t, void*) -> failure_callback_resource_adaptor<Upstream>;
 failure_callback_resource_adaptor(device_async_resource_ref, failure_callback_t, void*)
   ->failure_callback_resource_adaptor<device_memory_resource>;
 

@@ -7,6 +7,7 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
+#include <rmm/detail/logger_frontend.hpp>  // IWYU pragma: export
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/block_source.hpp>
@@ -19,6 +20,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <list>  // IWYU pragma: export
 #include <new>
 #include <string>
 

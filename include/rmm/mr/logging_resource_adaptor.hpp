@@ -9,6 +9,7 @@
 #include <rmm/mr/detail/allocation_log.hpp>
 #include <rmm/mr/detail/logging_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
 #include <rmm/resource_ref.hpp>
 
 #include <cstdlib>

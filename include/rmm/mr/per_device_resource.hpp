@@ -9,6 +9,7 @@
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/resource_concepts.hpp>
+#include <rmm/detail/runtime_shutdown.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/registry.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -39,6 +40,7 @@ namespace detail {
 
 [[nodiscard]] RMM_COLD inline registry& find_process_registry()
 {
+  rmm::detail::register_process_exit_hook();  // before exit handlers that the program has registered
   return *static_cast<registry*>(rmm::detail::find_or_publish(
     rmm_registry_v2,
     6,

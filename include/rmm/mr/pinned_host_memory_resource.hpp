@@ -12,6 +12,7 @@
 #include <rmm/mr/device_memory_resource.hpp>
 
 #include <cstddef>
+#include <memory>  // IWYU pragma: export
 #include <typeinfo>
 
 namespace RMM_NAMESPACE {

@@ -5,6 +5,7 @@
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/logger_frontend.hpp>  // IWYU pragma: export
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/block_source.hpp>
 #include <rmm/mr/detail/growing_pool.hpp>
@@ -14,6 +15,7 @@
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
+#include <list>  // IWYU pragma: export
 #include <optional>
 #include <string>
 #include <type_traits>

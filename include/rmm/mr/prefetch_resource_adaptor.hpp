@@ -8,6 +8,8 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
+#include <rmm/prefetch.hpp>                // IWYU pragma: export
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>

@@ -11,6 +11,7 @@
 #include <rmm/logger_macros.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
 #include <rmm/resource_ref.hpp>
 
 #include <algorithm>
@@ -91,7 +92,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     return allocations_;
   }
 
-  /// Bytes outstanding. Less what was freed without having been allocated here, and so may wrap.
+  /// Bytes outstanding, less what was freed without having been allocated here; never below 0.
   [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return allocated_bytes_; }
 
   /// One entry for each outstanding allocation: `<address>: <size> B`, and its call stack if there is one.
@@ -195,7 +196,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     write_lock_t const lock{mutex_};
     auto const [entry, is_new] = allocations_.try_emplace(ptr, std::move(info));
     if (!is_new) {  // freed past this adaptor
-      allocated_bytes_ -= entry->second.allocation_size;
+      allocated_bytes_ -= std::min(entry->second.allocation_size, allocated_bytes_.load());
       entry->second = std::move(info);
     }
     allocated_bytes_ += bytes;
@@ -208,7 +209,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     bool const known     = found != allocations_.end();
     auto const allocated = known ? found->second.allocation_size : bytes;
     if (known) { allocations_.erase(found); }
-    allocated_bytes_ -= allocated;
+    allocated_bytes_ -= std::min(allocated, allocated_bytes_.load());
     lock.unlock();
 
     if (!known && bytes != 0) { report("not allocated here, or freed before", ptr, bytes); }

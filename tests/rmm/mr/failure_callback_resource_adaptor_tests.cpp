@@ -100,6 +100,24 @@ TEST_F(FailureCallback, IsCalledForTheExceptionsItIsMadeFor)
   EXPECT_EQ(calls, 1);
 }
 
+TEST_F(FailureCallback, TakesAnExceptionAsItsOnlyTemplateArgument)
+{
+  failure_callback_resource_adaptor<rmm::bad_alloc> mr{&mock, say_yes_once, &calls};
+  static_assert(std::is_same_v<decltype(mr)::exception_type, rmm::bad_alloc>);
+  EXPECT_CALL(mock, do_allocate).WillOnce(Throw(rmm::bad_alloc{"not memory"})).WillOnce(Return(address(0x1000)));
+  EXPECT_EQ(mr.allocate(10), address(0x1000));
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(mr.get_upstream(), &mock);
+}
+
+TEST_F(FailureCallback, TakesAReferenceWhereAnExceptionIsItsOnlyTemplateArgument)
+{
+  failure_callback_resource_adaptor<std::bad_alloc> mr{
+    rmm::device_async_resource_ref{mock}, failure_callback_t{say_yes_once}, &calls};
+  EXPECT_CALL(mock, do_allocate).WillOnce(Throw(std::bad_alloc{})).WillOnce(Return(address(0x1000)));
+  EXPECT_EQ(mr.allocate(10), address(0x1000));
+}
+
 TEST_F(FailureCallback, MayThrowItself)
 {
   failure_callback_resource_adaptor mr{

@@ -3,7 +3,6 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_device.hpp>
-#include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/byte_budget.hpp>
@@ -19,6 +18,7 @@
 #include <rmm/detail/cuda/saved_memory.hpp>
 #include <rmm/detail/cuda/stream.hpp>
 #include <rmm/detail/cuda/virtual_memory.hpp>
+#include <rmm/detail/cuda_stream.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -9,6 +8,7 @@
 #include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/cuda_mr.hpp>
+#include <rmm/detail/cuda_stream.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>

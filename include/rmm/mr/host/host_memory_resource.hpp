@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/aligned.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/nvtx/func_range.hpp>
 #include <rmm/detail/resource_concepts.hpp>
+#include <rmm/error.hpp>
 
 #include <cstddef>
+#include <memory>  // IWYU pragma: export
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -38,9 +41,10 @@ class host_memory_resource {
     do_deallocate(ptr, bytes, alignment);
   }
 
-  /// The same in the spelling of 25.10.
+  /// The same in the spelling of 25.10, except that it throws bad_alloc unless `alignment` is a power of two.
   void* allocate_sync(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t))
   {
+    if (!is_supported_alignment(alignment)) { throw bad_alloc{"the alignment is not a power of two"}; }
     return allocate(bytes, alignment);
   }
 

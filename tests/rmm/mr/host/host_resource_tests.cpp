@@ -5,6 +5,7 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/resource_concepts.hpp>
 #include <rmm/device_buffer.hpp>
+#include <rmm/error.hpp>
 #include <rmm/mr/host/new_delete_resource.hpp>
 #include <rmm/mr/host/pinned_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
@@ -90,6 +91,15 @@ TYPED_TEST(HostResource, TakesAlignmentsThatAreNoPowerOfTwoForTheDefault)
   void* const ptr = this->resource.allocate(kibibyte, 0);
   EXPECT_TRUE(rmm::is_pointer_aligned(ptr, rmm::RMM_DEFAULT_HOST_ALIGNMENT));
   this->resource.deallocate(ptr, kibibyte, 0);
+}
+
+TYPED_TEST(HostResource, RefusesAlignmentsThatAreNoPowerOfTwoInCallsOfLaterReleases)
+{
+  EXPECT_THROW(this->resource.allocate_sync(kibibyte, 0), rmm::bad_alloc);
+  EXPECT_THROW(this->resource.allocate_sync(kibibyte, 48), std::bad_alloc);
+  void* const ptr = this->resource.allocate_sync(kibibyte, 64);
+  EXPECT_TRUE(rmm::is_pointer_aligned(ptr, 64));
+  this->resource.deallocate_sync(ptr, kibibyte, 64);
 }
 
 TYPED_TEST(HostResource, SaysThatMemoryIsMissing)

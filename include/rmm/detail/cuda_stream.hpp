@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/stream.hpp>
+#include <rmm/detail/cuda/stream_lifetimes.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/logging_assert.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+/// @file
+/// What rmm/cuda_stream.hpp is for, without <memory>, which programs also take from there.
+
+namespace RMM_NAMESPACE {
+
+/// A CUDA stream with its owner: made in the constructor, on the current device, and ended in the
+/// destructor.
+///
+/// Movable; a moved-from object owns nothing. Work that is still queued at the end runs to
+/// completion.
+class cuda_stream {
+ public:
+  /// How the stream relates to the legacy default stream.
+  enum class flags : unsigned {
+    sync_default = cudaStreamDefault,      ///< each waits for the work of the other
+    non_blocking = cudaStreamNonBlocking,  ///< neither waits
+  };
+
+  /// A stream that synchronises with the legacy default stream. Throws cuda_error.
+  cuda_stream() : cuda_stream{flags::sync_default} {}
+
+  /// Throws cuda_error.
+  explicit cuda_stream(flags creation_flags) : stream_{detail::create_stream(static_cast<unsigned>(creation_flags))}
+  {
+    detail::stream_begins(stream_);
+  }
+
+  cuda_stream(cuda_stream&& other) noexcept : stream_{std::exchange(other.stream_, nullptr)} {}
+
+  cuda_stream& operator=(cuda_stream&& other) noexcept
+  {
+    reset(std::exchange(other.stream_, nullptr));  // right for a self-move, too
+    return *this;
+  }
+
+  cuda_stream(cuda_stream const&)            = delete;
+  cuda_stream& operator=(cuda_stream const&) = delete;
+
+  ~cuda_stream() { reset(nullptr); }
+
+  /// Whether this object owns a stream: it has not been moved from.
+  [[nodiscard]] bool is_valid() const noexcept { return stream_ != nullptr; }
+
+  /// The handle. Requires is_valid().
+  [[nodiscard]] cudaStream_t value() const noexcept
+  {
+    RMM_LOGGING_ASSERT(is_valid());
+    return stream_;
+  }
+
+  /// value().
+  explicit operator cudaStream_t() const noexcept { return value(); }
+
+  /// The stream without its ownership. Requires is_valid().
+  [[nodiscard]] cuda_stream_view view() const noexcept { return cuda_stream_view{value()}; }
+
+  /// view().
+  operator cuda_stream_view() const noexcept { return view(); }
+
+  /// view() as libcu++ has it.
+  operator ::cuda::stream_ref() const noexcept { return view(); }
+
+  /// Waits on the host until the stream's work is done. Throws cuda_error.
+  void synchronize() const { view().synchronize(); }
+
+  /// The same where nothing may be thrown; failure is asserted.
+  void synchronize_no_throw() const noexcept { view().synchronize_no_throw(); }
+
+ private:
+  void reset(cudaStream_t stream) noexcept
+  {
+    if (is_valid()) {
+      detail::stream_is_about_to_end(stream_);
+      detail::destroy_stream(stream_);
+    }
+    stream_ = stream;
+  }
+
+  cudaStream_t stream_;  // null: owns nothing
+};
+
+}  // namespace RMM_NAMESPACE
