@@ -10,6 +10,25 @@ install(
   FILE_SET HEADERS
   INCLUDES
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+
+# The library rapids_logger has a file of this name, which stays. Ours says what it defines.
+if(RMM_INSTALL_RAPIDS_LOGGER)
+  cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE rmm_include_dir)
+  install(
+    CODE "
+      set(folder \"${rmm_include_dir}/rapids_logger\")
+      set(header \"\$ENV{DESTDIR}\${folder}/logger.hpp\")
+      set(ours \"new\")
+      if(EXISTS \"\${header}\")
+        file(STRINGS \"\${header}\" ours REGEX RMM_PROVIDES_RAPIDS_LOGGER)
+      endif()
+      if(ours)
+        file(INSTALL DESTINATION \"\${folder}\" TYPE FILE FILES \"${PROJECT_SOURCE_DIR}/include/rapids_logger/logger.hpp\")
+      else()
+        message(STATUS \"Kept: \${header}, of the library rapids_logger\")
+      endif()")
+endif()
+
 if(RMM_BUILD_SIMULATOR)
   install(
     TARGETS rmm_cudart_sim

@@ -13,8 +13,8 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/detail/logger_frontend.hpp>
-
-#include <rapids_logger/logger.hpp>
+#include <rmm/detail/plain_logger.hpp>
+#include <rmm/detail/rapids_logger.hpp>
 
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
@@ -178,14 +178,12 @@ inline void log_from_hook(log_level level, char const* message) noexcept
 
 inline bool const log_hook_is_filled = (log_hook.store(&log_from_hook), true);
 
-#ifdef RMM_PROVIDES_RAPIDS_LOGGER
-
-/// A sink of spdlog as one of rapids_logger.
-class sink_to_spdlog final : public rapids_logger::sink {
+/// A sink of spdlog as one of plain_logger.
+class sink_to_spdlog final : public plain_logger::sink {
  public:
   explicit sink_to_spdlog(spdlog::sink_ptr target) : target_{std::move(target)} {}
 
-  void log(rapids_logger::log_record const& record) override
+  void log(plain_logger::log_record const& record) override
   {
     target_->log({record.logger_name, static_cast<spdlog::level::level_enum>(record.level), record.message});
   }
@@ -196,10 +194,10 @@ class sink_to_spdlog final : public rapids_logger::sink {
   spdlog::sink_ptr target_;
 };
 
-/// A sink of rapids_logger as one of spdlog.
+/// A sink of plain_logger as one of spdlog.
 class sink_from_spdlog final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  explicit sink_from_spdlog(rapids_logger::sink_ptr target) : target_{std::move(target)}
+  explicit sink_from_spdlog(plain_logger::sink_ptr target) : target_{std::move(target)}
   {
     set_pattern_(default_pattern());
   }
@@ -209,7 +207,7 @@ class sink_from_spdlog final : public spdlog::sinks::base_sink<std::mutex> {
   {
     spdlog::memory_buf_t formatted;
     formatter_->format(record, formatted);
-    target_->log({static_cast<rapids_logger::level_enum>(record.level),
+    target_->log({static_cast<plain_logger::level_enum>(record.level),
                   std::string{record.logger_name.data(), record.logger_name.size()},
                   std::string{record.payload.data(), record.payload.size()},
                   std::string{formatted.data(), formatted.size()}});
@@ -217,13 +215,13 @@ class sink_from_spdlog final : public spdlog::sinks::base_sink<std::mutex> {
 
   void flush_() override { target_->flush(); }
 
-  rapids_logger::sink_ptr target_;
+  plain_logger::sink_ptr target_;
 };
 
-/// spdlog's logger as one of rapids_logger.
-class spdlog_logger final : public rapids_logger::detail::logger_implementation {
+/// spdlog's logger as one of plain_logger.
+class spdlog_logger final : public plain_logger::detail::logger_implementation {
  public:
-  using level_enum = rapids_logger::level_enum;
+  using level_enum = plain_logger::level_enum;
 
   explicit spdlog_logger(spdlog::logger& target) : target_{target} {}
 
@@ -239,7 +237,7 @@ class spdlog_logger final : public rapids_logger::detail::logger_implementation 
   void flush_on(level_enum level) override { target_.flush_on(to_spdlog(level)); }
   void set_pattern(std::string pattern) override { target_.set_pattern(std::move(pattern)); }
 
-  void push_sink(rapids_logger::sink_ptr sink) override
+  void push_sink(plain_logger::sink_ptr sink) override
   {
     target_.sinks().push_back(std::make_shared<sink_from_spdlog>(std::move(sink)));
   }
@@ -261,14 +259,20 @@ class spdlog_logger final : public rapids_logger::detail::logger_implementation 
   spdlog::logger& target_;
 };
 
-#endif  // RMM_PROVIDES_RAPIDS_LOGGER
+/// For a sink of the library rapids_logger: hands its lines to the debug log.
+inline void log_from_rapids_logger(int level, char const* line)
+{
+  std::string_view message{line};
+  if (!message.empty() && message.back() == '\n') { message.remove_suffix(1); }
+  log_composed(static_cast<log_level>(level), message);
+}
+
+inline void flush_from_rapids_logger() { logger().flush(); }
 
 }  // namespace detail
 
 /// The debug log, as spdlog's logger: named RMM, with one sink, the file detail::default_log_filename(), which it truncates.
 inline spdlog::logger& logger() { return detail::logger(); }
-
-#ifdef RMM_PROVIDES_RAPIDS_LOGGER
 
 using level_enum         = rapids_logger::level_enum;
 using sink_ptr           = rapids_logger::sink_ptr;
@@ -277,20 +281,37 @@ using ostream_sink_mt    = rapids_logger::ostream_sink_mt;
 using stderr_sink_mt     = rapids_logger::stderr_sink_mt;
 using callback_sink_mt   = rapids_logger::callback_sink_mt;
 
-/// The same debug log under the names of 25.02: levels, sinks and messages are those of logger().
-inline rapids_logger::logger& default_logger()
+// Templates, for files of one program may differ in which library rapids_logger they have.
+
+/// A sink that writes to the file that the debug log writes to; to the debug log where the library rapids_logger is installed.
+template <class Sink = rapids_logger::sink>
+[[nodiscard]] std::shared_ptr<Sink> default_sink()
 {
-  static auto& face = *new rapids_logger::logger{std::make_unique<detail::spdlog_logger>(detail::logger())};
-  return face;
+  if constexpr (std::is_same_v<Sink, detail::plain_logger::sink>) {
+    return std::make_shared<detail::sink_to_spdlog>(detail::the_logger_wrapper().file_);
+  } else {
+    return std::make_shared<rapids_logger::callback_sink_mt>(detail::log_from_rapids_logger,
+                                                             detail::flush_from_rapids_logger);
+  }
 }
 
-/// A sink that writes to the file that the debug log writes to.
-[[nodiscard]] inline rapids_logger::sink_ptr default_sink()
+/// The same debug log under the names of 25.02: levels, sinks and messages are those of logger(). Where the library rapids_logger is
+/// installed, a logger of its own with the sink default_sink().
+template <class Logger = rapids_logger::logger>
+Logger& default_logger()
 {
-  return std::make_shared<detail::sink_to_spdlog>(detail::the_logger_wrapper().file_);
+  if constexpr (std::is_same_v<Logger, detail::plain_logger::logger>) {
+    static auto& face = *new Logger{std::make_unique<detail::spdlog_logger>(detail::logger())};
+    return face;
+  } else {
+    static auto& made = *[] {
+      auto* const logger = new Logger{"RMM", {default_sink()}};
+      logger->set_pattern("%v");
+      return logger;
+    }();
+    return made;
+  }
 }
-
-#endif  // RMM_PROVIDES_RAPIDS_LOGGER
 
 }  // namespace RMM_NAMESPACE
 

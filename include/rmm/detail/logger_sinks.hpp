@@ -4,8 +4,7 @@
 #include <rmm/detail/base/text_sink.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/logger_spdlog.hpp>
-
-#include <rapids_logger/logger.hpp>
+#include <rmm/detail/rapids_logger.hpp>
 
 #if RMM_HAS_SPDLOG
 #include <spdlog/sinks/basic_file_sink.h>
@@ -29,19 +28,22 @@ namespace detail {
   return line;
 }
 
-/// Changes the pattern of the sink, so that it prints the text and nothing else.
+/// Changes the pattern of the sink, so that it prints the text and nothing else. A template, for files of one program may differ in
+/// which library of that name they have.
+template <class Logger>
 class rapids_logger_text_sink final : public text_sink {
  public:
-  explicit rapids_logger_text_sink(rapids_logger::sink_ptr sink) : logger_{"RMM", {std::move(sink)}}
+  template <class Sink>
+  explicit rapids_logger_text_sink(Sink sink) : logger_{"RMM", {std::move(sink)}}
   {
     logger_.set_pattern("%v");
   }
 
-  void write(std::string_view text) override { logger_.info(std::string{without_line_end(text)}); }
+  void write(std::string_view text) override { logger_.info("%s", std::string{without_line_end(text)}); }
   void flush() override { logger_.flush(); }
 
  private:
-  rapids_logger::logger logger_;
+  Logger logger_;
 };
 
 #if RMM_HAS_SPDLOG

@@ -38,7 +38,8 @@ class log_destination {
 
   log_destination(std::initializer_list<rapids_logger::sink_ptr> sinks)
   {
-    for (auto const& sink : sinks) { sinks_.push_back(std::make_shared<rmm::detail::rapids_logger_text_sink>(sink)); }
+    using text_sink = rmm::detail::rapids_logger_text_sink<rapids_logger::logger>;
+    for (auto const& sink : sinks) { sinks_.push_back(std::make_shared<text_sink>(sink)); }
   }
 
 #if RMM_HAS_SPDLOG

@@ -5,7 +5,7 @@ from libcpp cimport bool
 from libcpp.string cimport string
 
 
-cdef extern from "rapids_logger/logger.hpp" namespace "rapids_logger" nogil:
+cdef extern from "rmm/detail/plain_logger.hpp" namespace "rmm::detail::plain_logger" nogil:
     cdef enum class level_enum(int32_t):
         trace
         debug

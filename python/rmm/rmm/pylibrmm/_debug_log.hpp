@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rapids_logger/logger.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/plain_logger.hpp>
 #include <rmm/logger_macros.hpp>
 
 #include <atomic>
@@ -13,14 +13,16 @@
 
 namespace rmm_python {
 
+namespace plain_logger = rmm::detail::plain_logger;
+
 /// A file that is opened, and emptied, when the first message is written to it.
-class late_file_sink final : public rapids_logger::sink {
+class late_file_sink final : public plain_logger::sink {
  public:
-  void log(rapids_logger::log_record const& record) override
+  void log(plain_logger::log_record const& record) override
   {
     std::call_once(opened_, [this] {
       auto const* const name = std::getenv("RMM_DEBUG_LOG_FILE");
-      file_                  = std::make_unique<rapids_logger::basic_file_sink_mt>(
+      file_                  = std::make_unique<plain_logger::basic_file_sink_mt>(
         name != nullptr && *name != '\0' ? name : "rmm_log.txt", true);
       is_open_.store(true, std::memory_order_release);
     });
@@ -34,17 +36,17 @@ class late_file_sink final : public rapids_logger::sink {
 
  private:
   std::once_flag opened_;
-  std::unique_ptr<rapids_logger::sink> file_;
+  std::unique_ptr<plain_logger::sink> file_;
   std::atomic<bool> is_open_{false};
 };
 
 /// The debug log of the package. Never destroyed: it may be written to at exit.
-[[nodiscard]] inline rapids_logger::logger& debug_log()
+[[nodiscard]] inline plain_logger::logger& debug_log()
 {
   static auto& log = *[] {
-    auto* const made = new rapids_logger::logger{"RMM", {std::make_shared<late_file_sink>()}};
+    auto* const made = new plain_logger::logger{"RMM", {std::make_shared<late_file_sink>()}};
     made->set_pattern("[%6t][%H:%M:%S:%f][%-6l] %v");
-    made->flush_on(rapids_logger::level_enum::warn);
+    made->flush_on(plain_logger::level_enum::warn);
     return made;
   }();
   return log;
@@ -55,7 +57,7 @@ inline void write_to_debug_log(rmm::detail::log_level level, char const* message
 {
   if (static_cast<int>(level) < RMM_LOG_ACTIVE_LEVEL) { return; }
   try {
-    auto const as_level = static_cast<rapids_logger::level_enum>(level);
+    auto const as_level = static_cast<plain_logger::level_enum>(level);
     if (debug_log().should_log(as_level)) { debug_log().log(as_level, "%s", message); }
   } catch (...) {  // the file cannot be opened: there is nobody left to tell
   }
