@@ -44,6 +44,9 @@ class cuda_stream_view {
   /// The handle.
   [[nodiscard]] constexpr cudaStream_t value() const noexcept { return stream_; }
 
+  /// value(), as libcu++ calls it.
+  [[nodiscard]] constexpr cudaStream_t get() const noexcept { return stream_; }
+
   /// The handle, where the CUDA API is called.
   constexpr operator cudaStream_t() const noexcept { return stream_; }
 
@@ -72,6 +75,9 @@ class cuda_stream_view {
 
   /// Waits on the host until the stream's work is done. Throws cuda_error.
   RMM_ALWAYS_INLINE void synchronize() const { detail::synchronize_stream(stream_); }
+
+  /// synchronize(), as libcu++ calls it.
+  RMM_ALWAYS_INLINE void sync() const { synchronize(); }
 
   /// The same where nothing may be thrown; failure is asserted.
   RMM_ALWAYS_INLINE void synchronize_no_throw() const noexcept { detail::synchronize_stream_no_throw(stream_); }

@@ -177,6 +177,14 @@ TEST_F(CudaStreamView, SynchronizeNoThrowWaitsForTheWorkOfTheStream)
   EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
 }
 
+TEST_F(CudaStreamView, HasTheNamesOfLibcuxx)
+{
+  unfinished_work const work{stream};
+  EXPECT_EQ(cuda_stream_view{stream}.get(), stream);
+  cuda_stream_view{stream}.sync();
+  EXPECT_EQ(cudaStreamQuery(stream), cudaSuccess);
+}
+
 TEST_F(CudaStreamView, DefaultStreamsAreSynchronized)
 {
   for (auto const view : {rmm::cuda_stream_default, rmm::cuda_stream_legacy, rmm::cuda_stream_per_thread}) {
