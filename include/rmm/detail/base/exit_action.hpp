@@ -6,7 +6,6 @@
 #include <rmm/detail/export.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -42,13 +41,19 @@ class exit_action {
   struct action_list {
     detail::mutex mutex;
     std::vector<exit_action*> actions;
+  };
 
-    action_list() { static_cast<void>(std::atexit(run)); }
+  struct runner {
+    runner()                         = default;
+    runner(runner const&)            = delete;
+    runner& operator=(runner const&) = delete;
+    ~runner() { run(); }
   };
 
   [[nodiscard]] static action_list& list()
   {
     static auto& all = *new action_list;  // never destroyed
+    static runner const at_exit{};
     return all;
   }
 
