@@ -606,7 +606,7 @@ run_check() {
 
 cxx_sources() {
   local folder folders=()
-  for folder in include simulator tests examples benchmarks tools; do
+  for folder in include cmake simulator tests examples benchmarks tools; do
     if [[ -d "$REPOSITORY/$folder" ]]; then folders+=("$REPOSITORY/$folder"); fi
   done
   find "${folders[@]}" -type f \( -name '*.hpp' -o -name '*.ipp' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0

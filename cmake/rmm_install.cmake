@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 set(rmm_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/rmm")
 
 install(
-  TARGETS rmm
+  TARGETS rmm rmm_compiled
   EXPORT rmm-exports
   FILE_SET HEADERS
   INCLUDES
@@ -58,6 +58,7 @@ install(FILES "${PROJECT_BINARY_DIR}/rmm-config.cmake" "${PROJECT_BINARY_DIR}/rm
               "${CMAKE_CURRENT_LIST_DIR}/rmm_find_package.cmake" DESTINATION "${rmm_package_dir}")
 
 include("${CMAKE_CURRENT_LIST_DIR}/rmm_pkg_config.cmake")
+install(FILES "${PROJECT_SOURCE_DIR}/cmake/rmm_compiled.cpp" DESTINATION "${CMAKE_INSTALL_DATADIR}/rmm")
 install(FILES "${PROJECT_SOURCE_DIR}/tools/gdb/rmm_printers.py" DESTINATION "${CMAKE_INSTALL_DATADIR}/rmm/gdb")
 
 # For gdb in the build tree: our printers, and Thrust's where CCCL is built from its sources; the toolkit has none.

@@ -23,6 +23,14 @@
 #define RMM_FLATTEN
 #endif
 
+/// `RMM_COMPILED_ONCE(template)` says that rmm::rmm_compiled has the members of a class template, where the file that includes it is
+/// compiled with RMM_COMPILED. With expensive assertions each file compiles its own: they may be on in one file alone.
+#if defined(RMM_COMPILED) && !defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+#define RMM_COMPILED_ONCE(...) extern template class __VA_ARGS__
+#else
+#define RMM_COMPILED_ONCE(...) static_assert(true)
+#endif
+
 /// Whether the program is made for ThreadSanitizer: 0 or 1.
 #if defined(__SANITIZE_THREAD__)
 #define RMM_DETAIL_THREAD_SANITIZER 1

@@ -618,6 +618,7 @@ class basic_cache_set {
 };
 
 using cache_set = basic_cache_set<void>;
+RMM_COMPILED_ONCE(basic_cache_set<void>);
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

@@ -5,6 +5,7 @@
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/base/owned_ptr.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
@@ -339,6 +340,7 @@ class basic_captured_memory {
 };
 
 using captured_memory = basic_captured_memory<void>;
+RMM_COMPILED_ONCE(basic_captured_memory<void>);
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

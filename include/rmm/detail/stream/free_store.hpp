@@ -4,6 +4,7 @@
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
@@ -190,6 +191,7 @@ class basic_free_store {
 };
 
 using free_store = basic_free_store<void>;
+RMM_COMPILED_ONCE(basic_free_store<void>);
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

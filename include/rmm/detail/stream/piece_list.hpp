@@ -3,6 +3,7 @@
 
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
@@ -290,6 +291,7 @@ class basic_piece_list {
 };
 
 using piece_list = basic_piece_list<void>;
+RMM_COMPILED_ONCE(basic_piece_list<void>);
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

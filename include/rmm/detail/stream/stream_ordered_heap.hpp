@@ -1070,6 +1070,8 @@ class basic_stream_ordered_heap {
 };
 
 using stream_ordered_heap = basic_stream_ordered_heap<void>;
+RMM_COMPILED_ONCE(basic_stream_ordered_heap<void>);
+RMM_COMPILED_ONCE(graph_arena<stream_ordered_heap>);
 
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

@@ -339,6 +339,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
 };
 
 using growing_pool = basic_growing_pool<void>;
+RMM_COMPILED_ONCE(basic_growing_pool<void>);
 
 }  // namespace detail
 }  // namespace mr

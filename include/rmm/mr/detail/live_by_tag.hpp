@@ -4,6 +4,7 @@
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/pointer_map.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/tag_scope.hpp>
@@ -117,6 +118,7 @@ class basic_live_by_tag {
 };
 
 using live_by_tag = basic_live_by_tag<void>;
+RMM_COMPILED_ONCE(basic_live_by_tag<void>);
 
 }  // namespace detail
 }  // namespace mr

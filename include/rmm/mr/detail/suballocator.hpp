@@ -97,6 +97,7 @@ class basic_suballocator : public device_memory_resource {
 };
 
 using suballocator = basic_suballocator<void>;
+RMM_COMPILED_ONCE(basic_suballocator<void>);
 
 }  // namespace detail
 }  // namespace mr
