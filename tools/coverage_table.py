@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-FOLDERS = ["include/rmm", "include/rmm/detail", "include/rmm/mr", "include/rmm/mr/detail", "include/rapids_logger", "simulator"]
+FOLDERS = ["include/rmm", "include/rmm/detail", "include/rmm/mr", "include/rmm/mr/detail", "simulator"]
 COUNTED = ("include/", "simulator/include/", "simulator/src/")
 JUDGED = "include/rmm"
 HARMLESS = (":cannot open data file, assuming not executed", ":no functions found")  # it did not run, or is a precompiled header
