@@ -27,6 +27,7 @@ from rmm.pylibrmm.memory_resource import (
 )
 
 __all__ = [
+    "ProfilerContext",
     "ProfilerRecords",
     "Statistics",
     "default_profiler_records",
@@ -197,17 +198,19 @@ def _get_descriptive_name_of_object(obj: object) -> str:
     return f"{inspect.getfile(function)}:{line}({function.__qualname__})"
 
 
-class _Profiler(ContextDecorator):
+class ProfilerContext(ContextDecorator):
+    """What `profiler` returns: a context manager, and a decorator of functions."""
+
     def __init__(self, records: ProfilerRecords, name: str) -> None:
         self._records = records
         self._name = name
         self._entered: list[StatisticsResourceAdaptor | None] = []  # what was pushed on by each entry
 
-    def _recreate_cm(self) -> _Profiler:
-        return _Profiler(self._records, self._name)  # for each call of a function, which threads may call
+    def _recreate_cm(self) -> ProfilerContext:
+        return ProfilerContext(self._records, self._name)  # for each call of a function, which threads may call
 
     def __call__(self, func: _F) -> _F:
-        named = _Profiler(self._records, self._name or _get_descriptive_name_of_object(func))
+        named = ProfilerContext(self._records, self._name or _get_descriptive_name_of_object(func))
         return ContextDecorator.__call__(named, func)  # type: ignore[type-var]
 
     def __enter__(self) -> None:
@@ -226,7 +229,7 @@ class _Profiler(ContextDecorator):
             self._records.add(self._name, adaptor.pop_counters())
 
 
-def profiler(*, records: ProfilerRecords = default_profiler_records, name: str = "") -> _Profiler:
+def profiler(*, records: ProfilerRecords = default_profiler_records, name: str = "") -> ProfilerContext:
     """Records what a function, or a block of code, allocates. Does nothing while statistics are not enabled.
 
     Parameters
@@ -245,4 +248,4 @@ def profiler(*, records: ProfilerRecords = default_profiler_records, name: str =
     >>> records.records["one buffer"].memory_peak
     1024
     """
-    return _Profiler(records, name)
+    return ProfilerContext(records, name)

@@ -43,6 +43,22 @@ def test_all_names_are_there() -> None:
         rmm.no_such_name  # noqa: B018
 
 
+def test_names_of_later_releases_are_there() -> None:
+    from rmm import pylibrmm
+
+    assert pylibrmm.DeviceBuffer is rmm.DeviceBuffer
+    assert pylibrmm.utils.as_stream(pylibrmm.stream.DEFAULT_STREAM) is pylibrmm.stream.DEFAULT_STREAM
+    with pytest.raises(TypeError, match="None"):
+        pylibrmm.utils.as_stream(None)
+    assert pylibrmm.stream._OwningStream is pylibrmm.cuda_stream.CudaStream
+    assert isinstance(rmm.statistics.profiler(name="x"), rmm.statistics.ProfilerContext)
+    for module in (pylibrmm.memory_resource, pylibrmm.memory_resource._memory_resource):
+        for name in ("enable_logging", "disable_logging", "get_log_filenames", "is_initialized", "_flush_logs", "_initialize"):
+            assert getattr(module, name) is getattr(rmm.mr, name)
+        with pytest.raises(AttributeError, match="no_such_name"):
+            module.no_such_name  # noqa: B018
+
+
 def test_versions() -> None:
     version = (Path(rmm.__file__).parent / "VERSION").read_text().strip()
     assert rmm.__version__ == (version + "+sim" if is_simulated else version)

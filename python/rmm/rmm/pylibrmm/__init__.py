@@ -12,13 +12,16 @@ from rmm.pylibrmm import (
     memory_resource,
     scopes,
     stream,
+    utils,
 )
 from rmm.pylibrmm._stream_flags import CudaStreamFlags
 from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
+from rmm.pylibrmm.device_buffer import DeviceBuffer
 
 __all__ = [
     "CudaStreamFlags",
     "CudaStreamPool",
+    "DeviceBuffer",
     "cuda_stream",
     "cuda_stream_pool",
     "device_buffer",
@@ -27,4 +30,5 @@ __all__ = [
     "memory_resource",
     "scopes",
     "stream",
+    "utils",
 ]

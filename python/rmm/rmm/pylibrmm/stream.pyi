@@ -5,6 +5,7 @@ from typing import Protocol, overload
 from typing_extensions import disjoint_base
 
 from rmm.pylibrmm._stream_flags import CudaStreamFlags as CudaStreamFlags
+from rmm.pylibrmm.cuda_stream import CudaStream as _OwningStream
 
 __all__ = ["DEFAULT_STREAM", "LEGACY_DEFAULT_STREAM", "PER_THREAD_DEFAULT_STREAM", "CudaStreamFlags", "Stream"]
 

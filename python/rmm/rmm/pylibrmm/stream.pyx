@@ -11,6 +11,7 @@ from rmm.pylibrmm.cuda_stream cimport CudaStream
 
 from rmm.pylibrmm._stream_flags import CudaStreamFlags
 
+_OwningStream = CudaStream  # its name in later releases
 __all__ = ["DEFAULT_STREAM", "LEGACY_DEFAULT_STREAM", "PER_THREAD_DEFAULT_STREAM", "CudaStreamFlags", "Stream"]
 
 

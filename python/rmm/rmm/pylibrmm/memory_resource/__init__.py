@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from rmm.pylibrmm.memory_resource import experimental
+from typing import TYPE_CHECKING, Any
+
+from rmm.pylibrmm.memory_resource import _memory_resource, experimental
 from rmm.pylibrmm.memory_resource._memory_resource import (
     AlignedResourceAdaptor,
     ArenaMemoryResource,
@@ -82,3 +84,18 @@ __all__ = [
     "set_current_device_resource",
     "set_per_device_resource",
 ]
+
+if TYPE_CHECKING:
+    from rmm.mr._registry import (
+        _flush_logs as _flush_logs,
+        _initialize as _initialize,
+        disable_logging as disable_logging,
+        enable_logging as enable_logging,
+        get_log_filenames as get_log_filenames,
+        is_initialized as is_initialized,
+    )
+else:
+
+    def __getattr__(name: str) -> Any:
+        """What later releases have here of rmm.mr: functions over the resources of all devices."""
+        return _memory_resource.__getattr__(name)

@@ -9,6 +9,14 @@ from typing_extensions import disjoint_base
 from rmm.memory_report import GuardViolation, Holder, RungFigures
 from rmm.memory_snapshot import MemorySnapshot
 from rmm.mr._exported_memory import ExportedMemory
+from rmm.mr._registry import (
+    _flush_logs as _flush_logs,
+    _initialize as _initialize,
+    disable_logging as disable_logging,
+    enable_logging as enable_logging,
+    get_log_filenames as get_log_filenames,
+    is_initialized as is_initialized,
+)
 from rmm.pylibrmm.scopes import tag as _tag
 from rmm.pylibrmm.stream import Stream
 from rmm.statistics import Statistics

@@ -1658,3 +1658,17 @@ def available_device_memory():
     with nogil:
         memory = librmm.available_device_memory()
     return (memory.first, memory.second)
+
+
+_FUNCTIONS_OF_MR = frozenset(
+    ("_flush_logs", "_initialize", "disable_logging", "enable_logging", "get_log_filenames", "is_initialized")
+)
+
+
+def __getattr__(name):
+    """What later releases have here of rmm.mr: functions over the resources of all devices."""
+    if name not in _FUNCTIONS_OF_MR:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rmm.mr import _registry  # which imports this module
+
+    return getattr(_registry, name)
