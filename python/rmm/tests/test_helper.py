@@ -53,6 +53,20 @@ def test_parts_of_bytes_are_refused(number: Any) -> None:
 def test_resources_take_them() -> None:
     cuda = rmm.mr.CudaMemoryResource()
     assert rmm.mr.PoolMemoryResource(cuda, "1MiB", "2MiB").pool_size() == 1 << 20
+    assert rmm.mr.LimitingResourceAdaptor(cuda, "1GiB").get_allocation_limit() == 1 << 30
+    pool = rmm.mr.PoolMemoryResource(cuda, "64MiB")
+    bins = rmm.mr.BinningMemoryResource(pool)
+    bins.add_bin("64KiB", rmm.mr.FixedSizeMemoryResource(pool, "64KiB", 4))
+    rmm.DeviceBuffer(size=1 << 16, mr=bins)
+    rmm.DeviceBuffer(size=1, mr=rmm.mr.AlignedResourceAdaptor(cuda, "1KiB", "1MiB"))
+    assert rmm.mr.CachedMemoryResource(cuda).trim_to("1MiB") == 0
+    for wrong in (lambda: rmm.mr.LimitingResourceAdaptor(cuda, "1 apple"), lambda: bins.add_bin("much")):
+        with pytest.raises(ValueError, match="Could not parse"):
+            wrong()
+    with pytest.raises(OverflowError):
+        rmm.mr.LimitingResourceAdaptor(cuda, -1)
+    with pytest.raises(ValueError, match="there would be no bin"):
+        rmm.mr.BinningMemoryResource(cuda, 20, 18)
     with pytest.raises(ValueError, match="Could not parse"):
         rmm.mr.PoolMemoryResource(cuda, initial_pool_size="2k")
     with pytest.raises(ValueError, match="Could not parse"):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ def test_it_is_always_initialized() -> None:
 @pytest.mark.parametrize("managed", [False, True])
 @pytest.mark.parametrize("logging", [False, True])
 def test_reinitialize_builds_the_stack(pool: bool, managed: bool, logging: bool, tmp_path: Path) -> None:
-    rmm.reinitialize(pool, managed, "1MiB", 1 << 22, logging=logging, log_file_name=str(tmp_path / "rmm_log.csv"))
+    with nullcontext() if pool else pytest.warns(UserWarning, match="there is no pool"):
+        rmm.reinitialize(pool, managed, "1MiB", 1 << 22, logging=logging, log_file_name=str(tmp_path / "rmm_log.csv"))
     resource: Any = rmm.mr.get_current_device_resource()
     if logging:
         assert type(resource) is rmm.mr.LoggingResourceAdaptor

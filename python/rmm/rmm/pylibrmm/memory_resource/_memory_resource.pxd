@@ -91,7 +91,7 @@ cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor):
 
 cdef class BinningMemoryResource(UpstreamResourceAdaptor):
     cdef list _bin_mrs
-    cpdef add_bin(self, size_t allocation_size, DeviceMemoryResource bin_resource=*)
+    cpdef add_bin(self, object allocation_size, DeviceMemoryResource bin_resource=*)
 
 
 cdef class CallbackMemoryResource(DeviceMemoryResource):

@@ -301,11 +301,16 @@ cdef extern from "rmm/mr/device_memory_resource.hpp" namespace "rmm::mr" nogil:
 connect_log()
 
 
+cdef size_t size_of(object size) except? 0:
+    """A number of bytes, given as int or string."""
+    return <size_t>parse_bytes(size)
+
+
 cdef optional[size_t] optional_size(object size) except *:
     """A number of bytes, given as int or string, that may be missing."""
     if size is None:
         return optional[size_t]()
-    return make_optional[size_t](<size_t>parse_bytes(size))
+    return make_optional[size_t](size_of(size))
 
 
 cdef dict dict_of(const heap_figures& figures):
@@ -523,15 +528,16 @@ class _Trimmable:
 
     __slots__ = ()
 
-    def trim_to(self, size_t nbytes):
+    def trim_to(self, nbytes):
         """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
 
         Waits for the work that used it. Other threads may allocate meanwhile.
         """
         cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
+        cdef size_t kept = size_of(nbytes)
         cdef size_t given_back
         with nogil:
-            given_back = c_trim_to(mr, nbytes)
+            given_back = c_trim_to(mr, kept)
         return given_back
 
     def release_unused(self):
@@ -714,8 +720,8 @@ cdef int checked_numa_node(node) except -2:
 cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
     """Memory of the host's own allocator, placed on the device as long as `headroom` bytes of its memory stay free."""
 
-    def __cinit__(self, size_t headroom):
-        self.c_obj = make_sam_headroom(headroom)
+    def __cinit__(self, headroom):
+        self.c_obj = make_sam_headroom(size_of(headroom))
 
 
 cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Trimmable):
@@ -897,10 +903,11 @@ cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor, _Suballocator):
         How many to take at once, and whenever there is none left.
     """
 
-    def __cinit__(self, DeviceMemoryResource upstream_mr, size_t block_size=1 << 20, size_t blocks_to_preallocate=128):
+    def __cinit__(self, DeviceMemoryResource upstream_mr, block_size=1 << 20, size_t blocks_to_preallocate=128):
         cdef resource_ptr upstream = upstream_mr.c_obj
+        cdef size_t c_block_size = size_of(block_size)
         with nogil:
-            self.c_obj = make_fixed_size(upstream, block_size, blocks_to_preallocate)
+            self.c_obj = make_fixed_size(upstream, c_block_size, blocks_to_preallocate)
 
 
 @cython.no_gc_clear
@@ -920,21 +927,25 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
     def __cinit__(self, DeviceMemoryResource upstream_mr, int8_t min_size_exponent=-1, int8_t max_size_exponent=-1):
         cdef resource_ptr upstream = upstream_mr.c_obj
         self._bin_mrs = []
+        if min_size_exponent != -1 and max_size_exponent != -1 and min_size_exponent > max_size_exponent:
+            raise ValueError(f"min_size_exponent, {min_size_exponent}, is above max_size_exponent, {max_size_exponent}: "
+                             "there would be no bin")
         with nogil:
             self.c_obj = make_binning(upstream, min_size_exponent, max_size_exponent)
 
-    cpdef add_bin(self, size_t allocation_size, DeviceMemoryResource bin_resource=None):
+    cpdef add_bin(self, object allocation_size, DeviceMemoryResource bin_resource=None):
         """Serves sizes up to `allocation_size`, down to the next smaller bin, from `bin_resource`, which is kept alive.
 
         Without one, from blocks of that size of the upstream. Not while other threads allocate.
         """
         cdef resource_ptr resource
+        cdef size_t size = size_of(allocation_size)
         self.usable()
         if bin_resource is not None:
             bin_resource.usable()
             resource = bin_resource.c_obj
         with nogil:
-            add_bin_to(self.c_obj, allocation_size, resource)
+            add_bin_to(self.c_obj, size, resource)
         if bin_resource is not None:
             self._bin_mrs.append(bin_resource)
 
@@ -1246,8 +1257,8 @@ cdef reservation_of(DeviceMemoryResource source, nbytes, Stream stream, bool onl
 cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
     """Takes no more than `allocation_limit` bytes at a time from `upstream_mr`."""
 
-    def __cinit__(self, DeviceMemoryResource upstream_mr, size_t allocation_limit):
-        self.c_obj = make_limiting(upstream_mr.c_obj, upstream_mr.immediate(), self._immediate, allocation_limit)
+    def __cinit__(self, DeviceMemoryResource upstream_mr, allocation_limit):
+        self.c_obj = make_limiting(upstream_mr.c_obj, upstream_mr.immediate(), self._immediate, size_of(allocation_limit))
         self._asked = self.c_obj.get()
 
     def get_allocated_bytes(self):
@@ -1424,8 +1435,8 @@ cdef class AlignedResourceAdaptor(UpstreamResourceAdaptor):
         Allocations of fewer bytes are aligned to 256 bytes only.
     """
 
-    def __cinit__(self, DeviceMemoryResource upstream_mr, size_t alignment=256, size_t alignment_threshold=0):
-        self.c_obj = make_aligned(upstream_mr.c_obj, alignment, alignment_threshold)
+    def __cinit__(self, DeviceMemoryResource upstream_mr, alignment=256, alignment_threshold=0):
+        self.c_obj = make_aligned(upstream_mr.c_obj, size_of(alignment), size_of(alignment_threshold))
 
 
 @cython.no_gc_clear
