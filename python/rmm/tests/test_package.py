@@ -53,7 +53,14 @@ def test_names_of_later_releases_are_there() -> None:
     assert pylibrmm.stream._OwningStream is pylibrmm.cuda_stream.CudaStream
     assert isinstance(rmm.statistics.profiler(name="x"), rmm.statistics.ProfilerContext)
     for module in (pylibrmm.memory_resource, pylibrmm.memory_resource._memory_resource):
-        for name in ("enable_logging", "disable_logging", "get_log_filenames", "is_initialized", "_flush_logs", "_initialize"):
+        for name in (
+            "enable_logging",
+            "disable_logging",
+            "get_log_filenames",
+            "is_initialized",
+            "_flush_logs",
+            "_initialize",
+        ):
             assert getattr(module, name) is getattr(rmm.mr, name)
         with pytest.raises(AttributeError, match="no_such_name"):
             module.no_such_name  # noqa: B018

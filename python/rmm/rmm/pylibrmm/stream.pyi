@@ -5,9 +5,11 @@ from typing import Protocol, overload
 from typing_extensions import disjoint_base
 
 from rmm.pylibrmm._stream_flags import CudaStreamFlags as CudaStreamFlags
-from rmm.pylibrmm.cuda_stream import CudaStream as _OwningStream
+from rmm.pylibrmm.cuda_stream import CudaStream
 
 __all__ = ["DEFAULT_STREAM", "LEGACY_DEFAULT_STREAM", "PER_THREAD_DEFAULT_STREAM", "CudaStreamFlags", "Stream"]
+
+_OwningStream = CudaStream
 
 class _SupportsCudaStream(Protocol):
     def __cuda_stream__(self) -> tuple[int, ...]: ...

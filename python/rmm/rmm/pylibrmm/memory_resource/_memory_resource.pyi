@@ -11,10 +11,20 @@ from rmm.memory_snapshot import MemorySnapshot
 from rmm.mr._exported_memory import ExportedMemory
 from rmm.mr._registry import (
     _flush_logs as _flush_logs,
+)
+from rmm.mr._registry import (
     _initialize as _initialize,
+)
+from rmm.mr._registry import (
     disable_logging as disable_logging,
+)
+from rmm.mr._registry import (
     enable_logging as enable_logging,
+)
+from rmm.mr._registry import (
     get_log_filenames as get_log_filenames,
+)
+from rmm.mr._registry import (
     is_initialized as is_initialized,
 )
 from rmm.pylibrmm.scopes import tag as _tag

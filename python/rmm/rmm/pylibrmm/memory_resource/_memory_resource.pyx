@@ -303,14 +303,14 @@ connect_log()
 
 cdef size_t size_of(object size) except? 0:
     """A number of bytes, given as int or string."""
-    return <size_t>parse_bytes(size)
+    return parse_bytes(size) if isinstance(size, str) else size
 
 
 cdef optional[size_t] optional_size(object size) except *:
     """A number of bytes, given as int or string, that may be missing."""
     if size is None:
         return optional[size_t]()
-    return make_optional[size_t](size_of(size))
+    return make_optional[size_t](<size_t>parse_bytes(size))
 
 
 cdef dict dict_of(const heap_figures& figures):
