@@ -97,13 +97,13 @@ class device_buffer {
     allocate(size);
   }
 
-  // The same for a std::size_t. g++ takes std::size_t{0} for a null pointer as well, and then one of the copies above.
-  template <class Size, std::enable_if_t<std::is_same_v<Size, std::size_t>, int> = 0>
+  // The same for an unsigned size. g++ takes std::size_t{0} for a null pointer as well, and then one of the copies above.
+  template <class Size, std::enable_if_t<std::is_unsigned_v<Size>, int> = 0>
   device_buffer(Size size, std::size_t alignment, cuda_stream_view stream)
     : device_buffer{size, alignment_argument{alignment}, stream}
   {}
 
-  template <class Size, std::enable_if_t<std::is_same_v<Size, std::size_t>, int> = 0>
+  template <class Size, std::enable_if_t<std::is_unsigned_v<Size>, int> = 0>
   device_buffer(Size size, std::size_t alignment, cuda_stream_view stream, device_async_resource_ref mr)
     : device_buffer{size, alignment_argument{alignment}, stream, mr}
   {}

@@ -259,15 +259,19 @@ class spdlog_logger final : public plain_logger::detail::logger_implementation {
   spdlog::logger& target_;
 };
 
-/// For a sink of the library rapids_logger: hands its lines to the debug log.
+/// For a sink of the library rapids_logger: writes its lines to the file of the debug log. The logger that they come from has chosen
+/// them by their level.
 inline void log_from_rapids_logger(int level, char const* line)
 {
   std::string_view message{line};
   if (!message.empty() && message.back() == '\n') { message.remove_suffix(1); }
-  log_composed(static_cast<log_level>(level), message);
+  auto const& log         = the_logger_wrapper();
+  auto const spdlog_level = static_cast<spdlog::level::level_enum>(level);
+  log.file_->log({log.logger_.name(), spdlog_level, {message.data(), message.size()}});
+  if (spdlog_level >= log.logger_.flush_level()) { log.file_->flush(); }
 }
 
-inline void flush_from_rapids_logger() { logger().flush(); }
+inline void flush_from_rapids_logger() { the_logger_wrapper().file_->flush(); }
 
 }  // namespace detail
 
@@ -283,7 +287,7 @@ using callback_sink_mt   = rapids_logger::callback_sink_mt;
 
 // Templates, for files of one program may differ in which library rapids_logger they have.
 
-/// A sink that writes to the file that the debug log writes to; to the debug log where the library rapids_logger is installed.
+/// A sink that writes to the file that the debug log writes to.
 template <class Sink = rapids_logger::sink>
 [[nodiscard]] std::shared_ptr<Sink> default_sink()
 {
@@ -296,7 +300,7 @@ template <class Sink = rapids_logger::sink>
 }
 
 /// The same debug log under the names of 25.02: levels, sinks and messages are those of logger(). Where the library rapids_logger is
-/// installed, a logger of its own with the sink default_sink().
+/// installed, a logger of its own with the sink default_sink(): its level and its sinks are not those of logger().
 template <class Logger = rapids_logger::logger>
 Logger& default_logger()
 {

@@ -464,6 +464,8 @@ TEST_F(DeviceBufferUpstreamTest, AnAlignmentMayFollowASizeOfZero)
   EXPECT_EQ(device_buffer(std::size_t{0}, 512, stream, upstream).alignment(), 512U);
   EXPECT_EQ(device_buffer(std::size_t{}, std::size_t{512}, stream, upstream).alignment(), 512U);
   EXPECT_EQ(device_buffer(nothing, 512, stream, upstream).alignment(), 512U);
+  EXPECT_EQ(device_buffer(std::uint32_t{0}, 512, stream, upstream).alignment(), 512U);
+  EXPECT_EQ(device_buffer(0ULL, 512, stream).alignment(), 512U);
   EXPECT_THROW(device_buffer(std::size_t{0}, 384, stream, upstream), rmm::bad_alloc);
   EXPECT_TRUE(upstream.calls.empty());
   EXPECT_TRUE(device_buffer(0, 0, stream).is_empty());  // a null pointer, as in 24.08

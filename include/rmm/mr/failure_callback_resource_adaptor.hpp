@@ -32,11 +32,11 @@ struct failure_callback_arguments {
 
 /// Calls a function when upstream throws `ExceptionType`, and tries again as long as the function says so.
 ///
-/// With an exception as the only template argument, as in RMM 26.06, upstream is any device_memory_resource.
+/// With an exception as the only template argument, or none, as in RMM 26.06, upstream is any device_memory_resource.
 ///
 /// The last exception of upstream reaches the caller when the function returns false; others are not intercepted. As
 /// thread-safe as upstream and the function are.
-template <class Upstream, class ExceptionType = out_of_memory>
+template <class Upstream = out_of_memory, class ExceptionType = out_of_memory>
 class failure_callback_resource_adaptor final
   : public detail::resource_adaptor<failure_callback_resource_adaptor<Upstream, ExceptionType>,
                                     typename detail::failure_callback_arguments<Upstream, ExceptionType>::upstream> {

@@ -31,10 +31,12 @@ int main()
 #if RMM_HAS_SPDLOG
   setenv("RMM_DEBUG_LOG_FILE", "rapids_logger_debug.txt", 1);
   rmm::default_logger().info("%s", std::string{"by the library"});
+  rmm::default_logger().debug("chosen by the library");
   rmm::logger().flush();
   std::stringstream text;
   text << std::ifstream{"rapids_logger_debug.txt"}.rdbuf();
-  good = good && text.str().find("[info  ] by the library\n") != std::string::npos;
+  good = good && text.str().find("[info  ] by the library\n") != std::string::npos &&
+         text.str().find("[debug ] chosen by the library\n") != std::string::npos;
 #endif
   if (!good) { std::printf("The log has: %s", log.str().c_str()); }
   return good ? 0 : 1;

@@ -27,6 +27,7 @@ using ::testing::Throw;
 static_assert(std::is_same_v<failure_callback_resource_adaptor<mock_resource>::exception_type, rmm::out_of_memory>);
 static_assert(
   std::is_same_v<failure_callback_resource_adaptor<mock_resource, std::bad_alloc>::exception_type, std::bad_alloc>);
+static_assert(std::is_same_v<failure_callback_resource_adaptor<>::exception_type, rmm::out_of_memory>);
 
 bool say_yes_once(std::size_t, void* arg) { return ++*static_cast<int*>(arg) == 1; }
 

@@ -57,11 +57,23 @@ class logger {
   logger(std::string name, std::vector<sink_ptr> sinks) : name_{std::move(name)}, sinks_{std::move(sinks)} {}
 
   template <class... Args>
+  void debug(std::string const& format, Args const&... args)
+  {
+    log(level_enum::debug, format, args...);
+  }
+
+  template <class... Args>
   void info(std::string const& format, Args const&... args)
   {
-    char text[1000];
-    std::snprintf(text, sizeof text, format.c_str(), printable(args)...);
-    for (auto const& each : sinks_) { each->take(level_enum::info, std::string{text} + "\n"); }
+    log(level_enum::info, format, args...);
+  }
+
+  template <class... Args>
+  void log(level_enum level, std::string const& format, Args const&... args)
+  {
+    std::string text(1000, '\0');
+    text.resize(static_cast<std::size_t>(std::snprintf(text.data(), text.size(), format.c_str(), printable(args)...)));
+    for (auto const& each : sinks_) { each->take(level, text + "\n"); }
   }
 
   void set_pattern(std::string const&) {}
