@@ -12,6 +12,7 @@
 #include <rmm/detail/nvtx/func_range.hpp>
 #include <rmm/detail/resource_concepts.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/detail/size_rounding.hpp>  // IWYU pragma: export
 
 #include <cstddef>
 
@@ -26,8 +27,8 @@ namespace mr {
 /// what is missing; deallocation does not throw.
 ///
 /// A call with an alignment in the order of 24.08, which includes all calls through resource references, rounds the
-/// size up to a multiple of that alignment, unless RMM_UNROUNDED_SIZES is defined (in all files of a program alike):
-/// then sizes arrive as they were asked, as they do from 25.12 on.
+/// size up to a multiple of that alignment. With use_unrounded_sizes(), RMM_UNROUNDED_SIZES=1 in the environment, or
+/// RMM_UNROUNDED_SIZES defined in all files of a program, sizes arrive as they were asked, as they do from 25.12 on.
 class device_memory_resource {
  public:
   device_memory_resource()                                             = default;
@@ -55,14 +56,14 @@ class device_memory_resource {
   void* allocate(std::size_t bytes, std::size_t alignment)
   {
     RMM_FUNC_RANGE();
-    return do_allocate(rounded_size(bytes, alignment), cuda_stream_view{});
+    return allocate_rounded(bytes, alignment, cuda_stream_view{});
   }
 
   /// Gives back what that returned for the same `bytes` and `alignment`.
   void deallocate(void* ptr, std::size_t bytes, std::size_t alignment)
   {
     RMM_FUNC_RANGE();
-    do_deallocate(ptr, size_when_allocated(bytes, alignment), cuda_stream_view{});
+    deallocate_rounded(ptr, bytes, alignment, cuda_stream_view{});
   }
 
   /// allocate() in the spelling of resource references. Throws bad_alloc unless `alignment`, where there is one, is a power of
@@ -70,7 +71,7 @@ class device_memory_resource {
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
     RMM_FUNC_RANGE();
-    return do_allocate(rounded_size(bytes, alignment), stream);
+    return allocate_rounded(bytes, alignment, stream);
   }
 
   void* allocate_async(std::size_t bytes, cuda_stream_view stream)
@@ -83,7 +84,7 @@ class device_memory_resource {
   void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
     RMM_FUNC_RANGE();
-    do_deallocate(ptr, size_when_allocated(bytes, alignment), stream);
+    deallocate_rounded(ptr, bytes, alignment, stream);
   }
 
   void deallocate_async(void* ptr, std::size_t bytes, cuda_stream_view stream)
@@ -163,24 +164,39 @@ class device_memory_resource {
     if (!is_guaranteed(alignment)) { throw_bad_alignment(); }
   }
 
-  [[nodiscard]] static constexpr std::size_t rounded_size(std::size_t bytes, std::size_t alignment)
+  // What calls without an alignment pass in resource references.
+  static constexpr std::size_t usual_alignment = alignof(std::max_align_t);
+
+  RMM_HIDDEN void* allocate_rounded(std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
-    if (!is_supported_alignment(alignment)) { throw_bad_alignment(); }
-#ifdef RMM_UNROUNDED_SIZES
-    return bytes;
-#else
-    return rmm::detail::checked_align_up(bytes, alignment);
-#endif
+    if (alignment != usual_alignment || !detail::sizes_known_as_rounded.load(std::memory_order_relaxed)) {
+      return allocate_as_chosen(bytes, alignment, stream);
+    }
+    return do_allocate(rmm::detail::checked_align_up(bytes, usual_alignment), stream);
   }
 
-  [[nodiscard]] static constexpr std::size_t size_when_allocated(std::size_t bytes,
-                                                                 [[maybe_unused]] std::size_t alignment) noexcept
+  RMM_HIDDEN void deallocate_rounded(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
-#ifdef RMM_UNROUNDED_SIZES
-    return bytes;
-#else
-    return align_up(bytes, alignment);
-#endif
+    if (alignment != usual_alignment || !detail::sizes_known_as_rounded.load(std::memory_order_relaxed)) {
+      return deallocate_as_chosen(ptr, bytes, alignment, stream);
+    }
+    do_deallocate(ptr, align_up(bytes, usual_alignment), stream);
+  }
+
+  // With another alignment, or where sizes are not rounded, or that is not known yet.
+
+  RMM_HIDDEN RMM_COLD void* allocate_as_chosen(std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
+  {
+    if (!is_supported_alignment(alignment)) { throw_bad_alignment(); }
+    return do_allocate(detail::sizes_are_rounded() ? rmm::detail::checked_align_up(bytes, alignment) : bytes, stream);
+  }
+
+  RMM_HIDDEN RMM_COLD void deallocate_as_chosen(void* ptr,
+                                                std::size_t bytes,
+                                                std::size_t alignment,
+                                                cuda_stream_view stream)
+  {
+    do_deallocate(ptr, detail::size_when_allocated(bytes, alignment), stream);
   }
 };
 

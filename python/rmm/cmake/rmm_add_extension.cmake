@@ -30,8 +30,7 @@ function(rmm_set_up_library target module)
   string(REGEX REPLACE "[^/]+" ".." to_root "${folder}")
   target_compile_features(${target} PRIVATE cxx_std_17)
   target_compile_definitions(
-    ${target} PRIVATE RMM_WITHOUT_SPDLOG "RMM_LOG_ACTIVE_LEVEL=RMM_LOG_LEVEL_${RMM_LOGGING_LEVEL}"
-                      $<$<BOOL:${RMM_UNROUNDED_SIZES}>:RMM_UNROUNDED_SIZES>)
+    ${target} PRIVATE RMM_WITHOUT_SPDLOG "RMM_LOG_ACTIVE_LEVEL=RMM_LOG_LEVEL_${RMM_LOGGING_LEVEL}")
   target_include_directories(${target} PRIVATE "${rmm_python_root}/rmm")
   get_filename_component(repository "${rmm_python_root}/../.." ABSOLUTE)
   target_compile_options(${target} PRIVATE "-ffile-prefix-map=${repository}/=" -fno-semantic-interposition)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -296,3 +299,43 @@ def test_names_need_no_source() -> None:
     names: dict[str, Any] = {}
     exec(compile("def f():\n    pass", "<typed in>", "exec"), names)
     assert _get_descriptive_name_of_object(names["f"]) == "<typed in>:1(f)"
+
+
+SIZES_THAT_ARE_COUNTED = """
+import rmm
+{choose}
+limiting = rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), 1000)
+statistics = rmm.mr.StatisticsResourceAdaptor(limiting)
+tracking = rmm.mr.TrackingResourceAdaptor(statistics)
+rmm.mr.set_current_device_resource(tracking)
+buffer = rmm.DeviceBuffer(size=25)
+print(statistics.allocation_counts.current_bytes, tracking.get_allocated_bytes())
+del buffer
+print(statistics.allocation_counts.current_bytes, tracking.get_allocated_bytes(), limiting.get_allocated_bytes())
+"""
+
+
+@pytest.mark.parametrize(
+    ("choose", "variable", "counted"),
+    [
+        ("", None, 32),
+        ("", "0", 32),
+        ("", "1", 25),
+        ("rmm.mr.use_unrounded_sizes()", None, 25),
+        ("rmm.mr.use_unrounded_sizes(False)", "1", 32),
+    ],
+)
+def test_sizes_are_counted_rounded_or_exactly(choose: str, variable: str | None, counted: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RMM_UNROUNDED_SIZES"}
+    if variable is not None:
+        environment["RMM_UNROUNDED_SIZES"] = variable
+    program = SIZES_THAT_ARE_COUNTED.format(choose=choose)
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == (f"{counted} {counted}\n0 0 0\n", "")
+
+
+def test_sizes_are_chosen_before_the_first_allocation() -> None:
+    rmm.DeviceBuffer(size=25)
+    with pytest.raises(RuntimeError, match="decided by an allocation before"):
+        rmm.mr.use_unrounded_sizes()
+    rmm.mr.use_unrounded_sizes(False)  # as it is

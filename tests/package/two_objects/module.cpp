@@ -64,6 +64,24 @@ void fail_to_allocate(std::size_t bytes)
   static_cast<void>(pool.allocate(bytes));
 }
 
+std::size_t size_that_arrives(std::size_t bytes)
+{
+  struct : rmm::mr::device_memory_resource {
+    std::size_t allocated{};
+    std::size_t deallocated{};
+
+    void* do_allocate(std::size_t size, rmm::cuda_stream_view) override
+    {
+      allocated = size;
+      return this;
+    }
+    void do_deallocate(void*, std::size_t size, rmm::cuda_stream_view) override { deallocated = size; }
+  } resource;
+  rmm::device_async_resource_ref const ref{resource};
+  ref.deallocate_async(ref.allocate_async(bytes, rmm::cuda_stream_view{}), bytes, rmm::cuda_stream_view{});
+  return resource.allocated == resource.deallocated ? resource.allocated : 0;
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) two_objects_module_functions const two_objects_module{
@@ -90,4 +108,6 @@ extern "C" __attribute__((visibility("default"))) two_objects_module_functions c
   call_with_tag,
   [] { return rmm::tag::current().name(); },
   fail_to_allocate,
+  [] { rmm::mr::use_unrounded_sizes(); },
+  size_that_arrives,
 };

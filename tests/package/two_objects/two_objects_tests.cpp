@@ -229,6 +229,21 @@ TEST_P(TwoObjectsFirstUserTest, AFailureIsCaughtByItsTypeWithItsReport)
   });
 }
 
+TEST_P(TwoObjectsFirstUserTest, WhatOneChoosesForSizesAllDo)
+{
+  IN_NEW_PROCESS({
+    auto const modules = open_all();
+    REQUIRE(modules[GetParam()]->size_that_arrives(10) == 16);
+    for (auto const& module : modules) { REQUIRE(module->size_that_arrives(10) == 16); }
+  });
+  IN_NEW_PROCESS({
+    auto const modules = open_all();
+    modules[GetParam()]->use_unrounded_sizes();
+    for (auto const& module : modules) { REQUIRE(module->size_that_arrives(10) == 10); }
+    for (auto const& module : modules) { REQUIRE(module->size_that_arrives(10) == 10); }  // as it has learned by now
+  });
+}
+
 std::vector<std::string> user_names()
 {
   std::vector<std::string> names;

@@ -9,6 +9,7 @@ from rmm.librmm.cuda_stream_view cimport cuda_stream_view
 
 
 cdef extern from "rmm/mr/device_memory_resource.hpp" namespace "rmm::mr" nogil:
+    void use_unrounded_sizes(bool unrounded) except +
     cdef cppclass device_memory_resource:
         void* allocate(size_t bytes) except +
         void* allocate(size_t bytes, cuda_stream_view stream) except +

@@ -53,6 +53,7 @@ from rmm.pylibrmm.memory_resource import (
     get_per_device_resource,
     set_current_device_resource,
     set_per_device_resource,
+    use_unrounded_sizes,
 )
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ __all__ = [
     "is_initialized",
     "set_current_device_resource",
     "set_per_device_resource",
+    "use_unrounded_sizes",
 ]
 
 

@@ -64,13 +64,9 @@ struct device_buffer_parts {
 
  private:
   /// What a reference to a resource, by which buffers allocate else, asks the resource for: adaptors count it.
-  [[nodiscard]] static constexpr std::size_t asked_for(std::size_t bytes) noexcept
+  [[nodiscard]] static std::size_t asked_for(std::size_t bytes) noexcept
   {
-#if defined(RMM_UNROUNDED_SIZES)
-    return bytes;
-#else
-    return align_up(bytes, alignof(std::max_align_t));  // 0 if it wraps, which nothing serves at once
-#endif
+    return mr::detail::size_when_allocated(bytes, alignof(std::max_align_t));  // 0 if it wraps, which nothing serves at once
   }
 };
 

@@ -38,6 +38,7 @@ from rmm._lib.per_device_resource cimport get_current_device_resource as old_cpp
 from rmm.librmm._logger cimport level_enum
 from rmm.librmm.cuda_stream cimport cuda_stream, cuda_stream_flags
 from rmm.librmm.cuda_stream_pool cimport cuda_stream_pool
+from rmm.librmm.cuda_stream_ref cimport cuda_stream_ref, stream_ref
 from rmm.librmm.cuda_stream_view cimport cuda_stream_view
 from rmm.librmm.device_buffer cimport device_buffer, prefetch
 from rmm.librmm.device_uvector cimport device_uvector
@@ -114,6 +115,8 @@ def uvector_round_trip(int value):
 
 def stream_facts(Stream stream):
     cdef cuda_stream_view view = as_stream(stream).view()
+    cdef cuda_stream_ref ref = stream_ref(view.value())
+    assert ref.get() == view.value()
     stream.c_synchronize()
     return <uintptr_t>view.value(), stream.c_is_default(), view == cuda_stream_legacy, view == cuda_stream_per_thread
 

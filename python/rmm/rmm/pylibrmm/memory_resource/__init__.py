@@ -43,6 +43,7 @@ from rmm.pylibrmm.memory_resource._memory_resource import (
     get_per_device_resource,
     set_current_device_resource,
     set_per_device_resource,
+    use_unrounded_sizes,
 )
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "get_per_device_resource",
     "set_current_device_resource",
     "set_per_device_resource",
+    "use_unrounded_sizes",
 ]
 
 if TYPE_CHECKING:

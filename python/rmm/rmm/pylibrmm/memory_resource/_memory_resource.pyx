@@ -14,7 +14,7 @@ from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from rmm.librmm cimport memory_resource as librmm
-from rmm.librmm._device_memory_resource cimport device_memory_resource
+from rmm.librmm._device_memory_resource cimport device_memory_resource, use_unrounded_sizes as c_use_unrounded_sizes
 from rmm.librmm.cuda_stream_view cimport cuda_stream_view
 from rmm.librmm.memory_resource cimport (
     CppExcept,
@@ -1669,6 +1669,15 @@ def available_device_memory():
     with nogil:
         memory = librmm.available_device_memory()
     return (memory.first, memory.second)
+
+
+def use_unrounded_sizes(bool enabled=True):
+    """Counts sizes as they were asked for, in the whole process, as RMM does since 25.12; False: in multiples of 16, as before.
+
+    Statistics, limits, tracking and logs show it. So does RMM_UNROUNDED_SIZES in the environment (0 or 1). Has to be called before
+    the first allocation: RuntimeError if the process has made the other choice already.
+    """
+    c_use_unrounded_sizes(enabled)
 
 
 _FUNCTIONS_OF_MR = frozenset(
