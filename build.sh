@@ -178,6 +178,7 @@ find_missing() {
     need_header spdlog/spdlog.h libspdlog-dev spdlog-devel
   fi
   if wants check; then
+    need_python  # for a venv with lizard
     need_command clang-format clang-format "Fedora: dnf install clang-tools-extra"
   fi
   if wants check || wants matrix || { wants test && ! wants --quick; }; then
@@ -622,12 +623,23 @@ check_scripts() {
   if command -v shellcheck >/dev/null; then shellcheck --severity=warning "${scripts[@]}"; fi
 }
 
+check_functions() {
+  local folder="$BUILD_DIR/check_environment"
+  if [[ ! -f "$folder/complete" ]]; then
+    rm -rf "$folder"
+    python3 -m venv "$folder" &&
+      "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "lizard>=1.17" && touch "$folder/complete" || return 1
+  fi
+  "$folder/bin/python" -B "$REPOSITORY/tools/check_functions.py"
+}
+
 check() {
   CHECKS_FAILED=()
   run_check "scripts" check_scripts
   run_check "formatting" check_format
   run_check "compatibility" python3 "$REPOSITORY/tools/check_compatibility.py"
   run_check "include layers" python3 "$REPOSITORY/tools/check_layers.py"
+  run_check "sizes of functions" check_functions
   run_check "tests of the tools" python3 -m unittest discover -q -s "$REPOSITORY/tools/tests" -p '*_test.py'
   run_check "cost of headers" python3 "$REPOSITORY/tools/header_cost.py" --seconds --jobs "$JOBS"
   run_check "headers alone" python3 "$REPOSITORY/tools/check_headers.py" --jobs "$JOBS" --cache "$BUILD_DIR/check_headers.json"

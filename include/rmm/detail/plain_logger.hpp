@@ -15,6 +15,7 @@
 #include <iosfwd>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -155,38 +156,9 @@ class line_pattern {
       for (; i < text_.size() && text_[i] >= '0' && text_[i] <= '9'; ++i) {
         width = std::min<std::size_t>(width * 10 + static_cast<std::size_t>(text_[i] - '0'), 64);
       }
-      std::string field;
-      switch (i < text_.size() ? text_[i] : '\0') {
-        case 't':
-          field = std::to_string(::rmm::detail::thread_number());
-          break;
-        case 'H':
-          field = number(now.hour, 2);
-          break;
-        case 'M':
-          field = number(now.minute, 2);
-          break;
-        case 'S':
-          field = number(now.second, 2);
-          break;
-        case 'f':
-          field = number(now.microsecond, 6);
-          break;
-        case 'l':
-          field = level_name(level);
-          break;
-        case 'n':
-          field = logger_name;
-          break;
-        case 'v':
-          field = message;
-          break;
-        case '%':
-          field = "%";
-          break;
-        default:
-          field = text_.substr(directive, i - directive + 1);
-      }
+      auto const letter = i < text_.size() ? text_[i] : '\0';
+      auto const field =
+        field_of(letter, now, level, logger_name, message).value_or(text_.substr(directive, i - directive + 1));
       auto const padding = width > field.size() ? width - field.size() : 0;
       if (!left) { line.append(padding, ' '); }
       line += field;
@@ -196,6 +168,35 @@ class line_pattern {
   }
 
  private:
+  /// What a letter stands for; nothing for those that mean nothing here.
+  template <class Time>
+  [[nodiscard]] static std::optional<std::string> field_of(
+    char letter, Time const& now, level_enum level, std::string const& logger_name, std::string const& message)
+  {
+    switch (letter) {
+      case 't':
+        return std::to_string(::rmm::detail::thread_number());
+      case 'H':
+        return number(now.hour, 2);
+      case 'M':
+        return number(now.minute, 2);
+      case 'S':
+        return number(now.second, 2);
+      case 'f':
+        return number(now.microsecond, 6);
+      case 'l':
+        return level_name(level);
+      case 'n':
+        return logger_name;
+      case 'v':
+        return message;
+      case '%':
+        return "%";
+      default:
+        return std::nullopt;
+    }
+  }
+
   [[nodiscard]] static std::string number(long value, std::size_t digits)
   {
     auto text = std::to_string(value);

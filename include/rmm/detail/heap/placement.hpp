@@ -39,6 +39,100 @@ struct placement {
                                                   std::size_t bytes,
                                                   address_range keep) noexcept;
 
+/// Looks at one run after the other: parts of memory, free ones and empty ones, each of which ends where the next begins.
+class placement_search {
+ public:
+  placement_search(std::size_t bytes, std::size_t chunk_bytes) noexcept : bytes_{bytes}, chunk_bytes_{chunk_bytes} {}
+
+  /// The next part, above those before.
+  void add(address_range range, bool is_empty)
+  {
+    if (!run_.empty() && run_.back().range.end() != range.begin) { end_run(); }
+    std::size_t before{};
+    if (!run_.empty()) { before = run_.back().empty_before + (run_.back().is_empty ? run_.back().range.bytes : 0); }
+    run_.push_back({range, is_empty, before});
+  }
+
+  /// There are no more parts.
+  [[nodiscard]] placement best() noexcept
+  {
+    end_run();
+    return best_;
+  }
+
+ private:
+  struct part {
+    address_range range;
+    bool is_empty;
+    std::size_t empty_before;  // bytes of empty parts before this one, in its run
+  };
+
+  void end_run() noexcept
+  {
+    if (run_.empty()) { return; }
+    auto const begin = run_.front().range.begin;
+    auto const end   = run_.back().range.end();
+    if (end - begin >= bytes_) {
+      // The fewest chunks are lacking where the place begins or ends with free memory, or with the run.
+      consider(begin);
+      consider(end - bytes_);
+      for (auto const& each : run_) {
+        if (each.is_empty) { continue; }
+        if (end - each.range.begin >= bytes_) { consider(each.range.begin); }
+        if (each.range.end() - begin >= bytes_) { consider(each.range.end() - bytes_); }
+      }
+    }
+    run_.clear();
+  }
+
+  void consider(std::uintptr_t begin) noexcept
+  {
+    auto const end = begin + bytes_;
+    // An empty chunk that is touched is filled whole.
+    auto const low     = empty_below(begin) / chunk_bytes_ * chunk_bytes_;
+    auto const high    = (empty_below(end) + chunk_bytes_ - 1) / chunk_bytes_ * chunk_bytes_;
+    auto const missing = high - low;
+    if (best_ && missing > best_.missing_bytes) { return; }
+    auto const& head = part_with(begin);
+    auto const& tail = part_with(end - 1);
+    auto const rest  = rest_of(head, begin - head.range.begin) + rest_of(tail, tail.range.end() - end);
+    auto const alike = rest / (chunk_bytes_ / 32);
+    auto const size  = run_.back().range.end() - run_.front().range.begin;
+    if (best_ && std::tie(missing, alike, size) >= std::tie(best_.missing_bytes, best_rest_, best_run_)) { return; }
+    best_      = {{begin, bytes_}, missing};
+    best_rest_ = alike;
+    best_run_  = size;
+  }
+
+  [[nodiscard]] part const& part_with(std::uintptr_t address) const noexcept
+  {
+    auto const after = detail::upper_bound(
+      run_.begin(), run_.end(), address, [](std::uintptr_t at, part const& each) { return at < each.range.begin; });
+    return after[-1];
+  }
+
+  /// Empty bytes of the run below an address in it, rounded up to chunks where the address lies in an empty part.
+  [[nodiscard]] std::size_t empty_below(std::uintptr_t address) const noexcept
+  {
+    auto const& in = part_with(address);
+    if (!in.is_empty) { return in.empty_before; }
+    return in.empty_before + detail::min(address - in.range.begin, in.range.bytes);
+  }
+
+  /// Empty parts begin and end at multiples of the chunk.
+  [[nodiscard]] std::size_t rest_of(part const& in, std::size_t beside) const noexcept
+  {
+    return in.is_empty ? beside % chunk_bytes_ : beside;
+  }
+
+  std::size_t const bytes_;
+  std::size_t const chunk_bytes_;
+  std::vector<part> run_;
+  placement best_{};
+  std::size_t best_rest_{};
+  std::size_t best_run_{};
+};
+
 /// The place for `bytes` that lacks the fewest chunks; among such, one that leaves the least free at its two ends, in the free
 /// pieces and the chunks in which it begins and ends: such remainders are of use to small blocks only. Remainders that differ by
 /// less than 1/32 of a chunk are alike; then the place in the smallest run is taken, and of several such runs in the lowest,
@@ -52,76 +146,15 @@ struct placement {
                                               std::size_t chunk_bytes)
 {
   RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0 && chunk_bytes != 0 && chunk_bytes % heap_granule == 0);
-  struct part {
-    address_range range;
-    bool is_empty;
-    std::size_t empty_before;  // bytes of empty parts before this one, in its run
-  };
-  std::vector<part> run;
-  placement best{};
-  std::size_t best_rest = std::numeric_limits<std::size_t>::max();
-  std::size_t best_run  = std::numeric_limits<std::size_t>::max();
-
-  auto const part_with = [&](std::uintptr_t address) -> part const& {
-    auto const after = detail::upper_bound(
-      run.begin(), run.end(), address, [](std::uintptr_t at, part const& each) { return at < each.range.begin; });
-    return after[-1];
-  };
-  // Empty bytes of the run below an address in it, rounded up to chunks where the address lies in an empty part.
-  auto const empty_below = [&](std::uintptr_t address) {
-    auto const& in = part_with(address);
-    if (!in.is_empty) { return in.empty_before; }
-    return in.empty_before + detail::min(address - in.range.begin, in.range.bytes);
-  };
-  // Empty parts begin and end at multiples of the chunk.
-  auto const rest_of  = [&](part const& in, std::size_t beside) { return in.is_empty ? beside % chunk_bytes : beside; };
-  auto const alike    = chunk_bytes / 32;
-  auto const consider = [&](std::uintptr_t begin) {
-    auto const end   = begin + bytes;
-    auto const first = empty_below(begin);
-    auto const last  = empty_below(end);
-    // An empty chunk that is touched is filled whole.
-    auto const low     = first / chunk_bytes * chunk_bytes;
-    auto const high    = (last + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
-    auto const missing = high - low;
-    if (best && missing > best.missing_bytes) { return; }
-    auto const& head = part_with(begin);
-    auto const& tail = part_with(end - 1);
-    auto const rest  = (rest_of(head, begin - head.range.begin) + rest_of(tail, tail.range.end() - end)) / alike;
-    auto const size  = run.back().range.end() - run.front().range.begin;
-    if (best && std::tie(missing, rest, size) >= std::tie(best.missing_bytes, best_rest, best_run)) { return; }
-    best      = {{begin, bytes}, missing};
-    best_rest = rest;
-    best_run  = size;
-  };
-  auto const close_run = [&] {
-    if (run.empty()) { return; }
-    auto const begin = run.front().range.begin;
-    auto const end   = run.back().range.end();
-    if (end - begin >= bytes) {
-      // The fewest chunks are lacking where the place begins or ends with free memory, or with the run.
-      consider(begin);
-      consider(end - bytes);
-      for (auto const& each : run) {
-        if (each.is_empty) { continue; }
-        if (end - each.range.begin >= bytes) { consider(each.range.begin); }
-        if (each.range.end() - begin >= bytes) { consider(each.range.end() - bytes); }
-      }
-    }
-    run.clear();
-  };
-
+  placement_search search{bytes, chunk_bytes};
   auto next_free  = free.begin();
   auto next_empty = empty.begin();
   while (next_free != free.end() || next_empty != empty.end()) {
     bool const is_empty =
       next_free == free.end() || (next_empty != empty.end() && next_empty->begin < next_free->begin);
-    auto const range = is_empty ? *next_empty++ : *next_free++;
-    if (!run.empty() && run.back().range.end() != range.begin) { close_run(); }
-    auto const before = run.empty() ? 0 : run.back().empty_before + (run.back().is_empty ? run.back().range.bytes : 0);
-    run.push_back({range, is_empty, before});
+    search.add(is_empty ? *next_empty++ : *next_free++, is_empty);
   }
-  close_run();
+  auto const best = search.best();
   RMM_ASSERT(!best || (best.where.bytes == bytes && best.missing_bytes % chunk_bytes == 0));
   RMM_ASSERT_EXPENSIVE(is_best_placement(free, empty, best, bytes, chunk_bytes));
   return best;

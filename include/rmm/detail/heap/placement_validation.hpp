@@ -67,6 +67,18 @@ bool is_best_placement(std::vector<address_range> const& free,
   return true;
 }
 
+[[nodiscard]] inline bool do_overlap(address_range a, address_range b) noexcept
+{
+  return a.bytes != 0 && b.bytes != 0 && a.begin < b.end() && b.begin < a.end();
+}
+
+/// Whether one of the ranges holds this one.
+[[nodiscard]] inline bool is_in(std::vector<address_range> const& all, address_range range) noexcept
+{
+  return detail::any_of(
+    all.begin(), all.end(), [&](address_range each) { return each.begin <= range.begin && range.end() <= each.end(); });
+}
+
 /// Whether what was found is ascending whole chunks, free and outside `keep`, and the highest ones, as many as needed.
 bool are_highest_free_chunks(std::vector<address_range> const& free,
                              std::vector<address_range> const& found,
@@ -75,21 +87,15 @@ bool are_highest_free_chunks(std::vector<address_range> const& free,
                              std::size_t bytes,
                              address_range keep) noexcept
 {
-  auto const overlap = [](address_range a, address_range b) {
-    return a.bytes != 0 && b.bytes != 0 && a.begin < b.end() && b.begin < a.end();
-  };
-  auto const holds = [](std::vector<address_range> const& all, address_range range) {
-    return detail::any_of(all.begin(), all.end(), [&](address_range each) {
-      return each.begin <= range.begin && range.end() <= each.end();
-    });
-  };
   std::size_t sum{};
   for (std::size_t i = 0; i != found.size(); ++i) {
     auto const range = found[i];
     if (range.bytes == 0 || (range.begin - origin) % chunk_bytes != 0 || range.bytes % chunk_bytes != 0) {
       return false;
     }
-    if (!holds(free, range) || overlap(range, keep) || (i != 0 && range.begin < found[i - 1].end())) { return false; }
+    if (!is_in(free, range) || do_overlap(range, keep) || (i != 0 && range.begin < found[i - 1].end())) {
+      return false;
+    }
     sum += range.bytes;
   }
   if (sum >= bytes + chunk_bytes) { return false; }  // more than were wanted
@@ -100,7 +106,7 @@ bool are_highest_free_chunks(std::vector<address_range> const& free,
     auto chunk =
       address_range{origin + (range.begin - origin + chunk_bytes - 1) / chunk_bytes * chunk_bytes, chunk_bytes};
     for (; chunk.end() <= range.end(); chunk.begin += chunk_bytes) {
-      if (chunk.begin >= lowest && !overlap(chunk, keep) && !holds(found, chunk)) { return false; }
+      if (chunk.begin >= lowest && !do_overlap(chunk, keep) && !is_in(found, chunk)) { return false; }
     }
   }
   return true;

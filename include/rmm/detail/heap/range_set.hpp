@@ -452,7 +452,10 @@ class range_set {
 
   [[nodiscard]] inline std::size_t check_steps() const noexcept;
   [[nodiscard]] inline bool check_ranges(bool are_seams_known, seam_list const* seams) const noexcept;
+  struct empty_words;
   [[nodiscard]] inline bool check_lists() const noexcept;
+  [[nodiscard]] inline bool check_bins() const noexcept;
+  [[nodiscard]] inline bool check_slots(std::size_t first, std::size_t last, std::size_t& in_chains) const noexcept;
   [[nodiscard]] inline bool is_sound() const noexcept;
   [[nodiscard]] inline bool has_none_of(address_range range) const noexcept;
   [[nodiscard]] inline bool has_all_of(address_range range, std::uint64_t least_epoch) const noexcept;

@@ -90,14 +90,20 @@ bool range_set::check_ranges(bool are_seams_known, seam_list const* seams) const
   return true;
 }
 
+/// Whether a part of an array is all zero: most bins and slots are empty, and memcmp() sees 64 words of them at once, also where
+/// nothing is optimised and all is checked.
+struct range_set::empty_words {
+  static constexpr std::array<index, 64> words{};
+
+  [[nodiscard]] static bool begin_at(void const* at) noexcept
+  {
+    return std::memcmp(at, words.data(), sizeof words) == 0;
+  }
+};
+
 /// Whether I3, I4 and I6 hold.
 bool range_set::check_lists() const noexcept
 {
-  // Most bins and slots are empty: memcmp() sees 64 words of them at once, also where nothing is optimised and all is checked.
-  static constexpr std::array<index, 64> empty_words{};
-  auto const are_empty = [](void const* words) {
-    return std::memcmp(words, empty_words.data(), sizeof empty_words) == 0;
-  };
   auto const is_zero = [](std::uint64_t bits) { return bits == 0; };
   if (filled_bins_[end_word] != 1 ||
       !detail::all_of(filled_bins_.begin() + end_word + 1, filled_bins_.end(), is_zero)) {
@@ -107,13 +113,22 @@ bool range_set::check_lists() const noexcept
     return count_ == 0 && filled_words_ == 0 &&
            detail::all_of(filled_bins_.begin(), filled_bins_.begin() + end_word, is_zero);
   }
-  std::size_t in_bins{};
   std::size_t in_chains{};
+  return slot_count() >= least_slots(capacity_) &&  // I6
+         check_bins() && check_slots(0, unsplit(), in_chains) && check_slots(2 * unsplit(), slots_end(), in_chains) &&
+         in_chains == 2 * count_;  // I3
+}
+
+/// Whether all ranges are in the lists of their sizes, and the bits tell which lists are empty.
+bool range_set::check_bins() const noexcept
+{
+  static_assert(bin_count % 64 == 0);
+  std::size_t in_bins{};
   for (std::size_t bin = 0; bin != bin_count; ++bin) {
     auto const bits = filled_bins_[bin / 64];
     if (bin % 64 == 0) {
       if ((((filled_words_ >> (bin / 64)) & 1U) != 0) != (bits != 0)) { return false; }  // I4
-      if (bits == 0 && are_empty(&word_at(bin))) {
+      if (bits == 0 && empty_words::begin_at(&word_at(bin))) {
         bin += 63;
         continue;
       }
@@ -125,27 +140,27 @@ bool range_set::check_lists() const noexcept
       if (bin_of(node_at(at).bytes) != bin || node_at(at).link != link || ++in_bins > count_) { return false; }  // I3
     }
   }
-  constexpr std::size_t at_once = sizeof empty_words / sizeof(slot);
-  static_assert(bin_count % 64 == 0);
-  auto const are_right = [&](std::size_t first, std::size_t last) {
-    for (auto i = first; i != last; ++i) {
-      if (i % at_once == 0 && i + at_once <= last && are_empty(&slots()[i])) {
-        i += at_once - 1;
-        continue;
-      }
-      auto const& chains = slots()[i];
-      for (auto at = chains.by_begin; at != none; at = node_at(at).next_by_begin) {
-        if (&slot_of(node_at(at).begin) != &chains || ++in_chains > 2 * count_) { return false; }
-      }
-      for (auto at = chains.by_end; at != none; at = node_at(at).next_by_end) {
-        if (&slot_of(node_at(at).end()) != &chains || ++in_chains > 2 * count_) { return false; }
-      }
+  return in_bins == count_;
+}
+
+/// Whether these slots have the chains of the addresses that belong there, and how many ranges are in them.
+bool range_set::check_slots(std::size_t first, std::size_t last, std::size_t& in_chains) const noexcept
+{
+  constexpr std::size_t at_once = sizeof empty_words::words / sizeof(slot);
+  for (auto i = first; i != last; ++i) {
+    if (i % at_once == 0 && i + at_once <= last && empty_words::begin_at(&slots()[i])) {
+      i += at_once - 1;
+      continue;
     }
-    return true;
-  };
-  return slot_count() >= least_slots(capacity_) &&                            // I6
-         are_right(0, unsplit()) && are_right(2 * unsplit(), slots_end()) &&  // I3, I6
-         in_bins == count_ && in_chains == 2 * count_;                        // I3
+    auto const& chains = slots()[i];
+    for (auto at = chains.by_begin; at != none; at = node_at(at).next_by_begin) {
+      if (&slot_of(node_at(at).begin) != &chains || ++in_chains > 2 * count_) { return false; }
+    }
+    for (auto at = chains.by_end; at != none; at = node_at(at).next_by_end) {
+      if (&slot_of(node_at(at).end()) != &chains || ++in_chains > 2 * count_) { return false; }
+    }
+  }
+  return true;
 }
 
 inline bool range_set::validate(seam_list const* seams) const noexcept

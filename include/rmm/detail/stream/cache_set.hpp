@@ -300,6 +300,13 @@ class basic_cache_set {
     return true;
   }
 
+  /// The same from the store of the cache's stream, which may be null. What comes from there may be used after the cache's event, once
+  /// that is recorded again.
+  [[nodiscard]] bool refill_from_own(stream_cache& to, free_store* own, std::size_t bytes) noexcept
+  {
+    return own != nullptr && own->ranges().total_bytes() >= bytes && fence(to) && refill(to, *own, bytes);
+  }
+
   /// Moves what a cache has too much of to its stream's store. A cache beyond its share frees more than it takes: all that it has
   /// goes, small pieces too, for those would keep their neighbours apart; in several calls if that is very much. Called by the
   /// owner, in a call that the program makes on the stream, after fence().

@@ -721,10 +721,7 @@ class basic_stream_ordered_heap {
         shared_.poll(most_polls);
         refilled = caches_.refill(cache, shared_.idle(), bytes);
       }
-      if (!refilled && own != nullptr && own->ranges().total_bytes() >= bytes) {
-        // What comes from the stream's own store may be used after the cache's event, once that is recorded again.
-        refilled = caches_.fence(cache) && caches_.refill(cache, *own, bytes);
-      }
+      if (!refilled) { refilled = caches_.refill_from_own(cache, own, bytes); }
       void* const ptr = refilled ? caches_.take(cache, bytes) : nullptr;
       if (ptr != nullptr) { return ptr; }
       if (void* const coalesced = caches_.take_coalesced(cache, bytes)) { return coalesced; }
@@ -741,20 +738,26 @@ class basic_stream_ordered_heap {
       }
     }
     if (!taken) { taken = shared_.take_from_other(bytes, own, who); }
-    if (!taken) {
-      all_closed const closed{caches_, who.cache};
-      // Large blocks need neighbours that lie in different caches. Once they have coalesced, they serve the next requests too.
-      if (caches_.is_shared() && pieces_searched_ > many_pieces) {
-        collect_idle();
-        taken = shared_.take_own_or_idle(bytes, own);
-      }
-      if (!taken) { taken = caches_.take_from_other(bytes, who); }
-      if (!taken) { taken = take_coalesced(bytes, who); }
-    }
+    if (!taken) { taken = take_from_caches(bytes, own, who); }
     wait_failed_ = who.wait_failed;
     if (!taken) { return nullptr; }
     cancel.dismiss();
     return hand_out(taken, bytes, who);
+  }
+
+  /// What other caches have, or have together.
+  [[nodiscard]] taken_range take_from_caches(std::size_t bytes, free_store* own, asker& who)
+  {
+    all_closed const closed{caches_, who.cache};
+    taken_range taken{};
+    // Large blocks need neighbours that lie in different caches. Once they have coalesced, they serve the next requests too.
+    if (caches_.is_shared() && pieces_searched_ > many_pieces) {
+      collect_idle();
+      taken = shared_.take_own_or_idle(bytes, own);
+    }
+    if (!taken) { taken = caches_.take_from_other(bytes, who); }
+    if (!taken) { taken = take_coalesced(bytes, who); }
+    return taken;
   }
 
   /// Neighbours that lie in different caches and stores, coalesced. Requires that all caches but the caller's are closed.

@@ -251,6 +251,62 @@ inline constexpr std::size_t no_option = std::numeric_limits<std::size_t>::max()
   }
 }
 
+/// The value of one option, as it is read. Throws std::invalid_argument, which shows the place in the text.
+struct value_reader {
+  option_rule const& rule;
+  written_option const& written;
+  std::string_view text;
+
+  void refuse(std::string const& why) const
+  {
+    refuse_configuration(std::string{"'"} + rule.name + "' " + why, text, written.value_place);
+  }
+
+  template <class Show>
+  void check_range(std::uint64_t value, Show const& show) const
+  {
+    if (value < rule.least) { refuse("has to be at least " + show(rule.least)); }
+    if (value > rule.most) { refuse("has to be at most " + show(rule.most)); }
+  }
+
+  [[nodiscard]] memory_amount amount() const
+  {
+    try {
+      return memory_amount::parse(written.text);
+    } catch (std::invalid_argument const& error) {
+      std::string const why{error.what()};
+      refuse("is no amount of memory. " + why.substr(0, why.find('\n')));
+      throw;
+    }
+  }
+
+  [[nodiscard]] memory_amount amount_in_range() const
+  {
+    auto const read  = amount();
+    auto const bytes = read.bytes(0, 0);
+    if (rule.form == value_form::power_of_two && (!read.is_absolute() || (bytes & (bytes - 1)) != 0 || bytes == 0)) {
+      refuse("has to be a power of two");
+    }
+    constexpr auto all = std::numeric_limits<std::size_t>::max();
+    if (read.is_absolute()) {
+      check_range(bytes, [](std::uint64_t limit) { return memory_amount{limit}.text(); });
+    } else if (rule.least != 0 && read.bytes(all, all) == 0) {
+      refuse("has to be above 0");
+    }
+    return read;
+  }
+
+  [[nodiscard]] std::uint64_t number_in_range() const
+  {
+    if (written.text.find_first_not_of("0123456789") != std::string::npos || written.text.size() > 15) {
+      refuse("has to be a whole number");
+    }
+    auto const number = std::stoull(written.text);
+    check_range(number, [](std::uint64_t limit) { return std::to_string(limit); });
+    return number;
+  }
+};
+
 /// Reads the value of an option that is no flag and no resource. Throws std::invalid_argument, which shows the place in `text`.
 RMM_COLD inline void read_value(option_rule const& rule,
                                 written_option const& written,
@@ -258,49 +314,21 @@ RMM_COLD inline void read_value(option_rule const& rule,
                                 memory_amount& amount,
                                 std::uint64_t& number)
 {
-  auto const refuse = [&](std::string const& why) {
-    refuse_configuration(std::string{"'"} + rule.name + "' " + why, text, written.value_place);
-  };
-  auto const check_range = [&](std::uint64_t value, auto const& shown) {
-    if (value < rule.least) { refuse("has to be at least " + shown(rule.least)); }
-    if (value > rule.most) { refuse("has to be at most " + shown(rule.most)); }
-  };
-  auto const& value  = written.text;
-  constexpr auto all = std::numeric_limits<std::size_t>::max();
+  value_reader const value{rule, written, text};
   switch (rule.form) {
     case value_form::amount:
-    case value_form::power_of_two: {
-      try {
-        amount = memory_amount::parse(value);
-      } catch (std::invalid_argument const& error) {
-        std::string const why{error.what()};
-        refuse("is no amount of memory. " + why.substr(0, why.find('\n')));
-      }
-      auto const bytes = amount.bytes(0, 0);
-      if (rule.form == value_form::power_of_two &&
-          (!amount.is_absolute() || (bytes & (bytes - 1)) != 0 || bytes == 0)) {
-        refuse("has to be a power of two");
-      }
-      if (amount.is_absolute()) {
-        check_range(bytes, [](std::uint64_t limit) { return memory_amount{limit}.text(); });
-      } else if (rule.least != 0 && amount.bytes(all, all) == 0) {
-        refuse("has to be above 0");
-      }
+    case value_form::power_of_two:
+      amount = value.amount_in_range();
       break;
-    }
     case value_form::number:
-      if (value.find_first_not_of("0123456789") != std::string::npos || value.size() > 15) {
-        refuse("has to be a whole number");
-      }
-      number = std::stoull(value);
-      check_range(number, [](std::uint64_t limit) { return std::to_string(limit); });
+      number = value.number_in_range();
       break;
     case value_form::word:
-      if (!is_one_of(value, rule.words, false)) { refuse(std::string{"has to be one of "} + rule.words); }
+      if (!is_one_of(written.text, rule.words, false)) { value.refuse(std::string{"has to be one of "} + rule.words); }
       break;
     case value_form::file:
-      if (!is_one_of(value, rule.words, true)) {
-        refuse(std::string{"has to be the name of a file that ends with one of "} + rule.words);
+      if (!is_one_of(written.text, rule.words, true)) {
+        value.refuse(std::string{"has to be the name of a file that ends with one of "} + rule.words);
       }
       break;
     case value_form::flag:
