@@ -322,14 +322,19 @@ build_python() {
 PYTHON_BUILD_NEEDS=("scikit-build-core>=0.10" "cython>=3.1" "cuda-bindings>=12.9,<14" "ninja>=1.10")
 PYTHON_TEST_NEEDS=("numpy>=1.23" "pytest>=8" "mypy>=1.13" "ruff>=0.8" "twine>=6" "abi3audit>=0.0.17" "check-wheel-contents>=0.6")
 
-# python_environment FOLDER: makes a virtual environment with what the Python package needs, unless it is there.
+# These load the real CUDA runtime, also without a GPU. Tests import them in one process with the simulated package.
+PYTHON_NEIGHBOURS=("numba-cuda>=0.20" "cupy-cuda13x>=13.6" "nvidia-cuda-runtime>=13,<14")
+
+# python_environment FOLDER [PACKAGE...]: makes a virtual environment with what the Python package needs, and further packages, unless
+# it is there.
 python_environment() {
-  local folder="$1" needs="${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
-  if [[ ! -f "$folder/complete" || "$(<"$folder/complete")" != "$needs" ]]; then
+  local folder="$1" needs=("${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_TEST_NEEDS[@]}" "${@:2}")
+  local complete="${needs[*]}"
+  if [[ ! -f "$folder/complete" || "$(<"$folder/complete")" != "$complete" ]]; then
     rm -rf "$folder"
     python3 -m venv "$folder" || return 1
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_TEST_NEEDS[@]}" || return 1
-    printf '%s' "$needs" >"$folder/complete"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${needs[@]}" || return 1
+    printf '%s' "$complete" >"$folder/complete"
   fi
 }
 
@@ -403,12 +408,13 @@ run_suite() {
 
 # run_python_suite BACKEND: builds the Python package for cuda or sim, runs its tests, and notes how they ended.
 run_python_suite() {
-  local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed
+  local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed neighbours=()
+  if [[ $backend == sim ]]; then neighbours=("${PYTHON_NEIGHBOURS[@]}"); fi
   say "=== python $backend"
   rm -rf "$folder/reports"
   mkdir -p "$folder/reports"
-  if ! python_environment "$folder/environment"; then
-    status="no environment: pip has to get ${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
+  if ! python_environment "$folder/environment" "${neighbours[@]}"; then
+    status="no environment: pip has to get ${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]} ${neighbours[*]}"
   elif ! install_python_package "$backend" "$folder" ""; then
     status="not built"
   else

@@ -2,6 +2,11 @@
 //
 // A program that has both the simulator and the real runtime would mix them, call by call. So the simulator looks, when it
 // is loaded, at where the program's calls go.
+//
+// The Python package defines CUDASIM_WITHOUT_LOAD_CHECK: the symbols of its simulator have a version, so that the real runtime may
+// be in the same process, and it looks at where its own calls go when it is imported, to raise an exception where they go elsewhere.
+
+#ifndef CUDASIM_WITHOUT_LOAD_CHECK
 
 #include <dlfcn.h>
 #include <cstdio>
@@ -41,3 +46,5 @@ namespace {
 
 }  // namespace
 }  // namespace cudasim
+
+#endif

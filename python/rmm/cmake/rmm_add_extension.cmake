@@ -37,6 +37,7 @@ function(rmm_set_up_library target module)
   if(RMM_CUDA_BACKEND STREQUAL "sim")
     set_target_properties(${target} PROPERTIES RMM_LINK_SIMULATOR ON)
     target_link_libraries(${target} PRIVATE rmm_cudart_sim)
+    target_link_options(${target} PRIVATE LINKER:--disable-new-dtags) # the package's simulator, whatever LD_LIBRARY_PATH has
   endif()
   target_link_libraries(${target} PRIVATE rmm::rmm)
   target_link_options(${target} PRIVATE LINKER:--gc-sections LINKER:--exclude-libs,ALL)

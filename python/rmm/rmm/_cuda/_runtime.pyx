@@ -53,6 +53,9 @@ cdef extern from "cuda_runtime_api.h" nogil:
     int cudaDeviceGetAttribute(int*, cudaDeviceAttr, int)
     int cudaGetDeviceProperties(cudaDeviceProp*, int)
     int cudaGetLastError()
+    int cudaMalloc(void**, size_t)
+    int cudaMallocAsync(void**, size_t, void*)
+    int cudaFree(void*)
     const char* c_error_name "cudaGetErrorName"(cudaError_t)
     const char* c_error_string "cudaGetErrorString"(cudaError_t)
 
@@ -61,10 +64,33 @@ cdef extern from "_cuda/_driver_error.hpp" namespace "rmm_python" nogil:
     pair[string, string] c_driver_error "rmm_python::driver_error"(int status) except +
 
 
+cdef extern from "dlfcn.h" nogil:
+    ctypedef struct Dl_info:
+        const char* dli_fname
+
+    int dladdr(const void*, Dl_info*)
+
+
 cdef answer(int status, int value):
     if status != 0:
         cudaGetLastError()  # it is reported, and is not to be found again by the next one who asks
     return (status, value)
+
+
+def places():
+    """The files that have the functions of the CUDA runtime which this module calls; empty names where the loader knows none."""
+    cdef const void* functions[4]
+    cdef Dl_info info
+    functions[0] = <const void*>&cudaGetDevice
+    functions[1] = <const void*>&cudaMalloc
+    functions[2] = <const void*>&cudaMallocAsync
+    functions[3] = <const void*>&cudaFree
+    found = []
+    for function in functions:
+        info.dli_fname = NULL
+        dladdr(function, &info)
+        found.append("" if info.dli_fname == NULL else info.dli_fname.decode(errors="surrogateescape"))
+    return found
 
 
 def error_name(int status):

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A package built on the simulator beside packages that load the real CUDA runtime for the whole process. They need no GPU."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import librmm
+import rmm
+from rmm._build_facts import cuda_backend
+
+pytestmark = pytest.mark.skipif(cuda_backend != "sim", reason="the package is not built on the simulator")
+
+simulator = Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"
+
+devices = 7  # of the simulator; a machine has another number, or none
+
+# Follows the imports of a program. A function of CUDA that is looked up in the whole process is not the simulator's.
+checks = f"""
+import ctypes
+import rmm.allocators._cupy, rmm.mr
+from rmm._cuda import gpu
+ctypes.CDLL(rmm.__path__[0] + "/librmm/_torch_allocator.so")
+assert gpu.getDeviceCount() == {devices}
+rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+assert rmm.DeviceBuffer.to_device(b"abc").tobytes() == b"abc"
+count = ctypes.c_int()
+theirs = getattr(ctypes.CDLL(None), "cudaGetDeviceCount", None)
+assert theirs is None or theirs(ctypes.byref(count)) != 0 or count.value != {devices}
+print("passed")
+"""
+
+
+def execute(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a new interpreter."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, "CUDASIM_DEVICES": str(devices), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def expect_passed(program: str, **environment: str) -> None:
+    done = execute(program, **environment)
+    assert (done.returncode, done.stdout) == (0, "passed\n"), done.stderr
+
+
+def load_for_all(library: Path) -> str:
+    """A statement that loads a library and offers its symbols to the whole process."""
+    return f"import ctypes; ctypes.CDLL({str(library)!r}, ctypes.RTLD_GLOBAL)"
+
+
+@pytest.fixture(scope="module")
+def real_runtime() -> Path:
+    """The file of the real CUDA runtime that packages for CUDA load, which is a package's or the toolkit's."""
+    if find_spec("cuda") is None or find_spec("cuda.pathfinder") is None:
+        pytest.skip("needs cuda-pathfinder")
+    program = 'from cuda.pathfinder import load_nvidia_dynamic_lib as load; print(load("cudart").abs_path)'
+    done = execute(program)
+    if done.returncode != 0:
+        pytest.skip(f"there is no libcudart: {done.stderr.strip().splitlines()[-1]}")
+    return Path(done.stdout.strip())
+
+
+@pytest.mark.parametrize(
+    "names", [*itertools.permutations(("rmm", "numba.cuda", "cupy")), ("torch", "rmm"), ("rmm", "torch")]
+)
+def test_frameworks_can_be_imported_before_and_after(names: tuple[str, ...]) -> None:
+    missing = [name for name in names if find_spec(name.partition(".")[0]) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    expect_passed(f"import {', '.join(names)}\n{checks}")
+
+
+def test_numba_sees_the_real_runtime(real_runtime: Path) -> None:
+    if find_spec("numba") is None or find_spec("cuda.bindings") is None:
+        pytest.skip("needs numba and cuda-bindings")
+    for names in ("rmm, numba.cuda", "numba.cuda, rmm"):
+        program = f"from cuda.bindings import runtime; assert runtime.cudaGetDeviceCount()[1] != {devices}"
+        expect_passed(f"import {names}\n{program}\n{checks}")
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_all_calls_go_to_the_simulator(real_runtime: Path, order: str, tmp_path: Path) -> None:
+    """The loader says where each symbol of each library leads."""
+    statements = [load_for_all(real_runtime), "import rmm"]
+    program = "\n".join(statements if order == "before" else reversed(statements)) + checks
+    expect_passed(program, LD_DEBUG="bindings", LD_DEBUG_OUTPUT=str(tmp_path / "log"))
+    log = "".join(path.read_text(errors="replace") for path in tmp_path.glob("log.*"))
+    found = re.findall(r"binding file (\S+) \[0\] to (\S+) \[0\]: normal symbol `((?:__)?cuda[A-Z]\w*)'", log)
+    ours = [
+        (user, symbol, place)
+        for user, place, symbol in found
+        if Path(user).resolve().is_relative_to(Path(rmm.__file__).parent) or Path(user).name == simulator.name
+    ]
+    users = {Path(user).name for user, _, _ in ours}
+    assert users >= {"_memory_resource.abi3.so", "_torch_allocator.so", simulator.name}
+    assert [binding for binding in ours if Path(binding[2]).resolve() != simulator.resolve()] == []
+
+
+def test_the_simulator_of_the_package_comes_before_others_in_the_search_path(
+    real_runtime: Path, tmp_path: Path
+) -> None:
+    (tmp_path / simulator.name).write_bytes(b"no library")
+    expect_passed(f"{load_for_all(real_runtime)}\nimport rmm\n{checks}", LD_LIBRARY_PATH=str(tmp_path))
+
+
+@pytest.fixture(scope="module", params=["cudaGetDevice", "cudaMallocAsync"])
+def hook(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that has a function of the CUDA runtime without a version, which the loader takes for every version."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    folder = tmp_path_factory.mktemp("hook")
+    (folder / "hook.c").write_text(f"int {request.param}(void) {{ return 999; }}\n")
+    subprocess.run([compiler, "-shared", "-fPIC", folder / "hook.c", "-o", folder / "hook.so"], check=True)
+    return folder / "hook.so"
+
+
+def test_functions_without_versions_are_an_import_error(hook: Path) -> None:
+    done = execute(f"{load_for_all(hook)}\nimport rmm")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: this build of rmm runs on the simulated CUDA runtime")
+    assert str(hook) in last
+
+
+def test_functions_without_versions_that_come_later_are_not_called(hook: Path) -> None:
+    expect_passed(f"import rmm\n{checks.replace('print', '#')}\n{load_for_all(hook)}\n{checks}")
