@@ -326,10 +326,10 @@ PYTHON_TEST_NEEDS=("numpy>=1.23" "pytest>=8" "mypy>=1.13" "ruff>=0.8" "twine>=6"
 PYTHON_NEIGHBOURS=("numba-cuda>=0.20" "cupy-cuda13x>=13.6" "nvidia-cuda-runtime>=13,<14")
 
 # python_environment FOLDER [PACKAGE...]: makes a virtual environment with what the Python package needs, and further packages, unless
-# it is there.
+# it is there. One in which the package had another name would keep that one.
 python_environment() {
   local folder="$1" needs=("${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_TEST_NEEDS[@]}" "${@:2}")
-  local complete="${needs[*]}"
+  local complete="rmm-engine: ${needs[*]}"
   if [[ ! -f "$folder/complete" || "$(<"$folder/complete")" != "$complete" ]]; then
     rm -rf "$folder"
     python3 -m venv "$folder" || return 1

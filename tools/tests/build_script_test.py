@@ -202,7 +202,7 @@ class TestCommandLine(unittest.TestCase):
         needs = re.findall(r'^PYTHON_(?:BUILD|TEST)_NEEDS=\((.*)\)$', (REPOSITORY / "build.sh").read_text(encoding="utf-8"), re.MULTILINE)
         programs = self.root / "build/python-asan/environment/bin"
         programs.mkdir(parents=True)
-        (programs.parent / "complete").write_text(" ".join(needs).replace('"', ""), encoding="utf-8")
+        (programs.parent / "complete").write_text("rmm-engine: " + " ".join(needs).replace('"', ""), encoding="utf-8")
         shutil.copytree(REPOSITORY / "tools", self.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
         for folder, name, text in ((programs, "python", SAYS_ITS_ARGUMENTS), (programs, "pytest", pytest), (
                 self.root.parent / "programs", "cmake", "#!/bin/sh\necho cmake version 3.30.0\n")):

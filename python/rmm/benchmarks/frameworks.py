@@ -181,7 +181,7 @@ def describe_machine() -> dict[str, Any]:
     from importlib.metadata import PackageNotFoundError, version
 
     versions = {}
-    for package in ("rmm", "cupy-cuda12x", "cupy-cuda13x", "torch", "numba-cuda"):
+    for package in ("rmm-engine", "rmm", "cupy-cuda12x", "cupy-cuda13x", "torch", "numba-cuda"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+__distribution__ = "rmm-engine"  # for _installation, which the first import imports
+
 from rmm import _cuda as _cuda
 from rmm import _lib as _lib
 from rmm import mr

@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Callable
 
 import rmm
+from rmm import _installation
 from rmm._build_facts import cuda_backend
 from rmm._cuda import gpu
 
@@ -19,6 +20,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"rmm {rmm.__version__}, {'simulated' if cuda_backend == 'sim' else 'real'} CUDA runtime", end=" ")
     print(_version(gpu.runtimeGetVersion()), end=", ")
     print(f"driver for CUDA {_version(gpu.driverGetVersion())}")
+    if advice := _installation.advice():
+        print(f"mixed installation: {advice}")
     try:
         count = gpu.getDeviceCount()
     except gpu.CUDARuntimeError as error:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+# First of all: this file is run too where another distribution has replaced rmm/__init__.py.
+from rmm import _installation as _installation
+
+# isort: split
 from rmm._build_facts import cuda_backend
 from rmm._cuda import _runtime
 
