@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m rmm COMMAND`"""
+"""`python -m rmm COMMAND`, which the script `rmm` does too"""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] in commands_of_the_trace_program:  # it has options, and help, of its own
         return run_trace_program(arguments)
-    parser = argparse.ArgumentParser(prog="python -m rmm", description="Memory resources for CUDA.")
+    name = "rmm" if os.path.basename(sys.argv[0]) == "rmm" else "python -m rmm"
+    parser = argparse.ArgumentParser(prog=name, description="Memory resources for CUDA.")
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in commands.items():
         command_parser = parsers.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
@@ -43,11 +44,16 @@ def main(arguments: list[str] | None = None) -> int:
     return status
 
 
-if __name__ == "__main__":
+def run_as_program() -> int:
+    """Runs the command of the command line; returns the exit status."""
     try:
         status = main()
         sys.stdout.flush()
     except BrokenPipeError:  # who reads the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
         status = 0
-    sys.exit(status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program())

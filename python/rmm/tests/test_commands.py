@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m rmm`"""
+"""`python -m rmm`, and the script `rmm`"""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -57,3 +58,37 @@ def test_other_commands_are_refused(arguments: list[str], capsys: pytest.Capture
         main(arguments)
     assert caught.value.code == 2
     assert "usage: python -m rmm" in capsys.readouterr().err
+
+
+@pytest.fixture
+def script() -> str:
+    """The file of the script `rmm` that the installation of the package has made."""
+    files = importlib.metadata.files("rmm-engine") or []
+    (script,) = [file for file in files if file.name == "rmm" and file.parent.name == "bin"]
+    return str(script.locate())
+
+
+def execute(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+
+def test_the_script_does_what_the_module_does(script: str) -> None:
+    of_script, of_module = execute(script, "info"), execute(sys.executable, "-m", "rmm", "info")
+    assert of_script.returncode == of_module.returncode == 0
+    assert of_script.stdout.splitlines()[0] == of_module.stdout.splitlines()[0]
+    assert of_script.stdout.startswith(f"rmm {rmm.__version__}, ")
+
+
+def test_the_script_names_itself_and_returns_the_status(script: str) -> None:
+    done = execute(script, "no-such-command")
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: rmm ")
+    assert execute(script, "report", "/no/such/trace").returncode != 0
+
+
+def test_who_stops_to_read_the_output_of_the_script_is_no_error(script: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        done = subprocess.run([script, "info"], check=False, stdout=output, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
