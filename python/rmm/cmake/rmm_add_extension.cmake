@@ -20,8 +20,7 @@ endif()
 
 set(rmm_python_root "${CMAKE_CURRENT_SOURCE_DIR}")
 # Without binding=False a method that is called through its class, as in DeviceBuffer.tobytes(5), takes anything for its object.
-set(rmm_cython_options --cplus -3 --directive embedsignature=True,embedsignature.format=python,binding=False
-                       --warning-errors -I "${rmm_python_root}")
+set(rmm_cython_options --cplus -3 --directive binding=False --warning-errors -I "${rmm_python_root}")
 
 # What all libraries of the package have in common: options, the CUDA runtime, and where it is installed.
 function(rmm_set_up_library target module)
@@ -32,8 +31,7 @@ function(rmm_set_up_library target module)
   target_compile_definitions(
     ${target} PRIVATE RMM_WITHOUT_SPDLOG "RMM_LOG_ACTIVE_LEVEL=RMM_LOG_LEVEL_${RMM_LOGGING_LEVEL}")
   target_include_directories(${target} PRIVATE "${rmm_python_root}/rmm")
-  get_filename_component(repository "${rmm_python_root}/../.." ABSOLUTE)
-  target_compile_options(${target} PRIVATE "-ffile-prefix-map=${repository}/=" -fno-semantic-interposition)
+  target_compile_options(${target} PRIVATE -fno-semantic-interposition)
   if(RMM_CUDA_BACKEND STREQUAL "sim")
     set_target_properties(${target} PROPERTIES RMM_LINK_SIMULATOR ON)
     target_link_libraries(${target} PRIVATE rmm_cudart_sim)
@@ -52,7 +50,8 @@ function(rmm_set_up_library target module)
   install(TARGETS ${target} LIBRARY DESTINATION "${folder}")
 endfunction()
 
-# rmm_add_extension(<package.module>): compiles the Cython file of that module.
+# rmm_add_extension(<package.module>): compiles the Cython file of that module, with signatures in its docstrings. Paths are relative,
+# because tracebacks have them.
 function(rmm_add_extension module)
   string(REPLACE "." "/" path "${module}")
   string(REGEX REPLACE ".*\\." "" name "${module}")
@@ -64,8 +63,10 @@ function(rmm_add_extension module)
   file(GLOB_RECURSE declarations CONFIGURE_DEPENDS "${rmm_python_root}/rmm/*.pxd")
   add_custom_command(
     OUTPUT "${cpp}"
-    COMMAND Python::Interpreter -m cython ${rmm_cython_options} --module-name ${module} "${pyx}" -o "${cpp}"
-    DEPENDS "${pyx}" ${declarations}
+    COMMAND Python::Interpreter "${rmm_python_root}/cmake/add_signatures.py" "${pyx}" "${path}.pyx"
+    COMMAND Python::Interpreter -m cython ${rmm_cython_options} --module-name ${module} "${path}.pyx" -o "${path}.cpp"
+    DEPENDS "${pyx}" ${declarations} "${rmm_python_root}/cmake/add_signatures.py"
+    WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}"
     VERBATIM)
   add_library(${target} MODULE "${cpp}")
   rmm_set_up_library(${target} ${module})

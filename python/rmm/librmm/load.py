@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""How later releases load the library, which this one does not have: it consists of headers."""
 
 from __future__ import annotations
 

@@ -69,7 +69,8 @@ __all__ = [
     "using",
 ]
 
-# What is imported when it is first asked for: modules, and names that had another place in older releases.
+# What is imported when it is first asked for: modules, and names that had another place in older releases. dir() does not list
+# those names: tools such as help() ask for all that it lists, and these names import frameworks.
 _lazy_modules = ("allocators", "memory_report", "statistics")
 _older_names = {
     "rmm_cupy_allocator": ("rmm.allocators.cupy", "rmm_cupy_allocator"),
@@ -89,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_lazy_modules, *_older_names} - {"Any", "annotations", "import_module"})
+    return sorted({*globals(), *_lazy_modules} - {"Any", "annotations", "import_module"})

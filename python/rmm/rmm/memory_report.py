@@ -24,6 +24,17 @@ class RungFigures(NamedTuple):
     served: int
 
 
+# mypy takes these for the values, whose docstrings could not be set
+for _field, _text in (
+    (Holder.tag, "Name of the tag; empty for what has none."),
+    (Holder.bytes, "Bytes of its live allocations."),
+    (Holder.allocations, "How many those are."),
+    (RungFigures.tried, "How often the pool tried it."),
+    (RungFigures.served, "How often an allocation was served by it."),
+):
+    _field.__doc__ = _text
+
+
 @dataclass(frozen=True)
 class MemoryReport:
     """Why a pool could not serve an allocation: what it and the device had at that moment.

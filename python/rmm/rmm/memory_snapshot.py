@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -32,6 +33,10 @@ class MemorySnapshot(dict[str, Any]):
     memory), and where they are known `stream` (whose it is while it is free: the number that `cudaStreamGetId` gives plus 1,
     or `"legacy"`), `pending` (other streams cannot have it yet) and `tag`.
     """
+
+    def __init__(self, contents: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any) -> None:
+        """As a dictionary is made."""
+        super().__init__(contents, **more)
 
     @classmethod
     def from_json(cls, text: str) -> MemorySnapshot:

@@ -14,19 +14,20 @@ class ExportedMemory:
     argument of a process that is spawned, through a queue, or through a connection. Fabric handles are bytes, and are pickled
     and sent by any means, to other machines too; descriptors are not.
 
-    Attributes
+    Parameters
     ----------
-    offset_bytes:
-        Where the block begins in its first chunk.
-    nbytes:
-        Bytes of the block.
-    chunk_bytes:
-        Bytes of a chunk. Others can use whole chunks, with what else lies in them.
-    descriptors, fabric_handles:
-        One for each chunk that the block touches. The descriptors are closed with this object.
+    offset_bytes, nbytes, chunk_bytes, descriptors, fabric_handles:
+        The attributes of the same names.
     """
 
-    __slots__ = ("__weakref__", "chunk_bytes", "descriptors", "fabric_handles", "nbytes", "offset_bytes")
+    __slots__ = {  # noqa: RUF023 - in the order of the parameters
+        "offset_bytes": "Where the block begins in its first chunk.",
+        "nbytes": "Bytes of the block.",
+        "chunk_bytes": "Bytes of a chunk. Others can use whole chunks, with what else lies in them.",
+        "descriptors": "A file descriptor for each chunk that the block touches. They are closed with this object.",
+        "fabric_handles": "A fabric handle for each chunk that the block touches.",
+        "__weakref__": "Weak references to this object.",
+    }
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ from rmm.pylibrmm.utils cimport as_stream
 
 from operator import index
 
+from rmm.pylibrmm._attributes import describe_attribute
 from rmm.pylibrmm.stream import DEFAULT_STREAM
 
 __all__ = ["DeviceBuffer", "ImportedMemory", "copy_device_to_ptr", "copy_host_to_ptr", "copy_ptr_to_host", "to_device"]
@@ -488,6 +489,10 @@ cdef class DeviceBuffer:
     cdef device_buffer c_release(self) except *:
         """Moves the C++ buffer out, which leaves this one empty. The caller keeps the resource alive."""
         return move(dereference(self.contents()))
+
+
+describe_attribute(DeviceBuffer, "mr", "The resource that the memory came from, and goes back to.")
+describe_attribute(DeviceBuffer, "stream", "The stream in whose order the memory goes back.")
 
 
 cdef class ImportedMemory:

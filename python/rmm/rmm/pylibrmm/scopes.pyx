@@ -12,6 +12,8 @@ from rmm.librmm.tag_scope cimport tag as cpp_tag
 from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
 
+from rmm.pylibrmm._attributes import describe_attribute
+
 __all__ = ["GraphMemory", "capture_scope", "tag"]
 
 
@@ -155,3 +157,6 @@ cdef class capture_scope:
 
     def __exit__(self, *exception):
         self._scope.reset()
+
+
+describe_attribute(capture_scope, "memory", "The `GraphMemory` that the capture allocates from.")

@@ -42,6 +42,7 @@ import os
 import threading
 
 from rmm._cuda._runtime import device_count
+from rmm.pylibrmm._attributes import describe_attribute
 from rmm.pylibrmm.stream import DEFAULT_STREAM
 
 
@@ -479,6 +480,9 @@ cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
 
     def __repr__(self):
         return f"{type(self).__name__}({self.upstream_mr!r})"
+
+
+describe_attribute(UpstreamResourceAdaptor, "upstream_mr", "Where memory comes from.")
 
 
 # --- what several resources can do -----------------------------------------------------------------------------------
@@ -1181,6 +1185,10 @@ cdef class ConfiguredMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         return f"ConfiguredMemoryResource({self.configuration!r})"
 
 
+describe_attribute(ConfiguredMemoryResource, "configuration", "The text that the resource was made from.")
+describe_attribute(ConfiguredMemoryResource, "explanation", "What was made of the configuration, and why, in lines.")
+
+
 @cython.no_gc_clear
 cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
     """Memory of a pool that is kept for who reserved it: `pool.reserve("1GiB")`. A resource that gives that and no more.
@@ -1230,6 +1238,9 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
 
     def __repr__(self):
         return f"MemoryReservation({self.size} bytes of {self.source!r})"
+
+
+describe_attribute(MemoryReservation, "source", "The resource whose memory is reserved.")
 
 
 cdef reservation_of(DeviceMemoryResource source, nbytes, Stream stream, bool only_try):

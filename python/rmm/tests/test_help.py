@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user sees who asks for help: help(), pydoc, dir() and TAB, signatures and docstrings, without any framework"""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import rmm
+import rmm.pylibrmm.stream
+
+# An interpreter that has no framework: importing one is what it is where it is not installed.
+without_frameworks = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("cupy", "numba", "torch"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+# All that rmm.allocators.numba, which is a plug-in of Numba and so imports it, needs to be imported.
+stand_in_for_numba = """
+import types
+
+numba, cuda = types.ModuleType("numba"), types.ModuleType("numba.cuda")
+numba.cuda = cuda
+for name in ("GetIpcHandleMixin", "HostOnlyCUDAMemoryManager", "MemoryInfo", "MemoryPointer"):
+    setattr(cuda, name, type(name, (), {}))
+sys.modules.update({"numba": numba, "numba.cuda": cuda})
+"""
+
+walk = """
+import enum, importlib, inspect, pkgutil, typing
+import librmm, rmm
+
+ours = ("rmm", "librmm")
+modules = ["rmm", "librmm"] + [
+    found.name
+    for package in (rmm, librmm)
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+    if not any(part.startswith("_") for part in found.name.split(".")) and not found.name.startswith("librmm.share")
+]
+looked_at = 0
+
+def is_ours(thing, module):
+    return str(getattr(thing, "__module__", None) or module).partition(".")[0] in ours
+
+def look_at(name, thing, docstring):
+    global looked_at
+    looked_at += 1
+    if not docstring or docstring.startswith("Alias for field"):
+        print(name, "has no docstring")
+    elif "\\n--\\n" in docstring:
+        print(name, "shows the end of its signature in its docstring")
+    if callable(thing):
+        try:
+            inspect.signature(thing)
+        except ValueError as error:
+            print(name, "has no signature:", error)
+
+for module_name in modules:
+    module = importlib.import_module(module_name)
+    look_at(module_name, module, module.__doc__)
+    for name in {*dir(module), *getattr(module, "__all__", ())}:
+        thing = getattr(module, name)
+        if name.startswith("_") or inspect.ismodule(thing) or not is_ours(thing, module_name) or not callable(thing):
+            continue
+        look_at(f"{module_name}.{name}", thing, vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__)
+        if not inspect.isclass(thing) or issubclass(thing, enum.Enum):
+            continue
+        for attribute in dir(thing):
+            owner = next(owner for owner in thing.__mro__ if attribute in vars(owner))
+            if attribute.startswith("_") or not is_ours(owner, ""):
+                continue
+            member = getattr(thing, attribute)
+            if isinstance(member, (int, str, float, type(None))) and not isinstance(vars(owner)[attribute], property):
+                continue  # the default of a field
+            look_at(f"{module_name}.{name}.{attribute}", member, inspect.getdoc(member))
+print("modules", len(modules), "names", looked_at)
+"""
+
+
+def run(program: str, *arguments: str) -> str:
+    """What a new interpreter prints."""
+    command = [sys.executable, "-W", "error", *(arguments or ("-c", program))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_every_public_name_has_a_signature_and_a_docstring() -> None:
+    *complaints, sums = run(without_frameworks + stand_in_for_numba + walk).splitlines()
+    assert complaints == []
+    words = sums.split()
+    assert int(words[1]) > 20
+    assert int(words[3]) > 300
+
+
+def test_help_works_without_a_framework() -> None:
+    text = run(without_frameworks + "import pydoc, rmm; print(pydoc.plain(pydoc.render_doc(rmm)))")
+    assert "reinitialize(pool_allocator" in text
+    assert "class DeviceBuffer" in text
+
+
+@pytest.mark.parametrize("name", ["rmm", "rmm.mr", "rmm.allocators", "rmm.statistics", "librmm"])
+def test_the_program_pydoc_works_without_a_framework(name: str) -> None:
+    text = run("", "-c", f"{without_frameworks}\nimport pydoc\npydoc.cli()", name)
+    assert f"{name}" in text
+    assert "problem in" not in text
+    assert "NAME" in text
+
+
+def test_all_that_is_listed_can_be_had_without_a_framework() -> None:
+    program = """
+import inspect, rlcompleter, rmm
+members = dict(inspect.getmembers(rmm))
+assert {"DeviceBuffer", "allocators", "mr", "reinitialize", "statistics"} <= set(members), members
+completer = rlcompleter.Completer({"rmm": rmm})
+completions = [completer.complete("rmm.", number) for number in range(20)]
+assert any(each.startswith("rmm.DeviceBuffer") for each in completions), completions
+assert completer.complete("rmm.rein", 0).startswith("rmm.reinitialize(")
+try:
+    rmm.RMMNumbaManager
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert run(without_frameworks + program) == "No module named 'numba'\n"
+
+
+def test_signatures_are_those_of_the_calls() -> None:
+    def text(function: object) -> str:
+        return str(inspect.signature(function))  # type: ignore[arg-type]
+
+    assert text(rmm.DeviceBuffer) == "(*, ptr=0, size=0, stream=Ellipsis, mr=None)"
+    assert text(rmm.DeviceBuffer.to_device) == "(b, stream=Stream(0x0))"
+    assert text(rmm.DeviceBuffer.resize) == "(self, /, new_size, stream=Ellipsis)"
+    assert text(rmm.DeviceBuffer(size=1).resize) == "(new_size, stream=Ellipsis)"
+    assert text(rmm.mr.PoolMemoryResource) == "(upstream_mr, initial_pool_size=None, maximum_pool_size=None)"
+    assert text(rmm.mr.FixedSizeMemoryResource) == "(upstream_mr, block_size=1048576, blocks_to_preallocate=128)"
+    assert text(rmm.mr.DeviceMemoryResource.allocate) == "(self, /, nbytes, stream=Ellipsis)"
+    assert text(rmm.mr.get_per_device_resource) == "(device)"
+    assert text(rmm.pylibrmm.stream.Stream) == "(obj=None, flags=None)"
+
+
+def test_a_subclass_has_the_signature_of_its_own_constructor() -> None:
+    class Mine(rmm.mr.DeviceMemoryResource):
+        def __init__(self, limit: int) -> None:
+            self.limit = limit
+
+    assert list(inspect.signature(Mine).parameters) == ["limit"]
+
+
+def test_help_shows_attributes() -> None:
+    assert "came from" in (inspect.getdoc(rmm.DeviceBuffer.mr) or "")
+    assert inspect.getdoc(rmm.DeviceBuffer) is not None
+    assert (inspect.getdoc(rmm.DeviceBuffer) or "").startswith("`size` bytes of device memory")
