@@ -44,6 +44,7 @@ struct memory_report {
   cuda_stream_view stream;                      ///< on which it was asked; it may be gone by now
   int device{-1};                               ///< current in the thread that asked; -1 if unknown
   std::string reason;                           ///< what failed at last, in words
+  std::exception_ptr cause;                     ///< the exception that those are of; null if there was none
   heap_figures pool{};                          ///< of the pool that was asked
   std::optional<std::size_t> maximum_bytes;     ///< that the pool may reserve, if there is a bound
   std::optional<device_memory> device_figures;  ///< nothing if the runtime did not say

@@ -136,7 +136,7 @@ class cached_memory_resource final : public detail::growing_pool,
 
   /// Gives back larger blocks that are free and too small, and asks upstream for less and less, down to what is needed. Blocks
   /// that the work of another stream may still use stay: this stream would wait for that work.
-  [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     if (bytes > block_size_) { try_give_back(block_size_, stream, leaving::in_order); }
     auto const wanted = rmm::detail::clamp(pool_size() / part_of_all, block_size_, largest_growth);
@@ -144,7 +144,7 @@ class cached_memory_resource final : public detail::growing_pool,
   }
 
   /// Gives all blocks back that are free, and asks again for what is needed.
-  [[nodiscard]] void* try_trim(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  [[nodiscard]] void* try_trim(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     if (!try_give_back(0, stream, leaving::after_a_wait) || source_.room() < bytes) { return nullptr; }
     return source_.try_add(bytes, bytes, stream, reason).value_or(nullptr);

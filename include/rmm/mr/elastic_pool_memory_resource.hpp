@@ -331,13 +331,13 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return rung != recovery_rung::trim && (rung != recovery_rung::remap || has_virtual_memory());
   }
 
-  [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     static_cast<void>(tick_locked());
     return source_->grow(bytes, stream, tries(recovery_rung::remap), reason);
   }
 
-  [[nodiscard]] void* try_remap(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  [[nodiscard]] void* try_remap(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     return source_->remap(bytes, stream, reason);
   }

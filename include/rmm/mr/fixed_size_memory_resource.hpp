@@ -82,7 +82,7 @@ class fixed_size_memory_resource : public detail::suballocator, public detail::u
   {
     struct chunk_rungs final : detail::recovery_rungs {
       explicit chunk_rungs(fixed_size_memory_resource& resource) : resource_{resource} {}
-      void* try_grow(std::size_t block_size, cuda_stream_view on, std::string& /*reason*/) override
+      void* try_grow(std::size_t block_size, cuda_stream_view on, detail::failure_reason& /*reason*/) override
       {
         try {
           return resource_.source_.add(resource_.chunk_size_, block_size, on);
@@ -101,7 +101,7 @@ class fixed_size_memory_resource : public detail::suballocator, public detail::u
       std::rethrow_exception(chunks.failure);
     } catch (rmm::out_of_memory const& e) {
       if (e.report() != nullptr) { throw; }  // upstream's own says more
-      climbing.reason = e.what();
+      climbing.reason = detail::failure_reason::from_current(e);
       throw_exhausted(climbing, "no block is free, and upstream gives no more");
     }
   }

@@ -75,7 +75,7 @@ class pool_memory_resource final : public detail::growing_pool,
   }
 
   /// Grows by half of what the maximum leaves; without one by as much again as there is.
-  [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     auto const held = pool_size();
     auto const most = source_.maximum();

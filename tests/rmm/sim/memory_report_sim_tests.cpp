@@ -10,7 +10,9 @@
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/limiting_resource_adaptor.hpp>
 #include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/pinned_host_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
@@ -25,6 +27,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -421,6 +424,119 @@ TEST_F(MemoryReport, CountsHoldersOfManyThreads)
     for (std::size_t i = 0; i < blocks.size(); ++i) { mr.deallocate(blocks[i], 256 * (1 + 5 * i % 3), stream); }
   }
   EXPECT_TRUE(mr.live_by_tag_name().empty());
+}
+
+template <class Exception, class Call>
+std::string text_of(Call&& call)
+{
+  try {
+    call();
+  } catch (Exception const& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+bool contains(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+TEST_F(MemoryReport, TellsAFirstBlockThatTheDeviceRefusesFromAFullPool)
+{
+  std::size_t const bytes = rmm::available_device_memory().second / 256 * 512;
+  auto const text         = text_of<rmm::out_of_memory>([&] { pool{&cuda, bytes}; });
+  EXPECT_TRUE(contains(text, "The device refused the first block of " + std::to_string(bytes) + " bytes, with "))
+    << text;
+  EXPECT_TRUE(contains(text, " free on the device (failed to allocate ")) << text;
+  EXPECT_TRUE(contains(text, "cudaErrorMemoryAllocation")) << text;
+  EXPECT_FALSE(contains(text, "Maximum pool size exceeded")) << text;
+}
+
+TEST_F(MemoryReport, TellsAFirstBlockThatUpstreamRefusesFromAFullPool)
+{
+  rmm::mr::limiting_resource_adaptor<rmm::mr::cuda_memory_resource> limited{&cuda, MiB};
+  using pool_over_limit = rmm::mr::pool_memory_resource<decltype(limited)>;
+  auto const text       = text_of<rmm::out_of_memory>([&] { pool_over_limit{&limited, 2 * MiB}; });
+  EXPECT_TRUE(contains(text, "Upstream refused the first block of 2097152 bytes, with ")) << text;
+  EXPECT_TRUE(contains(text, "Exceeded memory limit")) << text;
+  EXPECT_FALSE(contains(text, "Maximum pool size exceeded")) << text;
+}
+
+TEST_F(MemoryReport, TellsAFirstBlockOfAnElasticPoolThatTheDeviceRefusesFromAFullPool)
+{
+  std::size_t const bytes = rmm::available_device_memory().second / 256 * 512;
+  auto const text         = text_of<rmm::out_of_memory>([&] { rmm::mr::elastic_pool_memory_resource{bytes}; });
+  EXPECT_TRUE(contains(text, "The device refused the first block of " + std::to_string(bytes) + " bytes")) << text;
+  EXPECT_FALSE(contains(text, "Maximum pool size exceeded")) << text;
+}
+
+TEST_F(MemoryReport, DoesNotSpeakOfTheDeviceWhereThePoolHasMemoryOfTheHost)
+{
+  rmm::mr::pinned_host_memory_resource pinned;
+  cudasim::inject({"cudaHostAlloc", 1, cudaErrorMemoryAllocation, 1});
+  using pinned_pool = rmm::mr::pool_memory_resource<rmm::mr::pinned_host_memory_resource>;
+  auto const text   = text_of<rmm::out_of_memory>([&] { pinned_pool{&pinned, MiB}; });
+  EXPECT_TRUE(contains(text, "Upstream refused the first block of 1048576 bytes (failed to allocate ")) << text;
+}
+
+TEST_F(MemoryReport, KeepsWhatUpstreamThrew)
+{
+  struct own_error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+  struct : rmm::mr::device_memory_resource {
+    void* do_allocate(std::size_t, rmm::cuda_stream_view) override { throw own_error{"out of cheese"}; }
+    void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+  } broken;
+  rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource> mr{&broken, 0};
+  auto const e = failure_of(mr, MiB, stream);
+  expect_text(e, "Maximum pool size exceeded (failed to allocate 1.000000 MiB): out of cheese\n");
+  ASSERT_NE(e.report(), nullptr);
+  ASSERT_NE(e.report()->cause, nullptr);
+  EXPECT_THROW(std::rethrow_exception(e.report()->cause), own_error);
+  pool full{&cuda, MiB, MiB};
+  auto const no_cause = failure_of(full, 2 * MiB, stream);
+  ASSERT_NE(no_cause.report(), nullptr);
+  EXPECT_EQ(no_cause.report()->cause, nullptr) << "nothing was thrown: the pool has its maximum";
+}
+
+struct NoDevice : Simulated {
+  void SetUp() override
+  {
+    Simulated::SetUp();
+    cudasim::options machine;
+    machine.devices = 0;
+    start(machine);
+  }
+  void TearDown() override
+  {
+    start(cudasim::environment_options());
+    Simulated::TearDown();
+  }
+
+  static void expect_no_device(std::string const& text)
+  {
+    EXPECT_TRUE(contains(text, "No CUDA device can be used (failed to allocate 1048576 bytes): cudaErrorNoDevice "))
+      << text;
+    EXPECT_FALSE(contains(text, "Maximum pool size exceeded")) << text;
+    EXPECT_FALSE(contains(text, "out_of_memory")) << text;
+  }
+
+  rmm::mr::cuda_memory_resource cuda;
+};
+
+TEST_F(NoDevice, IsWhatAPoolSaysThatTakesItsFirstBlock)
+{
+  expect_no_device(text_of<rmm::bad_alloc>([&] { pool{&cuda, MiB}; }));
+}
+
+TEST_F(NoDevice, IsWhatAPoolSaysThatHasToGrow)
+{
+  pool mr{&cuda, 0};
+  int calls = 0;
+  mr.set_failure_callback([&](std::size_t, void*) { return ++calls < 3; });
+  expect_no_device(text_of<rmm::bad_alloc>([&] { static_cast<void>(mr.allocate(MiB)); }));
+  EXPECT_EQ(calls, 0) << "freeing memory is of no use";
+  EXPECT_EQ(mr.pool_size(), 0U);
 }
 
 }  // namespace

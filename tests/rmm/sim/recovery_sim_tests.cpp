@@ -403,21 +403,24 @@ class obedient_pool final : public rmm::mr::detail::growing_pool {
   using growing_pool::suspend;
 
  private:
-  void* serve(recovery_rung rung, std::size_t bytes, rmm::cuda_stream_view stream, std::string& reason)
+  void* serve(recovery_rung rung,
+              std::size_t bytes,
+              rmm::cuda_stream_view stream,
+              rmm::mr::detail::failure_reason& reason)
   {
     if (rung == serving_) { return blocks_.try_add(bytes, bytes, stream, reason).value_or(nullptr); }
     reason = std::string{rmm::name_of(rung)} + " is not to serve";
     return nullptr;
   }
-  void* try_grow(std::size_t bytes, rmm::cuda_stream_view stream, std::string& reason) override
+  void* try_grow(std::size_t bytes, rmm::cuda_stream_view stream, rmm::mr::detail::failure_reason& reason) override
   {
     return serve(recovery_rung::grow, bytes, stream, reason);
   }
-  void* try_remap(std::size_t bytes, rmm::cuda_stream_view stream, std::string& reason) override
+  void* try_remap(std::size_t bytes, rmm::cuda_stream_view stream, rmm::mr::detail::failure_reason& reason) override
   {
     return serve(recovery_rung::remap, bytes, stream, reason);
   }
-  void* try_trim(std::size_t bytes, rmm::cuda_stream_view stream, std::string& reason) override
+  void* try_trim(std::size_t bytes, rmm::cuda_stream_view stream, rmm::mr::detail::failure_reason& reason) override
   {
     return serve(recovery_rung::trim, bytes, stream, reason);
   }

@@ -73,7 +73,9 @@ class device_heap : private rmm::mr::detail::recovery_rungs {
   [[nodiscard]] bool good() const { return heap_.check_invariants(); }
 
  private:
-  [[nodiscard]] void* try_grow(std::size_t bytes, rmm::cuda_stream_view stream, std::string& reason) override
+  [[nodiscard]] void* try_grow(std::size_t bytes,
+                               rmm::cuda_stream_view stream,
+                               rmm::mr::detail::failure_reason& reason) override
   {
     return blocks_.grow({blocks_.room() / 2, bytes, blocks_.room()}, stream, reason);
   }

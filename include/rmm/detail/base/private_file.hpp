@@ -26,6 +26,7 @@ struct private_file {
   file_descriptor file;
   bool is_in_shared_folder;  ///< into which all users may write, as /tmp, or that someone else made in one
   char const* problem;       ///< null if it is open
+  int number{};              ///< errno, where that is the problem
 };
 
 enum class links {
@@ -46,8 +47,12 @@ enum class links {
     return ::fstat(folder, &is) == 0 &&
            ((is.st_mode & S_IWOTH) != 0 || (lies_in_shared && is.st_uid != ::geteuid() && is.st_uid != 0));
   };
+  auto const failed = [](bool in_shared, int number) {
+    return private_file{file_descriptor{}, in_shared, std::strerror(number), number};
+  };
   constexpr int as_folder = O_PATH | O_DIRECTORY | O_CLOEXEC;
   file_descriptor folder{::open(path.front() == '/' ? "/" : ".", as_folder)};
+  int number        = errno;  // of what failed, if the folder is not open
   bool shared       = is_shared(folder.get(), false);
   std::size_t begin = 0;
   for (auto end = path.find('/'); folder.get() >= 0 && end != std::string::npos; end = path.find('/', begin)) {
@@ -61,16 +66,18 @@ enum class links {
         return {file_descriptor{}, true, "a folder on the way is a symbolic link in a folder of all users"};
       }
       folder = file_descriptor{::openat(folder.get(), name.c_str(), as_folder | (shared ? O_NOFOLLOW : 0))};
+      number = errno;
       shared = is_shared(folder.get(), shared);
     }
     begin = end + 1;
   }
-  if (folder.get() < 0) { return {file_descriptor{}, false, std::strerror(errno)}; }
+  if (folder.get() < 0) { return failed(false, number); }
   bool const follows = which == links::refused_in_shared && !shared;
   flags |= O_CREAT | O_CLOEXEC | (follows ? 0 : O_NOFOLLOW) | (shared ? O_NONBLOCK : 0);  // a pipe makes nobody wait
   file_descriptor file{::openat(folder.get(), path.c_str() + begin, flags, 0600)};
   if (file.get() < 0) {
-    return {file_descriptor{}, shared, errno == ELOOP ? "it is a symbolic link" : std::strerror(errno)};
+    if (errno != ELOOP) { return failed(shared, errno); }
+    return {file_descriptor{}, shared, "it is a symbolic link"};
   }
   return {std::move(file), shared, nullptr};
 }
@@ -84,14 +91,17 @@ enum class links {
   if (opened.problem != nullptr) { return opened; }
   struct stat is {};
   auto const refuse = [&](char const* why) { return private_file{file_descriptor{}, opened.is_in_shared_folder, why}; };
-  if (::fstat(opened.file.get(), &is) != 0) { return refuse(std::strerror(errno)); }
+  auto const fail   = [&] {
+    return private_file{file_descriptor{}, opened.is_in_shared_folder, std::strerror(errno), errno};
+  };
+  if (::fstat(opened.file.get(), &is) != 0) { return fail(); }
   if (opened.is_in_shared_folder) {
     if (!S_ISREG(is.st_mode)) { return refuse("it is no regular file"); }
     if (is.st_uid != ::geteuid()) { return refuse("it belongs to someone else"); }
     if (is.st_nlink > 1) { return refuse("it has other names"); }
-    if (::fchmod(opened.file.get(), 0600) != 0) { return refuse(std::strerror(errno)); }
+    if (::fchmod(opened.file.get(), 0600) != 0) { return fail(); }
   }
-  if (empties && S_ISREG(is.st_mode) && ::ftruncate(opened.file.get(), 0) != 0) { return refuse(std::strerror(errno)); }
+  if (empties && S_ISREG(is.st_mode) && ::ftruncate(opened.file.get(), 0) != 0) { return fail(); }
   return opened;
 }
 

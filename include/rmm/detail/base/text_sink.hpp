@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/file_error.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/config.hpp>
@@ -38,7 +39,7 @@ class file_sink final : public text_sink {
   enum class mode { append, truncate };
 
   /// Creates the file where it does not exist, and the folders on the way to it, all for the user's own eyes; see
-  /// open_log_file(). Throws std::runtime_error if it cannot be opened.
+  /// open_log_file(). Throws file_error if it cannot be opened.
   RMM_COLD file_sink(std::string const& path, mode how)
   {
     auto opened = open_log_file(path, how == mode::truncate);
@@ -47,8 +48,9 @@ class file_sink final : public text_sink {
       if (file_ != nullptr) { static_cast<void>(opened.file.release()); }
     }
     if (file_ == nullptr) {
-      auto const* const why = opened.problem != nullptr ? opened.problem : std::strerror(errno);
-      throw std::runtime_error("cannot open '" + path + "' for writing: " + why);
+      if (opened.problem != nullptr) { throw file_error{path, opened.number, opened.problem}; }
+      auto const number = errno;
+      throw file_error{path, number, std::strerror(number)};
     }
   }
 

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 namespace RMM_NAMESPACE {
@@ -99,6 +100,18 @@ inline std::atomic<int> known_device_count{0};
     return {0, 0};
   }
   return {free, total};
+}
+
+/// For what failed to get memory: throws bad_alloc, which says so, if the cause is that the process can use no device. Then the
+/// driver is missing, is too old or finds none, or the process was forked by one that uses CUDA.
+RMM_COLD inline void expect_usable_device(std::size_t bytes)
+{
+  int count{};
+  cudaError_t const status{cudaGetDeviceCount(&count)};
+  if (status == cudaSuccess) { return; }
+  throw_cuda_alloc_error(status,
+                         "No CUDA device can be used (failed to allocate " + std::to_string(bytes) +
+                           " bytes): " + cudaGetErrorName(status) + " " + cudaGetErrorString(status));
 }
 
 /// The device of the calling thread for a report: -1, and no more, if the runtime does not say.

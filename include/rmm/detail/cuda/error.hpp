@@ -85,12 +85,16 @@ inline void check_cuda_alloc(char const* file, unsigned line, cudaError_t status
   assertion_failed(call, file, line);
 }
 
-/// Ends the program unless `status` is cudaSuccess, or the runtime `may_be_gone` and is. See RMM_ASSERT_CUDA_SUCCESS.
+/// Ends the program unless `status` is cudaSuccess, or the runtime `may_be_gone` and is, or never had a device. See
+/// RMM_ASSERT_CUDA_SUCCESS.
 inline void assert_cuda(
   cudaError_t status, bool may_be_gone, char const* call, char const* file, unsigned line) noexcept
 {
-  bool const is_gone = status == cudaErrorCudartUnloading || status == cudaErrorInitializationError;
-  if (status != cudaSuccess && !(may_be_gone && is_gone)) { cuda_assertion_failed(status, call, file, line); }
+  bool const is_gone    = status == cudaErrorCudartUnloading || status == cudaErrorInitializationError;
+  bool const is_missing = status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver;
+  if (status != cudaSuccess && !(may_be_gone && (is_gone || is_missing))) {
+    cuda_assertion_failed(status, call, file, line);
+  }
 }
 
 }  // namespace detail

@@ -7,6 +7,7 @@
 #include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/cuda_stream.hpp>
 #include <rmm/detail/error.hpp>
@@ -15,6 +16,7 @@
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/failure_reason.hpp>
 #include <rmm/mr/detail/suballocator_upstream.hpp>
 
 #include <cstddef>
@@ -62,13 +64,16 @@ class memory_source {
   virtual void describe(memory_report& report) const = 0;
 
   /// Takes first memory that every stream may use. Returns false, and sets `reason`, if there is not so much.
-  [[nodiscard]] virtual bool try_take(std::size_t bytes, std::string& reason) = 0;
+  [[nodiscard]] virtual bool try_take(std::size_t bytes, failure_reason& reason) = 0;
 
   /// Does what recovery_rungs::try_grow() says. `may_remap`: remap() may come next.
-  [[nodiscard]] virtual void* grow(std::size_t bytes, cuda_stream_view stream, bool may_remap, std::string& reason) = 0;
+  [[nodiscard]] virtual void* grow(std::size_t bytes,
+                                   cuda_stream_view stream,
+                                   bool may_remap,
+                                   failure_reason& reason) = 0;
 
   /// Does what recovery_rungs::try_remap() and could_remap_idle() say.
-  [[nodiscard]] virtual void* remap(std::size_t, cuda_stream_view, std::string&) { return nullptr; }
+  [[nodiscard]] virtual void* remap(std::size_t, cuda_stream_view, failure_reason&) { return nullptr; }
   [[nodiscard]] virtual bool could_remap_idle(std::size_t, cuda_stream_view) { return false; }
 
   /// Gives free memory that is fenced back until at most `bytes` stay with the heap. Returns the bytes given back.
@@ -150,17 +155,19 @@ class block_source final : public memory_source {
     return note(upstream_.allocate(block_bytes, stream), block_bytes, bytes, stream);
   }
 
-  /// Does what add() does. Returns nothing, and sets `reason`, where that throws.
+  /// Does what add() does. Returns nothing, and sets `reason`, where that throws. Throws bad_alloc where the process can use no
+  /// device.
   [[nodiscard]] std::optional<void*> try_add(std::size_t block_bytes,
                                              std::size_t bytes,
                                              cuda_stream_view stream,
-                                             std::string& reason)
+                                             failure_reason& reason)
   {
     void* block{};
     try {
       block = upstream_.allocate(block_bytes, stream);
     } catch (std::exception const& e) {
-      reason = e.what();
+      if constexpr (is_device_accessible<Upstream>) { rmm::detail::expect_usable_device(block_bytes); }
+      reason = failure_reason::from_current(e);
       return std::nullopt;
     }
     try {
@@ -171,7 +178,7 @@ class block_source final : public memory_source {
     }
   }
 
-  [[nodiscard]] RMM_COLD bool try_take(std::size_t bytes, std::string& reason) override
+  [[nodiscard]] RMM_COLD bool try_take(std::size_t bytes, failure_reason& reason) override
   {
     if (!try_add(bytes, 0, cuda_stream_legacy, reason)) { return false; }
     heap_.settle();
@@ -188,7 +195,7 @@ class block_source final : public memory_source {
 
   /// Takes a block and allocates its first `how.needed` bytes. Returns null, and sets `reason`, if upstream does not give even
   /// that, or less is left.
-  [[nodiscard]] RMM_COLD void* grow(growth const& how, cuda_stream_view stream, std::string& reason)
+  [[nodiscard]] RMM_COLD void* grow(growth const& how, cuda_stream_view stream, failure_reason& reason)
   {
     if (how.needed > how.left) {
       reason = std::string{"the "} + owner_ + " holds " + rmm::detail::format_bytes(held()) + " of at most " +
@@ -203,7 +210,7 @@ class block_source final : public memory_source {
   }
 
   /// Takes as much again as there is, if upstream gives it.
-  [[nodiscard]] void* grow(std::size_t bytes, cuda_stream_view stream, bool, std::string& reason) override
+  [[nodiscard]] void* grow(std::size_t bytes, cuda_stream_view stream, bool, failure_reason& reason) override
   {
     return grow({held(), bytes, room()}, stream, reason);
   }

@@ -27,6 +27,7 @@
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/block_source.hpp>
+#include <rmm/mr/detail/failure_reason.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -100,19 +101,19 @@ class chunk_source final : public memory_source {
     if (maximum_bytes_) { report.maximum_bytes = bounds_->budget.limit(); }
   }
 
-  [[nodiscard]] bool try_take(std::size_t bytes, std::string& reason) override
+  [[nodiscard]] bool try_take(std::size_t bytes, failure_reason& reason) override
   {
     return try_fill({addresses_.begin, rmm::detail::checked_align_up(bytes, chunk_bytes_)}, true, reason);
   }
 
   /// Maps what no work uses any more to where it is needed, and takes from the device what is then lacking.
-  [[nodiscard]] void* grow(std::size_t bytes, cuda_stream_view stream, bool may_remap, std::string& reason) override
+  [[nodiscard]] void* grow(std::size_t bytes, cuda_stream_view stream, bool may_remap, failure_reason& reason) override
   {
     return place(bytes, stream, leaving::at_once, may_remap, reason);
   }
 
   /// Maps all that is free to where it is needed, also if that has to be waited for.
-  [[nodiscard]] void* remap(std::size_t bytes, cuda_stream_view stream, std::string& reason) override
+  [[nodiscard]] void* remap(std::size_t bytes, cuda_stream_view stream, failure_reason& reason) override
   {
     return place(bytes, stream, leaving::after_a_wait, true, reason);
   }
@@ -291,7 +292,7 @@ class chunk_source final : public memory_source {
 
   /// Makes the place that lacks the fewest chunks, and allocates. Other threads allocate meanwhile, and may be faster: then again.
   [[nodiscard]] void* place(
-    std::size_t bytes, cuda_stream_view stream, leaving when, bool may_remap, std::string& reason)
+    std::size_t bytes, cuda_stream_view stream, leaving when, bool may_remap, failure_reason& reason)
   {
     rmm::detail::capture_exemption const exemption;
     // A graph can only have memory that no work uses, and what is mapped for it is that.
@@ -362,7 +363,7 @@ class chunk_source final : public memory_source {
   }
 
   /// Maps chunks behind what a place lacks.
-  [[nodiscard]] bool fill_place(rmm::detail::address_range where, bool may_take_more, std::string& reason)
+  [[nodiscard]] bool fill_place(rmm::detail::address_range where, bool may_take_more, failure_reason& reason)
   {
     auto const chunk = chunk_bytes_;
     auto const begin = addresses_.begin + (where.begin - addresses_.begin) / chunk * chunk;
@@ -375,14 +376,14 @@ class chunk_source final : public memory_source {
       if (!may_take_more || last != end) { continue; }
       auto const more = std::min(
         align_down(std::min(heap_.block_bytes() / growth_fraction, most_growth_in_hand), chunk), range.end() - last);
-      std::string ignored;
+      failure_reason ignored;
       if (more != 0 && space_->spare_bytes() == 0) { static_cast<void>(try_fill({last, more}, false, ignored)); }
     }
     return true;
   }
 
   /// Maps chunks behind empty addresses and gives them to the heap.
-  [[nodiscard]] bool try_fill(rmm::detail::address_range range, bool needed, std::string& reason)
+  [[nodiscard]] bool try_fill(rmm::detail::address_range range, bool needed, failure_reason& reason)
   {
     auto const fresh = range.bytes - std::min(range.bytes, space_->spare_bytes());
     if (!bounds_->budget.try_reserve(fresh)) {
@@ -392,13 +393,15 @@ class chunk_source final : public memory_source {
     auto const before = held();
     rmm::detail::scope_guard settle{[&]() noexcept { bounds_->budget.release(before + fresh - held()); }};
     if (fresh >= worth_asking && fresh > free_on_device()) {  // rather than take all that there is, and fail then
+      rmm::detail::expect_usable_device(fresh);
       if (needed) { reason = "the device has less than " + rmm::detail::format_bytes(fresh) + " left"; }
       return false;
     }
     try {
       space_->map(range.begin, range.bytes);
     } catch (std::bad_alloc const& e) {
-      if (needed) { reason = e.what(); }
+      rmm::detail::expect_usable_device(fresh);
+      if (needed) { reason = failure_reason::from_current(e); }
       return false;
     }
     try {

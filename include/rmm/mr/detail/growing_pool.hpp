@@ -10,6 +10,7 @@
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/memory_report.hpp>
@@ -191,12 +192,17 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     RMM_EXPECTS(initial <= maximum.value_or(initial), "Initial pool size exceeds the maximum pool size");
   }
 
-  /// Takes the first `bytes` bytes, possibly none, from a block_source or a memory_source. Throws out_of_memory.
+  /// Takes the first `bytes` bytes, possibly none, from a block_source or a memory_source. Throws out_of_memory, whose text says that
+  /// they were refused: the pool is not full.
   template <class Source>
   void take_first(Source& source, std::size_t bytes)
   {
-    std::string reason;
-    if (bytes != 0 && !source.try_take(bytes, reason)) { throw_exhausted({bytes, cuda_stream_legacy, reason}); }
+    recovery_attempt first{bytes, cuda_stream_legacy};
+    if (bytes == 0 || source.try_take(bytes, first.reason)) { return; }
+    memory_report known;
+    known.device_figures = current_device_figures();
+    source.describe(known);
+    throw_exhausted(first, refusal_text(bytes, known.is_of_device ? known.device_figures : std::nullopt).c_str());
   }
 
   /// Adds what the pool knows of tags.
@@ -319,6 +325,18 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   {
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->remove(ptr); }
     part_with(ptr).heap_.deallocate_slow(ptr, bytes, stream);
+  }
+
+  /// Says who refused the first block: the device where it has less free, else upstream, which may have a bound of its own.
+  [[nodiscard]] RMM_COLD static std::string refusal_text(std::size_t bytes,
+                                                         std::optional<memory_report::device_memory> const& device)
+  {
+    bool const lacks_memory = device && device->free_bytes < bytes;
+    return std::string{lacks_memory ? "The device" : "Upstream"} + " refused the first block of " +
+           std::to_string(bytes) + " bytes" +
+           (device ? ", with " + rmm::detail::format_bytes(device->free_bytes) + " of " +
+                       rmm::detail::format_bytes(device->total_bytes) + " free on the device"
+                   : std::string{});
   }
 
   [[nodiscard]] RMM_COLD static void* nothing_or_too_much(std::size_t bytes)

@@ -17,6 +17,7 @@
 #include <rmm/detail/format.hpp>
 #include <rmm/error.hpp>
 #include <rmm/memory_report.hpp>
+#include <rmm/mr/detail/failure_reason.hpp>
 #include <rmm/recovery.hpp>
 
 #include <array>
@@ -37,7 +38,7 @@ namespace detail {
 struct recovery_attempt {
   std::size_t asked{};
   cuda_stream_view stream{};
-  std::string reason{};  // what failed at last, in words
+  failure_reason reason{};  // what failed at last
   recovery_order order{};
   std::array<std::uint32_t, recovery_rung_count> tries{};
 };
@@ -59,14 +60,22 @@ class recovery_rungs {
     return rung != recovery_rung::remap && rung != recovery_rung::trim;
   }
 
-  [[nodiscard]] virtual void* try_grow(std::size_t, cuda_stream_view, std::string&) { return nullptr; }
-  [[nodiscard]] virtual void* try_remap(std::size_t, cuda_stream_view, std::string&) { return nullptr; }
-  [[nodiscard]] virtual void* try_trim(std::size_t, cuda_stream_view, std::string&) { return nullptr; }
+  [[nodiscard]] virtual void* try_grow(std::size_t, cuda_stream_view, failure_reason&) { return nullptr; }
+  [[nodiscard]] virtual void* try_remap(std::size_t, cuda_stream_view, failure_reason&) { return nullptr; }
+  [[nodiscard]] virtual void* try_trim(std::size_t, cuda_stream_view, failure_reason&) { return nullptr; }
 
   /// Whether try_remap(), or try_trim(), would serve if no work used free memory.
   [[nodiscard]] virtual bool could_remap_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
   [[nodiscard]] virtual bool could_trim_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
 };
+
+/// The memory of the current device; nothing if the runtime does not say.
+[[nodiscard]] RMM_COLD inline std::optional<memory_report::device_memory> current_device_figures() noexcept
+{
+  auto const [free, total] = rmm::detail::device_memory_info_or_zero();
+  if (total == 0) { return std::nullopt; }
+  return memory_report::device_memory{free, total};
+}
 
 /// What every suballocator reports of a request that it could not serve. Throws std::bad_alloc.
 template <class Heap>
@@ -79,12 +88,11 @@ template <class Heap>
   report.alignment_bytes = CUDA_ALLOCATION_ALIGNMENT;
   report.stream          = failed.stream;
   report.device          = rmm::detail::current_device_if_known();
-  report.reason          = failed.reason;
+  report.reason          = failed.reason.text;
+  report.cause           = failed.reason.thrown;
   report.order           = failed.order;
   report.tries           = failed.tries;
-  if (auto const [free, total] = rmm::detail::device_memory_info_or_zero(); total != 0) {
-    report.device_figures = {free, total};
-  }
+  report.device_figures  = current_device_figures();
   return report;
 }
 
@@ -178,7 +186,7 @@ class recovery_ladder {
         return ptr;
       }
     }
-    if (attempt.reason.empty()) { attempt.reason = "no free part of the pool is large enough"; }
+    if (attempt.reason.text.empty()) { attempt.reason = "no free part of the pool is large enough"; }
     return nullptr;
   }
 
@@ -190,8 +198,9 @@ class recovery_ladder {
                                              MakeReport const& make_report)
   {
     failures_.fetch_add(1, std::memory_order_relaxed);
-    auto const text = std::string{what} + " (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
-                      "): " + failed.reason.substr(0, failed.reason.find('\n'));  // without the report of a pool below
+    auto const text =
+      std::string{what} + " (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
+      "): " + failed.reason.text.substr(0, failed.reason.text.find('\n'));  // without the report of a pool below
     rmm::detail::log(rmm::detail::log_level::error, text.c_str());
     auto const message = "RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text;
     std::optional<memory_report> report;

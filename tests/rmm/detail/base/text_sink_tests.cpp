@@ -2,11 +2,13 @@
 #include "../../../support/recycling_upstream.hpp"
 #include "../../../support/temporary_folder.hpp"
 
+#include <rmm/detail/base/file_error.hpp>
 #include <rmm/detail/base/text_sink.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -52,6 +54,30 @@ TEST(FileSink, SaysWhichFileCannotBeOpened)
     FAIL();
   } catch (std::runtime_error const& e) {
     EXPECT_THAT(e.what(), ::testing::HasSubstr("cannot open '" + (folder / "") + "' for writing: "));
+  }
+}
+
+TEST(FileSink, SaysWhyAFileCannotBeOpened)
+{
+  temporary_folder const folder;
+  file_sink{folder / "file", file_sink::mode::truncate}.write("text");
+  for (std::string const name : {"file/log", "file/folder/log"}) {
+    try {
+      file_sink const sink{folder / name, file_sink::mode::truncate};
+      FAIL();
+    } catch (rmm::detail::file_error const& e) {
+      EXPECT_THAT(e.what(), ::testing::EndsWith("' for writing: Not a directory"));
+      EXPECT_EQ(e.path(), folder / name);
+      EXPECT_STREQ(e.reason(), "Not a directory");
+      EXPECT_EQ(e.number(), ENOTDIR);
+    }
+  }
+  try {
+    file_sink const sink{"", file_sink::mode::truncate};
+    FAIL();
+  } catch (rmm::detail::file_error const& e) {
+    EXPECT_STREQ(e.reason(), "the name is empty");
+    EXPECT_EQ(e.number(), 0);
   }
 }
 

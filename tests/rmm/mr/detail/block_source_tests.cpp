@@ -27,7 +27,7 @@ struct BlockSource : ::testing::Test {
   rmm::mr::detail::suballocator_upstream<counting_upstream> calls{&upstream};
   rmm::detail::stream_ordered_heap heap;
   rmm::cuda_stream stream;
-  std::string reason;
+  rmm::mr::detail::failure_reason reason;
 
   ~BlockSource() override { EXPECT_EQ(upstream.live_count(), 0U) << "the source has given all back"; }
 
@@ -46,7 +46,7 @@ TEST_F(BlockSource, AsksForHalfEachTimeDownToWhatIsNeeded)
   upstream.refuse_above(0);
   EXPECT_EQ(blocks.grow({4096, 512, blocks.room()}, stream, reason), nullptr);
   EXPECT_EQ(upstream.asked(), (sizes{4096, 2048, 1024, 512}));
-  EXPECT_NE(reason.find("upstream gives no more"), std::string::npos) << reason;
+  EXPECT_NE(reason.text.find("upstream gives no more"), std::string::npos) << reason.text;
 }
 
 TEST_F(BlockSource, AsksForWholeGranulesThatTheMaximumLeaves)
@@ -59,7 +59,7 @@ TEST_F(BlockSource, AsksForWholeGranulesThatTheMaximumLeaves)
   EXPECT_EQ(blocks.room(), 6 * 256U);
   EXPECT_EQ(blocks.grow({0, 7 * 256, blocks.room()}, stream, reason), nullptr);
   EXPECT_EQ(upstream.asked().size(), 2U);
-  EXPECT_EQ(reason, "the pool holds 512.000000 B of at most 2.097656 KiB and no free part of it is large enough");
+  EXPECT_EQ(reason.text, "the pool holds 512.000000 B of at most 2.097656 KiB and no free part of it is large enough");
 }
 
 TEST_F(BlockSource, AsksForNoMoreThanTheMaximumLeaves)
@@ -75,7 +75,7 @@ TEST_F(BlockSource, LeavesTheLargestRequestToAnUpstreamWithoutABound)
   blocks.add(512, 0, stream);
   upstream.refuse_above(1 << 20);
   EXPECT_EQ(blocks.grow({0, blocks.room(), blocks.room()}, stream, reason), nullptr);
-  EXPECT_NE(reason.find("upstream gives no more"), std::string::npos) << reason;
+  EXPECT_NE(reason.text.find("upstream gives no more"), std::string::npos) << reason.text;
 }
 
 TEST_F(BlockSource, UsesTheWholeGranulesOfABlockOfAnOddSize)

@@ -21,6 +21,7 @@ namespace {
 
 using rmm::recovery_order;
 using rmm::recovery_rung;
+using rmm::mr::detail::failure_reason;
 using rmm::mr::detail::recovery_attempt;
 using rmm::mr::detail::recovery_ladder;
 using rmm::mr::detail::recovery_rungs;
@@ -56,13 +57,13 @@ struct scripted_heap {
 
 struct scripted_rungs final : recovery_rungs {
   explicit scripted_rungs(scripted& script) : script_{script} {}
-  void* try_grow(std::size_t, rmm::cuda_stream_view, std::string& reason) override
+  void* try_grow(std::size_t, rmm::cuda_stream_view, failure_reason& reason) override
   {
     reason = "grow was not to serve";
     return script_.call("grow");
   }
-  void* try_remap(std::size_t, rmm::cuda_stream_view, std::string&) override { return script_.call("remap"); }
-  void* try_trim(std::size_t, rmm::cuda_stream_view, std::string&) override { return script_.call("trim"); }
+  void* try_remap(std::size_t, rmm::cuda_stream_view, failure_reason&) override { return script_.call("remap"); }
+  void* try_trim(std::size_t, rmm::cuda_stream_view, failure_reason&) override { return script_.call("trim"); }
   bool could_remap_idle(std::size_t, rmm::cuda_stream_view) override { return could_idle; }
   bool could_trim_idle(std::size_t, rmm::cuda_stream_view) override { return could_idle; }
   void expect_not_suspended() const override
@@ -147,7 +148,7 @@ TEST_F(RecoveryLadder, SaysThatNothingFitsWhereNoRungHasAReason)
   recovery_ladder ladder{recovery_rung::trim};
   recovery_attempt attempt{1000};
   EXPECT_EQ(ladder.climb(heap, rungs, attempt, 1024), nullptr);
-  EXPECT_EQ(attempt.reason, "no free part of the pool is large enough");
+  EXPECT_EQ(attempt.reason.text, "no free part of the pool is large enough");
 }
 
 TEST_F(RecoveryLadder, CallsNobodyBackUnlessItMay)
