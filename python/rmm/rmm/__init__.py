@@ -19,6 +19,7 @@ from rmm import _cuda as _cuda
 from rmm import _lib as _lib
 from rmm import mr
 from rmm import pylibrmm as pylibrmm
+from rmm._errors import LogFileError, ReportedMemoryError
 from rmm._memory_limit import memory_limit, using
 from rmm._version import __git_commit__ as __git_commit__
 from rmm._version import __version__ as __version__
@@ -46,7 +47,9 @@ from rmm.rmm import (
 __all__ = [
     "DeviceBuffer",
     "GraphMemory",
+    "LogFileError",
     "RMMError",
+    "ReportedMemoryError",
     "capture_scope",
     "disable_logging",
     "enable_logging",

@@ -39,8 +39,8 @@ for _field, _text in (
 class MemoryReport:
     """Why a pool could not serve an allocation: what it and the device had at that moment.
 
-    The attribute `report` of the `MemoryError`. Its text ends with the same in lines. Other threads go on while it is made,
-    so that its figures need not fit each other to the byte.
+    The attribute `report` of `rmm.ReportedMemoryError`, whose text ends with the same in lines. Other threads go on while it is
+    made, so that its figures need not fit each other to the byte.
     """
 
     asked_bytes: int

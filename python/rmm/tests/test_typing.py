@@ -57,3 +57,28 @@ def test_style_is_kept(tmp_path: Path) -> None:
     pytest.importorskip("ruff")
     expect_satisfied(tmp_path, "ruff", "check", "--no-cache", project)
     expect_satisfied(tmp_path, "ruff", "format", "--no-cache", "--check", project)
+
+
+user_script = """
+import rmm
+
+def free_bytes(size: int) -> int:
+    try:
+        rmm.DeviceBuffer(size=size)
+    except rmm.ReportedMemoryError as error:
+        holders: list[str] = [holder.tag for holder in error.report.holders]
+        print(error.report.asked_bytes, error.report.pool["largest_free_bytes"], error.report.tries, holders)
+        return error.report.{attribute}
+    return 0
+"""
+
+
+def test_types_of_a_program_that_reads_the_report_are_right(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    for name, attribute in (("good.py", "asked_bytes"), ("bad.py", "no_such_attribute")):
+        (tmp_path / name).write_text(user_script.format(attribute=attribute))
+    cache = ("--cache-dir", tmp_path / "cache")
+    for options in ((), ("--strict",)):
+        expect_satisfied(tmp_path, "mypy", *cache, *options, "good.py")
+    with pytest.raises(AssertionError, match='"MemoryReport" has no attribute "no_such_attribute"'):
+        expect_satisfied(tmp_path, "mypy", *cache, "bad.py")

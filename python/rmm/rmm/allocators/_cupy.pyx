@@ -93,7 +93,7 @@ def rmm_cupy_allocator(size_t nbytes):
         try:
             fill_with(buffer, nbytes)
         except MemoryError as error:
-            raise out_of_memory(nbytes, error) from None
+            raise out_of_memory(nbytes, error) from error.__cause__
     cdef device_buffer* memory = buffer.c_obj.get()
     # The device is given, for CuPy asks the driver where the memory is if it is not.
     owned = _unowned_memory.make((<uintptr_t>memory.data(), nbytes, buffer, device_of(memory[0])))

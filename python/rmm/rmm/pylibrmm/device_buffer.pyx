@@ -22,7 +22,7 @@ from rmm.pylibrmm.memory_resource._memory_resource cimport (
     DeviceMemoryResource,
     get_current_device_resource,
     immediate_resource,
-    report_of,
+    makers_of_exceptions,
 )
 from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
@@ -40,12 +40,15 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
 
 
 cdef extern from "pylibrmm/memory_resource/_raise.hpp" namespace "rmm_python":
-    void raise_current(object (*make_report)(const void*))
+    cdef struct exception_makers:
+        pass
+
+    void raise_current(const exception_makers& make)
 
 
 cdef void raise_error() noexcept:
     """Raises the C++ exception that this module handles. Another one may have a C++ runtime of its own, which knows of none."""
-    raise_current(report_of)
+    raise_current((<const exception_makers*>makers_of_exceptions())[0])
 
 
 cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:

@@ -168,5 +168,5 @@ cpdef set_per_device_resource(int device, DeviceMemoryResource mr)
 cpdef DeviceMemoryResource get_current_device_resource()
 cpdef set_current_device_resource(DeviceMemoryResource mr)
 
-# What a pool that was out of memory reports, a rmm::memory_report of C++, as a rmm.memory_report.MemoryReport.
-cdef object report_of(const void* failed)
+# How an exception of C++ becomes one of this package: a rmm_python::exception_makers.
+cdef const void* makers_of_exceptions() noexcept

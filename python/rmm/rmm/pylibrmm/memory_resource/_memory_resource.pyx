@@ -38,6 +38,7 @@ from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
 
 import atexit
+import errno
 import os
 import threading
 
@@ -51,7 +52,11 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
 
 
 cdef extern from "pylibrmm/memory_resource/_raise.hpp" namespace "rmm_python":
-    void raise_current(object (*make_report)(const void*))
+    cdef struct exception_makers:
+        object (*reported_memory_error)(const char* text, const void* report)
+        object (*file_error)(const void* error)
+
+    void raise_current(const exception_makers& make)
 
 
 cdef void raise_error() noexcept:
@@ -59,7 +64,14 @@ cdef void raise_error() noexcept:
 
     Each module has a function like this: another one may have a C++ runtime of its own, which knows of no exception.
     """
-    raise_current(report_of)
+    raise_current(makers)
+
+
+cdef extern from "rmm/detail/base/file_error.hpp" namespace "rmm::detail" nogil:
+    cdef cppclass file_error:
+        const char* path()
+        const char* reason()
+        int number()
 
 
 cdef extern from "rmm/recovery.hpp" namespace "rmm" nogil:
@@ -209,9 +221,14 @@ cdef extern from "pylibrmm/memory_resource/_environment_trace.hpp" namespace "rm
     string c_file_of_environment_trace "rmm_python::file_of_environment_trace"(device_memory_resource*) except +
 
 
-ctypedef void* (*python_allocate)(lent_callables&, size_t, cudaStream_t, CppExcept&) noexcept
+cdef extern from "pylibrmm/memory_resource/_python_exception.hpp" namespace "rmm_python":
+    cdef cppclass python_error:
+        void note(PyObject* exception, CppExcept kind_and_text)
+
+
+ctypedef void* (*python_allocate)(lent_callables&, size_t, cudaStream_t, python_error&) noexcept
 ctypedef void (*python_deallocate)(lent_callables&, void*, size_t, cudaStream_t) noexcept
-ctypedef bool (*python_failure_callback)(lent_callables&, size_t, CppExcept&) noexcept
+ctypedef bool (*python_failure_callback)(lent_callables&, size_t, python_error&) noexcept
 ctypedef void (*python_guard_handler)(void*, const guard_violation&) noexcept
 
 
@@ -223,7 +240,7 @@ cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_
     resource_ptr make_pinned_host "rmm_python::make_resource<rmm::mr::pinned_host_memory_resource>"() except +
     resource_ptr make_sam_headroom "rmm_python::make_resource<rmm::mr::sam_headroom_memory_resource>"(size_t) except +
     resource_ptr make_cuda_async "rmm_python::make_resource<rmm::mr::cuda_async_memory_resource>"(
-        optional[size_t], optional[size_t], allocation_handle_type) except +
+        optional[size_t], optional[size_t], allocation_handle_type) except +raise_error
     resource_ptr make_cuda_async_view "rmm_python::make_resource<rmm::mr::cuda_async_view_memory_resource>"(
         cudaMemPool_t) except +
     resource_ptr make_cuda_async_managed "rmm_python::make_resource<rmm::mr::cuda_async_managed_memory_resource>"() except +
@@ -236,7 +253,7 @@ cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_
     resource_ptr make_limiting "rmm_python::make_immediate_over<rmm::mr::limiting_resource_adaptor>"(
         resource_ptr, immediate_resource*, immediate_resource*&, size_t) except +
     resource_ptr make_logging "rmm_python::make_resource_over<rmm::mr::logging_resource_adaptor>"(
-        resource_ptr, string) except +
+        resource_ptr, string) except +raise_error
     resource_ptr make_statistics "rmm_python::make_immediate_over<rmm::mr::statistics_resource_adaptor>"(
         resource_ptr, immediate_resource*, immediate_resource*&) except +
     resource_ptr make_tracking "rmm_python::make_resource_over<rmm::mr::tracking_resource_adaptor>"(
@@ -314,6 +331,19 @@ cdef optional[size_t] optional_size(object size) except *:
     return make_optional[size_t](<size_t>parse_bytes(size))
 
 
+cdef size_t pool_size_of(object size) except? 0:
+    """The size of a pool, of which a string is rounded up to whole granules of 256 bytes; numbers have to be multiples of that."""
+    number = parse_bytes(size)
+    return -(-number // 256) * 256 if isinstance(size, str) else number
+
+
+cdef optional[size_t] optional_pool_size(object size) except *:
+    """The same for a size that may be missing."""
+    if size is None:
+        return optional[size_t]()
+    return make_optional[size_t](pool_size_of(size))
+
+
 cdef dict dict_of(const heap_figures& figures):
     return {
         "live_bytes": figures.live_bytes,
@@ -389,6 +419,32 @@ cdef object report_of(const void* failed):
     )
 
 
+cdef object reported_memory_error(const char* text, const void* report):
+    """What stands for a rmm::out_of_memory of C++ that has a report."""
+    from rmm._errors import ReportedMemoryError
+
+    return ReportedMemoryError((<bytes>text).decode("utf-8", "replace"), report_of(report))
+
+
+cdef object log_file_error(const void* failed):
+    """What stands for a rmm::detail::file_error of C++."""
+    from rmm._errors import LogFileError
+
+    cdef const file_error* error = <const file_error*>failed
+    reason = (<bytes>error.reason()).decode("utf-8", "replace")
+    number = error.number()
+    return LogFileError(number if number else errno.EPERM, f"cannot open for writing: {reason}", os.fsdecode(error.path()))
+
+
+cdef exception_makers makers
+makers.reported_memory_error = reported_memory_error
+makers.file_error = log_file_error
+
+
+cdef const void* makers_of_exceptions() noexcept:
+    return &makers
+
+
 # The garbage collector may not clear resources: C++ calls the functions that they hold, and buffers that it collects with a resource
 # still need all that the resource is made of. Nor need it: functions, lists and dictionaries of a cycle are cleared.
 @cython.no_gc_clear
@@ -420,8 +476,8 @@ cdef class DeviceMemoryResource:
     def allocate(self, size_t nbytes, Stream stream=DEFAULT_STREAM):
         """Allocates `nbytes` bytes, for use on `stream` at once. Returns the address.
 
-        MemoryError where there is not enough memory; with the attribute `report`, a `rmm.memory_report.MemoryReport`, where
-        a pool lacks it.
+        MemoryError where there is not enough memory; where a pool lacks it `rmm.ReportedMemoryError`, whose `report` is a
+        `rmm.memory_report.MemoryReport`.
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef void* ptr
@@ -632,7 +688,8 @@ class _Pool(_Suballocator, _Reservable):
     def set_failure_callback(self, callback):
         """Has `callback(nbytes: int)` called when the pool is out of memory: True to try again, once it has freed something.
 
-        The last thing that it tries. None for no callback. Exceptions in it reach the caller, as MemoryError or RuntimeError.
+        The last thing that it tries. None for no callback. A MemoryError or RuntimeError in it reaches the caller; any other
+        exception is the `__cause__` of a RuntimeError with its text.
         What the callback itself allocates from the pool does not call it again.
         """
         cdef growing_pool* pool = pool_of(self)
@@ -802,8 +859,9 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
     Parameters
     ----------
     allocate_func:
-        Called as `allocate_func(nbytes: int, stream: Stream)`, returns an address. MemoryError in it arrives as MemoryError
-        where memory was asked for, any other exception as RuntimeError with its text.
+        Called as `allocate_func(nbytes: int, stream: Stream)`, returns an address. A MemoryError or RuntimeError in it arrives
+        where memory was asked for; any other exception is the `__cause__` of a RuntimeError with its text. Below a pool, all
+        are the `__cause__` of the pool's MemoryError.
     deallocate_func:
         Called as `deallocate_func(ptr: int, nbytes: int, stream: Stream)`. An exception in it is reported
         (`sys.unraisablehook`) and goes no further.
@@ -824,7 +882,7 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
         self.keep_lent()  # that of the base comes when the attributes have gone
 
 
-cdef void* call_allocate(lent_callables& lent, size_t nbytes, cudaStream_t stream, CppExcept& error) noexcept with gil:
+cdef void* call_allocate(lent_callables& lent, size_t nbytes, cudaStream_t stream, python_error& error) noexcept with gil:
     cdef lent_functions* functions = <lent_functions*>&lent
     cdef void* ptr = NULL
     try:
@@ -832,7 +890,7 @@ cdef void* call_allocate(lent_callables& lent, size_t nbytes, cudaStream_t strea
         if ptr != NULL:
             functions.note_allocated()
     except BaseException as exception:
-        (&error)[0] = translate_python_except_to_cpp(exception)
+        (&error).note(<PyObject*>exception, translate_python_except_to_cpp(exception))
     return ptr
 
 
@@ -857,19 +915,20 @@ cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
     upstream_mr:
         Where the blocks come from.
     initial_pool_size:
-        Bytes to take at once, as int or string; half of the free memory of the device if None.
+        Bytes to take at once, as int or string; half of the free memory of the device if None. A string is rounded up to a
+        multiple of 256, which an int has to be.
     maximum_pool_size:
-        Bytes that it takes at most; no limit if None.
+        Bytes that it takes at most, likewise; no limit if None.
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, initial_pool_size=None, maximum_pool_size=None):
         cdef resource_ptr upstream = upstream_mr.c_obj
-        cdef optional[size_t] c_maximum = optional_size(maximum_pool_size)
+        cdef optional[size_t] c_maximum = optional_pool_size(maximum_pool_size)
         cdef size_t c_initial
         if initial_pool_size is None:
             c_initial = percent_of_free_device_memory(50)
         else:
-            c_initial = parse_bytes(initial_pool_size)
+            c_initial = pool_size_of(initial_pool_size)
         with nogil:
             self.c_obj = make_pool(upstream, c_initial, c_maximum)
 
@@ -970,9 +1029,9 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     Parameters
     ----------
     initial_pool_size:
-        Bytes that it takes at once, as int or string.
+        Bytes that it takes at once, as int or string. A string is rounded up to a multiple of 256, which an int has to be.
     maximum_pool_size:
-        Bytes that it takes at most; all of the device's if None.
+        Bytes that it takes at most, likewise; all of the device's if None.
     chunk_size:
         Bytes of a chunk; the smallest that the device has if None.
     decay_seconds:
@@ -997,8 +1056,8 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         bool share_fabric=False,
         bool gpu_direct_rdma=False,
     ):
-        cdef size_t c_initial = parse_bytes(initial_pool_size)
-        cdef optional[size_t] c_maximum = optional_size(maximum_pool_size)
+        cdef size_t c_initial = pool_size_of(initial_pool_size)
+        cdef optional[size_t] c_maximum = optional_pool_size(maximum_pool_size)
         cdef size_t c_chunk = 0 if chunk_size is None else parse_bytes(chunk_size)
         cdef int64_t c_decay = -1
         if decay_seconds is not None:
@@ -1120,17 +1179,17 @@ cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
     upstream_mr:
         Where memory comes from.
     initial_size:
-        Bytes that it takes at once, as int or string.
+        Bytes that it takes at once, as int or string. A string is rounded up to a multiple of 256, which an int has to be.
     maximum_size:
-        Bytes that it takes at most; as much as there is if None.
+        Bytes that it takes at most, likewise; as much as there is if None.
     block_size:
         Bytes that it takes at a time.
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, initial_size=0, maximum_size=None, block_size=64 << 20):
         cdef resource_ptr upstream = upstream_mr.c_obj
-        cdef size_t c_initial = parse_bytes(initial_size)
-        cdef optional[size_t] c_maximum = optional_size(maximum_size)
+        cdef size_t c_initial = pool_size_of(initial_size)
+        cdef optional[size_t] c_maximum = optional_pool_size(maximum_size)
         cdef size_t c_block = parse_bytes(block_size)
         with nogil:
             self.c_obj = make_cached(upstream, c_initial, c_maximum, c_block)
@@ -1142,9 +1201,9 @@ cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool):
     Parameters
     ----------
     initial_pool_size:
-        Bytes that it takes at once, as int or string.
+        Bytes that it takes at once, as int or string. A string is rounded up to a multiple of 256, which an int has to be.
     maximum_pool_size:
-        Bytes that it takes at most; no limit if None.
+        Bytes that it takes at most, likewise; no limit if None.
     near_device:
         Whether to take memory of the NUMA node that is nearest to the current device.
     numa_node:
@@ -1156,8 +1215,8 @@ cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool):
     def __cinit__(
         self, initial_pool_size, maximum_pool_size=None, *, bool near_device=False, numa_node=None, unsigned threads=0
     ):
-        cdef size_t c_initial = parse_bytes(initial_pool_size)
-        cdef optional[size_t] c_maximum = optional_size(maximum_pool_size)
+        cdef size_t c_initial = pool_size_of(initial_pool_size)
+        cdef optional[size_t] c_maximum = optional_pool_size(maximum_pool_size)
         cdef int c_node = checked_numa_node(numa_node)
         with nogil:
             self.c_obj = make_pinned_pool(c_initial, c_maximum, near_device, c_node, threads)
@@ -1296,7 +1355,7 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
         Where memory comes from.
     log_file_name:
         Name of the file, into which `.dev` and the number of the current device are put before its extension. The value of
-        the environment variable RMM_LOG_FILE if None.
+        the environment variable RMM_LOG_FILE if None. `rmm.LogFileError`, an OSError, if it cannot be written.
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, log_file_name=None):
@@ -1404,8 +1463,8 @@ cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
     upstream_mr:
         Where memory comes from.
     callback:
-        Called as `callback(nbytes: int)`: True to try again, once it has freed something; False to give up. Exceptions in
-        it reach the caller, as MemoryError or RuntimeError.
+        Called as `callback(nbytes: int)`: True to try again, once it has freed something; False to give up. A MemoryError or
+        RuntimeError in it reaches the caller; any other exception is the `__cause__` of a RuntimeError with its text.
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, callback):
@@ -1418,11 +1477,11 @@ cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
         self.keep_lent()  # that of the base comes when the attributes have gone
 
 
-cdef bool call_failure_callback(lent_callables& lent, size_t nbytes, CppExcept& error) noexcept with gil:
+cdef bool call_failure_callback(lent_callables& lent, size_t nbytes, python_error& error) noexcept with gil:
     try:
         return True if (<object>(<lent_functions*>&lent).first())(nbytes) else False
     except BaseException as exception:
-        (&error)[0] = translate_python_except_to_cpp(exception)
+        (&error).note(<PyObject*>exception, translate_python_except_to_cpp(exception))
     return False
 
 

@@ -6,6 +6,7 @@
 #include "pylibrmm/_run_python.hpp"
 #include "pylibrmm/memory_resource/_immediate_adaptors.hpp"
 #include "pylibrmm/memory_resource/_lent_callables.hpp"
+#include "pylibrmm/memory_resource/_python_exception.hpp"
 #include "pylibrmm/memory_resource/_reserved_resource.hpp"
 
 #include <Python.h>
@@ -314,33 +315,11 @@ inline void add_bin_to(resource_ptr const& resource, std::size_t allocation_size
   static_cast<binning*>(resource.get())->add_bin(allocation_size, bin.get());
 }
 
-/// How a function of Python ended: 0 well, 1 by MemoryError, 2 by another exception; and the text of that.
-using python_error = std::pair<int, std::string>;
-
 /// Functions that take the GIL, call Python, and do not throw.
 using python_allocate   = void* (*)(lent_callables& lent, std::size_t bytes, cudaStream_t stream, python_error& error);
 using python_deallocate = void (*)(lent_callables& lent, void* ptr, std::size_t bytes, cudaStream_t stream);
 using python_failure_callback = bool (*)(lent_callables& lent, std::size_t bytes, python_error& error);
 using python_guard_handler    = void (*)(void* callable, rmm::mr::guard_violation const& found);
-
-inline void throw_python_error(python_error const& error)
-{
-  if (error.first == 1) { throw rmm::out_of_memory{error.second}; }
-  if (error.first != 0) { throw std::runtime_error{error.second}; }
-}
-
-/// A reference to a Python object, which any thread may drop. The caller holds the GIL.
-[[nodiscard]] inline std::shared_ptr<PyObject> share_python_object(PyObject* object)
-{
-  return {Py_NewRef(object), [](PyObject* owned) {
-            if (Py_IsInitialized() == 0) { return; }
-            run_python([&] {
-              auto const state = PyGILState_Ensure();
-              Py_DECREF(owned);
-              PyGILState_Release(state);
-            });
-          }};
-}
 
 /// A resource that calls Python.
 [[nodiscard]] inline resource_ptr make_callback_resource(python_allocate allocate,
@@ -352,7 +331,7 @@ inline void throw_python_error(python_error const& error)
       if (!can_run_python()) { throw std::runtime_error{"the Python interpreter has ended"}; }
       python_error error{};
       void* const ptr = run_python([&] { return allocate(*lent, bytes, stream.value(), error); });
-      throw_python_error(error);
+      error.throw_if_noted();
       return ptr;
     },
     [deallocate, lent](void* ptr, std::size_t bytes, rmm::cuda_stream_view stream, void*) {
@@ -370,7 +349,7 @@ inline void throw_python_error(python_error const& error)
     if (!can_run_python()) { return false; }
     python_error error{};
     bool const retry = run_python([&] { return callback(*lent, bytes, error); });
-    throw_python_error(error);
+    error.throw_if_noted();
     return retry;
   };
 }

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "pylibrmm/_run_python.hpp"
+#include "pylibrmm/memory_resource/_python_exception.hpp"
 
 #include <Python.h>
 
+#include <rmm/detail/base/file_error.hpp>
 #include <rmm/error.hpp>
-#include <rmm/memory_report.hpp>
 
 #include <exception>
 #include <new>
@@ -14,25 +15,55 @@
 
 namespace rmm_python {
 
+/// Makes the exceptions that are classes of this package.
+struct exception_makers {
+  PyObject* (*reported_memory_error)(char const* text, void const* report);  // a rmm::memory_report
+  PyObject* (*file_error)(void const* error);                                // a rmm::detail::file_error
+};
+
+/// Raises `made`, a new reference, or one of `type` with `text` if it is null; `cause`, a new reference or null, is its cause.
+inline void raise(PyObject* made, PyObject* type, char const* text, PyObject* cause = nullptr) noexcept
+{
+  if (made == nullptr) {
+    PyErr_Clear();  // no memory for it, most likely: the text says the same
+    made = PyObject_CallFunction(type, "s", text);
+  }
+  if (made == nullptr) {
+    Py_XDECREF(cause);
+    return;  // that exception is raised
+  }
+  if (cause != nullptr) { PyException_SetCause(made, cause); }
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made)), made);
+  Py_DECREF(made);
+}
+
+/// Raises the exception of Python that C++ was told of. One that is a MemoryError or a RuntimeError arrives itself; of any other,
+/// which `except RuntimeError` would miss, a RuntimeError with its text, whose cause it is.
+inline void raise_carried(PyObject* object, char const* text) noexcept
+{
+  bool const is_itself =
+    PyObject_IsInstance(object, PyExc_MemoryError) == 1 || PyObject_IsInstance(object, PyExc_RuntimeError) == 1;
+  if (is_itself) {
+    raise(Py_NewRef(object), nullptr, nullptr);
+  } else {
+    raise(PyObject_CallFunction(PyExc_RuntimeError, "s", text), PyExc_RuntimeError, text, Py_NewRef(object));
+  }
+}
+
 /// Raises the C++ exception that is being handled as the one of Python that stands for it. The caller holds the GIL.
-///
-/// A MemoryError has what `make_report`, which returns a new reference or null, makes of the pool's report as its attribute
-/// `report`, if a pool was out of memory.
-inline void raise_current(PyObject* (*make_report)(void const*)) noexcept
+inline void raise_current(exception_makers const& make) noexcept
 {
   try {
     throw;
+  } catch (carried_memory_error const& error) {
+    raise_carried(error.object(), error.what());
+  } catch (carried_failure const& error) {
+    raise_carried(error.object(), error.what());
   } catch (rmm::out_of_memory const& error) {
-    if (error.report() == nullptr) { return PyErr_SetString(PyExc_MemoryError, error.what()); }
-    PyObject* const report = run_python([&] { return make_report(error.report()); });
-    if (report == nullptr) { PyErr_Clear(); }  // no memory for it, most likely: the text says the same
-    PyObject* const raised = PyObject_CallFunction(PyExc_MemoryError, "s", error.what());
-    if (raised != nullptr) {
-      if (report != nullptr && PyObject_SetAttrString(raised, "report", report) != 0) { PyErr_Clear(); }
-      PyErr_SetObject(PyExc_MemoryError, raised);
-    }
-    Py_XDECREF(raised);
-    Py_XDECREF(report);
+    auto const* const report = error.report();
+    PyObject* const made =
+      report != nullptr ? run_python([&] { return make.reported_memory_error(error.what(), report); }) : nullptr;
+    raise(made, PyExc_MemoryError, error.what(), python_cause_of(error));
   } catch (std::bad_alloc const& error) {
     PyErr_SetString(PyExc_MemoryError, error.what());
   } catch (std::out_of_range const& error) {
@@ -41,6 +72,8 @@ inline void raise_current(PyObject* (*make_report)(void const*)) noexcept
     PyErr_SetString(PyExc_ValueError, error.what());
   } catch (std::domain_error const& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (rmm::detail::file_error const& error) {
+    raise(run_python([&] { return make.file_error(&error); }), PyExc_RuntimeError, error.what());
   } catch (std::exception const& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   } catch (...) {
