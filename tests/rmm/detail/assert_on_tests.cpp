@@ -75,6 +75,17 @@ TEST(AssertionsOn, AnUnloadingRuntimeIsNoFailureWhereShutdownIsSafe)
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorCudartUnloading);
 }
 
+TEST(AssertionsOn, AMissingDeviceIsNoFailureWhereShutdownIsSafe)
+{
+  RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorNoDevice);
+  RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorInsufficientDriver);
+}
+
+TEST(AssertionsOnDeathTest, AMissingDeviceIsAFailureElsewhere)
+{
+  EXPECT_DEATH(RMM_ASSERT_CUDA_SUCCESS(cudaErrorNoDevice), "cudaErrorNoDevice(.|\n)*Assertion");
+}
+
 TEST(AssertionsOnDeathTest, OtherErrorsAreFailuresWhereShutdownIsSafe)
 {
   EXPECT_DEATH(RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorUnknown), "cudaErrorUnknown(.|\n)*Assertion");
