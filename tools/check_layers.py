@@ -5,7 +5,8 @@
     check_layers.py [FOLDER]     FOLDER contains rmm/; default: include/ of this repository
 
 A header that the table does not know is an error: whoever adds a folder of headers decides where it stands. Also checked:
-which foreign headers a layer may include, that includes form no cycle, and that only detail/cuda calls the CUDA runtime.
+which foreign headers a layer may include, that includes form no cycle, that only detail/cuda calls the CUDA runtime, and that each
+class that is declared, or is a friend, is defined in one of the headers.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ FOREIGN: list[tuple[str, re.Pattern[str], int]] = [
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 CUDA_CALL = re.compile(r"(?<![\w.>])cu(da)?[A-Z][a-z]\w*(?<!_t)\s*\(")
+DEFINED_CLASS = re.compile(
+    r"\b(?:class|struct|union)\s+(?:alignas\([^)]*\)\s*|[A-Z_]+\s+|\[\[[^\]]*\]\]\s*)*(?:\w+::)*(\w+)(?:<[^{;]*>)?(?:\s+final)?\s*(?::[^;{]*)?\{"
+)
+DECLARED_CLASS = re.compile(
+    r"^[ \t]*(?:template\s*<[^{;]*?>\s*)?(?:friend\s+)?(?:class|struct)\s+(?:\w+::)*(\w+)(?:<[^;{]*>)?;", re.MULTILINE
+)
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 
 
@@ -84,6 +91,18 @@ def blanked(text: str) -> str:
     return COMMENT_OR_STRING.sub(blank, text)
 
 
+def undefined_classes(codes: dict[str, str]) -> list[str]:
+    """Problems of classes that are declared and that no header defines. `codes`: the text of each header, blanked."""
+    defined = {match.group(1) for code in codes.values() for match in DEFINED_CLASS.finditer(code)}
+    problems = []
+    for path, code in codes.items():
+        for match in DECLARED_CLASS.finditer(code):
+            if match.group(1) not in defined:
+                line = code.count("\n", 0, match.start(1)) + 1
+                problems.append(f"rmm/{path}:{line}: declares {match.group(1)}, which no header defines")
+    return problems
+
+
 def find_cycle(graph: dict[str, list[str]]) -> list[str] | None:
     """A cycle of includes, or None."""
     finished: set[str] = set()
@@ -110,6 +129,7 @@ def check(root: Path) -> list[str]:
     """All problems of the headers in root/rmm, as lines `file:line: what is wrong`."""
     problems: list[str] = []
     graph: dict[str, list[str]] = {}
+    codes: dict[str, str] = {}
     base = root / "rmm"
     for file in sorted(base.rglob("*")):
         if not file.is_file():
@@ -138,11 +158,12 @@ def check(root: Path) -> list[str]:
             included_layer = layer_of(included)
             if included_layer is not None and included_layer > layer:
                 problems.append(f"{where}: layer {layer} includes <{include}> of layer {included_layer}")
+        code = codes[path] = blanked(text)
         if not path.startswith("detail/cuda/"):
-            code = blanked(text)
             for match in CUDA_CALL.finditer(code):
                 line = code.count("\n", 0, match.start()) + 1
                 problems.append(f"rmm/{path}:{line}: calls {match.group().rstrip('( ')}; only detail/cuda calls CUDA")
+    problems += undefined_classes(codes)
     cycle = find_cycle(graph)
     if cycle:
         problems.append(f"rmm/{cycle[0]}:1: headers include each other: {' -> '.join(cycle)}")

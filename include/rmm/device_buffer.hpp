@@ -13,6 +13,8 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/detail/immediate_resource.hpp>
+#include <rmm/mr/detail/size_rounding.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
@@ -24,9 +26,6 @@
 #include <utility>
 
 namespace RMM_NAMESPACE {
-namespace detail {
-struct device_buffer_parts;
-}
 
 /// Untyped, uninitialised device memory that is given back on destruction.
 ///
@@ -42,9 +41,6 @@ class device_buffer {
   //  B2  block_ and data_ are null if and only if capacity_ is 0; else block_ is an allocation of block_size(capacity_)
   //      bytes from resource_, and data_ the first address in it that is a multiple of alignment_
   //  B3  device_ is the device of the memory; negative only if there is none
-
-  // For bindings to other languages, which hold locks of their own (mr/detail/immediate_resource.hpp).
-  friend struct detail::device_buffer_parts;
 
   // An integer converts to it, but not as readily as to a size: a literal 0 before it stays a pointer where it was one.
   struct alignment_argument {
@@ -187,6 +183,41 @@ class device_buffer {
     size_ = new_size;
   }
 
+  /// Gives a buffer without memory `size` bytes in the order of `stream`, with what `from` has at hand, a face of its resource
+  /// (mr/detail/immediate_resource.hpp). False, and nothing has changed, if that does not serve: then resize() does.
+  [[nodiscard]] bool try_allocate_nonblocking(std::size_t size,
+                                              cuda_stream_view stream,
+                                              mr::detail::immediate_resource& from) noexcept
+  {
+    RMM_ASSERT(block_ == nullptr);
+    if (size == 0 || alignment_ > CUDA_ALLOCATION_ALIGNMENT) { return false; }
+    void* const block = from.try_allocate_nonblocking(size_in_calls(size), stream);
+    if (block == nullptr) { return false; }
+    set_stream(stream);
+    block_    = block;
+    data_     = block;
+    capacity_ = size;
+    size_     = size;
+    return true;
+  }
+
+  /// Gives the memory back to `to`, a face of `resource`. False, and nothing has changed, if it came from elsewhere, or if that cannot
+  /// be done at once: then the destructor does it.
+  [[nodiscard]] bool try_deallocate_nonblocking(device_async_resource_ref resource,
+                                                mr::detail::immediate_resource& to) noexcept
+  {
+    if (block_ == nullptr) { return true; }
+    if (resource_ != resource || alignment_ > CUDA_ALLOCATION_ALIGNMENT ||
+        !to.try_deallocate_nonblocking(block_, size_in_calls(capacity_), stream_)) {
+      return false;
+    }
+    block_    = nullptr;
+    data_     = nullptr;
+    capacity_ = 0;
+    size_     = 0;
+    return true;
+  }
+
   /// Gives slack back: moves to an allocation of exactly size() bytes, unless it is one.
   ///
   /// Takes over `stream`. If the allocation throws, only the stream has changed.
@@ -225,6 +256,9 @@ class device_buffer {
   /// Gives the memory back in the order of this stream instead. Orders nothing: the caller has to order it after the one before.
   void set_stream(cuda_stream_view stream) noexcept { stream_ = stream; }
 
+  /// The device that was current when the buffer was made, on which the memory is; negative after a move from it.
+  [[nodiscard]] cuda_device_id device() const noexcept { return device_; }
+
   /// Where the memory comes from.
   [[nodiscard]] device_async_resource_ref memory_resource() const noexcept { return resource_; }
 
@@ -255,6 +289,13 @@ class device_buffer {
     : stream_{stream}, resource_{where.resource}, device_{where.device}, alignment_{alignment.value}
   {
     RMM_EXPECTS(is_supported_alignment(alignment_), "The alignment is not a power of two.", bad_alloc);
+  }
+
+  // The size that a resource sees in the calls of a reference, by which buffers allocate else; 0, which nothing serves at once, if
+  // there is no such size.
+  [[nodiscard]] static std::size_t size_in_calls(std::size_t bytes) noexcept
+  {
+    return mr::detail::size_when_allocated(bytes, alignof(std::max_align_t));
   }
 
   // What an allocation is asked for so that `capacity` aligned bytes are in it.

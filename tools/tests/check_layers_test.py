@@ -57,6 +57,17 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual([], self.check(detail__cuda_mr="#include <cuda/memory_resource>\n"))
         self.assertIn("detail/cuda_mr.hpp only", self.check(resource_ref="#include <cuda/memory_resource>\n")[0])
 
+    def test_a_friend_of_elsewhere_is_reported(self) -> None:
+        self.assertEqual(
+            ["rmm/error.hpp:3: declares parts, which no header defines"],
+            self.check(error="// struct parts {};\nclass error {\n  friend struct detail::parts;\n};\n"))
+        self.assertEqual([], self.check(error="class error {\n  friend struct detail::parts;\n};\n",
+                                        detail__error="struct parts final : base {\n};\n"))
+
+    def test_a_declaration_of_elsewhere_is_reported(self) -> None:
+        self.assertEqual(["rmm/error.hpp:2: declares parts, which no header defines"],
+                         self.check(error="template <class T>\nstruct parts;\n"))
+
     def test_only_the_cuda_folder_calls_cuda(self) -> None:
         self.assertEqual([], self.check(detail__cuda__memory="void f() { cudaFree(nullptr); }\n"))
         self.assertEqual(["rmm/device_buffer.hpp:2: calls cudaFree; only detail/cuda calls CUDA"],

@@ -9,6 +9,7 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
+#include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
@@ -19,16 +20,9 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-namespace detail {
-struct immediate_adaptor_parts;
-}
-
 /// Refuses allocations that would bring the bytes in use above a limit. Thread-safe; what fits is never refused.
 template <class Upstream>
 class limiting_resource_adaptor final : public detail::resource_adaptor<limiting_resource_adaptor<Upstream>, Upstream> {
-  // For bindings to other languages, which hold locks of their own (mr/detail/immediate_resource.hpp).
-  friend struct detail::immediate_adaptor_parts;
-
  public:
   /// Lets through at most `allocation_limit` bytes at a time, each allocation counted as rounded up to `alignment`.
   ///
@@ -54,6 +48,30 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
 
   /// Bytes that can be in use at once.
   [[nodiscard]] std::size_t get_allocation_limit() const { return budget_.limit(); }
+
+  /// allocate() with what `from` has at hand, a face of the upstream resource (immediate_resource.hpp); null, and nothing has
+  /// changed, if that does not serve.
+  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes,
+                                               cuda_stream_view stream,
+                                               detail::immediate_resource& from) noexcept
+  {
+    auto const charge = align_up(bytes, alignment_);
+    if (charge < bytes || !budget_.try_reserve(charge)) { return nullptr; }
+    void* const ptr = from.try_allocate_nonblocking(bytes, stream);
+    if (ptr == nullptr) { budget_.release(charge); }
+    return ptr;
+  }
+
+  /// deallocate() by `to`, a face of the upstream resource; or false, and nothing has changed.
+  [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
+                                                std::size_t bytes,
+                                                cuda_stream_view stream,
+                                                detail::immediate_resource& to) noexcept
+  {
+    if (!to.try_deallocate_nonblocking(ptr, bytes, stream)) { return false; }
+    budget_.release(align_up(bytes, alignment_));
+    return true;
+  }
 
  private:
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override

@@ -6,6 +6,7 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/stream_lifetimes.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
@@ -19,10 +20,6 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-namespace detail {
-struct immediate_adaptor_parts;
-}
-
 /// Counts bytes and allocations: those in use, the most there were at a time, and the sum over time. Thread-safe.
 ///
 /// All figures are exact. A peak is what an order of the calls gives that keeps calls apart which did not overlap. Each
@@ -33,9 +30,6 @@ struct immediate_adaptor_parts;
 template <class Upstream>
 class statistics_resource_adaptor final
   : public detail::resource_adaptor<statistics_resource_adaptor<Upstream>, Upstream> {
-  // For bindings to other languages, which hold locks of their own (mr/detail/immediate_resource.hpp).
-  friend struct detail::immediate_adaptor_parts;
-
  public:
   using read_lock_t  = std::shared_lock<std::shared_mutex>;
   using write_lock_t = std::unique_lock<std::shared_mutex>;
@@ -56,6 +50,24 @@ class statistics_resource_adaptor final
 
   /// Ends the innermost section. Returns its counters (bytes, allocations). Throws std::out_of_range for the outermost one.
   std::pair<counter, counter> pop_counters() { return statistics_.pop(); }
+
+  /// allocate() with what `from` has at hand, a face of the upstream resource (immediate_resource.hpp); null, and nothing has
+  /// changed, if that does not serve.
+  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes,
+                                               cuda_stream_view stream,
+                                               detail::immediate_resource& from) noexcept
+  {
+    return statistics_.try_add(bytes, [&] { return from.try_allocate_nonblocking(bytes, stream); });
+  }
+
+  /// deallocate() by `to`, a face of the upstream resource; or false, and nothing has changed.
+  [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
+                                                std::size_t bytes,
+                                                cuda_stream_view stream,
+                                                detail::immediate_resource& to) noexcept
+  {
+    return statistics_.try_subtract(bytes, [&] { return to.try_deallocate_nonblocking(ptr, bytes, stream); });
+  }
 
  private:
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override

@@ -21,8 +21,8 @@ namespace detail {
 /// for the few instructions of a call that has begun, and does not need the caller's lock for that. Host memory may come from
 /// the global operator new, which calls nobody either.
 ///
-/// Adaptors do not offer this themselves, so they see each call. Those of Python's that only count, statistics and limits, have
-/// faces for it, which count the same and keep to all of that.
+/// Adaptors do not offer this themselves, so they see each call. Those that only count, statistics and limits, have such calls too,
+/// with a face of their upstream as an argument, and count the same.
 class immediate_resource {
  public:
   /// What allocate() would return; null, and nothing has changed, if this way does not serve.

@@ -21,10 +21,6 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
 
 
-cdef extern from "pylibrmm/_device_buffer_parts.hpp" namespace "rmm::detail::device_buffer_parts" nogil:
-    int device_of "rmm::detail::device_buffer_parts::device"(const device_buffer&)
-
-
 cdef extern from "allocators/_object_maker.hpp" namespace "rmm_python":
     cdef cppclass object_maker:
         void set(object)
@@ -96,7 +92,7 @@ def rmm_cupy_allocator(size_t nbytes):
             raise out_of_memory(nbytes, error) from error.__cause__
     cdef device_buffer* memory = buffer.c_obj.get()
     # The device is given, for CuPy asks the driver where the memory is if it is not.
-    owned = _unowned_memory.make((<uintptr_t>memory.data(), nbytes, buffer, device_of(memory[0])))
+    owned = _unowned_memory.make((<uintptr_t>memory.data(), nbytes, buffer, memory.device().value()))
     return _memory_pointer.make((owned, 0))
 
 

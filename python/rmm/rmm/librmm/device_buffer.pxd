@@ -32,3 +32,4 @@ cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
         size_t capacity()
         cuda_stream_view stream()
         void set_stream(cuda_stream_view stream)
+        cuda_device_id device() noexcept

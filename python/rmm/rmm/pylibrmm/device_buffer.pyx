@@ -91,12 +91,8 @@ cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
             const device_buffer& source, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
         void reserve(size_t new_capacity, cuda_stream_view stream) except +raise_error
         void resize(size_t new_size, cuda_stream_view stream) except +raise_error
-
-
-cdef extern from "pylibrmm/_device_buffer_parts.hpp" namespace "rmm::detail::device_buffer_parts" nogil:
-    bool try_fill_at_once(device_buffer&, size_t size, cuda_stream_view stream, immediate_resource* source)
-    void fill(device_buffer&, size_t size, cuda_stream_view stream) except +raise_error
-    bool try_give_back_at_once(device_buffer&, device_memory_resource& resource, immediate_resource& to)
+        bool try_allocate_nonblocking(size_t size, cuda_stream_view stream, immediate_resource& source)
+        bool try_deallocate_nonblocking(device_memory_resource* resource, immediate_resource& to)
 
 
 cdef extern from "pylibrmm/_dlpack.hpp" namespace "rmm_python":
@@ -245,7 +241,7 @@ cdef class DeviceBuffer:
             return
         if self.mr is not None:
             at_once = self.mr.immediate()
-            if at_once != NULL and try_give_back_at_once(self.c_obj.get()[0], self.mr.get_mr()[0], at_once[0]):
+            if at_once != NULL and (<reporting_buffer*>self.c_obj.get()).try_deallocate_nonblocking(self.mr.get_mr(), at_once[0]):
                 self.c_obj.reset()
                 return
         with nogil:
@@ -594,14 +590,15 @@ cdef DeviceBuffer without_memory(Stream stream):
 
 cdef bool fill_at_once(DeviceBuffer made, size_t size) noexcept:
     """Gives a buffer without memory `size` bytes in the order of its stream, if that can be done without releasing the GIL."""
-    return try_fill_at_once(made.c_obj.get()[0], size, made.stream.view(), made.mr.immediate())
+    cdef immediate_resource* source = made.mr.immediate()
+    return source != NULL and (<reporting_buffer*>made.c_obj.get()).try_allocate_nonblocking(size, made.stream.view(), source[0])
 
 
 cdef int fill_with(DeviceBuffer made, size_t size) except -1:
     """Gives a buffer without memory `size` bytes in the order of its stream."""
     cdef cuda_stream_view c_stream = made.stream.view()
     with nogil:
-        fill(made.c_obj.get()[0], size, c_stream)
+        (<reporting_buffer*>made.c_obj.get()).resize(size, c_stream)
     return 0
 
 
