@@ -182,7 +182,7 @@ class recovery_ladder {
         ptr = heap.try_allocate(bytes, attempt.stream);
       }
       if (ptr != nullptr) {
-        served_[index].fetch_add(1, std::memory_order_relaxed);
+        served_[index].fetch_add(1, std::memory_order_release);  // with the try before it, for figures()
         return ptr;
       }
     }
@@ -217,7 +217,9 @@ class recovery_ladder {
   {
     recovery_figures now;
     for (std::size_t i = 0; i < recovery_rung_count; ++i) {
-      now.rungs[i] = {tried_[i].load(std::memory_order_relaxed), served_[i].load(std::memory_order_relaxed)};
+      now.rungs[i].served =
+        served_[i].load(std::memory_order_acquire);  // first: no more than the tries read after it, by L3
+      now.rungs[i].tried = tried_[i].load(std::memory_order_relaxed);
     }
     now.failures = failures_.load(std::memory_order_relaxed);
     return now;
