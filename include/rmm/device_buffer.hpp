@@ -190,7 +190,9 @@ class device_buffer {
                                               mr::detail::immediate_resource& from) noexcept
   {
     RMM_ASSERT(block_ == nullptr);
-    if (size == 0 || alignment_ > CUDA_ALLOCATION_ALIGNMENT) { return false; }
+    if (size == 0 || alignment_ > CUDA_ALLOCATION_ALIGNMENT || mr::detail::known_size_rounding() == nullptr) {
+      return false;
+    }
     void* const block = from.try_allocate_nonblocking(size_in_calls(size), stream);
     if (block == nullptr) { return false; }
     set_stream(stream);

@@ -44,7 +44,6 @@ struct memory_report {
   cuda_stream_view stream;                      ///< on which it was asked; it may be gone by now
   int device{-1};                               ///< current in the thread that asked; -1 if unknown
   std::string reason;                           ///< what failed at last, in words
-  std::exception_ptr cause;                     ///< the exception that those are of; null if there was none
   heap_figures pool{};                          ///< of the pool that was asked
   std::optional<std::size_t> maximum_bytes;     ///< that the pool may reserve, if there is a bound
   std::optional<device_memory> device_figures;  ///< nothing if the runtime did not say
@@ -55,6 +54,8 @@ struct memory_report {
 
   bool tags_tracked{};          ///< whether the pool knows its holders
   std::vector<holder> holders;  ///< those with most bytes, first; all, unless there are very many
+
+  std::exception_ptr cause;  ///< the exception that the words of `reason` are of; null if there was none
 
   /// How often `rung` was tried for this allocation.
   [[nodiscard]] std::uint32_t tries_of(recovery_rung rung) const noexcept

@@ -5,12 +5,13 @@
 #include <rmm/detail/runtime_shutdown.hpp>
 
 #include <atomic>
+#include <new>
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A hook for each shared object that includes this, made while it initialises its global objects.
-RMM_HIDDEN inline process_exit_hook const process_exit_hook_of_globals{};
+/// A handler for each shared object that includes this, registered while it initialises its global objects.
+RMM_HIDDEN inline bool const process_exit_hook_is_set{(register_process_exit_hook(), true)};
 
 }  // namespace detail
 
@@ -18,7 +19,11 @@ RMM_HIDDEN inline process_exit_hook const process_exit_hook_of_globals{};
 /// that would call it.
 [[nodiscard]] RMM_HIDDEN inline bool process_is_exiting() noexcept
 {
-  return detail::process_exit_has_begun.load(std::memory_order_acquire);
+  try {
+    return detail::exit_of_process().has_begun.load(std::memory_order_acquire);
+  } catch (std::bad_alloc const&) {
+    return false;
+  }
 }
 
 }  // namespace RMM_NAMESPACE

@@ -27,8 +27,8 @@ namespace mr {
 /// what is missing; deallocation does not throw.
 ///
 /// A call with an alignment in the order of 24.08, which includes all calls through resource references, rounds the
-/// size up to a multiple of that alignment. With use_unrounded_sizes(), RMM_UNROUNDED_SIZES=1 in the environment, or
-/// RMM_UNROUNDED_SIZES defined in all files of a program, sizes arrive as they were asked, as they do from 25.12 on.
+/// size up to a multiple of that alignment. With use_unrounded_sizes(), RMM_UNROUNDED_SIZES=1 in the environment, or that
+/// macro in the file that allocates first, sizes arrive as they were asked, as they do from 25.12 on.
 class device_memory_resource {
  public:
   device_memory_resource()                                             = default;

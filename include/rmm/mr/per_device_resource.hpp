@@ -38,7 +38,7 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-[[nodiscard]] RMM_COLD inline registry& find_process_registry()
+[[nodiscard]] RMM_HIDDEN RMM_COLD inline registry& find_process_registry()
 {
   rmm::detail::register_process_exit_hook();  // before exit handlers that the program has registered
   return *static_cast<registry*>(rmm::detail::find_or_publish(
@@ -52,7 +52,7 @@ namespace detail {
 }
 
 /// The registry of the process. Never destroyed: resources are in use until the last static object is gone.
-[[nodiscard]] inline registry& process_registry()
+[[nodiscard]] RMM_HIDDEN inline registry& process_registry()
 {
   void* const found = rmm_registry_v2.load(std::memory_order_acquire);
   return found != nullptr ? *static_cast<registry*>(found) : find_process_registry();

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, SupportsIndex, TypeVar
 
@@ -59,6 +60,9 @@ def reinitialize(
     log_file_name:
         Name of the log; see `rmm.mr.LoggingResourceAdaptor`.
     """
+    if not pool_allocator and not (initial_pool_size is None and maximum_pool_size is None):
+        text = "initial_pool_size and maximum_pool_size are ignored, for there is no pool: pass pool_allocator=True with them"
+        warnings.warn(text, stacklevel=2)
     for function, args, kwargs in reversed(_hooks):
         function(*args, **kwargs)
     mr._initialize(

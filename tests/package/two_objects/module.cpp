@@ -6,6 +6,7 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/process_is_exiting.hpp>
 #include <rmm/resource_ref.hpp>
 #include <rmm/tag_scope.hpp>
 
@@ -108,6 +109,7 @@ extern "C" __attribute__((visibility("default"))) two_objects_module_functions c
   call_with_tag,
   [] { return rmm::tag::current().name(); },
   fail_to_allocate,
+  [] { return rmm::process_is_exiting(); },
   [] { rmm::mr::use_unrounded_sizes(); },
   size_that_arrives,
 };

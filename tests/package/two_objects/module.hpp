@@ -23,6 +23,7 @@ struct two_objects_module_functions {
   void (*with_tag)(char const* name, void (*body)(void*), void* argument);  ///< calls `body(argument)` under the tag
   char const* (*current_tag)();
   void (*fail_to_allocate)(std::size_t bytes);  ///< throws what a pool with no memory throws
+  bool (*process_is_exiting)();
   void (*use_unrounded_sizes)();
   std::size_t (*size_that_arrives)(
     std::size_t bytes);  ///< at a resource, when `bytes` are allocated through a reference

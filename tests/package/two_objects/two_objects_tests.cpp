@@ -99,6 +99,8 @@ class some_resource final : public rmm::mr::device_memory_resource {
   void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
 };
 
+std::vector<module> const* all_modules{};  // for handlers at exit, which take no argument
+
 /// Runs a test body in a process of its own, which has to end well.
 #define IN_NEW_PROCESS(...)                             \
   EXPECT_EXIT(                                          \
@@ -231,6 +233,7 @@ TEST_P(TwoObjectsFirstUserTest, AFailureIsCaughtByItsTypeWithItsReport)
 
 TEST_P(TwoObjectsFirstUserTest, WhatOneChoosesForSizesAllDo)
 {
+  unsetenv("RMM_UNROUNDED_SIZES");
   IN_NEW_PROCESS({
     auto const modules = open_all();
     REQUIRE(modules[GetParam()]->size_that_arrives(10) == 16);
@@ -241,6 +244,22 @@ TEST_P(TwoObjectsFirstUserTest, WhatOneChoosesForSizesAllDo)
     modules[GetParam()]->use_unrounded_sizes();
     for (auto const& module : modules) { REQUIRE(module->size_that_arrives(10) == 10); }
     for (auto const& module : modules) { REQUIRE(module->size_that_arrives(10) == 10); }  // as it has learned by now
+  });
+}
+
+TEST_P(TwoObjectsFirstUserTest, WhatOneNoticesOfTheExitAllDo)
+{
+  IN_NEW_PROCESS({
+    auto const& modules = *new auto{open_all()};
+    all_modules         = &modules;
+    for (auto const& module : modules) { REQUIRE(!module->process_is_exiting()); }
+    std::atexit([] {
+      for (auto const& module : *all_modules) {
+        if (!module->process_is_exiting()) { std::_Exit(EXIT_FAILURE); }
+      }
+    });
+    static_cast<void>(modules[GetParam()]->registry());  // its handler runs before that one
+    for (auto const& module : modules) { REQUIRE(!module->process_is_exiting()); }
   });
 }
 
@@ -263,7 +282,8 @@ TEST_P(TwoObjectsUnloadTest, AnUnusedModuleMayGo)
 {
   IN_NEW_PROCESS({
     module{GetParam()}.close();
-    auto const modules   = open_all();
+    auto const modules = open_all();
+    for (auto const& module : modules) { REQUIRE(!module->process_is_exiting()); }
     void* const registry = modules.front()->registry();
     for (auto const& module : modules) { REQUIRE(module->registry() == registry); }
   });

@@ -41,7 +41,11 @@ std::size_t size_that_arrives(std::size_t bytes)
 
 /// The choice is one a process, so each body has one of its own. Its failures are printed there.
 struct SizeRoundingDeathTest : ::testing::Test {
-  SizeRoundingDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  SizeRoundingDeathTest()
+  {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    unsetenv("RMM_UNROUNDED_SIZES");
+  }
 };
 
 #define IN_NEW_PROCESS(...)                                                   \

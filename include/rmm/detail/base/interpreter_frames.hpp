@@ -30,7 +30,7 @@ struct interpreter_frames {
   void const* code{};  ///< any address in the object that the interpreter's own code is in
 };
 
-[[nodiscard]] inline std::atomic<interpreter_frames const*>& find_interpreter()
+[[nodiscard]] RMM_HIDDEN inline std::atomic<interpreter_frames const*>& find_interpreter()
 {
   using slot = std::atomic<interpreter_frames const*>;
   return *static_cast<slot*>(find_or_publish(
@@ -41,7 +41,7 @@ struct interpreter_frames {
 }
 
 /// The interpreter; null if there is none. What is put there stays valid until the process ends.
-[[nodiscard]] inline std::atomic<interpreter_frames const*>& interpreter()
+[[nodiscard]] RMM_HIDDEN inline std::atomic<interpreter_frames const*>& interpreter()
 {
   void* const found = rmm_interpreter_frames_v1.load(std::memory_order_acquire);
   return found != nullptr ? *static_cast<std::atomic<interpreter_frames const*>*>(found) : find_interpreter();

@@ -30,6 +30,9 @@
 ///  A3  the home is pinned before it is published in: it stays loaded, and first, for objects are appended as they load
 ///  A4  the object is on the heap, and the shared object whose code made it is pinned before it is published
 /// Hence all who look find the same object, whoever is unloaded; and who has found it once reads one word.
+///
+/// Functions that read an anchor or call find_or_publish() are RMM_HIDDEN. A merged one would be inlined in one shared object, and read
+/// its anchor, and be called in another, and fill that one's.
 
 namespace RMM_NAMESPACE {
 namespace detail {

@@ -116,7 +116,7 @@ RMM_PROCESS_WIDE_ANCHOR(rmm_tag_table_v1, 4);
 namespace RMM_NAMESPACE {
 namespace detail {
 
-RMM_COLD inline tag_table const& find_tag_table()
+RMM_HIDDEN RMM_COLD inline tag_table const& find_tag_table()
 {
   return *static_cast<tag_table const*>(find_or_publish(
     rmm_tag_table_v1,
@@ -130,7 +130,7 @@ RMM_COLD inline tag_table const& find_tag_table()
 }
 
 /// The one of this process; never destroyed. Throws std::bad_alloc if there is no memory to make it.
-[[nodiscard]] inline tag_table const& tags()
+[[nodiscard]] RMM_HIDDEN inline tag_table const& tags()
 {
   auto const* const found = static_cast<tag_table const*>(rmm_tag_table_v1.load(std::memory_order_acquire));
   return found != nullptr ? *found : find_tag_table();

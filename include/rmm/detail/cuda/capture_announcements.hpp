@@ -179,7 +179,7 @@ namespace RMM_NAMESPACE {
 namespace detail {
 
 /// Those of this process; never destroyed. Throws std::bad_alloc.
-[[nodiscard]] inline capture_announcements& announced_captures()
+[[nodiscard]] RMM_HIDDEN inline capture_announcements& announced_captures()
 {
   auto* found = static_cast<capture_announcements*>(rmm_capture_announcements_v1.load(std::memory_order_acquire));
   if (found == nullptr) {

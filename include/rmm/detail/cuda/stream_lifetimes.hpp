@@ -129,7 +129,7 @@ namespace RMM_NAMESPACE {
 namespace detail {
 
 /// The one of this process; never destroyed.
-[[nodiscard]] inline stream_lifetimes& known_streams()
+[[nodiscard]] RMM_HIDDEN inline stream_lifetimes& known_streams()
 {
   auto* found = static_cast<stream_lifetimes*>(rmm_stream_lifetimes_v1.load(std::memory_order_acquire));
   if (found == nullptr) {

@@ -155,8 +155,8 @@ class block_source final : public memory_source {
     return note(upstream_.allocate(block_bytes, stream), block_bytes, bytes, stream);
   }
 
-  /// Does what add() does. Returns nothing, and sets `reason`, where that throws. Throws bad_alloc where the process can use no
-  /// device.
+  /// Does what add() does. Returns nothing, and sets `reason`, where that throws. Throws bad_alloc if upstream failed because the
+  /// process can use no device.
   [[nodiscard]] std::optional<void*> try_add(std::size_t block_bytes,
                                              std::size_t bytes,
                                              cuda_stream_view stream,
@@ -166,7 +166,10 @@ class block_source final : public memory_source {
     try {
       block = upstream_.allocate(block_bytes, stream);
     } catch (std::exception const& e) {
-      if constexpr (is_device_accessible<Upstream>) { rmm::detail::expect_usable_device(block_bytes); }
+      bool const is_shortage = dynamic_cast<out_of_memory const*>(&e) != nullptr;
+      bool const is_of_cuda =
+        dynamic_cast<cuda_error const*>(&e) != nullptr || dynamic_cast<rmm::bad_alloc const*>(&e) != nullptr;
+      if (is_of_cuda && !is_shortage) { rmm::detail::expect_usable_device(block_bytes); }
       reason = failure_reason::from_current(e);
       return std::nullopt;
     }

@@ -202,7 +202,8 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     memory_report known;
     known.device_figures = current_device_figures();
     source.describe(known);
-    throw_exhausted(first, refusal_text(bytes, known.is_of_device ? known.device_figures : std::nullopt).c_str());
+    auto const device = known.is_of_device ? known.device_figures : std::nullopt;
+    throw_exhausted(first, refusal_text(bytes, device, first.reason.thrown != nullptr).c_str());
   }
 
   /// Adds what the pool knows of tags.
@@ -327,13 +328,17 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     part_with(ptr).heap_.deallocate_slow(ptr, bytes, stream);
   }
 
-  /// Says who refused the first block: the device where it has less free, else upstream, which may have a bound of its own.
+  /// Says who refused the first block: the device where it has less free, else upstream, which may have a bound of its own, if that
+  /// threw.
   [[nodiscard]] RMM_COLD static std::string refusal_text(std::size_t bytes,
-                                                         std::optional<memory_report::device_memory> const& device)
+                                                         std::optional<memory_report::device_memory> const& device,
+                                                         bool was_thrown)
   {
     bool const lacks_memory = device && device->free_bytes < bytes;
-    return std::string{lacks_memory ? "The device" : "Upstream"} + " refused the first block of " +
-           std::to_string(bytes) + " bytes" +
+    return std::string{lacks_memory ? "The device refused"
+                       : was_thrown ? "Upstream refused"
+                                    : "The pool could not take"} +
+           " the first block of " + std::to_string(bytes) + " bytes" +
            (device ? ", with " + rmm::detail::format_bytes(device->free_bytes) + " of " +
                        rmm::detail::format_bytes(device->total_bytes) + " free on the device"
                    : std::string{});

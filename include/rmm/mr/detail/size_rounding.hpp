@@ -4,8 +4,8 @@
 #include <rmm/aligned.hpp>
 #include <rmm/detail/base/process_wide.hpp>
 #include <rmm/detail/config.hpp>
+#include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
-#include <rmm/error.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -44,25 +44,32 @@ RMM_HIDDEN inline bool choose_size_rounding(bool rounds)
   return chosen->rounds;
 }
 
-/// Makes the choice that the environment asks for. Throws logic_error if that is unclear.
+/// Makes the choice that the environment asks for, else that of who compiled this. Throws logic_error if the environment is unclear.
 [[nodiscard]] RMM_HIDDEN RMM_COLD inline bool choose_size_rounding_by_environment()
 {
   auto const* const value = std::getenv("RMM_UNROUNDED_SIZES");
   auto const is           = [value](char const* text) { return std::strcmp(value, text) == 0; };
-  bool const rounds       = value == nullptr || is("") || is("0");
-  RMM_EXPECTS(rounds || is("1"), "The environment variable RMM_UNROUNDED_SIZES has to be 0 or 1.");
-  return choose_size_rounding(rounds);
+#ifdef RMM_UNROUNDED_SIZES
+  constexpr bool usual = false;
+#else
+  constexpr bool usual = true;
+#endif
+  if (value == nullptr || is("")) { return choose_size_rounding(usual); }
+  RMM_EXPECTS(is("0") || is("1"), "The environment variable RMM_UNROUNDED_SIZES has to be 0 or 1.");
+  return choose_size_rounding(is("0"));
+}
+
+/// The choice, where this shared object knows it; else null.
+[[nodiscard]] RMM_HIDDEN inline size_rounding const* known_size_rounding() noexcept
+{
+  return static_cast<size_rounding const*>(rmm_size_rounding_v1.load(std::memory_order_acquire));
 }
 
 /// Whether sizes are rounded. The first call in a process makes the choice.
 [[nodiscard]] RMM_HIDDEN inline bool sizes_are_rounded()
 {
-#ifdef RMM_UNROUNDED_SIZES
-  return false;
-#else
-  auto const* const chosen = static_cast<size_rounding const*>(rmm_size_rounding_v1.load(std::memory_order_acquire));
+  auto const* const chosen = known_size_rounding();
   return chosen != nullptr ? chosen->rounds : choose_size_rounding_by_environment();
-#endif
 }
 
 /// The size that a resource got for `bytes` bytes with `alignment`, when they were allocated.
@@ -78,7 +85,8 @@ RMM_HIDDEN inline bool choose_size_rounding(bool rounds)
 }  // namespace detail
 
 /// Hands sizes to resources as they were asked for, in the whole process, as RMM does since 25.12; `false`: in multiples of their
-/// alignment, as it did before. So does RMM_UNROUNDED_SIZES in the environment (0 or 1).
+/// alignment, as it did before. So does RMM_UNROUNDED_SIZES in the environment (0 or 1). Where neither says anything, files that are
+/// compiled with the macro RMM_UNROUNDED_SIZES choose the first, and others the second.
 ///
 /// To be called before the first allocation: throws logic_error if the process has made the other choice already.
 RMM_HIDDEN inline void use_unrounded_sizes(bool unrounded = true)

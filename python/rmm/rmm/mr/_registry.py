@@ -51,9 +51,6 @@ def _initialize(
             resource = LoggingResourceAdaptor(resource, log_file_name)
         return resource
 
-    if not pool_allocator and not (initial_pool_size is None and maximum_pool_size is None):
-        text = "initial_pool_size and maximum_pool_size are ignored, for there is no pool: pass pool_allocator=True with them"
-        warnings.warn(text, stacklevel=3)
     numbers = [0] if devices is None else [index(devices)] if isinstance(devices, SupportsIndex) else list(devices)
     forget_registered_resources()
     try:

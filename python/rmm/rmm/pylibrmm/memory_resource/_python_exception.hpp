@@ -64,24 +64,29 @@ class [[gnu::visibility("default")]] carried_failure final : public std::runtime
 /// How a function of Python ended: well, or by an exception.
 class python_error {
  public:
-  /// Notes the exception and its text. With the GIL.
-  void note(PyObject* exception, std::pair<int, std::string> kind_and_text)
+  /// Notes the exception and its text; only the text if the host has no memory for more. With the GIL.
+  void note(PyObject* exception, std::pair<int, std::string> kind_and_text) noexcept
   {
-    object_    = share_python_object(exception);
+    is_noted_  = true;
     is_memory_ = kind_and_text.first == 1;
     text_      = std::move(kind_and_text.second);
+    try {
+      object_ = share_python_object(exception);
+    } catch (std::bad_alloc const&) {}
   }
 
   /// Throws what carries the exception, if there is one.
   void throw_if_noted() const
   {
-    if (object_ == nullptr) { return; }
+    if (!is_noted_) { return; }
+    if (object_ == nullptr) { throw rmm::out_of_memory{text_}; }
     if (is_memory_) { throw carried_memory_error{text_, object_}; }
     throw carried_failure{text_, object_};
   }
 
  private:
   std::shared_ptr<PyObject> object_;
+  bool is_noted_{false};
   bool is_memory_{false};
   std::string text_;
 };
