@@ -305,9 +305,10 @@ def test_no_library_has_a_path_of_the_machine_that_built_it() -> None:
 def test_messages_have_the_place_in_the_repository(small_pool: rmm.mr.PoolMemoryResource) -> None:
     with pytest.raises(MemoryError) as caught:
         rmm.DeviceBuffer(size=1 << 24)
-    assert "RMM failure at: include/rmm/" in str(caught.value)
+    # A compiler cache may have made paths relative to the build folder.
+    assert re.search(r"RMM failure at: (\.\./)*include/rmm/", str(caught.value))
     with pytest.raises(MemoryError) as caught:
         rmm.mr.CudaMemoryResource().allocate(1 << 60)
-    assert " at: include/rmm/" in str(caught.value)
+    assert re.search(r" at: (\.\./)*include/rmm/", str(caught.value))
     frames = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert [name for name in frames if name.endswith(".pyx")] == ["rmm/pylibrmm/memory_resource/_memory_resource.pyx"]
