@@ -151,6 +151,7 @@ inline std::vector<fallible_call> const& fallible_calls()
     {"cuCtxPushCurrent", {invalid, unknown}, false, true},
     {"cuDevicePrimaryCtxGetState", {invalid, unknown}, false, true},
     {"cuDevicePrimaryCtxRetain", {full, invalid, unknown}, false, true},
+    {"cuStreamGetCtx", {wrong, never, earlier}, false, true},  // where cuStreamGetDevice is not known
     {"cuStreamGetDevice", {wrong, never, earlier}, false, true},
     {"cudaDeviceCanAccessPeer", {cudaErrorInvalidDevice, unknown}},
     {"cudaDeviceGetAttribute", {cudaErrorInvalidDevice, invalid, unknown}},
