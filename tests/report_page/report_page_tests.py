@@ -214,10 +214,11 @@ class Page(unittest.TestCase):
 
     def test_an_allocation_is_named_by_the_program_not_by_the_package(self) -> None:
         package = "/venv/lib/python3.11/site-packages/rmm"
+        library = "/venv/lib/python3.11/site-packages/librmm/lib/librmm_python.abi3.so"
         frames = [
-            f"rmm::mr::detail::environment_trace::do_allocate() from {package}/pylibrmm/memory_resource/_memory_resource.abi3.so",
-            f"{package}/pylibrmm/device_buffer.abi3.so(+0x36026) [0x7f9b13e75026]",
-            f"allocate from {package}/librmm/_torch_allocator.so",
+            f"rmm::mr::detail::environment_trace::do_allocate() from {library}",
+            f"{library}(+0x36026) [0x7f9b13e75026]",
+            f"allocate from {library}",
             f"rmm_cupy_allocator at {package}/allocators/cupy.py:31",
             "load at /home/me/train.py:6",
             "<module> at /home/me/train.py:8",

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # How extension modules are made: for the stable ABI of Python 3.11, so that one build serves that release and all later ones.
+#
+# One library, librmm/lib/librmm_python.abi3.so, has the code of all modules, the engine and the static CUDA runtime, each of them once.
+# A file of a module is an alias: a shared object without functions that needs this library. Python opens it and looks up the module's
+# PyInit function, which the dynamic loader finds in what the alias needs.
 
 find_package(Python 3.11 QUIET COMPONENTS Interpreter Development.Module)
 if(NOT Python_FOUND)
@@ -22,30 +26,50 @@ set(rmm_python_root "${CMAKE_CURRENT_SOURCE_DIR}")
 # Without binding=False a method that is called through its class, as in DeviceBuffer.tobytes(5), takes anything for its object.
 set(rmm_cython_options --cplus -3 --directive binding=False --warning-errors -I "${rmm_python_root}")
 
-# What all libraries of the package have in common: options, the CUDA runtime, and where it is installed.
-function(rmm_set_up_library target module)
+add_library(rmm_python SHARED)
+target_compile_features(rmm_python PRIVATE cxx_std_17)
+target_compile_definitions(
+  rmm_python PRIVATE RMM_WITHOUT_SPDLOG "RMM_LOG_ACTIVE_LEVEL=RMM_LOG_LEVEL_${RMM_LOGGING_LEVEL}" Py_LIMITED_API=0x030B0000)
+target_include_directories(rmm_python PRIVATE "${rmm_python_root}/rmm")
+target_compile_options(rmm_python PRIVATE -fno-semantic-interposition)
+if(RMM_CUDA_BACKEND STREQUAL "sim")
+  set_target_properties(rmm_python PROPERTIES RMM_LINK_SIMULATOR ON)
+  target_link_libraries(rmm_python PRIVATE rmm_cudart_sim)
+endif()
+target_link_libraries(rmm_python PRIVATE rmm::rmm_compiled Python::Module)
+target_link_options(rmm_python PRIVATE LINKER:--gc-sections LINKER:--exclude-libs,ALL LINKER:--disable-new-dtags)
+set_target_properties(
+  rmm_python
+  PROPERTIES SUFFIX ".abi3.so"
+             OUTPUT_NAME rmm_python
+             CXX_VISIBILITY_PRESET hidden
+             BUILD_WITH_INSTALL_RPATH ON
+             INSTALL_RPATH "\$ORIGIN"
+             LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/librmm/lib")
+install(TARGETS rmm_python LIBRARY DESTINATION librmm/lib)
+
+file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/alias.cpp" CONTENT "// has nothing of its own\n")
+
+# rmm_add_alias(<package.name> <suffix>): a shared object whose functions are those of librmm_python; who opens it finds them. It takes
+# the library of its own package, whatever LD_LIBRARY_PATH has.
+function(rmm_add_alias module suffix)
+  string(REGEX REPLACE ".*\\." "" name "${module}")
   string(REGEX REPLACE "\\.[^.]*$" "" package "${module}")
   string(REPLACE "." "/" folder "${package}")
   string(REGEX REPLACE "[^/]+" ".." to_root "${folder}")
-  target_compile_features(${target} PRIVATE cxx_std_17)
-  target_compile_definitions(
-    ${target} PRIVATE RMM_WITHOUT_SPDLOG "RMM_LOG_ACTIVE_LEVEL=RMM_LOG_LEVEL_${RMM_LOGGING_LEVEL}")
-  target_include_directories(${target} PRIVATE "${rmm_python_root}/rmm")
-  target_compile_options(${target} PRIVATE -fno-semantic-interposition)
-  if(RMM_CUDA_BACKEND STREQUAL "sim")
-    set_target_properties(${target} PROPERTIES RMM_LINK_SIMULATOR ON)
-    target_link_libraries(${target} PRIVATE rmm_cudart_sim)
-    target_link_options(${target} PRIVATE LINKER:--disable-new-dtags) # the package's simulator, whatever LD_LIBRARY_PATH has
-  endif()
-  target_link_libraries(${target} PRIVATE rmm::rmm)
-  target_link_options(${target} PRIVATE LINKER:--gc-sections LINKER:--exclude-libs,ALL)
+  string(REPLACE "." "_" target "${module}")
+  add_library(${target} MODULE "${CMAKE_CURRENT_BINARY_DIR}/alias.cpp")
+  add_dependencies(${target} rmm_python)
+  target_link_options(
+    ${target} PRIVATE LINKER:--no-as-needed "$<TARGET_FILE:rmm_python>" LINKER:--as-needed LINKER:--disable-new-dtags)
   set_target_properties(
     ${target}
     PROPERTIES PREFIX ""
-               SUFFIX ".so"
-               CXX_VISIBILITY_PRESET hidden
+               SUFFIX "${suffix}"
+               OUTPUT_NAME ${name}
                BUILD_WITH_INSTALL_RPATH ON
                INSTALL_RPATH "\$ORIGIN/${to_root}/librmm/lib"
+               LINK_DEPENDS "$<TARGET_FILE:rmm_python>"
                LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/${folder}")
   install(TARGETS ${target} LIBRARY DESTINATION "${folder}")
 endfunction()
@@ -54,8 +78,6 @@ endfunction()
 # because tracebacks have them.
 function(rmm_add_extension module)
   string(REPLACE "." "/" path "${module}")
-  string(REGEX REPLACE ".*\\." "" name "${module}")
-  string(REPLACE "." "_" target "${module}")
   set(pyx "${rmm_python_root}/${path}.pyx")
   set(cpp "${CMAKE_CURRENT_BINARY_DIR}/${path}.cpp")
   get_filename_component(folder "${cpp}" DIRECTORY)
@@ -68,43 +90,10 @@ function(rmm_add_extension module)
     DEPENDS "${pyx}" ${declarations} "${rmm_python_root}/cmake/add_signatures.py"
     WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}"
     VERBATIM)
-  add_library(${target} MODULE "${cpp}")
-  rmm_set_up_library(${target} ${module})
-  target_link_libraries(${target} PRIVATE Python::Module)
-  target_compile_definitions(${target} PRIVATE Py_LIMITED_API=0x030B0000)
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} SUFFIX ".abi3.so")
-endfunction()
-
-# rmm_add_plain_library(<package.name> <source>): a shared object next to the modules that is not one.
-function(rmm_add_plain_library module source)
-  string(REGEX REPLACE ".*\\." "" name "${module}")
-  string(REPLACE "." "_" target "${module}")
-  add_library(${target} MODULE "${source}")
-  rmm_set_up_library(${target} ${module})
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
-  target_link_options(${target} PRIVATE "LINKER:-soname,${name}.so") # who links it finds it by its run path
-endfunction()
-
-# rmm_add_alias_of_library(<package.name> <target>): a shared object whose functions are those of a plain library elsewhere in
-# the package; who opens it finds them.
-function(rmm_add_alias_of_library module target_of_it)
-  string(REGEX REPLACE ".*\\." "" name "${module}")
-  string(REGEX REPLACE "\\.[^.]*$" "" package "${module}")
-  string(REPLACE "." "/" folder "${package}")
-  string(REPLACE "." "_" target "${module}")
-  get_target_property(folder_of_it ${target_of_it} LIBRARY_OUTPUT_DIRECTORY)
-  file(RELATIVE_PATH path "${CMAKE_CURRENT_BINARY_DIR}/${folder}" "${folder_of_it}")
-  file(GENERATE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${folder}/alias.cpp" CONTENT "// has nothing of its own\n")
-  add_library(${target} MODULE "${CMAKE_CURRENT_BINARY_DIR}/${folder}/alias.cpp")
-  add_dependencies(${target} ${target_of_it})
-  target_link_options(${target} PRIVATE LINKER:--no-as-needed "$<TARGET_FILE:${target_of_it}>" LINKER:--as-needed)
-  set_target_properties(
-    ${target}
-    PROPERTIES PREFIX ""
-               OUTPUT_NAME ${name}
-               BUILD_WITH_INSTALL_RPATH ON
-               INSTALL_RPATH "\$ORIGIN/${path}"
-               LINK_DEPENDS "$<TARGET_FILE:${target_of_it}>"
-               LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/${folder}")
-  install(TARGETS ${target} LIBRARY DESTINATION "${folder}")
+  target_sources(rmm_python PRIVATE "${cpp}")
+  # Cython writes this function without `static`, into each module that uses it.
+  string(MAKE_C_IDENTIFIER "${module}" prefix)
+  set_property(
+    SOURCE "${cpp}" PROPERTY COMPILE_DEFINITIONS "__Pyx_ApplySequenceOrMappingFlag=${prefix}_ApplySequenceOrMappingFlag")
+  rmm_add_alias(${module} ".abi3.so")
 endfunction()

@@ -84,6 +84,25 @@ def test_headers_and_the_package_of_cmake_are_installed() -> None:
     assert "librmm" in [entry.value for entry in entry_points(group="cmake.prefix", name="librmm")]
 
 
+def test_the_code_of_all_modules_is_in_one_library() -> None:
+    """With it the engine, and the static CUDA runtime, which has 700 KB."""
+    library = Path(librmm.__file__).parent / "lib" / "librmm_python.abi3.so"
+    aliases = [path for path in Path(rmm.__file__).parent.rglob("*.so") if path.stat().st_size < 1 << 16]
+    assert sorted(aliases) == sorted(Path(rmm.__file__).parent.rglob("*.so"))
+    assert len(aliases) == 12
+    program = """
+import sys, rmm.allocators._cupy, rmm._lib
+files = {line.split()[-1] for line in open("/proc/self/maps") if "/librmm/lib/librmm" in line}
+print(*files)
+"""
+    assert [Path(name).resolve() for name in run(program).split()] == [library.resolve()]
+
+
+def test_the_library_of_the_package_comes_before_others_in_the_search_path(tmp_path: Path) -> None:
+    (tmp_path / "librmm_python.abi3.so").write_bytes(b"no library")
+    assert run("import rmm; print(rmm.DeviceBuffer(size=3).size)", LD_LIBRARY_PATH=str(tmp_path)) == "3\n"
+
+
 def test_an_import_brings_no_framework_and_not_even_numpy() -> None:
     program = "import sys, rmm; print([m for m in ('numpy', 'cupy', 'numba', 'torch', 'cuda') if m in sys.modules])"
     assert run(program, "-W", "error") == "[]\n"
