@@ -6,11 +6,14 @@
 #include "reports.hpp"
 #include "streams.hpp"
 
-#include <cuda_profiler_api.h>
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
+
+// Of <cuda_profiler_api.h>, which only a whole toolkit has.
+extern "C" cudaError_t cudaProfilerStart();
+extern "C" cudaError_t cudaProfilerStop();
 
 namespace cudasim {
 namespace {

@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import cuda_packages
 from scikit_build_core import build as _build
 from scikit_build_core.build import *  # noqa: F403
 
@@ -24,6 +25,25 @@ _library_parts = (
     "tools/gdb",
     "tools/trace",
 )
+
+
+def get_requires_for_build_wheel(  # type: ignore[no-redef]
+    config_settings: dict[str, Any] | None = None,
+) -> list[str]:
+    """What scikit-build-core requires, and NVIDIA's packages where the machine has no CUDA toolkit."""
+    return [*_build.get_requires_for_build_wheel(config_settings), *_cuda_requirements()]
+
+
+def get_requires_for_build_editable(  # type: ignore[no-redef]
+    config_settings: dict[str, Any] | None = None,
+) -> list[str]:
+    """The same for editable installations."""
+    return [*_build.get_requires_for_build_editable(config_settings), *_cuda_requirements()]
+
+
+def _cuda_requirements() -> tuple[str, ...]:
+    installed_elsewhere = os.path.isdir(os.environ.get("RMM_CUDA_PACKAGES", ""))
+    return cuda_packages.requirements if cuda_packages.wants_packages() and not installed_elsewhere else ()
 
 
 def build_sdist(  # type: ignore[no-redef]

@@ -6,7 +6,6 @@
 # A file of a module is an alias: a shared object without functions that needs this library. Python opens it and looks up the module's
 # PyInit function, which the dynamic loader finds in what the alias needs.
 
-find_package(Python 3.11 QUIET COMPONENTS Interpreter Development.Module)
 if(NOT Python_FOUND)
   message(
     FATAL_ERROR
