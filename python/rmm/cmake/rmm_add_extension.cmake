@@ -36,6 +36,17 @@ if(RMM_CUDA_BACKEND STREQUAL "sim")
   target_link_libraries(rmm_python PRIVATE rmm_cudart_sim)
 endif()
 target_link_libraries(rmm_python PRIVATE rmm::rmm_compiled Python::Module)
+# Debian's pyconfig.h includes that of the machine it is compiled for, which is not installed. Those of machines of 64 bits differ in nothing
+# that the stable ABI needs.
+if(CMAKE_CROSSCOMPILING)
+  file(GLOB rmm_host_pyconfig "/usr/include/${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/pyconfig.h")
+  if(rmm_host_pyconfig)
+    configure_file(
+      "${rmm_host_pyconfig}"
+      "target_include/${CMAKE_SYSTEM_PROCESSOR}-linux-gnu/python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}/pyconfig.h" COPYONLY)
+    target_include_directories(rmm_python PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/target_include")
+  endif()
+endif()
 target_link_options(rmm_python PRIVATE LINKER:--gc-sections LINKER:--exclude-libs,ALL LINKER:--disable-new-dtags)
 set_target_properties(
   rmm_python

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What builds the package: which CUDA it takes."""
+"""What builds the package: which CUDA it takes, and what wheels for other machines are linked against."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,3 +66,95 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
     (packages / "include" / "nvtx3" / "nvtx3.hpp").unlink()
     with pytest.raises(SystemExit, match=r"pip install .*nvidia-nvtx"):
         cuda_packages.folder_of_packages(tmp_path)
+
+
+# Each line says what a function of newer_functions.cpp did.
+program = r"""
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <sstream>
+#include <sys/stat.h>
+#include <vector>
+
+struct counted {
+  counted() { std::puts("thrown"); }
+  counted(counted const&) = delete;
+  ~counted() { std::puts("destroyed"); }
+};
+
+struct before_main {
+  before_main() { std::puts("constructed"); }
+} const constructed;
+
+int main(int count, char** arguments)
+{
+  std::exception_ptr kept;
+  try {
+    throw std::make_unique<counted>();
+  } catch (...) {
+    kept = std::current_exception();
+    std::exception_ptr const second{kept};
+    std::exception_ptr third;
+    third = second;
+  }
+  std::puts("kept");
+  kept = nullptr;
+  std::ostringstream text;
+  text << count << 2.5;
+  std::puts(text.str().c_str());
+  try {
+    std::puts(new int[count - 3LL] == nullptr ? "null" : "memory");
+  } catch (std::bad_array_new_length const&) {
+    std::puts("bad length");
+  }
+  std::mutex mutex;
+  std::condition_variable never;
+  std::unique_lock<std::mutex> lock{mutex};
+  auto const begin = std::chrono::steady_clock::now();
+  never.wait_for(lock, std::chrono::milliseconds{30}, [] { return false; });
+  auto const waited = std::chrono::steady_clock::now() - begin;
+  std::puts(waited >= std::chrono::milliseconds{30} && waited < std::chrono::seconds{20} ? "waited" : "not waited");
+  struct stat status{};
+  std::FILE* const file = std::fopen(arguments[0], "r");
+  std::puts(fstat(fileno(file), &status) == 0 && status.st_size > 1000 ? "file" : "no file");
+}
+"""
+printed = "constructed\nthrown\nkept\ndestroyed\n12.5\nbad length\nwaited\nfile\n"
+
+
+@pytest.mark.parametrize("optimization", ["-O0", "-O2"])
+def test_what_is_linked_for_manylinux_needs_nothing_newer(tmp_path: Path, optimization: str) -> None:
+    compiler, readelf = shutil.which("g++"), shutil.which("readelf")
+    if compiler is None or readelf is None:
+        pytest.skip("needs g++ and readelf")
+    stubs = tmp_path / "stubs"
+    script = folder / "cmake" / "manylinux" / "link_stubs.py"
+    subprocess.run([sys.executable, str(script), compiler, str(stubs)], check=True)
+    (tmp_path / "program.cpp").write_text(program)
+    libraries = ["-Wl,--push-state,--no-as-needed", "-lpthread", "-ldl", "-lrt", "-Wl,--pop-state"]
+    subprocess.run(
+        [
+            *(compiler, "-std=c++17", optimization, "program.cpp", "-o", "program"),
+            *(f"-L{stubs}", f"{stubs}/libnewer_functions.a", *libraries),
+        ],
+        cwd=tmp_path,
+        check=True,
+    )
+    versions = subprocess.run(
+        [readelf, "--wide", "-V", "program"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    needed = {word for word in versions.stdout.split() if word.startswith(("GLIBC", "CXXABI", "GCC"))}
+    sys.path.insert(0, str(script.parent))
+    try:
+        from link_stubs import number_of
+    finally:
+        sys.path.pop(0)
+    assert needed >= {"GLIBCXX_3.4.21", "CXXABI_1.3"}
+    assert [version for version in needed if number_of(version) is None] == []
+    done = subprocess.run([tmp_path / "program"], check=True, capture_output=True, text=True)
+    assert done.stdout == printed
