@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 import librmm
 import rmm
+from rmm._build_facts import cccl_version
 from rmm.pylibrmm.stream import DEFAULT_STREAM, LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM, Stream
 
 pytest.importorskip("Cython", reason="compiles a Cython module")
@@ -47,6 +49,13 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
         *cuda_include_folders(),
         Path(sysconfig.get_paths()["include"]),
     ]
+    version = (includes[2] / "cuda" / "std" / "__cccl" / "version.h").read_text()
+    found = re.search(r"#define CCCL_VERSION (\d+)", version)
+    assert found is not None
+    number = int(found[1])
+    assert f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}" == ".".join(cccl_version.split(".")[:3]), (
+        f"the package is compiled with CCCL {cccl_version}: name its headers by CUDAToolkit_ROOT"
+    )
     libraries = [f"-Wl,-rpath,{Path(librmm.__file__).parent / 'lib'}", f"-L{Path(librmm.__file__).parent / 'lib'}"]
     runtime = (
         ["-lcudart_sim"] if rmm.__version__.endswith("+sim") else [f"-L{includes[1].parent / 'lib64'}", "-lcudart"]
