@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -260,6 +261,53 @@ TEST_F(StreamBehaviour, StreamsHaveIdsFlagsPrioritiesAndADevice)
   ASSERT_EQ(cudaStreamGetDevice(a_, &device), cudaSuccess);
   EXPECT_EQ(device, 0);
 #endif
+}
+
+/// Pools ask this while the caller may hold a lock that the thread inside the driver, or a host function before it, waits for.
+TEST_F(StreamBehaviour, TellsItsIdAndWhetherItCapturesWhileAThreadWaitsToUseIt)
+{
+  void* memory{};
+  ASSERT_EQ(cudaMalloc(&memory, 256), cudaSuccess);
+  std::vector<std::function<void(std::atomic<int>&)>> const uses{
+    [&](std::atomic<int>& launches) {  // a GPU's queue has room for about a thousand
+      while (launches < 4000) {
+        EXPECT_EQ(cudaMemsetAsync(memory, 0, 256, a_), cudaSuccess);
+        ++launches;
+      }
+    },
+    [&](std::atomic<int>&) { EXPECT_EQ(cudaStreamSynchronize(a_), cudaSuccess); },
+    [](std::atomic<int>&) { EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess); },
+    [](std::atomic<int>&) {
+      void* freed{};
+      EXPECT_EQ(cudaMalloc(&freed, 256), cudaSuccess);
+      EXPECT_EQ(cudaFree(freed), cudaSuccess);
+    },
+  };
+  for (auto const& use : uses) {
+    gate g;
+    g.enqueue(a_);
+    std::atomic<int> launches{-1};
+    std::thread user{[&] {
+      launches = 0;
+      use(launches);
+    }};
+    for (int seen = -2; seen != launches;) {  // until it waits
+      seen = launches;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    auto asked = std::async(std::launch::async, [&] {
+      cudaStreamCaptureStatus status{};
+      unsigned long long id{};
+      EXPECT_EQ(cudaStreamIsCapturing(a_, &status), cudaSuccess);
+      EXPECT_EQ(status, cudaStreamCaptureStatusNone);
+      EXPECT_EQ(cudaStreamGetId(a_, &id), cudaSuccess);
+    });
+    EXPECT_EQ(asked.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    g.open();
+    user.join();
+    asked.wait();
+  }
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
 }
 
 TEST_F(StreamBehaviour, TheIdsOfTheDefaultStreamsStayTheSame)

@@ -6,13 +6,6 @@
 # A file of a module is an alias: a shared object without functions that needs this library. Python opens it and looks up the module's
 # PyInit function, which the dynamic loader finds in what the alias needs.
 
-if(NOT Python_FOUND)
-  message(
-    FATAL_ERROR
-      "RMM's Python package needs Python 3.11 or newer with its headers (Python.h), which were not found for ${Python_EXECUTABLE}.\n"
-      "  Install them: Debian and Ubuntu: apt-get install python3-dev, Fedora: dnf install python3-devel.")
-endif()
-
 execute_process(
   COMMAND "${Python_EXECUTABLE}" -c "import Cython; print(Cython.__version__)"
   OUTPUT_VARIABLE rmm_cython_version

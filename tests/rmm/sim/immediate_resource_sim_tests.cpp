@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What pools serve without waiting: from the thread's own cache, with no call of CUDA, and nothing of what somebody wants to see.
+// What pools serve without waiting: from the thread's own cache, and nothing of what somebody wants to see. Of CUDA they ask which
+// stream it is, and whether it captures, and that only where captures are checked.
 
 #include "../../support/worker.hpp"
 #include "simulated.hpp"
@@ -20,7 +21,9 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -150,18 +153,99 @@ TEST_F(ImmediateResourceSim, HurriesPastNobodyWhoWantsToSeeEachCall)
   EXPECT_TRUE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
 }
 
-TEST_F(ImmediateResourceSim, WhereCapturesAreCheckedServesTheLegacyStreamOnlyWhichHasNone)
+TEST_F(ImmediateResourceSim, WhereCapturesAreCheckedServesTheLegacyStreamWithoutACall)
 {
   warm_pool warm;
-  auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
   warm.pool.set_check_capture(true);
-  EXPECT_EQ(warm.pool.try_allocate_nonblocking(warm.size, warm.stream), nullptr);
-  EXPECT_FALSE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
-  warm.warm_up(rmm::cuda_stream_legacy);  // just before, for streams may push each other out of the table of caches
-  auto* const legacy = warm.pool.try_allocate_nonblocking(warm.size, rmm::cuda_stream_legacy);
-  EXPECT_NE(legacy, nullptr);
-  EXPECT_TRUE(warm.pool.try_deallocate_nonblocking(legacy, warm.size, rmm::cuda_stream_legacy));
-  warm.pool.deallocate(ptr, warm.size, warm.stream);
+  warm.warm_up(rmm::cuda_stream_legacy);
+  EXPECT_TRUE(warm.serves(rmm::cuda_stream_legacy));
+}
+
+/// A stream of somebody else, beside that of a warm_pool, and a pool that checks captures.
+struct CheckedPoolSim : ImmediateResourceSim {
+  void SetUp() override
+  {
+    ImmediateResourceSim::SetUp();
+    if (IsSkipped()) { return; }
+    warm.emplace();
+    warm->pool.set_check_capture(true);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking), cudaSuccess);
+    for (auto* const each : {warm->stream.value(), foreign}) {
+      for (int i = 0; i < 300; ++i) {
+        warm->warm_up(each);
+      }  // a stream of somebody else gets an event for each free at first
+    }
+  }
+
+  void TearDown() override
+  {
+    warm.reset();
+    if (foreign != nullptr) { EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess); }
+    ImmediateResourceSim::TearDown();
+  }
+
+  /// Expects that both calls are served, and that they ask about `stream` what `questions` names and nothing else.
+  void expect_served_with(cudaStream_t stream, std::vector<std::pair<char const*, std::uint64_t>> const& questions)
+  {
+    std::vector<std::uint64_t> before;
+    for (auto const& question : questions) { before.push_back(cudasim::calls(question.first)); }
+    auto const calls = cudasim::calls();
+    auto* const ptr  = warm->pool.try_allocate_nonblocking(warm->size, stream);
+    ASSERT_NE(ptr, nullptr);
+    EXPECT_TRUE(warm->pool.try_deallocate_nonblocking(ptr, warm->size, stream));
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      EXPECT_EQ(cudasim::calls(questions[i].first) - before[i], questions[i].second) << questions[i].first;
+      sum += questions[i].second;
+    }
+    EXPECT_EQ(cudasim::calls() - calls, sum);
+  }
+
+  std::optional<warm_pool> warm;
+  cudaStream_t foreign{};
+};
+
+TEST_F(CheckedPoolSim, AsksAKnownStreamInEachCallWhetherItCaptures)
+{
+  expect_served_with(warm->stream.value(), {{"cudaStreamIsCapturing", 2}});
+}
+
+TEST_F(CheckedPoolSim, AsksAStreamOfSomebodyElseWhichOneItIsToo)
+{
+  expect_served_with(foreign, {{"cudaStreamIsCapturing", 2}, {"cudaStreamGetId", 1}});
+}
+
+TEST_F(CheckedPoolSim, HasNothingForAnotherStreamWithTheHandleOfOneThatEnded)
+{
+  auto* const handle = foreign;
+  std::vector<cudaStream_t> others;
+  ASSERT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
+  do {
+    ASSERT_LT(others.size(), 100U);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking), cudaSuccess);
+    others.push_back(foreign);
+  } while (foreign != handle);
+  others.pop_back();
+  EXPECT_EQ(warm->pool.try_allocate_nonblocking(warm->size, foreign), nullptr);
+  for (auto* const other : others) { EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess); }
+}
+
+TEST_F(CheckedPoolSim, ServesNoStreamThatCapturesAndBreaksNoCapture)
+{
+  for (auto* const stream : {warm->stream.value(), foreign}) {
+    auto* const ptr = warm->pool.allocate(warm->size, stream);
+    warm->warm_up(stream);
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    EXPECT_EQ(warm->pool.try_allocate_nonblocking(warm->size, stream), nullptr);
+    EXPECT_FALSE(warm->pool.try_deallocate_nonblocking(ptr, warm->size, stream));
+    cudaGraph_t graph{};
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    warm->pool.deallocate(ptr, warm->size, stream);
+    auto* const again = warm->pool.try_allocate_nonblocking(warm->size, stream);
+    EXPECT_NE(again, nullptr);
+    warm->pool.deallocate(again, warm->size, stream);
+  }
 }
 
 TEST_F(ImmediateResourceSim, ServesNobodyWhileACaptureIsAnnounced)

@@ -67,12 +67,12 @@ class slow_path {
     return number_of(stream) < deallocate_floor_.load(std::memory_order_relaxed);
   }
 
-  /// Whether one of the `reasons` applies to this handle. That the heap was told to ask always is none for the legacy default
-  /// stream, which never captures.
-  [[nodiscard]] bool has_reason(unsigned reasons, cudaStream_t stream) const noexcept
+  /// Those of `reasons` that apply to this handle. That the heap was told to ask always is none for the legacy default stream, which
+  /// never captures.
+  [[nodiscard]] unsigned reasons_for(unsigned reasons, cudaStream_t stream) const noexcept
   {
     auto const found = reasons_.load(std::memory_order_relaxed) & reasons;
-    return found != 0 && (found != checks_captures || !is_legacy_stream(stream));
+    return is_legacy_stream(stream) ? found & ~static_cast<unsigned>(checks_captures) : found;
   }
 
   /// Whether the slow path asks the runtime if a stream captures.

@@ -140,19 +140,25 @@ class basic_stream_ordered_heap {
     return ptr;
   }
 
-  /// What try_allocate() takes from the thread's own cache, if that needs no lock, no call of CUDA and no coalescing; else null, and
-  /// nothing has changed. See mr/detail/immediate_resource.hpp for who needs that.
+  /// What try_allocate() takes from the thread's own cache, if that needs no lock, no coalescing, and no call of CUDA but the two
+  /// questions that mr/detail/immediate_resource.hpp allows; else null, and nothing has changed. It says who needs that.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept
   {
     if (bytes - 1 >= largest_request) { return nullptr; }
-    auto key = stream.value();
+    auto key  = stream.value();
+    bool runs = false;
     if (slow_path_.takes_allocation(key)) {
-      if (slow_path_.has_reason(slow_path::any_to_allocate, key)) { return nullptr; }
+      auto const reasons = slow_path_.reasons_for(slow_path::any_to_allocate, key);
+      runs               = reasons == slow_path::checks_captures && is_known_to_run(key);
+      if (reasons != 0 && !runs) { return nullptr; }
       key = caches_.key_of(key);
     }
     bytes             = align_up(bytes, heap_granule);
     auto* const cache = caches_.find_local(key);
-    if (cache == nullptr || !cache->is_trusted() || caches_.is_large(bytes)) { return nullptr; }
+    if (cache == nullptr || caches_.is_large(bytes)) { return nullptr; }
+    if (runs ? !cache->is_current() : !cache->is_trusted()) {
+      return nullptr;
+    }  // a stream that captures must not be asked
     cache_entered const inside{*cache};
     if (!inside) { return nullptr; }
     try {
@@ -275,7 +281,8 @@ class basic_stream_ordered_heap {
     if (bytes - 1 >= largest_request) { return false; }
     auto key = stream.value();
     if (slow_path_.takes_deallocation(key)) {
-      if (slow_path_.has_reason(slow_path::any, key)) { return false; }
+      auto const reasons = slow_path_.reasons_for(slow_path::any, key);
+      if (reasons != 0 && (reasons != slow_path::checks_captures || !is_known_to_run(key))) { return false; }
       key = caches_.key_of(key);
     }
     bytes             = align_up(bytes, heap_granule);

@@ -15,8 +15,10 @@ namespace detail {
 /// costs as much as the allocation.
 ///
 /// Neither function can be part of a deadlock, whatever lock the caller holds. For that the calling thread would have to wait
-/// for what another thread has, and it waits for nothing: it takes no lock, calls neither CUDA nor anything that the program
-/// gave (upstream, callbacks, handlers of errors), and logs nothing. Who wants what lies in the thread's own cache
+/// for what another thread has, and it waits for nothing: it takes no lock, calls nothing that the program gave (upstream, callbacks,
+/// handlers of errors), and logs nothing. It asks CUDA two questions at most: whether the stream captures, and which stream the handle
+/// names. The driver answers both at once while other threads wait in it, also for room in the queue of that stream
+/// (tests/cuda/stream_behaviour_tests.cpp). Who wants what lies in the thread's own cache
 /// (biased_lock.hpp) keeps the owner out, for whom the call then fails at once; and who waits until the owner has left waits
 /// for the few instructions of a call that has begun, and does not need the caller's lock for that. Host memory may come from
 /// the global operator new, which calls nobody either.

@@ -2,7 +2,10 @@
 """What rmm.allocators.cupy is made of. Compiled, for CuPy allocates often."""
 
 from cpython.exc cimport PyErr_Clear, PyErr_Occurred
+from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from cpython.ref cimport Py_DECREF
+from cuda.bindings.cyruntime cimport cudaStream_t
 from libc.stddef cimport size_t
 from libc.stdint cimport intptr_t, uintptr_t
 
@@ -28,6 +31,7 @@ cdef extern from "allocators/_object_maker.hpp" namespace "rmm_python":
 
 
 ctypedef intptr_t (*handle_function)() noexcept
+ctypedef PyObject* (*stream_function)(int skip_dispatch, void* optional_arguments) noexcept
 
 # Of CuPy, since the first call.
 cdef object _cuda = None
@@ -35,19 +39,29 @@ cdef object_maker _unowned_memory
 cdef object_maker _memory_pointer
 cdef object _current_stream = None
 cdef handle_function _current_handle = NULL
+cdef stream_function _current_stream_in_c = NULL
 
 # As a C variable it costs no look-up.
 cdef Stream _default_stream = DEFAULT_STREAM
 
 
+cdef void* function_of(object module, str name, const char* signature) except? NULL:
+    """A C function that a module of Cython offers to others; NULL if it has none of that name and signature."""
+    capsule = getattr(module, "__pyx_capi__", {}).get(name)
+    if capsule is None or not PyCapsule_IsValid(capsule, signature):
+        return NULL
+    return PyCapsule_GetPointer(capsule, signature)
+
+
 cdef find_cupy():
-    global _cuda, _current_stream, _current_handle
+    global _cuda, _current_stream, _current_handle, _current_stream_in_c
     found = import_module("cupy.cuda")
-    functions = getattr(found.stream, "__pyx_capi__", {})
-    capsule = functions.get("get_current_stream_ptr")
-    _current_handle = NULL
-    if capsule is not None and PyCapsule_IsValid(capsule, "intptr_t (void)"):
-        _current_handle = <handle_function>PyCapsule_GetPointer(capsule, "intptr_t (void)")
+    _current_handle = <handle_function>function_of(found.stream, "get_current_stream_ptr", "intptr_t (void)")
+    _current_stream_in_c = <stream_function>function_of(
+        found.stream,
+        "get_current_stream",
+        "PyObject *(int __pyx_skip_dispatch, struct __pyx_opt_args_4cupy_4cuda_6stream_get_current_stream *__pyx_optional_args)",
+    )
     _unowned_memory.set(found.UnownedMemory)
     _memory_pointer.set(found.MemoryPointer)
     _current_stream = found.get_current_stream
@@ -69,11 +83,25 @@ cdef Stream current_stream():
             PyErr_Clear()  # the call below raises it again
         elif handle == 0:
             return _default_stream
+        else:
+            return Stream._from_cudaStream_t(<cudaStream_t><uintptr_t>handle, current_stream_of_cupy())
     stream = _current_stream()
     return Stream(stream) if stream.ptr else _default_stream
 
 
-def rmm_cupy_allocator(size_t nbytes):
+cdef object current_stream_of_cupy():
+    if _current_stream_in_c == NULL:
+        return _current_stream()
+    cdef PyObject* stream = _current_stream_in_c(0, NULL)
+    if stream == NULL:
+        PyErr_Clear()  # as above
+        return _current_stream()
+    owned = <object>stream
+    Py_DECREF(owned)
+    return owned
+
+
+def rmm_cupy_allocator(nbytes):
     """Allocates `nbytes` bytes for CuPy, from the resource of the current device, on CuPy's current stream.
 
     The stream lives as long as the memory. Where there is not enough memory, CuPy's own `OutOfMemoryError` is raised, a
@@ -82,12 +110,13 @@ def rmm_cupy_allocator(size_t nbytes):
     >>> import cupy  # doctest: +SKIP
     >>> cupy.cuda.set_allocator(rmm_cupy_allocator)  # doctest: +SKIP
     """
+    cdef size_t size = nbytes
     if _cuda is None:
         find_cupy()
     cdef DeviceBuffer buffer = without_memory(current_stream())
-    if not fill_at_once(buffer, nbytes):
+    if not fill_at_once(buffer, size):
         try:
-            fill_with(buffer, nbytes)
+            fill_with(buffer, size)
         except MemoryError as error:
             raise out_of_memory(nbytes, error) from error.__cause__
     cdef device_buffer* memory = buffer.c_obj.get()

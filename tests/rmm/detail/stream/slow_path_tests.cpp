@@ -43,7 +43,7 @@ TEST(SlowPath, TakesAllWhileThereIsAReason)
     slow.set(why, true);
     EXPECT_TRUE(slow.takes_allocation(plain()));
     EXPECT_TRUE(slow.takes_deallocation(plain()));
-    EXPECT_TRUE(slow.has_reason(slow_path::any_to_allocate, plain()));
+    EXPECT_EQ(slow.reasons_for(slow_path::any_to_allocate, plain()), why);
     slow.set(why, false);
     EXPECT_FALSE(slow.takes_allocation(plain()));
     EXPECT_FALSE(slow.takes_deallocation(plain()));
@@ -56,8 +56,8 @@ TEST(SlowPath, TakesFreesOnlyForMemoryOfGraphs)
   slow.set(slow_path::has_graph_memory, true);
   EXPECT_FALSE(slow.takes_allocation(plain()));
   EXPECT_TRUE(slow.takes_deallocation(plain()));
-  EXPECT_FALSE(slow.has_reason(slow_path::any_to_allocate, plain()));
-  EXPECT_TRUE(slow.has_reason(slow_path::any, plain()));
+  EXPECT_EQ(slow.reasons_for(slow_path::any_to_allocate, plain()), 0U);
+  EXPECT_EQ(slow.reasons_for(slow_path::any, plain()), slow_path::has_graph_memory);
 }
 
 TEST(SlowPath, DoesNotAskTheLegacyStreamBecauseItWasToldToAskAlways)
@@ -65,9 +65,10 @@ TEST(SlowPath, DoesNotAskTheLegacyStreamBecauseItWasToldToAskAlways)
   slow_path slow;
   slow.set(slow_path::checks_captures, true);
   EXPECT_TRUE(slow.asks_for_captures());
-  EXPECT_FALSE(slow.has_reason(slow_path::any, cudaStreamLegacy));
+  EXPECT_EQ(slow.reasons_for(slow_path::any, cudaStreamLegacy), 0U);
+  EXPECT_EQ(slow.reasons_for(slow_path::any, plain()), slow_path::checks_captures);
   slow.set(slow_path::owner_asks, true);
-  EXPECT_TRUE(slow.has_reason(slow_path::any, cudaStreamLegacy));
+  EXPECT_EQ(slow.reasons_for(slow_path::any, cudaStreamLegacy), slow_path::owner_asks);
 }
 
 /// P1, whichever thread is the last.
