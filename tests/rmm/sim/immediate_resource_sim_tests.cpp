@@ -187,6 +187,7 @@ struct CheckedPoolSim : ImmediateResourceSim {
   /// Expects that both calls are served, and that they ask about `stream` what `questions` names and nothing else.
   void expect_served_with(cudaStream_t stream, std::vector<std::pair<char const*, std::uint64_t>> const& questions)
   {
+    warm->warm_up(stream);  // the other stream may have the same slot in the thread's table
     std::vector<std::uint64_t> before;
     for (auto const& question : questions) { before.push_back(cudasim::calls(question.first)); }
     auto const calls = cudasim::calls();
