@@ -8,6 +8,7 @@ the one that is installed, whatever folder it is called from.
 
     python benchmarks/frameworks.py --json results.json
     python benchmarks/frameworks.py --only many --only training --seconds 150
+    python benchmarks/frameworks.py --only DeviceBuffer
     python benchmarks/frameworks.py --other-rmm /path/to/python   # an interpreter with RAPIDS RMM, as another candidate
 """
 
@@ -199,7 +200,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="how often each candidate has its turn")
     parser.add_argument(
-        "--only", metavar="TEXT", action="append", default=[], help="topics that contain it; may be given again"
+        "--only",
+        metavar="TEXT",
+        action="append",
+        default=[],
+        help="topics and candidates that contain it; may be given again",
     )
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="no turn begins later; the first round is whole"
@@ -214,10 +219,10 @@ def main() -> int:
             (candidates[0][0], "DeviceBuffer of the other RMM", options.other_rmm, program(device_buffer))
         )
     if options.only:
-        contenders = [each for each in contenders if any(text in each[0] for text in options.only)]
+        contenders = [each for each in contenders if any(text in name for text in options.only for name in each[:2])]
     if not contenders:
-        topics = ", ".join(dict.fromkeys(repr(topic) for topic, _, _ in candidates))
-        parser.error(f"no topic contains {' or '.join(options.only)}; there are {topics}")
+        names = ", ".join(dict.fromkeys(repr(name) for each in candidates for name in each[:2]))
+        parser.error(f"none contains {' or '.join(options.only)}; there are {names}")
     if options.rounds < 1:
         parser.error("it takes at least one round")
     begin = time.monotonic()

@@ -7,7 +7,9 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,8 +38,58 @@ def nothing_left_behind(
     gpu.setDevice(0)
     rmm.reinitialize()
     gc.collect()
+    gc.freeze()  # what is left are modules mostly, which need not be looked at after each test
     if is_simulated:
         assert rmm.mr.available_device_memory()[0] == free_before
+
+
+def execute(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs an interpreter of its own in `folder`."""
+    environment = {name: value for name, value in os.environ.items() if name != "RMM_LOG_FILE"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, env=environment)
+
+
+def arguments_of(test: pytest.Function) -> Sequence[str]:
+    marker = test.get_closest_marker("program")
+    if marker is None:
+        arguments: Sequence[str] = test.module.program_of(test)
+        return arguments
+    begin = marker.kwargs.get("begin", test.module.begin)
+    return ["-W", "ignore", "-c", textwrap.dedent(begin) + textwrap.dedent(marker.args[0])]
+
+
+@pytest.fixture(scope="module")
+def started_programs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
+    """The programs of all tests of the module that use `done`, by the tests' names; one on each processor at a time.
+
+    A test with the marker `program` runs that text after what its module has as `begin`; for the others the module's function
+    `program_of` returns the arguments of the interpreter. A module with `reason_to_skip` skips them all if that returns one.
+    """
+    reason = getattr(request.module, "reason_to_skip", str)()
+    if reason:
+        pytest.skip(reason)
+    tests = [
+        test
+        for test in request.session.items
+        if isinstance(test, pytest.Function) and test.module is request.module and "done" in test.fixturenames
+    ]
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as threads:
+        yield {
+            test.nodeid: threads.submit(execute, arguments_of(test), tmp_path_factory.mktemp("program"))
+            for test in tests
+        }
+        threads.shutdown(cancel_futures=True)
+
+
+@pytest.fixture
+def done(
+    request: pytest.FixtureRequest, started_programs: dict[str, Future[subprocess.CompletedProcess[str]]]
+) -> subprocess.CompletedProcess[str]:
+    """What the test's program ended with."""
+    return started_programs[request.node.nodeid].result()
 
 
 @pytest.fixture

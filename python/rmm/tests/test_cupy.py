@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 from collections.abc import Iterator
@@ -104,6 +105,55 @@ def test_memory_is_in_the_order_of_the_current_stream(cupy: Any) -> None:
     cupy.stream = CupyStream(stream)
     rmm_cupy_allocator(1000)
     assert seen == [rmm.pylibrmm.stream.DEFAULT_STREAM, stream]
+
+
+def capsule(function: Any, signature: bytes) -> Any:
+    """As modules of Cython offer their functions to others. Both have to be kept."""
+    new = ctypes.pythonapi.PyCapsule_New
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    new.restype = ctypes.py_object
+    return new(ctypes.cast(function, ctypes.c_void_p), signature, None)
+
+
+def test_the_current_stream_is_asked_for_in_c_where_cupy_offers_that(cupy: Any) -> None:
+    options = b"struct __pyx_opt_args_4cupy_4cuda_6stream_get_current_stream *__pyx_optional_args"
+    signatures = [b"intptr_t (void)", b"PyObject *(int __pyx_skip_dispatch, " + options + b")"]
+    current = CupyStream()
+    asked: list[str] = []
+
+    def tell_handle() -> int:
+        asked.append("handle")
+        return current.ptr
+
+    def tell_stream(skip_dispatch: int, optional_arguments: int | None) -> CupyStream:
+        asked.append("stream")
+        return current
+
+    functions: list[Any] = [
+        ctypes.CFUNCTYPE(ctypes.c_ssize_t)(tell_handle),
+        ctypes.CFUNCTYPE(ctypes.py_object, ctypes.c_int, ctypes.c_void_p)(tell_stream),
+    ]
+    names = ("get_current_stream_ptr", "get_current_stream")
+    offered = {name: capsule(*pair) for name, pair in zip(names, zip(functions, signatures, strict=True), strict=True)}
+    cupy.stream = SimpleNamespace(__pyx_capi__=offered)  # what is asked in Python has no handle
+    assert rmm_cupy_allocator(1000).mem._owner.stream == rmm.pylibrmm.stream.DEFAULT_STREAM
+    assert asked == ["handle"]
+    stream = Stream()
+    current = CupyStream(stream)
+    references = sys.getrefcount(current)
+    pointer = rmm_cupy_allocator(1000)
+    assert pointer.mem._owner.stream == stream
+    assert asked == ["handle", "handle", "stream"]
+    assert sys.getrefcount(current) > references  # it lives as long as the memory
+    del pointer
+    gc.collect()
+    assert sys.getrefcount(current) == references
+
+
+def test_functions_in_c_of_another_kind_are_not_called(cupy: Any) -> None:
+    signature = b"int (void)"
+    cupy.stream.__pyx_capi__ = {"get_current_stream_ptr": capsule(ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1), signature)}
+    assert rmm_cupy_allocator(1000).mem._owner.stream == rmm.pylibrmm.stream.DEFAULT_STREAM
 
 
 def test_the_stream_lives_as_long_as_the_memory(cupy: Any) -> None:

@@ -57,9 +57,10 @@ def program(page: Path) -> str:
     return "\n".join(lines)
 
 
+def program_of(test: pytest.Function) -> list[str]:
+    return ["-c", program(Path(str(test.callspec.params["page"])))]
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(root).as_posix())
-def test_code_of_pages_runs(page: Path, tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", program(page)], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+def test_code_of_pages_runs(page: Path, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr

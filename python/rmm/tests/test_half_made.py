@@ -12,7 +12,6 @@ import inspect
 import json
 import pkgutil
 import subprocess
-import sys
 from enum import Enum
 
 import pytest
@@ -101,6 +100,10 @@ def classes() -> list[tuple[str, str]]:
     return sorted(found.values())
 
 
+def program_of(test: pytest.Function) -> list[str]:
+    return ["-c", program, *(str(test.callspec.params[part]) for part in ("module", "name"))]
+
+
 def test_all_classes_are_found() -> None:
     names = {name for _, name in classes()}
     assert {"DeviceBuffer", "Stream", "CudaStreamPool", "EnvironmentTrace", "capture_scope", "tag"} <= names
@@ -108,8 +111,9 @@ def test_all_classes_are_found() -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), classes(), ids=lambda part: part)
-def test_what_was_not_made_answers_with_exceptions(module: str, name: str) -> None:
-    done = subprocess.run([sys.executable, "-c", program, module, name], check=False, capture_output=True, text=True)
+def test_what_was_not_made_answers_with_exceptions(
+    module: str, name: str, done: subprocess.CompletedProcess[str]
+) -> None:
     last = done.stdout.splitlines()[-1:]
     assert done.returncode == 0, f"{done.returncode} after {last}: {done.stderr[-2000:]}"
     has_half_made, answers = json.loads(last[0])

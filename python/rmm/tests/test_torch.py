@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -197,6 +197,84 @@ def test_there_are_no_statistics_of_a_device_that_is_not_there() -> None:
             rmm_torch.memory_stats(device)
 
 
+# --- snapshots
+
+
+def state_of(snapshot: dict[str, Any], ptr: int) -> str:
+    (state,) = (
+        block["state"]
+        for segment in snapshot["segments"]
+        for block in segment["blocks"]
+        if block["address"] <= ptr < block["address"] + block["size"]
+    )
+    assert isinstance(state, str)
+    return state
+
+
+def test_a_snapshot_has_what_the_pool_has(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    rmm.mr.set_current_device_resource(rmm.mr.StatisticsResourceAdaptor(small_pool))
+    first, second = library.allocate(1000, 0, None), library.allocate(3000, 0, None)
+    library.deallocate(first, 1000, 0, None)
+    snapshot = rmm_torch.memory_snapshot()
+    (segment,) = snapshot["segments"]
+    assert segment["total_size"] == sum(block["size"] for block in segment["blocks"]) == small_pool.pool_size()
+    assert segment["allocated_size"] == segment["active_size"] == small_pool.figures()["live_bytes"] == 3072
+    assert segment["segment_type"] == "small"
+    assert state_of(snapshot, first) == "inactive"
+    assert state_of(snapshot, second) == "active_allocated"
+    library.deallocate(second, 3000, 0, None)
+
+
+def test_a_snapshot_shows_tags_as_stacks(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    small_pool.track_tags()
+    with rmm.tag("model"):
+        ptr = library.allocate(1000, 0, None)
+    (segment,) = rmm_torch.memory_snapshot()["segments"]
+    frames = [block["frames"] for block in segment["blocks"] if block["state"] == "active_allocated"]
+    assert frames == [[{"name": "model", "filename": "", "line": 0}]]
+    library.deallocate(ptr, 1000, 0, None)
+
+
+def test_a_snapshot_leaves_out_addresses_without_memory(library: Library) -> None:
+    pool = rmm.mr.ElasticPoolMemoryResource()
+    if not pool.has_virtual_memory:
+        pytest.skip("needs a device with virtual memory")
+    rmm.mr.set_current_device_resource(pool)
+    sizes = [5 << 20, 3 << 20, 5 << 20]
+    blocks = [library.allocate(size, 0, None) for size in sizes]
+    library.deallocate(blocks[1], sizes[1], 0, None)
+    pool.release_unused()
+    snapshot = rmm_torch.memory_snapshot()
+    assert sum(segment["total_size"] for segment in snapshot["segments"]) == pool.mapped_bytes
+    assert {state_of(snapshot, blocks[0]), state_of(snapshot, blocks[2])} == {"active_allocated"}
+    for segment in snapshot["segments"]:
+        ends = [segment["address"], *(block["address"] + block["size"] for block in segment["blocks"])]
+        assert [block["address"] for block in segment["blocks"]] == ends[:-1]
+    library.deallocate(blocks[0], sizes[0], 0, None)
+    library.deallocate(blocks[2], sizes[2], 0, None)
+    pool.release_unused()
+    pool.pause()
+    assert rmm_torch.memory_snapshot()["segments"] == []
+    pool.resume()
+
+
+def test_a_snapshot_of_what_is_no_pool_is_empty(library: Library, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+    assert rmm_torch.memory_snapshot()["segments"] == []
+
+
+def test_pytorch_is_answered_only_where_the_allocator_is_its_own(small_pool: rmm.mr.PoolMemoryResource) -> None:
+    current = [object()]
+    torch_c: Any = SimpleNamespace(
+        _cuda_getAllocator=lambda: current[0], _cuda_memorySnapshot=lambda pool: ("of PyTorch", pool)
+    )
+    rmm_torch._serve_statistics(torch_c, current[0])
+    for every_pool in (None, (0, 0), (0, 0, False)):
+        assert torch_c._cuda_memorySnapshot(every_pool) == rmm_torch.memory_snapshot()
+    assert torch_c._cuda_memorySnapshot((0, 1)) == ("of PyTorch", (0, 1))
+    current[0] = object()
+    assert torch_c._cuda_memorySnapshot(None) == ("of PyTorch", None)
+
+
 # --- without PyTorch
 
 
@@ -238,7 +316,7 @@ def test_a_pytorch_without_cuda_is_left_out_unless_it_is_named(monkeypatch: pyte
 
 
 @cache
-def reason_without_torch() -> str:
+def reason_to_skip() -> str:
     """Why PyTorch cannot be tested here; empty if it can."""
     if find_spec("torch") is None:
         return "PyTorch is not installed"
@@ -247,241 +325,314 @@ def reason_without_torch() -> str:
     return "" if done.returncode == 0 else "PyTorch finds no GPU"
 
 
-@pytest.fixture
-def run_torch() -> Callable[[str], str]:
-    """Runs a program after PyTorch was given RMM's allocator, over a pool with statistics."""
-    if reason_without_torch():
-        pytest.skip(reason_without_torch())
+resources = """
+    import gc, threading
+    import rmm, rmm.allocators, rmm.mr, torch
+    from rmm.allocators import torch as rmm_torch
+    pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "256MiB", "1GiB")
+    counted = rmm.mr.StatisticsResourceAdaptor(pool)
+    rmm.mr.set_current_device_resource(counted)
+"""
+begin = f"""{resources}
+    assert rmm.allocators.enable("torch") == ("torch",)
+"""
 
-    def run(program: str, enable: bool = True) -> str:
-        begin = """
-            import gc, threading
-            import rmm, rmm.allocators, rmm.mr, torch
-            from rmm.allocators import torch as rmm_torch
-            pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "256MiB", "1GiB")
-            counted = rmm.mr.StatisticsResourceAdaptor(pool)
-            rmm.mr.set_current_device_resource(counted)
-        """
-        code = textwrap.dedent(begin)
-        if enable:
-            code += "assert rmm.allocators.enable('torch') == ('torch',)\n"
-        done = subprocess.run(
-            [sys.executable, "-c", code + textwrap.dedent(program)], check=False, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+Done = subprocess.CompletedProcess[str]
 
 
-Run = Callable[..., str]
+@pytest.mark.program("""
+    allocator = rmm_torch.rmm_torch_allocator.allocator()
+    there = {name for name in dir(allocator) if name.startswith("set_")}
+    assert there <= set(rmm_torch._hooks), there - set(rmm_torch._hooks)
+""")
+def test_every_hook_that_pytorch_has_is_set(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_every_hook_that_pytorch_has_is_set(run_torch: Run) -> None:
-    run_torch("""
-        allocator = rmm_torch.rmm_torch_allocator.allocator()
-        there = {name for name in dir(allocator) if name.startswith("set_")}
-        assert there <= set(rmm_torch._hooks), there - set(rmm_torch._hooks)
-    """)
+@pytest.mark.program("""
+    x = torch.empty(1000, device="cuda")
+    assert counted.allocation_counts.current_bytes == 4000
+    del x
+    assert counted.allocation_counts.current_bytes == 0
+""")
+def test_tensors_are_allocated_from_the_pool(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_tensors_are_allocated_from_the_pool(run_torch: Run) -> None:
-    run_torch("""
+@pytest.mark.program("""
+    try:
+        torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as error:
+        assert "CUDA out of memory. Tried to allocate 2.0" in str(error), error
+        assert "Maximum pool size exceeded" in str(error), error
+    else:
+        raise AssertionError("there is no such memory")
+    assert torch.cuda.memory_stats()["num_ooms"] == 1
+    x = torch.empty(1000, device="cuda")  # it can be gone on with
+""")
+def test_out_of_memory_is_that_of_pytorch(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program("""
+    x = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+    y = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+    del y
+    assert torch.cuda.memory_allocated() == 1 << 20
+    assert torch.cuda.max_memory_allocated() == 4 << 20
+    assert torch.cuda.memory_reserved() == pool.pool_size() == torch.cuda.max_memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == 1 << 20
+    assert rmm_torch.memory_stats() == dict(torch.cuda.memory_stats())
+    assert "Allocated memory" in torch.cuda.memory_summary()
+""")
+def test_statistics_of_pytorch_are_served(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program("""
+    from torch.cuda import _memory_viz
+    x = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+    segments = torch.cuda.memory_snapshot()
+    assert sum(segment["total_size"] for segment in segments) == pool.pool_size()
+    active = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
+    assert [block["address"] for block in active] == [x.data_ptr()], (active, x.data_ptr())
+    assert [block["size"] for block in active] == [1 << 20]
+    assert "total_allocated: 1.0MiB" in _memory_viz.segsum(torch.cuda.memory._snapshot())
+    torch.cuda.memory._dump_snapshot("memory.pickle")
+    import pickle
+    with open("memory.pickle", "rb") as file:
+        assert pickle.load(file)["segments"] == segments
+    assert "active" in _memory_viz.segment_plot(torch.cuda.memory._snapshot())
+""")
+def test_snapshots_of_pytorch_are_served(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program("""
+    from torch.multiprocessing.reductions import reduce_tensor
+    x = torch.empty(1000, device="cuda")
+    refused = {
+        "share": lambda: reduce_tensor(x),
+        "pool": lambda: torch.cuda.MemPool(),
+        "history": lambda: torch.cuda.memory._record_memory_history(),
+        "snapshot": lambda: torch.cuda.memory_snapshot((0, 1)),
+    }
+    for name, call in refused.items():
+        try:
+            call()
+        except RuntimeError as error:
+            print(name, "|", str(error).splitlines()[0])
+        else:
+            print(name, "| served")
+    x = torch.ones(1000, device="cuda")  # it can be gone on with
+    assert float(x.sum()) == 1000
+""")
+def test_what_pytorch_refuses_for_such_allocators(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        assert "does not yet support" in line
+
+
+@pytest.mark.program("""
+    import multiprocessing
+    from pathlib import Path
+
+    Path("child.py").write_text(
+        "import rmm.mr, torch\\n"
+        "def look(exported, answers):\\n"
+        "    bytes_of_tensor = torch.as_tensor(rmm.mr.ImportedMemory(exported), device='cuda')\\n"
+        "    answers.put(float(bytes_of_tensor.view(torch.float32).sum()))\\n"
+    )
+    import child as program
+    pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
+    rmm.mr.set_current_device_resource(pool)
+    x = torch.ones(1000, device="cuda")
+    torch.cuda.synchronize()
+    spawn = multiprocessing.get_context("spawn")
+    answers = spawn.Queue()
+    with pool.export_descriptors(x.data_ptr(), x.nbytes) as exported:
+        child = spawn.Process(target=program.look, args=(exported, answers))
+        child.start()
+        assert answers.get(timeout=60) == 1000
+        child.join()
+""")
+def test_a_tensor_is_shared_through_an_elastic_pool(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program("""
+    x = torch.empty(1000, device="cuda")
+    other = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+    rmm.mr.set_current_device_resource(other)
+    y = torch.empty(500, device="cuda")
+    assert other.allocation_counts.current_bytes == 2000
+    del x, y, pool
+    assert counted.allocation_counts.current_bytes == 0
+    assert other.allocation_counts.current_bytes == 0
+""")
+def test_the_resource_can_be_changed_mid_way(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program("""
+    torch.cuda.set_per_process_memory_fraction(0.0)
+    try:
+        torch.empty(1000, device="cuda")
+    except torch.OutOfMemoryError as error:
+        assert "set_per_process_memory_fraction" in str(error), error
+    else:
+        raise AssertionError("there is no limit")
+""")
+def test_a_memory_fraction_limits_pytorch(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program("""
+    stream = torch.cuda.Stream()
+    x = torch.empty(1000, device="cuda")
+    x.record_stream(stream)
+    del x
+    torch.cuda.empty_cache()
+    torch.cuda.synchronize()
+    assert counted.allocation_counts.current_bytes == 0
+""")
+def test_emptying_the_cache_and_recording_streams_are_accepted(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program("""
+    import warnings
+    graph = torch.cuda.CUDAGraph()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the graph has no kernels
+        with torch.cuda.graph(graph):
+            used = torch.empty(100000, device="cuda")
+            address = used.data_ptr()
+            del used
+    others = [torch.empty(100000, device="cuda") for _ in range(100)]
+    assert address not in [x.data_ptr() for x in others]
+    graph.reset()
+""")
+def test_graphs_allocate_from_memory_of_their_own(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program("""
+    import warnings
+    rmm.mr.set_current_device_resource(rmm.mr.TraceResourceAdaptor(counted, "graph.rmmtrace"))
+    graph = torch.cuda.CUDAGraph()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the graph has no kernels
+        with torch.cuda.graph(graph):
+            used = torch.empty(100000, device="cuda")
+    graph.reset()
+    del used
+    assert counted.allocation_counts.current_bytes < 400000  # the tensor is back; PyTorch keeps less of its own
+""")
+def test_graphs_are_captured_while_memory_is_traced(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program(
+    """
+    mine = rmm_torch.mem_pool()
+    with torch.cuda.use_mem_pool(mine):
         x = torch.empty(1000, device="cuda")
-        assert counted.allocation_counts.current_bytes == 4000
-        del x
-        assert counted.allocation_counts.current_bytes == 0
-    """)
-
-
-def test_out_of_memory_is_that_of_pytorch(run_torch: Run) -> None:
-    run_torch("""
+    y = torch.empty(1000, device="cuda")
+    assert counted.allocation_counts.current_count == 1
+    assert torch.cuda.memory_allocated() == 8192
+    with torch.cuda.use_mem_pool(mine):
         try:
             torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
-        except torch.OutOfMemoryError as error:
-            assert "CUDA out of memory. Tried to allocate 2.0" in str(error), error
-            assert "Maximum pool size exceeded" in str(error), error
+        except torch.OutOfMemoryError:
+            pass
         else:
             raise AssertionError("there is no such memory")
-        assert torch.cuda.memory_stats()["num_ooms"] == 1
-        x = torch.empty(1000, device="cuda")  # it can be gone on with
-    """)
+    del x, mine
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert counted.allocation_counts.current_count == 0
+    """,
+    begin=resources,
+)
+def test_a_pool_of_pytorch_takes_its_segments_from_rmm(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_statistics_of_pytorch_are_served(run_torch: Run) -> None:
-    run_torch("""
-        x = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
-        y = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
-        del y
-        assert torch.cuda.memory_allocated() == 1 << 20
-        assert torch.cuda.max_memory_allocated() == 4 << 20
-        assert torch.cuda.memory_reserved() == pool.pool_size() == torch.cuda.max_memory_reserved()
-        torch.cuda.reset_peak_memory_stats()
-        assert torch.cuda.max_memory_allocated() == 1 << 20
-        assert rmm_torch.memory_stats() == dict(torch.cuda.memory_stats())
-        assert "Allocated memory" in torch.cuda.memory_summary()
-    """)
+@pytest.mark.program("""
+    def work():
+        for i in range(500):
+            x = torch.empty(1 + i * 100, device="cuda")
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert counted.allocation_counts.current_bytes == 0
+    assert counted.allocation_counts.total_count == 4000
+""")
+def test_threads_allocate_at_a_time(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
 
 
-def test_the_resource_can_be_changed_mid_way(run_torch: Run) -> None:
-    run_torch("""
-        x = torch.empty(1000, device="cuda")
-        other = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
-        rmm.mr.set_current_device_resource(other)
-        y = torch.empty(500, device="cuda")
-        assert other.allocation_counts.current_bytes == 2000
-        del x, y, pool
-        assert counted.allocation_counts.current_bytes == 0
-        assert other.allocation_counts.current_bytes == 0
-    """)
-
-
-def test_a_memory_fraction_limits_pytorch(run_torch: Run) -> None:
-    run_torch("""
-        torch.cuda.set_per_process_memory_fraction(0.0)
-        try:
-            torch.empty(1000, device="cuda")
-        except torch.OutOfMemoryError as error:
-            assert "set_per_process_memory_fraction" in str(error), error
-        else:
-            raise AssertionError("there is no limit")
-    """)
-
-
-def test_emptying_the_cache_and_recording_streams_are_accepted(run_torch: Run) -> None:
-    run_torch("""
-        stream = torch.cuda.Stream()
-        x = torch.empty(1000, device="cuda")
-        x.record_stream(stream)
-        del x
-        torch.cuda.empty_cache()
-        torch.cuda.synchronize()
-        assert counted.allocation_counts.current_bytes == 0
-    """)
-
-
-def test_graphs_allocate_from_memory_of_their_own(run_torch: Run) -> None:
-    run_torch("""
-        import warnings
-        graph = torch.cuda.CUDAGraph()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the graph has no kernels
-            with torch.cuda.graph(graph):
-                used = torch.empty(100000, device="cuda")
-                address = used.data_ptr()
-                del used
-        others = [torch.empty(100000, device="cuda") for _ in range(100)]
-        assert address not in [x.data_ptr() for x in others]
-        graph.reset()
-    """)
-
-
-def test_graphs_are_captured_while_memory_is_traced(run_torch: Run) -> None:
-    run_torch("""
-        import warnings
-        rmm.mr.set_current_device_resource(rmm.mr.TraceResourceAdaptor(counted, "graph.rmmtrace"))
-        graph = torch.cuda.CUDAGraph()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the graph has no kernels
-            with torch.cuda.graph(graph):
-                used = torch.empty(100000, device="cuda")
-        graph.reset()
-        del used
-        assert counted.allocation_counts.current_bytes < 400000  # the tensor is back; PyTorch keeps less of its own
-    """)
-
-
-def test_a_pool_of_pytorch_takes_its_segments_from_rmm(run_torch: Run) -> None:
-    run_torch(
-        """
-        mine = rmm_torch.mem_pool()
-        with torch.cuda.use_mem_pool(mine):
-            x = torch.empty(1000, device="cuda")
-        y = torch.empty(1000, device="cuda")
-        assert counted.allocation_counts.current_count == 1
-        assert torch.cuda.memory_allocated() == 8192
-        with torch.cuda.use_mem_pool(mine):
-            try:
-                torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
-            except torch.OutOfMemoryError:
-                pass
-            else:
-                raise AssertionError("there is no such memory")
-        del x, mine
-        gc.collect()
-        torch.cuda.empty_cache()
-        assert counted.allocation_counts.current_count == 0
-        """,
-        enable=False,
-    )
-
-
-def test_threads_allocate_at_a_time(run_torch: Run) -> None:
-    run_torch("""
-        def work():
-            for i in range(500):
-                x = torch.empty(1 + i * 100, device="cuda")
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads: thread.start()
-        for thread in threads: thread.join()
-        assert counted.allocation_counts.current_bytes == 0
-        assert counted.allocation_counts.total_count == 4000
-    """)
-
-
-model = """
-    def train(steps=300):
-        torch.manual_seed(7)
-        torch.use_deterministic_algorithms(True)
-        model = torch.nn.Sequential(
-            torch.nn.Conv2d(1, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
-            torch.nn.Flatten(), torch.nn.Linear(16 * 14 * 14, 128), torch.nn.GELU(), torch.nn.Linear(128, 10),
-        ).cuda()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        images = torch.randn(512, 1, 28, 28, generator=torch.Generator().manual_seed(1)).cuda()
-        labels = torch.randint(0, 10, (512,), generator=torch.Generator().manual_seed(2)).cuda()
-        losses = []
-        for step in range(steps):
-            batch = slice(64 * (step % 8), 64 * (step % 8) + 64)
-            loss = torch.nn.functional.cross_entropy(model(images[batch]), labels[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        return losses
-    print(train())
+training = """
+def train(steps=300):
+    torch.manual_seed(7)
+    torch.use_deterministic_algorithms(True)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(), torch.nn.Linear(16 * 14 * 14, 128), torch.nn.GELU(), torch.nn.Linear(128, 10),
+    ).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    images = torch.randn(512, 1, 28, 28, generator=torch.Generator().manual_seed(1)).cuda()
+    labels = torch.randint(0, 10, (512,), generator=torch.Generator().manual_seed(2)).cuda()
+    losses = []
+    for step in range(steps):
+        batch = slice(64 * (step % 8), 64 * (step % 8) + 64)
+        loss = torch.nn.functional.cross_entropy(model(images[batch]), labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+print(train())
 """
 
 
 @needs_kernels
-def test_a_model_has_the_same_losses_as_on_the_allocator_of_pytorch(
-    run_torch: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # one result for one computation
-    ours = run_torch(model)
-    theirs = run_torch(model, enable=False)
+@pytest.mark.program(f"""
+    import os, subprocess, sys
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # one result for one computation
+    code = {"import torch" + training!r}
+    theirs = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    exec(code)
+    print(theirs.communicate()[0])
+""")
+def test_a_model_has_the_same_losses_as_on_the_allocator_of_pytorch(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+    ours, theirs = done.stdout.splitlines()[:2]
     assert ours == theirs
-    losses: Any = ours.strip("[]\n").split(", ")
+    losses = ours.strip("[]").split(", ")
     assert float(losses[-1]) < float(losses[0])
 
 
 @needs_kernels
-def test_a_graph_computes_the_same_each_time_beside_other_work(run_torch: Run) -> None:
-    run_torch("""
-        x = torch.ones(1000, 1000, device="cuda")
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(3): y = (x @ x).relu() + 1
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            y = (x @ x).relu() + 1
-        for i in range(200):
-            x.fill_(i / 100)
-            graph.replay()
-            noise = [torch.full((1000, 1000), 7.0, device="cuda") for _ in range(3)]
-            assert torch.allclose(y, torch.full_like(y, 1000 * (i / 100) ** 2 + 1), rtol=1e-3), i
-    """)
+@pytest.mark.program("""
+    x = torch.ones(1000, 1000, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3): y = (x @ x).relu() + 1
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = (x @ x).relu() + 1
+    for i in range(200):
+        x.fill_(i / 100)
+        graph.replay()
+        noise = [torch.full((1000, 1000), 7.0, device="cuda") for _ in range(3)]
+        assert torch.allclose(y, torch.full_like(y, 1000 * (i / 100) ** 2 + 1), rtol=1e-3), i
+""")
+def test_a_graph_computes_the_same_each_time_beside_other_work(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
 
 
 # --- the error that PyTorch expects, by a stand-in for the library that has it

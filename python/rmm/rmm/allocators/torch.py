@@ -20,13 +20,14 @@ Memory goes back to the resource that it came from, which lives as long as any o
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import rmm.librmm
 
-__all__ = ["mem_pool", "memory_stats", "rmm_torch_allocator", "rmm_torch_mem_pool_allocator"]
+__all__ = ["mem_pool", "memory_snapshot", "memory_stats", "rmm_torch_allocator", "rmm_torch_mem_pool_allocator"]
 
 _library_path = str(Path(rmm.librmm.__file__).with_name("_torch_allocator.so"))
 
@@ -140,6 +141,77 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
     return dict(sorted(flat.items()))
 
 
+_states_of_pytorch = {
+    "live": "active_allocated",
+    "graph": "active_pending_free",
+    "free": "inactive",
+    "cached": "inactive",
+}
+
+
+def _segments(device: int, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a resource of `device` has, as segments of PyTorch. A tag is where PyTorch has the stack of an allocation."""
+    segments: list[dict[str, Any]] = []
+    for block in snapshot["blocks"]:
+        if block.get("paused"):
+            continue
+        end = None  # of the segment that goes on with the next range
+        for part in block["ranges"]:
+            if part["state"] == "unmapped":
+                continue
+            address, nbytes = block["address"] + part["offset"], part["bytes"]
+            if address != end:
+                segments.append(_empty_segment(device, address))
+            end = address + nbytes
+            segment, state = segments[-1], _states_of_pytorch[part["state"]]
+            frames = [{"name": part["tag"], "filename": "", "line": 0}] if "tag" in part else []
+            segment["blocks"].append(
+                {"address": address, "size": nbytes, "requested_size": nbytes, "state": state, "frames": frames}
+            )
+            segment["total_size"] += nbytes
+            if state != "inactive":
+                segment["active_size"] += nbytes
+            if state == "active_allocated":
+                segment["allocated_size"] += nbytes
+                segment["requested_size"] += nbytes
+    for segment in segments:
+        segment["segment_type"] = "large" if segment["total_size"] > 1 << 20 else "small"
+    return segments
+
+
+def _empty_segment(device: int, address: int) -> dict[str, Any]:
+    return {
+        "device": device,
+        "address": address,
+        **dict.fromkeys(("total_size", "allocated_size", "active_size", "requested_size", "stream"), 0),
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": [],
+    }
+
+
+def memory_snapshot() -> dict[str, Any]:
+    """What the resources of all devices have, in the form of `torch.cuda.memory._snapshot()`, for the viewers of PyTorch.
+
+    That function, and those that are made of it (`torch.cuda.memory_snapshot`, `torch.cuda.memory._dump_snapshot`), give the
+    same once `rmm_torch_allocator` is PyTorch's allocator. Each stretch of memory of a pool is a segment, with all libraries'
+    blocks; sizes are those that the pool rounds to; where the pool tracks tags, the tag of a block is its only stack frame. A
+    resource that is no pool, and has none behind its adaptors, has no segments. There are no traces: see `rmm-trace`.
+    """
+    from rmm.pylibrmm.memory_resource._memory_resource import registered_resources
+
+    segments: list[dict[str, Any]] = []
+    resources = registered_resources()
+    for device, resource in sorted(resources.items()):
+        while not hasattr(resource, "snapshot") and hasattr(resource, "get_upstream"):
+            resource = resource.get_upstream()
+        if hasattr(resource, "snapshot"):
+            segments += _segments(device, resource.snapshot())
+    traces: list[list[Any]] = [[] for _ in range(max(resources, default=0) + 1)]
+    return {"segments": segments, "device_traces": traces, "allocator_settings": {}, "external_annotations": []}
+
+
 def _serve_statistics(torch_c: Any, allocator: Any) -> None:
     """Lets PyTorch ask for statistics where `allocator` is its allocator, which has no hook for that."""
 
@@ -148,8 +220,8 @@ def _serve_statistics(torch_c: Any, allocator: Any) -> None:
         if original is None:
             return
 
-        def function(device: int) -> Any:
-            return answer(device) if torch_c._cuda_getAllocator() is allocator else original(device)
+        def function(asked: Any = None) -> Any:
+            return answer(asked) if torch_c._cuda_getAllocator() is allocator else original(asked)
 
         function.__name__ = name
         setattr(torch_c, name, function)
@@ -157,6 +229,13 @@ def _serve_statistics(torch_c: Any, allocator: Any) -> None:
     serve("_cuda_memoryStats", _statistics)
     serve("_cuda_resetPeakMemoryStats", lambda device: _checked(_library().torch_reset_peaks(device), device))
     serve("_cuda_resetAccumulatedMemoryStats", lambda device: _checked(_library().torch_reset_sums(device), device))
+    snapshot_of_pytorch: Any = getattr(torch_c, "_cuda_memorySnapshot", None)
+
+    def snapshot(pool: tuple[Any, ...] | None) -> Any:
+        is_of_all = pool is None or tuple(pool[:2]) == (0, 0)
+        return memory_snapshot() if is_of_all else snapshot_of_pytorch(pool)  # which says that it cannot
+
+    serve("_cuda_memorySnapshot", snapshot)
 
 
 def _cuda_of_torch() -> Any:
