@@ -197,6 +197,33 @@ def test_there_are_no_statistics_of_a_device_that_is_not_there() -> None:
             rmm_torch.memory_stats(device)
 
 
+# --- tensors for other processes
+
+
+def test_the_place_of_a_shared_tensor_is_that_in_the_allocation_of_the_driver(
+    library: Library, small_pool: rmm.mr.PoolMemoryResource
+) -> None:
+    class Storage:
+        def __init__(self, segment: int, offset: int) -> None:
+            self.segment, self.offset = segment, offset
+
+        def data_ptr(self) -> int:
+            return self.segment + self.offset
+
+        def _share_cuda_(self) -> tuple[Any, ...]:
+            return (0, b"handle", 512, self.offset, b"counter", 1, b"event", True)
+
+    rmm_torch._share_segments(Storage)
+    before = library.allocate(1000, 0, None)
+    segment = library.allocate_segment(8192, 0, None)
+    shared = Storage(segment, 4096)._share_cuda_()
+    assert shared == (0, b"handle", 512, segment + 4096 - library.base_allocation(segment, None), *shared[4:])
+    assert shared[3] > 4096
+    assert Storage(before + 256, 256)._share_cuda_()[3] == 256  # no segment of ours begins there
+    library.deallocate_segment(segment, 8192, 0, None)
+    library.deallocate(before, 1000, 0, None)
+
+
 # --- snapshots
 
 
@@ -557,6 +584,33 @@ def test_graphs_are_captured_while_memory_is_traced(done: Done) -> None:
     begin=resources,
 )
 def test_a_pool_of_pytorch_takes_its_segments_from_rmm(done: Done) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.program(
+    """
+    import torch.multiprocessing
+    from pathlib import Path
+
+    Path("child.py").write_text("def look(tensors, answers): answers.put(float(tensors.get().sum()))")
+    import child as program
+    before = rmm.DeviceBuffer(size=8 << 20)  # so that the segment is not where the pool begins
+    mine = rmm_torch.mem_pool()
+    with torch.cuda.use_mem_pool(mine):
+        others = [torch.zeros(1000, device="cuda") for _ in range(3)]
+        x = torch.ones(1000, device="cuda")
+    torch.cuda.synchronize()
+    spawn = torch.multiprocessing.get_context("spawn")
+    tensors, answers = spawn.Queue(), spawn.Queue()
+    child = spawn.Process(target=program.look, args=(tensors, answers))
+    child.start()
+    tensors.put(x)
+    assert answers.get(timeout=60) == 1000
+    child.join()
+    """,
+    begin=resources,
+)
+def test_a_tensor_of_such_a_pool_is_shared_with_another_process(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
 

@@ -10,21 +10,22 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// A resource that can serve some calls with what the calling thread has at hand, so that a caller need not release a lock for
-/// them that others want meanwhile. That is how Python allocates: to release its interpreter's lock, the GIL, and take it again
-/// costs as much as the allocation.
+/// A resource with calls that never wait: they serve a request from the calling thread's own cache, or do nothing.
 ///
-/// Neither function can be part of a deadlock, whatever lock the caller holds. For that the calling thread would have to wait
-/// for what another thread has, and it waits for nothing: it takes no lock, calls nothing that the program gave (upstream, callbacks,
-/// handlers of errors), and logs nothing. It asks CUDA two questions at most: whether the stream captures, and which stream the handle
-/// names. The driver answers both at once while other threads wait in it, also for room in the queue of that stream
-/// (tests/cuda/stream_behaviour_tests.cpp). Who wants what lies in the thread's own cache
-/// (biased_lock.hpp) keeps the owner out, for whom the call then fails at once; and who waits until the owner has left waits
-/// for the few instructions of a call that has begun, and does not need the caller's lock for that. Host memory may come from
-/// the global operator new, which calls nobody either.
+/// Python uses them to allocate while it holds the GIL, the interpreter's lock. To release the GIL and take it back costs as much as
+/// the allocation.
 ///
-/// Adaptors do not offer this themselves, so they see each call. Those that only count, statistics and limits, have such calls too,
-/// with a face of their upstream as an argument, and count the same.
+/// A call cannot take part in a deadlock, whatever lock the caller holds, because it waits for no other thread:
+///  - It takes no lock. If another thread is emptying the cache of this one (see biased_lock.hpp), the call fails at once.
+///    That other thread waits until a call that has begun is over. This takes a few instructions and none of the caller's locks.
+///  - It calls nothing that the program supplied (upstream, callbacks, error handlers), and logs nothing.
+///  - It asks CUDA at most two questions: whether the stream captures, and which stream the handle names. The driver answers both
+///    at once, even while other threads wait in the driver, for example for room in the queue of that stream
+///    (tests/cuda/stream_behaviour_tests.cpp).
+///  - It may allocate host memory by the global operator new.
+///
+/// Adaptors are no immediate resources, so that they see each call. Statistics and limits only count. They have such calls too, which take
+/// their upstream's immediate_resource as an argument.
 class immediate_resource {
  public:
   /// What allocate() would return; null, and nothing has changed, if this way does not serve.

@@ -76,6 +76,10 @@ def _library() -> ctypes.CDLL:
         function = getattr(library, name)
         function.argtypes = arguments
         function.restype = ctypes.c_bool
+    library.torch_bytes_of.argtypes = [ctypes.c_void_p]
+    library.torch_bytes_of.restype = ctypes.c_size_t
+    library.torch_base_allocation.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
+    library.torch_base_allocation.restype = ctypes.c_void_p
     return library
 
 
@@ -260,10 +264,32 @@ def _make_allocator() -> Any:
     return made
 
 
+def _share_segments(storage_class: Any) -> None:
+    """Lets other processes find tensors that lie in segments of RMM.
+
+    PyTorch tells them where a tensor lies in its segment, and CUDA maps the driver's whole allocation for them. The two begin
+    at the same address in PyTorch's own segments, but not in one that a pool gave.
+    """
+    original = storage_class._share_cuda_
+
+    def share(storage: Any, *arguments: Any) -> Any:
+        shared = original(storage, *arguments)
+        offset_at = 3  # device, handle, size, offset, and what counts the references
+        address = storage.data_ptr()
+        if _library().torch_bytes_of(address - shared[offset_at]) == 0:
+            return shared
+        offset = address - _library().torch_base_allocation(address, None)
+        return (*shared[:offset_at], offset, *shared[offset_at + 1 :])
+
+    share.__name__ = original.__name__
+    storage_class._share_cuda_ = share
+
+
 def _make_mem_pool_allocator() -> Any:
     torch = _cuda_of_torch()
     if torch is None:
         return None
+    _share_segments(torch.UntypedStorage)
     return torch.cuda.memory.CUDAPluggableAllocator(
         _library_path, alloc_fn_name="allocate_segment", free_fn_name="deallocate_segment"
     )

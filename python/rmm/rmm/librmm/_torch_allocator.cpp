@@ -119,6 +119,9 @@ RMM_TORCH_ENTRY void torch_release_pool(int device, torch_graphs::pool_id pool)
 
 // --- for Python ------------------------------------------------------------------------------------------------------
 
+/// Bytes of the block or segment that begins at `ptr`; 0 if none does.
+RMM_TORCH_ENTRY std::size_t torch_bytes_of(void* ptr) { return torch_memory::get().bytes_of(ptr); }
+
 /// What PyTorch has on `device`. Returns whether there is such a device.
 RMM_TORCH_ENTRY bool torch_statistics(int device, torch_figures* out) noexcept
 {
