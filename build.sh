@@ -48,6 +48,7 @@ Environment:
   INSTALL_PREFIX     where to install; else PREFIX, CONDA_PREFIX, $LIBRMM_BUILD_DIR/install
   PARALLEL_LEVEL     compilations at a time (4; to see it work and to develop: one for each processor)
   CUDACXX            the CUDA compiler
+  RMM_PYTHON         the Python that the package is tested with, and for which wheels are made (python3), such as python3.14t
   RMM_WHEEL_MACHINES wheel: which wheels (x86_64 aarch64)
   RMM_CUDA_BACKEND   wheel: sim makes wheels on the simulated CUDA runtime
   RMM_SOURCE_URL     docs: where the files of the repository can be read; links to them go there
@@ -142,12 +143,12 @@ has_clang_tsan() { [[ -e "$(clang++-19 -print-file-name="libclang_rt.tsan-$(unam
 
 # What the Python package needs to be built and tested in a virtual environment.
 need_python() {
-  command -v python3 >/dev/null || return 0
-  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    lacks "" "Python 3.11 or newer (here: $(python3 --version)), as python3 on PATH"
-  python3 -c 'import ensurepip, venv' 2>/dev/null ||
+  command -v "$PYTHON" >/dev/null || return 0
+  "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    lacks "" "Python 3.11 or newer (here: $("$PYTHON" --version)), as python3 on PATH or named by RMM_PYTHON"
+  "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
     lacks python3-venv "venv of Python: Debian and Ubuntu: apt-get install python3-venv; Fedora: dnf install python3"
-  python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' ||
+  "$PYTHON" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' ||
     lacks python3-dev "Python.h: Debian and Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel"
 }
 
@@ -341,10 +342,10 @@ PYTHON_NEIGHBOURS=("numba-cuda>=0.20" "cupy-cuda13x>=13.6" "nvidia-cuda-runtime>
 # unless it is there. One in which the package had another name would keep that one.
 python_environment() {
   local folder="$1" needs=("${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_TEST_NEEDS[@]}") more=("${@:2}")
-  local complete="rmm-engine: ${needs[*]}${more[*]:+ ${more[*]}}"
+  local complete="rmm-engine${RMM_PYTHON:+ of $RMM_PYTHON}: ${needs[*]}${more[*]:+ ${more[*]}}"
   if [[ ! -f "$folder/complete" || "$(<"$folder/complete")" != "$complete" ]]; then
     rm -rf "$folder"
-    python3 -m venv "$folder" || return 1
+    "$PYTHON" -m venv "$folder" || return 1
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${needs[@]}" || return 1
     if [[ ${#more[@]} -gt 0 ]] && ! "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${more[@]}"; then
       say "pip cannot get ${more[*]}: the tests beside them are skipped"
@@ -366,13 +367,17 @@ install_python_package() {
     "${pip[@]}" install --no-deps --force-reinstall "$folder"/dist/*.whl
 }
 
+# check_stable_abi FOLDER WHEEL: whether the wheel uses nothing but the stable ABI, by a tool in FOLDER. A free-threaded Python has no
+# stable ABI.
+check_stable_abi() { [[ $2 != *-abi3-* ]] || "$1/abi3audit" --strict --summary "$2"; }
+
 # check_distributions FOLDER: whether the wheel there and a source distribution are what a package index takes, and the wheel
 # uses nothing but the stable ABI.
 check_distributions() {
   local folder="$1" tools="$1/environment/bin"
   (cd "$REPOSITORY/python/rmm" && PYTHONPATH=build_backend "$tools/python" -c 'import sys, backend; backend.build_sdist(sys.argv[1])' \
     "$folder/dist") >/dev/null &&
-    "$tools/twine" check --strict "$folder"/dist/* && "$tools/abi3audit" --strict --summary "$folder"/dist/*.whl &&
+    "$tools/twine" check --strict "$folder"/dist/* && check_stable_abi "$tools" "$(echo "$folder"/dist/*.whl)" &&
     "$tools/check-wheel-contents" --config "$REPOSITORY/python/rmm/pyproject.toml" "$folder"/dist/*.whl
 }
 
@@ -422,10 +427,13 @@ run_suite() {
   SUITES+=("$name|$status|$((SECONDS - begin))|$folder/reports")
 }
 
+# numba-cuda cannot be imported by a free-threaded Python.
+is_free_threaded() { "$PYTHON" -c 'import sys, sysconfig; sys.exit(not sysconfig.get_config_var("Py_GIL_DISABLED"))'; }
+
 # run_python_suite BACKEND: builds the Python package for cuda or sim, runs its tests, and notes how they ended.
 run_python_suite() {
   local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed neighbours=()
-  if [[ $backend == sim ]]; then neighbours=("${PYTHON_NEIGHBOURS[@]}"); fi
+  if [[ $backend == sim ]] && ! is_free_threaded; then neighbours=("${PYTHON_NEIGHBOURS[@]}"); fi
   say "=== python $backend"
   rm -rf "$folder/reports"
   mkdir -p "$folder/reports"
@@ -435,7 +443,8 @@ run_python_suite() {
     status="not built"
   else
     check_distributions "$folder" || status=failed
-    (cd "$REPOSITORY/python/rmm" && "$folder/environment/bin/pytest" --quiet -p no:cacheprovider \
+    # A free-threaded Python warns when it loads a module that needs the GIL; with PYTHON_GIL=1 it has the GIL from the start.
+    (cd "$REPOSITORY/python/rmm" && PYTHON_GIL=1 "$folder/environment/bin/pytest" --quiet -p no:cacheprovider \
       --junitxml "$folder/reports/pytest.junit") || status=failed
   fi
   SUITES+=("python $backend|$status|$((SECONDS - begin))|$folder/reports")
@@ -772,7 +781,7 @@ unpack_cuda_packages() {
   fi
 }
 
-# make_wheel MACHINE: a wheel that auditwheel takes for manylinux_2_28 and abi3audit for the stable ABI, in $BUILD_DIR/wheel/dist.
+# make_wheel MACHINE: a wheel that auditwheel takes for manylinux_2_28, and abi3audit for the stable ABI, in $BUILD_DIR/wheel/dist.
 make_wheel() {
   local machine="$1" folder="$BUILD_DIR/wheel/$1" tools="$BUILD_DIR/wheel/environment/bin" backend="${RMM_CUDA_BACKEND:-cuda}" arguments=()
   say "=== wheel $machine $backend"
@@ -786,7 +795,7 @@ make_wheel() {
     CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" "$tools/python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
     --wheel-dir "$folder/made" --config-settings="build-dir=$folder/build-$backend" --config-settings=cmake.define.RMM_MANYLINUX=ON \
     --config-settings="cmake.define.CMAKE_CXX_COMPILER=$(compiler_for "$machine")" "${arguments[@]}" "$REPOSITORY/python/rmm" &&
-    tag_wheel "$machine" "$folder" && "$tools/abi3audit" --strict --summary "$folder"/audited/*.whl &&
+    tag_wheel "$machine" "$folder" && check_stable_abi "$tools" "$(echo "$folder"/audited/*.whl)" &&
     "$tools/twine" check --strict "$folder"/audited/*.whl &&
     mkdir -p "$BUILD_DIR/wheel/dist" && cp "$folder"/audited/*.whl "$BUILD_DIR/wheel/dist/"
 }
@@ -810,7 +819,7 @@ tag_wheel() {
 try_wheel() {
   local folder="$BUILD_DIR/wheel/$1/trial" wheel=("$BUILD_DIR/wheel/$1"/audited/*.whl)
   rm -rf "$folder"
-  python3 -m venv "$folder" && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${wheel[0]}" &&
+  "$PYTHON" -m venv "$folder" && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${wheel[0]}" &&
     "$folder/bin/python" -c 'import rmm; print("imports:", rmm.__version__, rmm.mr.PoolMemoryResource.__name__)' &&
     { [[ "${RMM_CUDA_BACKEND:-cuda}" != sim ]] || "$folder/bin/python" -c 'import rmm; assert rmm.DeviceBuffer.to_device(b"abc").tobytes() == b"abc"'; }
 }
@@ -833,6 +842,7 @@ cuda_library_folder() { sed -n 's/^CUDA_CUDART:FILEPATH=\(.*\)\/[^/]*$/\1/p' "$1
 
 parse_arguments "$@"
 
+PYTHON="${RMM_PYTHON:-python3}"
 BUILD_DIR="${LIBRMM_BUILD_DIR:-$REPOSITORY/build}"
 if [[ $BUILD_DIR != /* ]]; then BUILD_DIR="$PWD/$BUILD_DIR"; fi
 PREFIX_DIR="${INSTALL_PREFIX:-${PREFIX:-${CONDA_PREFIX:-$BUILD_DIR/install}}}"

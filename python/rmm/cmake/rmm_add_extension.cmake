@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# How extension modules are made: for the stable ABI of Python 3.11, so that one build serves that release and all later ones.
+# How extension modules are made: for the stable ABI of Python 3.11, so that one build serves that release and all later ones. A
+# free-threaded Python has no stable ABI: a build for one serves that release only.
 #
-# One library, librmm/lib/librmm_python.abi3.so, has the code of all modules, the engine and the static CUDA runtime, each of them once.
+# One library, librmm/lib/librmm_python.abi3.so or librmm_python.so, has the code of all modules, the engine and the static CUDA runtime, each of them once.
 # A file of a module is an alias: a shared object without functions that needs this library. Python opens it and looks up the module's
 # PyInit function, which the dynamic loader finds in what the alias needs.
 
@@ -14,6 +15,20 @@ if(rmm_cython_version VERSION_LESS 3.1)
   message(FATAL_ERROR "RMM's Python package needs Cython 3.1 or newer (here: '${rmm_cython_version}'): pip install cython")
 endif()
 
+execute_process(
+  COMMAND "${Python_EXECUTABLE}" -c "import sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+  OUTPUT_VARIABLE rmm_python_is_free_threaded
+  OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(rmm_python_is_free_threaded)
+  set(rmm_python_definitions CYTHON_USE_TYPE_SPECS=1 CYTHON_USE_TYPE_SLOTS=0) # classes and conversions as in the stable ABI
+  set(rmm_library_suffix ".so")
+  string(REPLACE "${CMAKE_HOST_SYSTEM_PROCESSOR}" "${CMAKE_SYSTEM_PROCESSOR}" rmm_module_suffix ".${Python_SOABI}.so")
+else()
+  set(rmm_python_definitions Py_LIMITED_API=0x030B0000)
+  set(rmm_library_suffix ".abi3.so")
+  set(rmm_module_suffix ".abi3.so")
+endif()
+
 set(rmm_python_root "${CMAKE_CURRENT_SOURCE_DIR}")
 # Without binding=False a method that is called through its class, as in DeviceBuffer.tobytes(5), takes anything for its object.
 set(rmm_cython_options --cplus -3 --directive binding=False --warning-errors -I "${rmm_python_root}")
@@ -21,7 +36,7 @@ set(rmm_cython_options --cplus -3 --directive binding=False --warning-errors -I 
 add_library(rmm_python SHARED)
 target_compile_features(rmm_python PRIVATE cxx_std_17)
 target_compile_definitions(
-  rmm_python PRIVATE RMM_WITHOUT_SPDLOG "RMM_LOG_ACTIVE_LEVEL=RMM_LOG_LEVEL_${RMM_LOGGING_LEVEL}" Py_LIMITED_API=0x030B0000)
+  rmm_python PRIVATE RMM_WITHOUT_SPDLOG "RMM_LOG_ACTIVE_LEVEL=RMM_LOG_LEVEL_${RMM_LOGGING_LEVEL}" ${rmm_python_definitions})
 target_include_directories(rmm_python PRIVATE "${rmm_python_root}/rmm")
 target_compile_options(rmm_python PRIVATE -fno-semantic-interposition)
 if(RMM_CUDA_BACKEND STREQUAL "sim")
@@ -43,7 +58,7 @@ endif()
 target_link_options(rmm_python PRIVATE LINKER:--gc-sections LINKER:--exclude-libs,ALL LINKER:--disable-new-dtags)
 set_target_properties(
   rmm_python
-  PROPERTIES SUFFIX ".abi3.so"
+  PROPERTIES SUFFIX "${rmm_library_suffix}"
              OUTPUT_NAME rmm_python
              CXX_VISIBILITY_PRESET hidden
              BUILD_WITH_INSTALL_RPATH ON
@@ -98,5 +113,5 @@ function(rmm_add_extension module)
   string(MAKE_C_IDENTIFIER "${module}" prefix)
   set_property(
     SOURCE "${cpp}" PROPERTY COMPILE_DEFINITIONS "__Pyx_ApplySequenceOrMappingFlag=${prefix}_ApplySequenceOrMappingFlag")
-  rmm_add_alias(${module} ".abi3.so")
+  rmm_add_alias(${module} "${rmm_module_suffix}")
 endfunction()

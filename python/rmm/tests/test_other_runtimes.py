@@ -105,7 +105,8 @@ def test_all_calls_go_to_the_simulator(real_runtime: Path, order: str, tmp_path:
         if Path(user).resolve().is_relative_to(simulator.parent.resolve())
     ]
     users = {Path(user).name for user, _, _ in ours}
-    assert users >= {"librmm_python.abi3.so", simulator.name}
+    assert simulator.name in users
+    assert any(user.startswith("librmm_python.") for user in users)
     assert [binding for binding in ours if Path(binding[2]).resolve() != simulator.resolve()] == []
 
 

@@ -18,11 +18,10 @@ namespace detail {
 /// A call cannot take part in a deadlock, whatever lock the caller holds, because it waits for no other thread:
 ///  - It takes no lock. If another thread is emptying the cache of this one (see biased_lock.hpp), the call fails at once.
 ///    That other thread waits until a call that has begun is over. This takes a few instructions and none of the caller's locks.
-///  - It calls nothing that the program supplied (upstream, callbacks, error handlers), and logs nothing.
+///  - It calls nothing that the program supplied (upstream, callbacks, error handlers) but the global operator new, and logs nothing.
 ///  - It asks CUDA at most two questions: whether the stream captures, and which stream the handle names. The driver answers both
 ///    at once, even while other threads wait in the driver, for example for room in the queue of that stream
 ///    (tests/cuda/stream_behaviour_tests.cpp).
-///  - It may allocate host memory by the global operator new.
 ///
 /// Adaptors are no immediate resources, so that they see each call. Statistics and limits only count. They have such calls too, which take
 /// their upstream's immediate_resource as an argument.
