@@ -41,6 +41,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=20000, help="how many are timed at a time")
     options = parser.parse_args()
+    if options.rounds < 1 or options.calls < 1:
+        parser.error("it takes at least one round and one call")
 
     rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1GiB"))
     own_pool = cupy.cuda.MemoryPool()

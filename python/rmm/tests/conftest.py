@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,7 @@ def nothing_left_behind(
     monkeypatch.delenv("RMM_LOG_FILE", raising=False)
     free_before = rmm.mr.available_device_memory()[0]
     yield
-    request.node.funcargs.clear()  # what other fixtures returned
+    (request.node.funcargs or {}).clear()  # what other fixtures returned; None after an interrupt
     gpu.setDevice(0)
     rmm.reinitialize()
     gc.collect()
@@ -43,11 +45,55 @@ def nothing_left_behind(
         assert rmm.mr.available_device_memory()[0] == free_before
 
 
-def execute(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs an interpreter of its own in `folder`."""
-    environment = {name: value for name, value in os.environ.items() if name != "RMM_LOG_FILE"}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, env=environment)
+longest_program = 300  # seconds
+
+
+class Programs:
+    """Runs interpreters of their own, several at a time."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
+        self._running: set[subprocess.Popen[str]] = set()
+        self._is_over = False
+
+    def submit(self, arguments: Sequence[str], folder: Path) -> Future[subprocess.CompletedProcess[str]]:
+        return self._threads.submit(self._run, [sys.executable, *arguments], folder)
+
+    def stop(self) -> None:
+        self._is_over = True
+        for process in tuple(self._running):
+            self._kill(process)
+        self._threads.shutdown(cancel_futures=True)
+
+    def _run(self, command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in os.environ.items() if name != "RMM_LOG_FILE"}
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        ) as process:
+            self._running.add(process)
+            if self._is_over:
+                self._kill(process)
+            try:
+                output, errors = process.communicate(timeout=longest_program)
+            except subprocess.TimeoutExpired:
+                self._kill(process)
+                output, errors = process.communicate()
+                errors += f"\nkilled: it took longer than {longest_program} s"
+            finally:
+                self._running.discard(process)
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[str]) -> None:
+        """Also what the program has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def arguments_of(test: pytest.Function) -> Sequence[str]:
@@ -55,8 +101,19 @@ def arguments_of(test: pytest.Function) -> Sequence[str]:
     if marker is None:
         arguments: Sequence[str] = test.module.program_of(test)
         return arguments
-    begin = marker.kwargs.get("begin", test.module.begin)
+    begin = marker.kwargs.get("begin", getattr(test.module, "begin", ""))
     return ["-W", "ignore", "-c", textwrap.dedent(begin) + textwrap.dedent(marker.args[0])]
+
+
+def is_skipped(test: pytest.Function) -> bool:
+    """Whether a mark says so."""
+    return any(mark.name == "skip" or (mark.name == "skipif" and mark.args[0] is True) for mark in test.iter_markers())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for test in items:
+        if test.get_closest_marker("program") and "done" not in getattr(test, "fixturenames", ()):
+            raise pytest.UsageError(f"{test.nodeid} has a program and does not use the fixture `done`, which runs it")
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +128,21 @@ def started_programs(
     reason = getattr(request.module, "reason_to_skip", str)()
     if reason:
         pytest.skip(reason)
-    tests = [
-        test
+    commands = {
+        test.nodeid: arguments_of(test)
         for test in request.session.items
-        if isinstance(test, pytest.Function) and test.module is request.module and "done" in test.fixturenames
-    ]
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as threads:
+        if isinstance(test, pytest.Function)
+        and test.module is request.module
+        and "done" in test.fixturenames
+        and not is_skipped(test)
+    }
+    programs = Programs()
+    try:
         yield {
-            test.nodeid: threads.submit(execute, arguments_of(test), tmp_path_factory.mktemp("program"))
-            for test in tests
+            name: programs.submit(arguments, tmp_path_factory.mktemp("program")) for name, arguments in commands.items()
         }
-        threads.shutdown(cancel_futures=True)
+    finally:
+        programs.stop()
 
 
 @pytest.fixture

@@ -6,9 +6,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from rmm._build_facts import cuda_backend
 
 benchmark = Path(__file__).resolve().parents[1] / "benchmarks" / "frameworks.py"
 
@@ -48,3 +51,11 @@ def test_arguments_that_measure_nothing_are_refused(arguments: list[str]) -> Non
     done = run(*arguments)
     assert done.returncode == 2
     assert "frameworks.py: error: " in done.stderr
+
+
+@pytest.mark.skipif(cuda_backend == "sim" or find_spec("cupy") is None, reason="needs CuPy and a GPU")
+def test_single_calls_are_timed() -> None:
+    calls = [sys.executable, str(benchmark.with_name("calls.py")), "--rounds", "1", "--calls", "100"]
+    done = subprocess.run(calls, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 10

@@ -200,28 +200,53 @@ def test_there_are_no_statistics_of_a_device_that_is_not_there() -> None:
 # --- tensors for other processes
 
 
+class Storage:
+    """As PyTorch's, of a tensor that lies `offset` bytes behind the begin of a segment."""
+
+    def __init__(self, segment: int, offset: int) -> None:
+        self.segment, self.offset = segment, offset
+
+    def data_ptr(self) -> int:
+        return self.segment + self.offset
+
+    def _share_cuda_(self) -> tuple[Any, ...]:
+        return (0, b"handle", 512, self.offset, b"counter", 1, b"event", True)
+
+
+@pytest.fixture
+def storage_class() -> type[Storage]:
+    class Shared(Storage):
+        pass
+
+    rmm_torch._share_segments(Shared)
+    return Shared
+
+
 def test_the_place_of_a_shared_tensor_is_that_in_the_allocation_of_the_driver(
-    library: Library, small_pool: rmm.mr.PoolMemoryResource
+    library: Library, small_pool: rmm.mr.PoolMemoryResource, storage_class: type[Storage]
 ) -> None:
-    class Storage:
-        def __init__(self, segment: int, offset: int) -> None:
-            self.segment, self.offset = segment, offset
-
-        def data_ptr(self) -> int:
-            return self.segment + self.offset
-
-        def _share_cuda_(self) -> tuple[Any, ...]:
-            return (0, b"handle", 512, self.offset, b"counter", 1, b"event", True)
-
-    rmm_torch._share_segments(Storage)
     before = library.allocate(1000, 0, None)
     segment = library.allocate_segment(8192, 0, None)
-    shared = Storage(segment, 4096)._share_cuda_()
+    shared = storage_class(segment, 4096)._share_cuda_()
     assert shared == (0, b"handle", 512, segment + 4096 - library.base_allocation(segment, None), *shared[4:])
     assert shared[3] > 4096
-    assert Storage(before + 256, 256)._share_cuda_()[3] == 256  # no segment of ours begins there
+    assert storage_class(before + 256, 256)._share_cuda_()[3] == 256  # no segment of ours begins there
     library.deallocate_segment(segment, 8192, 0, None)
     library.deallocate(before, 1000, 0, None)
+
+
+def test_a_tensor_is_not_shared_where_the_driver_does_not_know_its_memory(
+    library: Library, storage_class: type[Storage]
+) -> None:
+    memory = bytearray(8192)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    rmm.mr.set_current_device_resource(
+        rmm.mr.CallbackMemoryResource(lambda nbytes, stream: address, lambda ptr, nbytes, stream: None)
+    )
+    segment = library.allocate_segment(4096, 0, None)
+    with pytest.raises(RuntimeError, match="cannot be shared"):
+        storage_class(segment, 256)._share_cuda_()
+    library.deallocate_segment(segment, 4096, 0, None)
 
 
 # --- snapshots
@@ -277,16 +302,60 @@ def test_a_snapshot_leaves_out_addresses_without_memory(library: Library) -> Non
     for segment in snapshot["segments"]:
         ends = [segment["address"], *(block["address"] + block["size"] for block in segment["blocks"])]
         assert [block["address"] for block in segment["blocks"]] == ends[:-1]
-    library.deallocate(blocks[0], sizes[0], 0, None)
-    library.deallocate(blocks[2], sizes[2], 0, None)
-    pool.release_unused()
-    pool.pause()
+    pool.pause()  # the blocks keep their addresses
     assert rmm_torch.memory_snapshot()["segments"] == []
     pool.resume()
+    library.deallocate(blocks[0], sizes[0], 0, None)
+    library.deallocate(blocks[2], sizes[2], 0, None)
 
 
 def test_a_snapshot_of_what_is_no_pool_is_empty(library: Library, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
     assert rmm_torch.memory_snapshot()["segments"] == []
+
+
+def test_a_snapshot_shows_the_pool_behind_bins(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    rmm.mr.set_current_device_resource(rmm.mr.BinningMemoryResource(small_pool, 10, 12))
+    small, large = library.allocate(1000, 0, None), library.allocate(100000, 0, None)
+    snapshot = rmm_torch.memory_snapshot()
+    assert sum(segment["total_size"] for segment in snapshot["segments"]) == small_pool.pool_size()
+    assert state_of(snapshot, small) == state_of(snapshot, large) == "active_allocated"
+    library.deallocate(small, 1000, 0, None)
+    library.deallocate(large, 100000, 0, None)
+
+
+def test_a_snapshot_shows_bins_without_a_pool(library: Library) -> None:
+    rmm.mr.set_current_device_resource(rmm.mr.BinningMemoryResource(rmm.mr.CudaMemoryResource(), 10, 12))
+    ptr = library.allocate(1000, 0, None)
+    assert state_of(rmm_torch.memory_snapshot(), ptr) == "active_allocated"
+    library.deallocate(ptr, 1000, 0, None)
+
+
+def test_a_snapshot_shows_a_pool_of_several_devices_once(
+    small_pool: rmm.mr.PoolMemoryResource, second_device: int
+) -> None:
+    rmm.mr.set_per_device_resource(second_device, rmm.mr.StatisticsResourceAdaptor(small_pool))
+    snapshot = rmm_torch.memory_snapshot()
+    assert [segment["device"] for segment in snapshot["segments"]] == [0]
+    assert len(snapshot["device_traces"]) == gpu.getDeviceCount()
+
+
+def test_a_tag_is_one_frame_whatever_is_in_it(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
+    small_pool.track_tags()
+    with rmm.tag("model; layer\n1"):
+        ptr = library.allocate(1000, 0, None)
+    (segment,) = rmm_torch.memory_snapshot()["segments"]
+    names = [frame["name"] for block in segment["blocks"] for frame in block["frames"]]
+    assert names == ["model, layer 1"]
+    library.deallocate(ptr, 1000, 0, None)
+
+
+def test_a_function_of_pytorch_without_arguments_is_called_without(small_pool: rmm.mr.PoolMemoryResource) -> None:
+    current = [object()]
+    torch_c: Any = SimpleNamespace(_cuda_getAllocator=lambda: current[0], _cuda_memorySnapshot=lambda: "of PyTorch")
+    rmm_torch._serve_statistics(torch_c, current[0])
+    assert torch_c._cuda_memorySnapshot() == rmm_torch.memory_snapshot()
+    current[0] = object()
+    assert torch_c._cuda_memorySnapshot() == "of PyTorch"
 
 
 def test_pytorch_is_answered_only_where_the_allocator_is_its_own(small_pool: rmm.mr.PoolMemoryResource) -> None:
@@ -457,8 +526,10 @@ def test_snapshots_of_pytorch_are_served(done: Done) -> None:
 """)
 def test_what_pytorch_refuses_for_such_allocators(done: Done) -> None:
     assert done.returncode == 0, done.stderr
-    for line in done.stdout.splitlines():
-        assert "does not yet support" in line
+    refused = dict(line.split(" | ") for line in done.stdout.splitlines())
+    assert refused.keys() == {"share", "pool", "history", "snapshot"}
+    for text in refused.values():
+        assert "does not yet support" in text
 
 
 @pytest.mark.program("""
@@ -479,7 +550,7 @@ def test_what_pytorch_refuses_for_such_allocators(done: Done) -> None:
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()
     with pool.export_descriptors(x.data_ptr(), x.nbytes) as exported:
-        child = spawn.Process(target=program.look, args=(exported, answers))
+        child = spawn.Process(target=program.look, args=(exported, answers), daemon=True)
         child.start()
         assert answers.get(timeout=60) == 1000
         child.join()
@@ -602,7 +673,7 @@ def test_a_pool_of_pytorch_takes_its_segments_from_rmm(done: Done) -> None:
     torch.cuda.synchronize()
     spawn = torch.multiprocessing.get_context("spawn")
     tensors, answers = spawn.Queue(), spawn.Queue()
-    child = spawn.Process(target=program.look, args=(tensors, answers))
+    child = spawn.Process(target=program.look, args=(tensors, answers), daemon=True)
     child.start()
     tensors.put(x)
     assert answers.get(timeout=60) == 1000

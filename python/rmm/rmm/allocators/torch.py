@@ -76,10 +76,8 @@ def _library() -> ctypes.CDLL:
         function = getattr(library, name)
         function.argtypes = arguments
         function.restype = ctypes.c_bool
-    library.torch_bytes_of.argtypes = [ctypes.c_void_p]
-    library.torch_bytes_of.restype = ctypes.c_size_t
-    library.torch_base_allocation.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)]
-    library.torch_base_allocation.restype = ctypes.c_void_p
+    library.torch_place_of_segment.argtypes = [ctypes.c_void_p]
+    library.torch_place_of_segment.restype = ctypes.c_int64
     return library
 
 
@@ -168,7 +166,7 @@ def _segments(device: int, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
                 segments.append(_empty_segment(device, address))
             end = address + nbytes
             segment, state = segments[-1], _states_of_pytorch[part["state"]]
-            frames = [{"name": part["tag"], "filename": "", "line": 0}] if "tag" in part else []
+            frames = [_frame(part["tag"])] if "tag" in part else []
             segment["blocks"].append(
                 {"address": address, "size": nbytes, "requested_size": nbytes, "state": state, "frames": frames}
             )
@@ -181,6 +179,11 @@ def _segments(device: int, snapshot: Mapping[str, Any]) -> list[dict[str, Any]]:
     for segment in segments:
         segment["segment_type"] = "large" if segment["total_size"] > 1 << 20 else "small"
     return segments
+
+
+def _frame(tag: str) -> dict[str, Any]:
+    """A tag as a frame of a stack. In PyTorch's flame graphs a semicolon divides frames, and a line is a stack."""
+    return {"name": " ".join(tag.replace(";", ",").splitlines()), "filename": "", "line": 0}
 
 
 def _empty_segment(device: int, address: int) -> dict[str, Any]:
@@ -199,21 +202,38 @@ def memory_snapshot() -> dict[str, Any]:
     """What the resources of all devices have, in the form of `torch.cuda.memory._snapshot()`, for the viewers of PyTorch.
 
     That function, and those that are made of it (`torch.cuda.memory_snapshot`, `torch.cuda.memory._dump_snapshot`), give the
-    same once `rmm_torch_allocator` is PyTorch's allocator. Each stretch of memory of a pool is a segment, with all libraries'
-    blocks; sizes are those that the pool rounds to; where the pool tracks tags, the tag of a block is its only stack frame. A
-    resource that is no pool, and has none behind its adaptors, has no segments. There are no traces: see `rmm-trace`.
+    same once `rmm_torch_allocator` is PyTorch's allocator.
+
+    It shows the resources that are set now. Each stretch of memory of a pool is a segment, with the blocks of all libraries;
+    sizes are those that the pool rounds to. If the pool tracks tags, the tag of a block is its only stack frame. A resource
+    that is no pool, and has none behind its adaptors, has no segments. There are no traces: see `rmm-trace`.
     """
-    from rmm.pylibrmm.memory_resource._memory_resource import registered_resources
+    from rmm._cuda import gpu
+    from rmm.pylibrmm.memory_resource._memory_resource import _Suballocator, registered_resources
 
     segments: list[dict[str, Any]] = []
-    resources = registered_resources()
-    for device, resource in sorted(resources.items()):
-        while not hasattr(resource, "snapshot") and hasattr(resource, "get_upstream"):
-            resource = resource.get_upstream()
-        if hasattr(resource, "snapshot"):
-            segments += _segments(device, resource.snapshot())
-    traces: list[list[Any]] = [[] for _ in range(max(resources, default=0) + 1)]
+    seen: set[int] = set()
+    for device, resource in sorted(registered_resources().items()):
+        pool = _pool_behind(resource)
+        if pool is not None and id(pool) not in seen:  # a pool may be set for several devices
+            seen.add(id(pool))
+            segments += _segments(device, _Suballocator.snapshot(pool))
+    traces: list[list[Any]] = [[] for _ in range(gpu.getDeviceCount())]
     return {"segments": segments, "device_traces": traces, "allocator_settings": {}, "external_annotations": []}
+
+
+def _pool_behind(resource: Any) -> Any:
+    """The pool that a resource takes memory from; the resource itself if it is one, None if there is none."""
+    from rmm.pylibrmm.memory_resource._memory_resource import BinningMemoryResource, _Suballocator
+
+    bins = None
+    while not isinstance(resource, _Suballocator) or isinstance(resource, BinningMemoryResource):
+        if isinstance(resource, BinningMemoryResource):
+            bins = bins or resource  # a pool behind it has their memory, too
+        if not hasattr(resource, "get_upstream"):
+            return bins
+        resource = resource.get_upstream()
+    return resource
 
 
 def _serve_statistics(torch_c: Any, allocator: Any) -> None:
@@ -224,8 +244,8 @@ def _serve_statistics(torch_c: Any, allocator: Any) -> None:
         if original is None:
             return
 
-        def function(asked: Any = None) -> Any:
-            return answer(asked) if torch_c._cuda_getAllocator() is allocator else original(asked)
+        def function(*arguments: Any) -> Any:
+            return answer(*arguments) if torch_c._cuda_getAllocator() is allocator else original(*arguments)
 
         function.__name__ = name
         setattr(torch_c, name, function)
@@ -235,7 +255,7 @@ def _serve_statistics(torch_c: Any, allocator: Any) -> None:
     serve("_cuda_resetAccumulatedMemoryStats", lambda device: _checked(_library().torch_reset_sums(device), device))
     snapshot_of_pytorch: Any = getattr(torch_c, "_cuda_memorySnapshot", None)
 
-    def snapshot(pool: tuple[Any, ...] | None) -> Any:
+    def snapshot(pool: tuple[Any, ...] | None = None) -> Any:
         is_of_all = pool is None or tuple(pool[:2]) == (0, 0)
         return memory_snapshot() if is_of_all else snapshot_of_pytorch(pool)  # which says that it cannot
 
@@ -275,11 +295,15 @@ def _share_segments(storage_class: Any) -> None:
     def share(storage: Any, *arguments: Any) -> Any:
         shared = original(storage, *arguments)
         offset_at = 3  # device, handle, size, offset, and what counts the references
-        address = storage.data_ptr()
-        if _library().torch_bytes_of(address - shared[offset_at]) == 0:
-            return shared
-        offset = address - _library().torch_base_allocation(address, None)
-        return (*shared[:offset_at], offset, *shared[offset_at + 1 :])
+        offset = shared[offset_at]
+        place = _library().torch_place_of_segment(storage.data_ptr() - offset)
+        if place == -1:
+            return shared  # a segment of PyTorch's own
+        if place < 0:
+            raise RuntimeError(
+                "the driver does not tell which of its allocations the tensor lies in: it cannot be shared"
+            )
+        return (*shared[:offset_at], place + offset, *shared[offset_at + 1 :])
 
     share.__name__ = original.__name__
     storage_class._share_cuda_ = share

@@ -14,7 +14,9 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #define RMM_TORCH_ENTRY extern "C" __attribute__((visibility("default")))
@@ -34,6 +36,24 @@ void log_failure_of(Action&& action) noexcept
   } catch (std::exception const& error) {
     rmm::detail::log(rmm::detail::log_level::error, error.what());
   }
+}
+
+struct driver_allocation {
+  void* base;
+  std::size_t bytes;
+};
+
+/// What `ptr` lies in; nothing where the driver does not tell.
+std::optional<driver_allocation> driver_allocation_of(void* ptr)
+{
+  decltype(&::cuMemGetAddressRange) address_range{};
+  CUdeviceptr base{};
+  std::size_t bytes{};
+  if (!rmm::detail::find_driver_function(address_range, "cuMemGetAddressRange") ||
+      address_range(&base, &bytes, reinterpret_cast<CUdeviceptr>(ptr)) != CUDA_SUCCESS) {
+    return std::nullopt;
+  }
+  return driver_allocation{reinterpret_cast<void*>(base), bytes};
 }
 
 }  // namespace
@@ -84,16 +104,9 @@ RMM_TORCH_ENTRY void torch_set_memory_fraction(double fraction, int device)
 /// The allocation of the driver's that `ptr` lies in, for sharing with other processes; the block itself if it has none.
 RMM_TORCH_ENTRY void* torch_base_allocation(void* ptr, std::size_t* size)
 {
-  decltype(&::cuMemGetAddressRange) address_range{};
-  CUdeviceptr base{};
-  std::size_t bytes{};
-  if (!rmm::detail::find_driver_function(address_range, "cuMemGetAddressRange") ||
-      address_range(&base, &bytes, reinterpret_cast<CUdeviceptr>(ptr)) != CUDA_SUCCESS) {
-    base  = reinterpret_cast<CUdeviceptr>(ptr);
-    bytes = torch_memory::get().bytes_of(ptr);
-  }
-  if (size != nullptr) { *size = bytes; }
-  return reinterpret_cast<void*>(base);
+  auto const found = driver_allocation_of(ptr);
+  if (size != nullptr) { *size = found ? found->bytes : torch_memory::get().bytes_of(ptr); }
+  return found ? found->base : ptr;
 }
 
 /// Tensor.record_stream(): `stream` uses the block, too.
@@ -119,8 +132,26 @@ RMM_TORCH_ENTRY void torch_release_pool(int device, torch_graphs::pool_id pool)
 
 // --- for Python ------------------------------------------------------------------------------------------------------
 
-/// Bytes of the block or segment that begins at `ptr`; 0 if none does.
-RMM_TORCH_ENTRY std::size_t torch_bytes_of(void* ptr) { return torch_memory::get().bytes_of(ptr); }
+/// How many bytes the segment that begins at `ptr` is behind the begin of the driver's allocation that it lies in. -1 if no segment of
+/// ours begins there, -2 if the driver does not tell.
+RMM_TORCH_ENTRY std::int64_t torch_place_of_segment(void* ptr) noexcept
+{
+  constexpr std::int64_t not_ours = -1;
+  constexpr std::int64_t unknown  = -2;
+  std::int64_t place              = unknown;
+  log_failure_of([&] {
+    auto const device = torch_memory::get().device_of(ptr);
+    if (!device) {
+      place = not_ours;
+      return;
+    }
+    rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{*device}};
+    if (auto const found = driver_allocation_of(ptr)) {
+      place = static_cast<char const*>(ptr) - static_cast<char const*>(found->base);
+    }
+  });
+  return place;
+}
 
 /// What PyTorch has on `device`. Returns whether there is such a device.
 RMM_TORCH_ENTRY bool torch_statistics(int device, torch_figures* out) noexcept

@@ -265,6 +265,7 @@ class torch_memory {
   }
 
   [[nodiscard]] std::size_t bytes_of(void* ptr) { return blocks_.bytes_of(ptr); }
+  [[nodiscard]] std::optional<int> device_of(void* ptr) { return blocks_.device_of(ptr); }
 
   /// Frees what had to stay because of a capture that is over. Throws rmm::cuda_error; what is not freed then stays.
   void free_postponed()
