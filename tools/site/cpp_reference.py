@@ -136,7 +136,8 @@ TOPICS: dict[str, tuple[str, list[str]]] = {
 
 FORWARDED = re.compile(r"rmm/mr/device/|rapids_logger/|^(?!rmm/detail/error\.hpp$).*/detail/")
 
-# Where the macros are that come with a header.
+# Where the classes and the macros are that come with a header, if not in it.
+CLASSES_OF = {"rmm/cuda_stream.hpp": "rmm/detail/cuda_stream.hpp"}
 MACROS_OF = {"rmm/logger_macros.hpp": "rmm/detail/logger_frontend.hpp"}
 
 DOXYFILE = """
@@ -419,7 +420,7 @@ class Reference:
                 continue
             name = plain(compound.find("compoundname"))
             place = compound.find("location")
-            if place is None or place.get("file") != header or "detail::" in name or "<" in name:
+            if place is None or place.get("file") not in (header, CLASSES_OF.get(header)) or "detail::" in name or "<" in name:
                 continue
             if self.owner_of(name) is None:
                 found.append(compound)
