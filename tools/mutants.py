@@ -47,57 +47,57 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 # Tests of what is made of the heap: they run, in this order, when the tests of the file itself let a mutant pass.
 HEAP_USERS = [
-    "SUBALLOCATOR_SIM_TEST rmm/sim/stream_ordered_heap_sim_tests.cpp",
+    "SUBALLOCATOR_SIM_TEST rmm/detail/stream/stream_ordered_heap_sim_tests.cpp",
     "POOL_MR_TEST rmm/mr/pool_memory_resource_tests.cpp",
-    "SUBALLOCATOR_SIM_TEST rmm/sim/immediate_resource_sim_tests.cpp",
-    "SUBALLOCATOR_SIM_TEST rmm/sim/pool_ordering_sim_tests.cpp",
-    "SUBALLOCATOR_HOST_MEMORY_SIM_TEST rmm/sim/suballocator_host_memory_sim_tests.cpp",
-    "SUBALLOCATOR_ORDERING_SIM_TEST rmm/sim/suballocator_ordering_sim_tests.cpp",
-    "RECOVERY_SIM_TEST rmm/sim/recovery_sim_tests.cpp",
-    "RECOVERY_SIM_TEST rmm/sim/memory_report_sim_tests.cpp",
-    "RECOVERY_SIM_TEST rmm/sim/memory_snapshot_sim_tests.cpp",
-    "CAPTURE_SIM_TEST rmm/sim/capture_scope_sim_tests.cpp",
-    "ELASTIC_POOL_SIM_TEST rmm/sim/elastic_pool_sim_tests.cpp",
-    "SUBALLOCATOR_SIM_TEST rmm/sim/suballocator_threads_sim_tests.cpp",
-    "HEAP_GROWTH_SIM_TEST rmm/sim/heap_growth_sim_tests.cpp",
+    "SUBALLOCATOR_SIM_TEST rmm/mr/detail/immediate_resource_sim_tests.cpp",
+    "SUBALLOCATOR_SIM_TEST rmm/mr/pool_memory_resource_ordering_sim_tests.cpp",
+    "SUBALLOCATOR_HOST_MEMORY_SIM_TEST rmm/mr/detail/suballocator_host_memory_sim_tests.cpp",
+    "SUBALLOCATOR_ORDERING_SIM_TEST rmm/mr/detail/suballocator_ordering_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/recovery_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/memory_report_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/memory_snapshot_sim_tests.cpp",
+    "CAPTURE_SIM_TEST rmm/capture_scope_sim_tests.cpp",
+    "ELASTIC_POOL_SIM_TEST rmm/mr/elastic_pool_memory_resource_sim_tests.cpp",
+    "SUBALLOCATOR_SIM_TEST rmm/mr/detail/suballocator_threads_sim_tests.cpp",
+    "HEAP_GROWTH_SIM_TEST rmm/detail/stream/stream_ordered_heap_growth_sim_tests.cpp",
 ]
 RESOURCE_USERS = [
     "BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp",
     "BAD_INPUT_TEST rmm/mr/worked_examples_tests.cpp",
-    "RECOVERY_SIM_TEST rmm/sim/memory_report_sim_tests.cpp",
-    "RECOVERY_SIM_TEST rmm/sim/memory_snapshot_sim_tests.cpp",
-    "SUBALLOCATOR_ORDERING_SIM_TEST rmm/sim/suballocator_ordering_sim_tests.cpp",
-    "SUBALLOCATOR_HOST_MEMORY_SIM_TEST rmm/sim/suballocator_host_memory_sim_tests.cpp",
-    "MEMORY_MARKS_SIM_TEST rmm/sim/memory_marks_sim_tests.cpp",
-    "SUBALLOCATOR_SIM_TEST rmm/sim/suballocator_threads_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/memory_report_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/memory_snapshot_sim_tests.cpp",
+    "SUBALLOCATOR_ORDERING_SIM_TEST rmm/mr/detail/suballocator_ordering_sim_tests.cpp",
+    "SUBALLOCATOR_HOST_MEMORY_SIM_TEST rmm/mr/detail/suballocator_host_memory_sim_tests.cpp",
+    "MEMORY_MARKS_SIM_TEST rmm/detail/nvtx/memory_marks_sim_tests.cpp",
+    "SUBALLOCATOR_SIM_TEST rmm/mr/detail/suballocator_threads_sim_tests.cpp",
 ]
 ADAPTOR_USERS = [
     "ADAPTOR_TEST rmm/mr/adaptor_tests.cpp",
     "BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp",
-    "STRONG_GUARANTEE_SIM_TEST rmm/sim/strong_guarantee_sim_tests.cpp",
-    "RECOVERY_SIM_TEST rmm/sim/memory_report_sim_tests.cpp",
-    "RECOVERY_SIM_TEST rmm/sim/memory_snapshot_sim_tests.cpp",
+    "STRONG_GUARANTEE_SIM_TEST rmm/mr/strong_guarantee_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/memory_report_sim_tests.cpp",
+    "RECOVERY_SIM_TEST rmm/memory_snapshot_sim_tests.cpp",
     "CONFIGURATION_TEST rmm/mr/configured_resource_tests.cpp",
 ]
 CAPTURE_TESTS = [
-    "CAPTURE_SIM_TEST rmm/sim/capture_scope_sim_tests.cpp",
-    "CAPTURE_SIM_TEST rmm/sim/capture_replay_sim_tests.cpp",
-    "CAPTURE_SIM_TEST rmm/sim/capture_random_sim_tests.cpp",
+    "CAPTURE_SIM_TEST rmm/capture_scope_sim_tests.cpp",
+    "CAPTURE_SIM_TEST rmm/capture_scope_replay_sim_tests.cpp",
+    "CAPTURE_SIM_TEST rmm/capture_scope_random_sim_tests.cpp",
 ]
 ELASTIC_TESTS = [
-    "ELASTIC_POOL_SIM_TEST rmm/sim/elastic_pool_sim_tests.cpp",
-    "ELASTIC_POOL_ORDERING_SIM_TEST rmm/sim/elastic_pool_ordering_sim_tests.cpp",
-    "ELASTIC_POOL_ORDERING_SIM_TEST rmm/sim/elastic_pool_fault_sim_tests.cpp",
-    "ELASTIC_POOL_ORDERING_SIM_TEST rmm/sim/elastic_pool_process_sim_tests.cpp",
+    "ELASTIC_POOL_SIM_TEST rmm/mr/elastic_pool_memory_resource_sim_tests.cpp",
+    "ELASTIC_POOL_ORDERING_SIM_TEST rmm/mr/elastic_pool_memory_resource_ordering_sim_tests.cpp",
+    "ELASTIC_POOL_ORDERING_SIM_TEST rmm/mr/elastic_pool_memory_resource_fault_sim_tests.cpp",
+    "ELASTIC_POOL_ORDERING_SIM_TEST rmm/mr/elastic_pool_memory_resource_process_sim_tests.cpp",
 ]
-CACHED_TESTS = ["CACHED_MR_TEST rmm/mr/cached_memory_resource_tests.cpp", "CACHED_MR_SIM_TEST rmm/sim/cached_memory_sim_tests.cpp"]
+CACHED_TESTS = ["CACHED_MR_TEST rmm/mr/cached_memory_resource_tests.cpp", "CACHED_MR_SIM_TEST rmm/mr/cached_memory_resource_sim_tests.cpp"]
 CONFIGURED_TESTS = [
     "CONFIGURATION_TEST rmm/mr/configured_resource_tests.cpp",
-    "CONFIGURATION_SIM_TEST rmm/sim/configured_resource_sim_tests.cpp",
+    "CONFIGURATION_SIM_TEST rmm/mr/configured_resource_sim_tests.cpp",
 ]
 POOL_USERS = [*CAPTURE_TESTS, *RESOURCE_USERS, *CONFIGURED_TESTS]
-THIN_USERS = ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "BAD_INPUT_SIM_TEST rmm/sim/bad_input_sim_tests.cpp",
-              "STRONG_GUARANTEE_SIM_TEST rmm/sim/strong_guarantee_sim_tests.cpp", *CONFIGURED_TESTS]
+THIN_USERS = ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "BAD_INPUT_SIM_TEST rmm/mr/bad_input_sim_tests.cpp",
+              "STRONG_GUARANTEE_SIM_TEST rmm/mr/strong_guarantee_sim_tests.cpp", *CONFIGURED_TESTS]
 
 # Files, their own tests (programs with one source each), and those of what is made of them. The first that fails ends a mutant.
 GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
@@ -122,7 +122,7 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "captures": [
         (["detail/stream/graph_arena.hpp", "detail/stream/capture_memory.hpp"],
          ["DETAIL_CUDA_TEST rmm/detail/stream/capture_memory_tests.cpp", *CAPTURE_TESTS],
-         ["SUBALLOCATOR_ORDERING_SIM_TEST rmm/sim/suballocator_ordering_sim_tests.cpp", *ELASTIC_TESTS, *CACHED_TESTS, *RESOURCE_USERS]),
+         ["SUBALLOCATOR_ORDERING_SIM_TEST rmm/mr/detail/suballocator_ordering_sim_tests.cpp", *ELASTIC_TESTS, *CACHED_TESTS, *RESOURCE_USERS]),
     ],
     "elastic": [
         (["mr/elastic_pool_memory_resource.hpp", "mr/detail/parts_by_tag.hpp", "mr/detail/chunk_source.hpp", "detail/cuda/chunked_space.hpp"],
@@ -134,8 +134,8 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "resources": [
         (["mr/detail/growing_pool.hpp", "mr/detail/suballocator.hpp", "mr/detail/recovery_ladder.hpp", "mr/pool_memory_resource.hpp"],
          ["POOL_MR_TEST rmm/mr/pool_memory_resource_tests.cpp"],
-         ["RECOVERY_SIM_TEST rmm/sim/recovery_sim_tests.cpp", *RESOURCE_USERS, "CAPTURE_SIM_TEST rmm/sim/capture_scope_sim_tests.cpp",
-          "ELASTIC_POOL_SIM_TEST rmm/sim/elastic_pool_sim_tests.cpp"]),
+         ["RECOVERY_SIM_TEST rmm/recovery_sim_tests.cpp", *RESOURCE_USERS, "CAPTURE_SIM_TEST rmm/capture_scope_sim_tests.cpp",
+          "ELASTIC_POOL_SIM_TEST rmm/mr/elastic_pool_memory_resource_sim_tests.cpp"]),
         (["mr/arena_memory_resource.hpp"], ["ARENA_MR_TEST rmm/mr/arena_memory_resource_tests.cpp"], RESOURCE_USERS),
         (["mr/fixed_size_memory_resource.hpp"],
          ["BINNING_MR_TEST rmm/mr/fixed_size_memory_resource_tests.cpp", "BINNING_MR_TEST rmm/mr/binning_memory_resource_tests.cpp"], RESOURCE_USERS),
@@ -151,43 +151,43 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
         (["mr/tracking_resource_adaptor.hpp"], ["TRACKING_TEST rmm/mr/tracking_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/aligned_resource_adaptor.hpp"], ["ALIGNED_TEST rmm/mr/aligned_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/guard_resource_adaptor.hpp", "mr/detail/allocation_guard.hpp"],
-         ["GUARD_TEST rmm/mr/guard_resource_adaptor_tests.cpp", "PREFETCH_ADAPTOR_SIM_TEST rmm/sim/guard_adaptor_sim_tests.cpp"],
+         ["GUARD_TEST rmm/mr/guard_resource_adaptor_tests.cpp", "PREFETCH_ADAPTOR_SIM_TEST rmm/mr/guard_resource_adaptor_sim_tests.cpp"],
          ADAPTOR_USERS),
         (["mr/failure_callback_resource_adaptor.hpp"],
          ["FAILURE_CALLBACK_TEST rmm/mr/failure_callback_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/logging_resource_adaptor.hpp", "mr/detail/logging_adaptor.hpp", "mr/detail/allocation_log.hpp"],
          ["LOGGER_TEST rmm/mr/logging_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/trace_resource_adaptor.hpp", "detail/trace/trace_writer.hpp"],
-         ["TRACE_TEST rmm/mr/trace_resource_adaptor_tests.cpp"], [*ADAPTOR_USERS, "ENVIRONMENT_TEST rmm/sim/environment_sim_tests.cpp"]),
+         ["TRACE_TEST rmm/mr/trace_resource_adaptor_tests.cpp"], [*ADAPTOR_USERS, "ENVIRONMENT_TEST rmm/mr/detail/environment_trace_sim_tests.cpp"]),
         (["mr/prefetch_resource_adaptor.hpp"],
-         ["PREFETCH_ADAPTOR_TEST rmm/mr/prefetch_resource_adaptor_tests.cpp", "PREFETCH_ADAPTOR_SIM_TEST rmm/sim/prefetch_adaptor_sim_tests.cpp"],
+         ["PREFETCH_ADAPTOR_TEST rmm/mr/prefetch_resource_adaptor_tests.cpp", "PREFETCH_ADAPTOR_SIM_TEST rmm/mr/prefetch_resource_adaptor_sim_tests.cpp"],
          ADAPTOR_USERS),
         (["mr/scrub_resource_adaptor.hpp"], ["ADAPTOR_TEST rmm/mr/scrub_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/thread_safe_resource_adaptor.hpp"], ["ADAPTOR_TEST rmm/mr/thread_safe_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
     ],
     "thin": [
         (["mr/cuda_memory_resource.hpp", "mr/managed_memory_resource.hpp"],
-         ["DEVICE_MR_REF_TEST rmm/mr/cuda_memory_resource_tests.cpp", "CONTAINER_SIM_TEST rmm/sim/cuda_async_sim_tests.cpp"],
+         ["DEVICE_MR_REF_TEST rmm/mr/cuda_memory_resource_tests.cpp", "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"],
          ["DEVICE_MR_REF_TEST rmm/mr/device_mr_ref_tests.cpp", *THIN_USERS]),
         (["mr/cuda_async_memory_resource.hpp", "mr/cuda_async_view_memory_resource.hpp"],
-         ["CUDA_ASYNC_MR_TEST rmm/mr/cuda_async_memory_resource_tests.cpp", "CONTAINER_SIM_TEST rmm/sim/cuda_async_sim_tests.cpp"], THIN_USERS),
+         ["CUDA_ASYNC_MR_TEST rmm/mr/cuda_async_memory_resource_tests.cpp", "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"], THIN_USERS),
         (["mr/cuda_async_managed_memory_resource.hpp"],
          ["CUDA_ASYNC_MANAGED_MR_TEST rmm/mr/cuda_async_managed_memory_resource_tests.cpp",
-          "CONTAINER_SIM_TEST rmm/sim/cuda_async_sim_tests.cpp"], THIN_USERS),
+          "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"], THIN_USERS),
         (["mr/callback_memory_resource.hpp"], ["CALLBACK_MR_TEST rmm/mr/callback_memory_resource_tests.cpp"], THIN_USERS),
         (["mr/system_memory_resource.hpp", "mr/sam_headroom_memory_resource.hpp"],
-         ["SYSTEM_MR_SIM_TEST rmm/sim/system_memory_sim_tests.cpp", "SYSTEM_MR_SIM_TEST rmm/mr/system_memory_resource_tests.cpp",
+         ["SYSTEM_MR_SIM_TEST rmm/mr/system_memory_resource_sim_tests.cpp", "SYSTEM_MR_SIM_TEST rmm/mr/system_memory_resource_tests.cpp",
           "SYSTEM_MR_TEST rmm/mr/system_memory_resource_tests.cpp"], THIN_USERS),
         (["mr/pinned_host_memory_resource.hpp"],
-         ["PINNED_MR_TEST rmm/mr/pinned_host_memory_resource_tests.cpp", "CONTAINER_SIM_TEST rmm/sim/cuda_async_sim_tests.cpp"], THIN_USERS),
+         ["PINNED_MR_TEST rmm/mr/pinned_host_memory_resource_tests.cpp", "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"], THIN_USERS),
         (["mr/registered_host_memory_resource.hpp", "mr/pinned_pool_memory_resource.hpp"],
          ["PINNED_MR_TEST rmm/mr/registered_host_memory_resource_tests.cpp",
-          "PINNED_MR_SIM_TEST rmm/sim/registered_host_memory_sim_tests.cpp"], THIN_USERS),
+          "PINNED_MR_SIM_TEST rmm/mr/registered_host_memory_resource_sim_tests.cpp"], THIN_USERS),
     ],
     "registry": [
         (["mr/detail/registry.hpp", "mr/per_device_resource.hpp"],
          ["DEVICE_MR_REF_TEST rmm/mr/per_device_resource_tests.cpp", "DEVICE_MR_REF_TEST rmm/mr/device_mr_ref_tests.cpp"],
-         ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "DEVICE_BUFFER_SIM_TEST rmm/sim/device_buffer_sim_tests.cpp"]),
+         ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "DEVICE_BUFFER_SIM_TEST rmm/device_buffer_sim_tests.cpp"]),
     ],
 }
 

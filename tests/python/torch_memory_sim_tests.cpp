@@ -4,8 +4,8 @@
 
 #include "librmm/_torch_memory.hpp"
 
-#include "../rmm/sim/stepped_heap.hpp"
 #include "../support/graph.hpp"
+#include "../support/stepped_heap.hpp"
 #include "../support/watched_upstream.hpp"
 
 #include <rmm/cuda_stream.hpp>

@@ -24,10 +24,10 @@
      ? (static_cast<void>(::rmm::test::host_memory_faults::exemption{}), RMM_ASSERT(__VA_ARGS__)) \
      : static_cast<void>(0))
 
-#include "../rmm/sim/simulated.hpp"
 #include "../support/pool_contents.hpp"
 #include "../support/sanitizers.hpp"
 #include "../support/seeds.hpp"
+#include "../support/simulated.hpp"
 #include "../support/temporary_folder.hpp"
 
 #include "librmm/_torch_memory.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "../rmm/sim/simulated.hpp"
 #include "../support/pool_contents.hpp"
+#include "../support/simulated.hpp"
 #include "../support/worker.hpp"
 
 #include <rmm/cuda_device.hpp>

@@ -5,8 +5,8 @@
 // A program keeps a pool of fixed size nearly at a given load: it frees random blocks and allocates others. A request that finds
 // no free range large enough fails. The pool must not fail more often than the model in the same program.
 
-#include "../rmm/sim/simulated.hpp"
 #include "../support/sanitizers.hpp"
+#include "../support/simulated.hpp"
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream.hpp>

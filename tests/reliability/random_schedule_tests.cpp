@@ -5,8 +5,8 @@
 //
 // RMM_TEST_OPERATIONS=n runs so many operations; RMM_TEST_SEED=n runs the programs of one seed.
 
-#include "../rmm/sim/simulated.hpp"
 #include "../support/sanitizers.hpp"
+#include "../support/simulated.hpp"
 #include "schedule.hpp"
 
 #include <rmm/cuda_stream.hpp>

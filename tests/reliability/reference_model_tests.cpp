@@ -5,9 +5,9 @@
 // Random programs of several threads and streams. Before each request the free memory of the pool is read from a snapshot and
 // joined across caches and streams; if a piece is large enough, the pool has to serve the request and must not grow.
 
-#include "../rmm/sim/simulated.hpp"
 #include "../support/pool_contents.hpp"
 #include "../support/seeds.hpp"
+#include "../support/simulated.hpp"
 #include "../support/worker.hpp"
 
 #include <rmm/aligned.hpp>

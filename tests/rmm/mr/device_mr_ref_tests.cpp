@@ -16,7 +16,7 @@
 #include <cstddef>
 
 /// A resource of another class joins the list below. That of ordinary host memory needs a device that can use it:
-/// rmm/sim/system_memory_sim_tests.cpp.
+/// rmm/mr/system_memory_resource_sim_tests.cpp.
 
 namespace rmm::test {
 namespace {

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random programs that capture, replay and release graphs beside all else that a heap does, under the ordering checker. A model
+// knows which addresses graphs may use; nobody else may get them, and the heap's invariants hold after each step.
+
+#include "../support/graph.hpp"
+#include "../support/seeds.hpp"
+#include "../support/stepped_heap.hpp"
+
+#include <rmm/aligned.hpp>
+#include <rmm/capture_scope.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::test::order;
+using rmm::test::synchronize_beside_captures;
+
+constexpr std::size_t KiB = 1024;
+
+class random_captures {
+ public:
+  random_captures(std::uint64_t seed, std::size_t first_block, std::size_t most, bool faults)
+    : random_{seed}, faults_{faults}, heap_{first_block, most}
+  {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      streams_[i] =
+        rmm::cuda_stream{i % 2 == 0 ? rmm::cuda_stream::flags::non_blocking : rmm::cuda_stream::flags::sync_default};
+    }
+  }
+
+  void run(int steps)
+  {
+    for (step_ = 0; step_ < steps && !::testing::Test::HasFailure(); ++step_) {
+      do_something();
+      ASSERT_TRUE(heap_.good()) << "step " << step_;
+      ASSERT_EQ(heap_.figures().live_bytes, live_bytes_) << "step " << step_;
+    }
+    if (capture_) { end_capture(); }
+    while (!live_.empty() && !::testing::Test::HasFailure()) { free_one(pick(live_.size())); }
+    for (auto& each : memories_) { release(each); }
+    EXPECT_EQ(heap_.figures().live_bytes, 0U);
+    EXPECT_EQ(heap_.figures().graph_bytes, 0U);
+    EXPECT_TRUE(heap_.good());
+  }
+
+  /// How often what a capture freed was used again in it or by a later one.
+  [[nodiscard]] std::uint64_t reused() const noexcept { return reused_; }
+  [[nodiscard]] std::uint64_t launches() const noexcept { return launches_; }
+
+ private:
+  struct memory;
+
+  struct block {
+    char* ptr;
+    std::size_t bytes;
+    std::size_t stream;       // whose work used it last
+    memory* of{};             // null: of no graph
+    std::uint64_t capture{};  // the one that allocated it
+  };
+  struct range {
+    char* begin;
+    std::size_t bytes;
+    [[nodiscard]] bool overlaps(char* ptr, std::size_t size) const { return ptr < begin + bytes && begin < ptr + size; }
+  };
+  struct memory {
+    std::optional<rmm::graph_memory> handle{std::in_place};
+    std::vector<rmm::test::graph> graphs;
+    std::vector<range> used;             // by graphs, whenever they run
+    std::size_t last_stream{no_stream};  // of the last launch
+  };
+  struct open_capture {
+    memory* into;
+    std::size_t origin;
+    std::vector<std::size_t> streams;
+    std::unique_ptr<rmm::capture_scope> scope;
+    std::uint64_t number;
+  };
+  static constexpr std::size_t no_stream = 99;
+
+  [[nodiscard]] std::size_t pick(std::size_t n) { return static_cast<std::size_t>(random_() % n); }
+
+  [[nodiscard]] bool captures(std::size_t stream) const
+  {
+    return capture_ && std::count(capture_->streams.begin(), capture_->streams.end(), stream) != 0;
+  }
+
+  void do_something()
+  {
+    auto const what = pick(100);
+    if (what < 45) { return allocate(pick(streams_.size())); }
+    if (what < 75) {
+      if (!live_.empty()) { free_one(pick(live_.size())); }
+      return;
+    }
+    if (what < 82) { return capture_ ? end_capture() : begin_capture(); }
+    if (what < 85) { return join(); }
+    if (what < 95) { return launch(); }
+    if (what < 98) { return synchronize(pick(streams_.size())); }
+    if (!capture_) { release(memories_[pick(memories_.size())]); }
+  }
+
+  void allocate(std::size_t stream)
+  {
+    if (live_.size() > 60) { return; }
+    auto const bytes = rmm::align_up(1 + pick(pick(4) == 0 ? 100 * KiB : 4 * KiB), 256);
+    bool const in    = captures(stream);
+    if (faults_ && pick(8) == 0) {
+      static constexpr std::array<char const*, 7> calls{"cudaMalloc",
+                                                        "cudaEventCreateWithFlags",
+                                                        "cudaEventRecord",
+                                                        "cudaEventQuery",
+                                                        "cudaStreamWaitEvent",
+                                                        "cudaStreamGetId",
+                                                        "cudaDeviceSynchronize"};
+      cudasim::inject({calls[pick(calls.size())], 1 + pick(2), cudaErrorUnknown, 1});
+    }
+    auto* const ptr = static_cast<char*>(try_allocate(bytes, streams_[stream]));
+    cudasim::clear_faults();
+    if (ptr == nullptr) { return; }
+    auto* const into = in ? capture_->into : nullptr;
+    for (auto const& each : live_) { ASSERT_FALSE((range{each.ptr, each.bytes}.overlaps(ptr, bytes))) << step_; }
+    for (auto& each : memories_) {
+      for (auto const& used : each.used) {
+        if (&each != into) { ASSERT_FALSE(used.overlaps(ptr, bytes)) << "memory of a graph, step " << step_; }
+        reused_ += used.overlaps(ptr, bytes) ? 1U : 0U;
+      }
+    }
+    live_bytes_ += bytes;
+    live_.push_back({ptr, bytes, stream, into, in ? capture_->number : 0});
+    if (in) { into->used.push_back({ptr, bytes}); }
+    write(ptr, bytes, streams_[stream]);
+  }
+
+  void* try_allocate(std::size_t bytes, rmm::cuda_stream_view stream)
+  {
+    try {
+      return heap_.allocate(bytes, stream);
+    } catch (std::bad_alloc const&) {
+      return nullptr;
+    }
+  }
+
+  void free_one(std::size_t which)
+  {
+    auto one                  = live_[which];
+    bool const in_its_capture = capture_ && one.of == capture_->into && one.capture == capture_->number;
+    if (one.of != nullptr && !in_its_capture) {
+      if (captures(one.stream) || captures(one.of->last_stream)) {
+        return;
+      }  // what a graph leaves is read outside of captures
+      follow_launches(*one.of, one.stream);
+    } else if (captures(one.stream) && one.of == nullptr) {
+      capture_->into->used.push_back({one.ptr, one.bytes});  // freed by the graph, which uses it
+    }
+    write(one.ptr, one.bytes, streams_[one.stream]);
+    live_[which] = live_.back();
+    live_.pop_back();
+    live_bytes_ -= one.bytes;
+    heap_.deallocate(one.ptr, one.bytes, streams_[one.stream]);
+    if (one.of != nullptr && !in_its_capture) { one.of->last_stream = one.stream; }  // and the next launch follows
+  }
+
+  void begin_capture()
+  {
+    auto const stream = pick(streams_.size());
+    synchronize_beside_captures(streams_[stream]);  // what the graph uses of the time before is done wherever it runs
+    auto& into = memories_[pick(memories_.size())];
+    if (!into.handle) { into.handle.emplace(); }
+    ASSERT_EQ(cudaStreamBeginCapture(streams_[stream].value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+    capture_.emplace(open_capture{
+      &into, stream, {stream}, std::make_unique<rmm::capture_scope>(streams_[stream], *into.handle), ++captures_});
+  }
+
+  void join()
+  {
+    if (!capture_) { return; }
+    auto const stream = pick(streams_.size());
+    if (captures(stream)) { return; }
+    synchronize_beside_captures(streams_[stream]);  // as above
+    order(streams_[capture_->origin], streams_[stream]);
+    capture_->streams.push_back(stream);
+  }
+
+  void end_capture()
+  {
+    for (auto const stream : capture_->streams) {
+      if (stream != capture_->origin) { order(streams_[stream], streams_[capture_->origin]); }
+    }
+    cudaGraph_t made{};
+    auto const ended = std::exchange(capture_, std::nullopt);
+    ASSERT_EQ(cudaStreamEndCapture(streams_[ended->origin].value(), &made), cudaSuccess) << "step " << step_;
+    ended->into->graphs.emplace_back(made);
+  }
+
+  /// Graphs of one memory run one after the other, and so does who uses what they leave.
+  void follow_launches(memory& of, std::size_t stream)
+  {
+    if (of.last_stream != no_stream && of.last_stream != stream) { order(streams_[of.last_stream], streams_[stream]); }
+    of.last_stream = stream;
+  }
+
+  void launch()
+  {
+    auto& of          = memories_[pick(memories_.size())];
+    auto const stream = pick(streams_.size());
+    if (capture_ || of.graphs.empty()) { return; }
+    follow_launches(of, stream);
+    of.graphs[pick(of.graphs.size())].launch(streams_[stream]);
+    ++launches_;
+  }
+
+  void synchronize(std::size_t stream)
+  {
+    if (!captures(stream)) { synchronize_beside_captures(streams_[stream]); }
+  }
+
+  void release(memory& which)
+  {
+    if (!which.handle) { return; }
+    for (auto& each : live_) {  // what graphs left is its owner's again, in the order of its stream
+      if (each.of == &which) {
+        follow_launches(which, each.stream);
+        each.of = nullptr;
+      }
+    }
+    which.graphs.clear();
+    which.used.clear();
+    if (which.last_stream != no_stream && pick(2) == 0) { which.handle->release(streams_[which.last_stream]); }
+    which.handle.reset();
+    which.last_stream = no_stream;
+  }
+
+  std::mt19937_64 random_;
+  bool faults_;
+  std::array<rmm::cuda_stream, 4> streams_;
+  device_heap heap_;
+  std::vector<block> live_;
+  std::size_t live_bytes_{};
+  std::array<memory, 2> memories_;
+  std::optional<open_capture> capture_;
+  std::uint64_t captures_{};
+  std::uint64_t launches_{};
+  std::uint64_t reused_{};
+  int step_{};
+};
+
+struct CaptureRandomSim : Stepped {
+  static void run(std::uint64_t programs, std::size_t first_block, std::size_t most, bool faults = false)
+  {
+    std::uint64_t reused{};
+    std::uint64_t launches{};
+    rmm::test::for_each_seed(programs, [&](std::uint64_t seed) {
+      begin(seed);
+      random_captures program{seed, first_block, most, faults};
+      program.run(1500);
+      reused += program.reused();
+      launches += program.launches();
+      for (auto const& violation : cudasim::violations()) { ADD_FAILURE() << violation.text; }
+      cudasim::clear_violations();
+    });
+    EXPECT_GT(reused, 0U);
+    EXPECT_GT(launches, 0U);
+  }
+};
+
+TEST_F(CaptureRandomSim, HoldsOnAHeapWithRoom) { run(12, 16 * 1024 * KiB, 16 * 1024 * KiB); }
+
+TEST_F(CaptureRandomSim, HoldsOnATightHeap) { run(16, 512 * KiB, 1536 * KiB); }
+
+TEST_F(CaptureRandomSim, HoldsOnAHeapOfManyBlocks) { run(12, 0, 4 * 1024 * KiB); }
+
+TEST_F(CaptureRandomSim, HoldsWhenCallsOfTheRuntimeFail) { run(16, 256 * KiB, 2 * 1024 * KiB, true); }
+
+}  // namespace

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../support/simulated.hpp"
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/detail/cuda/driver.hpp>
+#include <rmm/device_buffer.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/managed_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using rmm::device_buffer;
+
+// --- the number of questions for the current device. These run on one device and on several.
+
+struct DeviceBufferCalls : Simulated {
+  void SetUp() override
+  {
+    Simulated::SetUp();
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    static_cast<void>(rmm::detail::current_device());  // asks for the number of devices, and for the driver, once
+  }
+
+  // Calls of the driver's cuCtxGetDevice in `work`, which calls cudaGetDevice nowhere.
+  template <class Work>
+  static std::uint64_t questions(Work work)
+  {
+    auto const of_runtime = cudasim::calls("cudaGetDevice");
+    auto const before     = cudasim::calls("cuCtxGetDevice");
+    work();
+    EXPECT_EQ(cudasim::calls("cudaGetDevice"), of_runtime);
+    return cudasim::calls("cuCtxGetDevice") - before;
+  }
+
+  static std::uint64_t if_several(std::uint64_t count) { return rmm::get_num_cuda_devices() == 1 ? 0 : count; }
+};
+
+TEST_F(DeviceBufferCalls, TheCurrentResourceCostsOneQuestionAtMost)
+{
+  EXPECT_EQ(questions([] { static_cast<void>(rmm::mr::get_current_device_resource()); }), if_several(1));
+  EXPECT_EQ(questions([] { static_cast<void>(rmm::mr::get_current_device_resource_ref()); }), if_several(1));
+  EXPECT_EQ(questions([] { static_cast<void>(rmm::mr::get_per_device_resource_ref(rmm::cuda_device_id{0})); }), 0);
+}
+
+TEST_F(DeviceBufferCalls, ABufferCostsTwoQuestionsFromMakingToDestroying)
+{
+  rmm::cuda_stream const stream;
+  rmm::mr::cuda_memory_resource mr;
+  char const source[100]{};
+  EXPECT_EQ(questions([&] { device_buffer const buffer(100, stream); }), if_several(2));
+  EXPECT_EQ(questions([&] { device_buffer const buffer(100, stream, mr); }), if_several(2));
+  EXPECT_EQ(questions([&] { device_buffer const buffer(source, 100, stream); }), if_several(2));
+}
+
+TEST_F(DeviceBufferCalls, AThreadWithoutAContextAsksTheRuntime)
+{
+  auto const before = cudasim::calls("cudaGetDevice");
+  std::thread{[] { static_cast<void>(rmm::mr::get_current_device_resource()); }}.join();
+  EXPECT_EQ(cudasim::calls("cudaGetDevice") - before, if_several(1));
+}
+
+TEST_F(DeviceBufferCalls, TheCurrentResourceIsThatOfTheCurrentContext)
+{
+  if (rmm::get_num_cuda_devices() == 1) { GTEST_SKIP() << "needs two devices"; }
+  rmm::mr::cuda_memory_resource mr;
+  rmm::mr::set_per_device_resource(rmm::cuda_device_id{1}, &mr);
+  EXPECT_NE(rmm::mr::get_current_device_resource(), &mr);
+  auto const& driver = rmm::detail::driver();
+  CUcontext context{};
+  ASSERT_EQ(driver.retain_primary_context(&context, 1), CUDA_SUCCESS);
+  ASSERT_EQ(driver.push_context(context), CUDA_SUCCESS);
+  EXPECT_EQ(rmm::mr::get_current_device_resource(), &mr);
+  ASSERT_EQ(driver.pop_context(&context), CUDA_SUCCESS);
+  EXPECT_NE(rmm::mr::get_current_device_resource(), &mr);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(rmm::mr::get_current_device_resource(), &mr);
+  rmm::mr::set_per_device_resource(rmm::cuda_device_id{1}, nullptr);
+}
+
+TEST_F(DeviceBufferCalls, AnEmptyBufferCostsOneQuestionAtMost)
+{
+  EXPECT_EQ(questions([] { device_buffer const buffer; }), if_several(1));
+}
+
+TEST_F(DeviceBufferCalls, NothingIsSetWhereTheDeviceIsCurrent)
+{
+  auto const before = cudasim::calls("cudaSetDevice");
+  {
+    device_buffer buffer(100, rmm::cuda_stream_default);
+    buffer.resize(1000, rmm::cuda_stream_default);
+  }
+  EXPECT_EQ(cudasim::calls("cudaSetDevice"), before);
+}
+
+// --- failures: each call of an operation fails once; nothing is lost, and the object is still usable
+
+struct DeviceBufferFaults : Simulated {
+  std::vector<std::uint8_t> const source = std::vector<std::uint8_t>(1000, 7);
+
+  static void expect_content(device_buffer const& buffer, std::vector<std::uint8_t> const& expected)
+  {
+    std::vector<std::uint8_t> values(buffer.size());
+    EXPECT_EQ(cudaMemcpy(values.data(), buffer.data(), values.size(), cudaMemcpyDefault), cudaSuccess);
+    EXPECT_EQ(values, expected);
+  }
+};
+
+TEST_F(DeviceBufferFaults, AConstructorThatFailsLeavesNothingBehind)
+{
+  for (char const* const function : {"cudaMalloc", "cudaMemcpyAsync"}) {
+    auto const failures = cudasim::for_each_fault(
+      [&] {
+        try {
+          device_buffer const buffer{source.data(), source.size(), rmm::cuda_stream_default};
+        } catch (std::exception const&) {}
+      },
+      [](auto) { EXPECT_EQ(cudasim::leak_report(), ""); },
+      cudaErrorMemoryAllocation,
+      function);
+    EXPECT_EQ(failures, 1) << function;
+  }
+}
+
+TEST_F(DeviceBufferFaults, AFailedCopyIsACudaError)
+{
+  cudasim::inject({"cudaMemcpyAsync", 1, cudaErrorInvalidValue, 1});
+  EXPECT_THROW((device_buffer{source.data(), source.size(), rmm::cuda_stream_default}), rmm::cuda_error);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST_F(DeviceBufferFaults, AResizeThatFailsAtAnyCallChangesNothing)
+{
+  for (char const* const function : {"cudaMalloc", "cudaMemcpyAsync"}) {
+    device_buffer buffer{source.data(), source.size(), rmm::cuda_stream_default};
+    cudasim::for_each_fault(
+      [&] {
+        try {
+          buffer.resize(2000, rmm::cuda_stream_default);
+        } catch (std::exception const&) {}
+      },
+      [&](auto) {
+        EXPECT_EQ(buffer.size(), 1000);
+        EXPECT_EQ(buffer.capacity(), 1000);
+        EXPECT_EQ(cudasim::ledger().size(), 1);
+        expect_content(buffer, source);
+      },
+      cudaErrorMemoryAllocation,
+      function);
+    EXPECT_EQ(buffer.size(), 2000) << function;
+  }
+}
+
+TEST_F(DeviceBufferFaults, AShrinkThatFailsAtAnyCallChangesNothing)
+{
+  for (char const* const function : {"cudaMalloc", "cudaMemcpyAsync"}) {
+    device_buffer buffer{source.data(), source.size(), rmm::cuda_stream_default};
+    buffer.resize(500, rmm::cuda_stream_default);
+    cudasim::for_each_fault(
+      [&] {
+        try {
+          buffer.shrink_to_fit(rmm::cuda_stream_default);
+        } catch (std::exception const&) {}
+      },
+      [&](auto) {
+        EXPECT_EQ(buffer.capacity(), 1000);
+        EXPECT_EQ(cudasim::ledger().size(), 1);
+        expect_content(buffer, std::vector<std::uint8_t>(500, 7));
+      },
+      cudaErrorMemoryAllocation,
+      function);
+    EXPECT_EQ(buffer.capacity(), 500) << function;
+  }
+}
+
+// --- order: work that has not run yet keeps its memory
+
+TEST_F(DeviceBufferFaults, AResizeCopiesInTheOrderOfItsStream)
+{
+  rmm::cuda_stream const stream;
+  device_buffer buffer{1000, stream};
+  cudasim::hold(stream.value());
+  ASSERT_EQ(cudaMemsetAsync(buffer.data(), 7, 1000, stream.value()), cudaSuccess);
+  cudasim::let_go(stream.value());
+  buffer.resize(1000 * 2, stream);
+  buffer.resize(1000, stream);
+  stream.synchronize();
+  expect_content(buffer, source);
+}
+
+// --- resources
+
+struct CudaMemoryResourceFaults : Simulated {};
+
+TEST_F(CudaMemoryResourceFaults, LackOfMemoryIsOutOfMemory)
+{
+  cudasim::inject({"cudaMalloc", 1, cudaErrorMemoryAllocation, 1});
+  EXPECT_THROW(rmm::mr::cuda_memory_resource{}.allocate(100), rmm::out_of_memory);
+  cudasim::inject({"cudaMallocManaged", 1, cudaErrorMemoryAllocation, 1});
+  EXPECT_THROW(rmm::mr::managed_memory_resource{}.allocate(100), rmm::out_of_memory);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+// Only here: on a real device, asking for more managed memory than there is can hang it.
+TEST_F(CudaMemoryResourceFaults, MoreManagedMemoryThanThereIsIsOutOfMemory)
+{
+  rmm::mr::managed_memory_resource mr;
+  EXPECT_THROW(mr.allocate(std::size_t{1} << 50), rmm::out_of_memory);
+  EXPECT_THROW(mr.allocate_async(std::size_t{1} << 50, 256, rmm::cuda_stream_default), rmm::out_of_memory);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST_F(CudaMemoryResourceFaults, OtherFailuresAreBadAllocButNotOutOfMemory)
+{
+  cudasim::inject({"cudaMalloc", 1, cudaErrorInvalidValue, 1});
+  try {
+    static_cast<void>(rmm::mr::cuda_memory_resource{}.allocate(100));
+    FAIL() << "nothing was thrown";
+  } catch (rmm::out_of_memory const&) {
+    FAIL() << "memory is not what is missing";
+  } catch (rmm::bad_alloc const& error) {
+    EXPECT_NE(std::string{error.what()}.find("CUDA error"), std::string::npos);
+  }
+}
+
+TEST_F(CudaMemoryResourceFaults, ZeroManagedBytesMakeNoCall)
+{
+  rmm::mr::managed_memory_resource mr;
+  auto const before = cudasim::calls();
+  mr.deallocate(mr.allocate(0), 0);
+  EXPECT_EQ(cudasim::calls(), before);
+}
+
+TEST_F(CudaMemoryResourceFaults, ARuntimeThatIsGoneIsTolerated)
+{
+  rmm::mr::cuda_memory_resource mr;
+  void* const ptr = mr.allocate(100);
+  cudasim::begin_unloading();
+  EXPECT_NO_THROW(mr.deallocate(ptr, 100));
+  cudasim::reset();
+}
+
+}  // namespace

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../support/simulated.hpp"
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/device_scalar.hpp>
+#include <rmm/device_uvector.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/thrust_allocator_adaptor.hpp>
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <exception>
+
+namespace {
+
+using rmm::device_scalar;
+using rmm::device_uvector;
+
+// --- the number of questions for the current device
+
+struct ContainerCalls : Simulated {
+  void SetUp() override
+  {
+    Simulated::SetUp();
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    static_cast<void>(rmm::detail::current_device());  // asks for the number of devices, and for the driver, once
+  }
+
+  // Calls of the driver's cuCtxGetDevice in `work`, which calls cudaGetDevice nowhere.
+  template <class Work>
+  static std::uint64_t questions(Work work)
+  {
+    auto const of_runtime = cudasim::calls("cudaGetDevice");
+    auto const before     = cudasim::calls("cuCtxGetDevice");
+    work();
+    EXPECT_EQ(cudasim::calls("cudaGetDevice"), of_runtime);
+    return cudasim::calls("cuCtxGetDevice") - before;
+  }
+
+  static std::uint64_t if_several(std::uint64_t count) { return cudasim::current_options().devices == 1 ? 0 : count; }
+};
+
+TEST_F(ContainerCalls, AVectorCostsTwoQuestionsFromMakingToDestroying)
+{
+  rmm::cuda_stream const stream;
+  rmm::mr::cuda_memory_resource mr;
+  EXPECT_EQ(questions([&] { device_uvector<int> const vector(100, stream); }), if_several(2));
+  EXPECT_EQ(questions([&] { device_uvector<int> const vector(100, stream, mr); }), if_several(2));
+}
+
+TEST_F(ContainerCalls, AScalarCostsTwoQuestionsFromMakingToDestroying)
+{
+  rmm::cuda_stream const stream;
+  rmm::mr::cuda_memory_resource mr;
+  EXPECT_EQ(questions([&] { device_scalar<int> const scalar(stream); }), if_several(2));
+  EXPECT_EQ(questions([&] { device_scalar<int> const scalar(7, stream, mr); }), if_several(2));
+}
+
+TEST_F(ContainerCalls, AThrustAllocatorCostsOneQuestion)
+{
+  EXPECT_EQ(questions([] { rmm::mr::thrust_allocator<int> const allocator; }), if_several(1));
+}
+
+TEST_F(ContainerCalls, ReadingAnElementIsOneCopyAndOneWait)
+{
+  rmm::cuda_stream const stream;
+  device_uvector<int> vector(100, stream);
+  vector.set_element(0, 1, stream);
+  auto const before = cudasim::calls();
+  EXPECT_EQ(vector.element(0, stream), 1);
+  EXPECT_EQ(cudasim::calls() - before, 2U);
+}
+
+// --- order
+
+struct ContainerOrder : Simulated {
+  void SetUp() override
+  {
+    Simulated::SetUp();
+    cudasim::check_ordering(true);
+  }
+};
+
+TEST_F(ContainerOrder, SettingAnElementDoesNotWait)
+{
+  rmm::cuda_stream const stream;
+  device_uvector<int> vector(1, stream);
+  device_scalar<int> scalar{stream};
+  stream.synchronize();
+  cudasim::hold(stream.value());
+  vector.set_element_to_zero_async(0, stream);
+  scalar.set_value_to_zero_async(stream);
+  EXPECT_EQ(cudasim::pending(stream.value()), 2U);
+  cudasim::let_go(stream.value());
+  stream.synchronize();
+}
+
+TEST_F(ContainerOrder, ReadingAnElementWaitsForItsStream)
+{
+  rmm::cuda_stream const stream;
+  device_uvector<int> vector(1, stream);
+  auto* const data = vector.data();
+  ASSERT_EQ(cudasim::launch(stream.value(), {}, {{data, sizeof(int)}}, [data] { *data = 7; }), cudaSuccess);
+  EXPECT_EQ(vector.element(0, stream), 7);
+}
+
+TEST_F(ContainerOrder, GrowingKeepsWhatTheStreamHasYetToWrite)
+{
+  rmm::cuda_stream const stream;
+  device_uvector<int> vector(4, stream);
+  auto* const data = vector.data();
+  ASSERT_EQ(cudasim::launch(stream.value(), {}, {{data, 4 * sizeof(int)}}, [data] { data[3] = 7; }), cudaSuccess);
+  vector.resize(100, stream);
+  EXPECT_EQ(vector.element(3, stream), 7);
+}
+
+// --- failures: each call fails once
+
+struct ContainerFaults : Simulated {};
+
+TEST_F(ContainerFaults, AVectorThatCannotBeMadeLeavesNothingBehind)
+{
+  for (char const* const function : {"cudaMalloc", "cudaMemcpyAsync"}) {
+    auto const failures = cudasim::for_each_fault(
+      [] {
+        try {
+          device_uvector<int> vector(10, rmm::cuda_stream_default);
+          int const value{7};
+          vector.set_element_async(3, value, rmm::cuda_stream_default);
+          device_uvector<int> const copy(vector, rmm::cuda_stream_default);
+        } catch (std::exception const&) {}
+      },
+      [](auto) { EXPECT_EQ(cudasim::leak_report(), ""); },
+      cudaErrorMemoryAllocation,
+      function);
+    EXPECT_EQ(failures, 2U) << function;
+  }
+}
+
+TEST_F(ContainerFaults, AScalarThatCannotBeMadeLeavesNothingBehind)
+{
+  int const value{7};
+  for (char const* const function : {"cudaMalloc", "cudaMemcpyAsync"}) {
+    auto const failures = cudasim::for_each_fault(
+      [&] {
+        try {
+          device_scalar<int> const scalar{value, rmm::cuda_stream_default};
+        } catch (std::exception const&) {}
+      },
+      [](auto) { EXPECT_EQ(cudasim::leak_report(), ""); },
+      cudaErrorMemoryAllocation,
+      function);
+    EXPECT_EQ(failures, 1U) << function;
+  }
+}
+
+TEST_F(ContainerFaults, AFailedCopyOfAnElementIsACudaError)
+{
+  device_uvector<int> vector(1, rmm::cuda_stream_default);
+  vector.set_element(0, 7, rmm::cuda_stream_default);
+  cudasim::inject({"cudaMemcpyAsync", 1, cudaErrorInvalidValue, 1});
+  EXPECT_THROW(vector.element(0, rmm::cuda_stream_default), rmm::cuda_error);
+  cudasim::inject({"cudaMemcpyAsync", 1, cudaErrorInvalidValue, 1});
+  EXPECT_THROW(vector.set_element(0, 8, rmm::cuda_stream_default), rmm::cuda_error);
+  cudasim::inject({"cudaMemsetAsync", 1, cudaErrorInvalidValue, 1});
+  EXPECT_THROW(vector.set_element_to_zero_async(0, rmm::cuda_stream_default), rmm::cuda_error);
+  cudasim::inject({"cudaStreamSynchronize", 1, cudaErrorLaunchFailure, 1});
+  EXPECT_THROW(vector.element(0, rmm::cuda_stream_default), rmm::cuda_error);
+  EXPECT_EQ(vector.element(0, rmm::cuda_stream_default), 7);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+}  // namespace

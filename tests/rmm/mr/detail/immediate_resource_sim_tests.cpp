@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What pools serve without waiting: from the thread's own cache, and nothing of what somebody wants to see. Of CUDA they ask which
+// stream it is, and whether it captures, and that only where captures are checked.
+
+#include "../../../support/simulated.hpp"
+#include "../../../support/worker.hpp"
+
+#include <rmm/capture_scope.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/stream/stream_cache.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/detail/immediate_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::mr::cuda_memory_resource;
+using rmm::mr::device_memory_resource;
+using rmm::mr::detail::immediate_resource;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+/// A pool whose cache for `stream`, a stream of its own unless said otherwise, has a block of `size` bytes.
+struct warm_pool {
+  explicit warm_pool(std::size_t bytes = 1000) : size{bytes}
+  {
+    pool.set_check_capture(false);
+    warm_up(stream);
+  }
+
+  void warm_up(rmm::cuda_stream_view on) { pool.deallocate(pool.allocate(size, on), size, on); }
+
+  /// Whether a block comes and goes without waiting.
+  [[nodiscard]] bool serves(rmm::cuda_stream_view on)
+  {
+    auto const calls = cudasim::calls();
+    auto* const ptr  = pool.try_allocate_nonblocking(size, on);
+    if (ptr == nullptr) { return false; }
+    EXPECT_EQ(pool.figures().live_bytes, (size + 255) / 256 * 256);
+    EXPECT_TRUE(pool.try_deallocate_nonblocking(ptr, size, on));
+    EXPECT_EQ(cudasim::calls(), calls);
+    return true;
+  }
+
+  std::size_t size;
+  rmm::cuda_stream stream;
+  cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource<cuda_memory_resource> pool{&cuda, 64 * MiB, 64 * MiB};
+};
+
+struct ImmediateResourceSim : Simulated {
+  void SetUp() override
+  {
+    Simulated::SetUp();
+#if defined(RMM_NVTX)
+    GTEST_SKIP() << "where tools look on nothing is served this way: memory_marks_sim_tests.cpp";
+#endif
+  }
+};
+
+TEST_F(ImmediateResourceSim, ServesSmallAndLargerBlocksOverAndOverWithoutACallOfTheRuntime)
+{
+  for (std::size_t const size : {std::size_t{1}, std::size_t{1000}, 64 * KiB, 100 * KiB, MiB}) {
+    warm_pool warm{size};
+    for (int i = 0; i < 300; ++i) { ASSERT_TRUE(warm.serves(warm.stream)) << size; }
+    EXPECT_EQ(warm.pool.figures().live_bytes, 0U);
+  }
+}
+
+TEST_F(ImmediateResourceSim, HasNothingForAThreadOrAStreamThatHasNoCacheYet)
+{
+  warm_pool warm;
+  rmm::cuda_stream const other;
+  EXPECT_FALSE(warm.serves(other));
+  rmm::test::run_on_a_thread_that_ends([&] { EXPECT_FALSE(warm.serves(warm.stream)); });
+  auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
+  rmm::test::run_on_a_thread_that_ends(
+    [&] { EXPECT_FALSE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream)); });
+  EXPECT_EQ(warm.pool.figures().live_bytes, 1024U);
+  warm.pool.deallocate(ptr, warm.size, warm.stream);
+}
+
+TEST_F(ImmediateResourceSim, HasNothingForAStreamOfSomebodyElseWhoseHandleMayNameAnotherOneNow)
+{
+  warm_pool warm;
+  cudaStream_t stream{};
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  warm.warm_up(stream);
+  EXPECT_FALSE(warm.serves(stream));
+  ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+TEST_F(ImmediateResourceSim, HasNothingForNoBytesAndForTooMany)
+{
+  warm_pool warm;
+  EXPECT_EQ(warm.pool.try_allocate_nonblocking(0, warm.stream), nullptr);
+  for (std::size_t const size : {65 * MiB, std::numeric_limits<std::size_t>::max()}) {
+    EXPECT_EQ(warm.pool.try_allocate_nonblocking(size, warm.stream), nullptr);
+  }
+}
+
+TEST_F(ImmediateResourceSim, LeavesAFreeAloneWhenItIsTimeToRecordAnEvent)
+{
+  warm_pool warm;
+  std::vector<std::pair<void*, std::size_t>> blocks(400);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    auto const size = 256 * (1 + i % 8);  // no place is short
+    blocks[i]       = {warm.pool.allocate(size, warm.stream), size};
+  }
+  int at_once          = 0;
+  std::size_t in_a_row = 0;
+  for (auto const& [ptr, size] : blocks) {
+    auto const calls  = cudasim::calls();
+    auto const events = cudasim::calls("cudaEventRecord");
+    if (warm.pool.try_deallocate_nonblocking(ptr, size, warm.stream)) {
+      EXPECT_EQ(cudasim::calls(), calls);
+      ++at_once;
+      ++in_a_row;
+    } else {
+      warm.pool.deallocate(ptr, size, warm.stream);
+      if (cudasim::calls("cudaEventRecord") > events) { in_a_row = 0; }
+    }
+    ASSERT_LT(in_a_row, rmm::detail::stream_cache::most_unfenced_frees);
+  }
+  EXPECT_GT(at_once, 350);
+  EXPECT_EQ(warm.pool.figures().live_bytes, 0U);
+}
+
+TEST_F(ImmediateResourceSim, HurriesPastNobodyWhoWantsToSeeEachCall)
+{
+  warm_pool warm;
+  auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
+  warm.pool.track_tags(true);
+  EXPECT_FALSE(warm.serves(warm.stream));
+  EXPECT_FALSE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
+  warm.pool.track_tags(false);
+  EXPECT_TRUE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
+}
+
+TEST_F(ImmediateResourceSim, WhereCapturesAreCheckedServesTheLegacyStreamWithoutACall)
+{
+  warm_pool warm;
+  warm.pool.set_check_capture(true);
+  warm.warm_up(rmm::cuda_stream_legacy);
+  EXPECT_TRUE(warm.serves(rmm::cuda_stream_legacy));
+}
+
+/// A stream of somebody else, beside that of a warm_pool, and a pool that checks captures.
+struct CheckedPoolSim : ImmediateResourceSim {
+  void SetUp() override
+  {
+    ImmediateResourceSim::SetUp();
+    if (IsSkipped()) { return; }
+    warm.emplace();
+    warm->pool.set_check_capture(true);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking), cudaSuccess);
+    for (auto* const each : {warm->stream.value(), foreign}) {
+      for (int i = 0; i < 300; ++i) {
+        warm->warm_up(each);
+      }  // a stream of somebody else gets an event for each free at first
+    }
+  }
+
+  void TearDown() override
+  {
+    warm.reset();
+    if (foreign != nullptr) { EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess); }
+    ImmediateResourceSim::TearDown();
+  }
+
+  /// Expects that both calls are served, and that they ask about `stream` what `questions` names and nothing else.
+  void expect_served_with(cudaStream_t stream, std::vector<std::pair<char const*, std::uint64_t>> const& questions)
+  {
+    warm->warm_up(stream);  // the other stream may have the same slot in the thread's table
+    std::vector<std::uint64_t> before;
+    for (auto const& question : questions) { before.push_back(cudasim::calls(question.first)); }
+    auto const calls = cudasim::calls();
+    auto* const ptr  = warm->pool.try_allocate_nonblocking(warm->size, stream);
+    ASSERT_NE(ptr, nullptr);
+    EXPECT_TRUE(warm->pool.try_deallocate_nonblocking(ptr, warm->size, stream));
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      EXPECT_EQ(cudasim::calls(questions[i].first) - before[i], questions[i].second) << questions[i].first;
+      sum += questions[i].second;
+    }
+    EXPECT_EQ(cudasim::calls() - calls, sum);
+  }
+
+  std::optional<warm_pool> warm;
+  cudaStream_t foreign{};
+};
+
+TEST_F(CheckedPoolSim, AsksAKnownStreamInEachCallWhetherItCaptures)
+{
+  expect_served_with(warm->stream.value(), {{"cudaStreamIsCapturing", 2}});
+}
+
+TEST_F(CheckedPoolSim, AsksAStreamOfSomebodyElseWhichOneItIsToo)
+{
+  expect_served_with(foreign, {{"cudaStreamIsCapturing", 2}, {"cudaStreamGetId", 1}});
+}
+
+TEST_F(CheckedPoolSim, HasNothingForAnotherStreamWithTheHandleOfOneThatEnded)
+{
+  auto* const handle = foreign;
+  std::vector<cudaStream_t> others;
+  ASSERT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
+  do {
+    ASSERT_LT(others.size(), 100U);
+    ASSERT_EQ(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking), cudaSuccess);
+    others.push_back(foreign);
+  } while (foreign != handle);
+  others.pop_back();
+  EXPECT_EQ(warm->pool.try_allocate_nonblocking(warm->size, foreign), nullptr);
+  for (auto* const other : others) { EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess); }
+}
+
+TEST_F(CheckedPoolSim, ServesNoStreamThatCapturesAndBreaksNoCapture)
+{
+  for (auto* const stream : {warm->stream.value(), foreign}) {
+    auto* const ptr = warm->pool.allocate(warm->size, stream);
+    warm->warm_up(stream);
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    EXPECT_EQ(warm->pool.try_allocate_nonblocking(warm->size, stream), nullptr);
+    EXPECT_FALSE(warm->pool.try_deallocate_nonblocking(ptr, warm->size, stream));
+    cudaGraph_t graph{};
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    warm->pool.deallocate(ptr, warm->size, stream);
+    auto* const again = warm->pool.try_allocate_nonblocking(warm->size, stream);
+    EXPECT_NE(again, nullptr);
+    warm->pool.deallocate(again, warm->size, stream);
+  }
+}
+
+TEST_F(ImmediateResourceSim, ServesNobodyWhileACaptureIsAnnounced)
+{
+  warm_pool warm;
+  auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
+  {
+    rmm::cuda_stream const captured;
+    rmm::graph_memory const memory;
+    rmm::capture_scope const scope{captured, memory};
+    EXPECT_FALSE(warm.serves(warm.stream));
+    EXPECT_FALSE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
+  }
+  EXPECT_TRUE(warm.pool.try_deallocate_nonblocking(ptr, warm.size, warm.stream));
+}
+
+TEST_F(ImmediateResourceSim, IsOfferedByAPoolAndNotByAnAdaptorOverIt)
+{
+  warm_pool warm;
+  device_memory_resource* const pool = &warm.pool;
+  EXPECT_NE(dynamic_cast<immediate_resource*>(pool), nullptr);
+  rmm::mr::statistics_resource_adaptor<device_memory_resource> adaptor{pool};
+  EXPECT_EQ(dynamic_cast<immediate_resource*>(static_cast<device_memory_resource*>(&adaptor)), nullptr);
+}
+
+}  // namespace

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Threads that use one suballocator at a time, with work that runs in the background: each owner fills its blocks with a
+// pattern of its own and finds it again. Under the ordering checker, and under ThreadSanitizer in its preset.
+
+#include "../../../support/sanitizers.hpp"
+#include "../../../support/seeds.hpp"
+#include "../../../support/stepped_heap.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::mr::cuda_memory_resource;
+using rmm::test::for_each_seed;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+struct block {
+  std::byte* ptr;
+  std::size_t bytes;
+  rmm::cuda_stream_view stream;
+  std::byte pattern;
+};
+
+/// A gate that opens once.
+class gate {
+ public:
+  void open()
+  {
+    {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      is_open_ = true;
+    }
+    opened_.notify_all();
+  }
+  void wait()
+  {
+    std::unique_lock<std::mutex> lock{mutex_};
+    opened_.wait(lock, [this] { return is_open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool is_open_{false};
+};
+
+/// Blocks on streams that all threads use, handed from thread to thread.
+class exchange_box {
+ public:
+  void put(block given)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    blocks_.push_back(given);
+  }
+  [[nodiscard]] std::optional<block> take(std::uint64_t random)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    if (blocks_.empty()) { return std::nullopt; }
+    std::swap(blocks_[random % blocks_.size()], blocks_.back());
+    auto const taken = blocks_.back();
+    blocks_.pop_back();
+    return taken;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<block> blocks_;
+};
+
+/// The part of each block that is filled: its ends.
+constexpr std::size_t edge = 32;
+
+struct SuballocatorThreads : Simulated {
+  static void begin()
+  {
+    cudasim::options machine;
+    machine.mode           = cudasim::execution::threads;
+    machine.check_ordering = true;
+    cudasim::reset(machine);
+  }
+
+  void fill(block const& b)
+  {
+    auto const n    = std::min(edge, b.bytes);
+    auto const body = [b, n] {
+      std::memset(b.ptr, static_cast<int>(b.pattern), n);
+      std::memset(b.ptr + (b.bytes - n), static_cast<int>(b.pattern), n);
+    };
+    ASSERT_EQ(cudasim::launch(b.stream.value(), {}, {{b.ptr, b.bytes}}, body, {"fill"}), cudaSuccess);
+  }
+
+  void verify(block const& b)
+  {
+    auto const n    = std::min(edge, b.bytes);
+    auto const body = [this, b, n] {
+      for (std::size_t i = 0; i < n; ++i) {
+        if (b.ptr[i] != b.pattern || b.ptr[b.bytes - 1 - i] != b.pattern) { ++foreign_; }
+      }
+    };
+    ASSERT_EQ(cudasim::launch(b.stream.value(), {{b.ptr, b.bytes}}, {}, body, {"verify"}), cudaSuccess);
+  }
+
+  struct options {
+    int threads{4};
+    int steps{400};
+    std::size_t largest{100 * KiB};
+    std::size_t most_live{60};  ///< blocks of a thread
+  };
+
+  /// `mr` is anything that allocates, and throws or returns null if it has nothing.
+  template <class Resource>
+  void use(Resource& mr,
+           std::uint64_t seed,
+           options const& how,
+           std::vector<rmm::cuda_stream> const& shared,
+           exchange_box& box)
+  {
+    std::mt19937_64 random{seed};
+    auto const pick    = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+    auto const pattern = static_cast<std::byte>(seed % 251 + 1);
+    std::vector<rmm::cuda_stream> mine(2);
+    std::vector<block> live;
+    auto const give_back = [&](block const& b) {
+      verify(b);
+      mr.deallocate(b.ptr, b.bytes, b.stream);
+    };
+    for (int step = 0; step < how.steps; ++step) {
+      auto const what = pick(100);
+      if (what < 50 && live.size() < how.most_live) {
+        auto const kind = pick(10);
+        auto const bytes =
+          kind < 6 ? 256 * (1 + pick(8)) : 1 + pick(kind < 9 ? std::min(8 * KiB, how.largest) : how.largest);
+        auto const stream = kind % 3 == 0   ? shared[pick(shared.size())].view()
+                            : pick(16) == 0 ? rmm::cuda_stream_legacy
+                                            : mine[pick(mine.size())].view();
+        void* ptr{};
+        try {
+          ptr = mr.allocate(bytes, stream);
+        } catch (std::bad_alloc const&) {}
+        if (ptr == nullptr) { continue; }
+        live.push_back({static_cast<std::byte*>(ptr), bytes, stream, pattern});
+        fill(live.back());
+      } else if (what < 90) {
+        if (live.empty()) { continue; }
+        std::swap(live[pick(live.size())], live.back());
+        auto const b       = live.back();
+        bool const is_mine = b.stream == mine[0].view() || b.stream == mine[1].view();
+        live.pop_back();
+        if (is_mine || pick(2) == 0) {
+          give_back(b);
+        } else {
+          box.put(b);
+        }
+      } else if (what < 95) {
+        if (auto const other = box.take(random())) { give_back(*other); }
+      } else if (what < 97) {  // its stream ends with work pending
+        auto const which = pick(mine.size());
+        for (auto i = live.size(); i-- > 0;) {
+          if (live[i].stream != mine[which].view()) { continue; }
+          give_back(live[i]);
+          live[i] = live.back();
+          live.pop_back();
+        }
+        mine[which] = rmm::cuda_stream{rmm::cuda_stream::flags::non_blocking};
+      } else {
+        mine[pick(mine.size())].synchronize();
+      }
+    }
+    for (auto const& b : live) { give_back(b); }
+  }
+
+  /// Runs threads on what `make()` makes. They end before it, or after it, by the seed.
+  template <class Make>
+  void run(std::uint64_t seed, options const& how, Make make)
+  {
+    begin();
+    std::vector<rmm::cuda_stream> shared(2);
+    auto mr = make();
+    exchange_box box;
+    gate all_done;
+    gate may_end;
+    std::atomic<int> busy{how.threads};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < how.threads; ++t) {
+      threads.emplace_back([&, t] {
+        auto const mine = 1000 * seed + static_cast<std::uint64_t>(t);
+        if (t == 0) {  // a thread of threads, each of which leaves what it freed last
+          for (int part = 0; part < 4; ++part) {
+            auto fewer  = how;
+            fewer.steps = how.steps / 4;
+            std::thread{[&] { use(*mr, mine + 100 * static_cast<std::uint64_t>(part), fewer, shared, box); }}.join();
+          }
+        } else {
+          use(*mr, mine, how, shared, box);
+        }
+        if (--busy == 0) { all_done.open(); }
+        if (seed % 2 == 0) { may_end.wait(); }
+      });
+    }
+    all_done.wait();
+    while (auto const b = box.take(0)) {
+      verify(*b);
+      mr->deallocate(b->ptr, b->bytes, b->stream);
+    }
+    check(*mr);
+    if (seed % 2 == 0) {
+      mr.reset();
+      may_end.open();
+    }
+    for (auto& thread : threads) { thread.join(); }
+    mr.reset();
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    EXPECT_EQ(foreign_, 0U);
+    for (auto const& violation : cudasim::violations()) { ADD_FAILURE() << violation.text; }
+    cudasim::clear_violations();
+  }
+
+  static void check(device_heap& heap)
+  {
+    EXPECT_TRUE(heap.good());
+    EXPECT_EQ(heap.figures().live_bytes, 0U);
+  }
+  template <class Resource>
+  static void check(Resource& mr)
+  {
+    EXPECT_EQ(mr.figures().live_bytes, 0U);
+    EXPECT_EQ(mr.figures().free_bytes, mr.figures().reserved_bytes);
+  }
+
+  cuda_memory_resource cuda_;
+  std::atomic<std::size_t> foreign_{0};
+};
+
+TEST_F(SuballocatorThreads, KeepTheirBlocksOnATightHeap)
+{
+  for_each_seed(12, [&](std::uint64_t seed) { run(seed, {}, [] { return std::make_unique<device_heap>(2 * MiB); }); });
+}
+
+TEST_F(SuballocatorThreads, KeepTheirBlocksOnAHeapWithRoom)
+{
+  for_each_seed(8, [&](std::uint64_t seed) { run(seed, {}, [] { return std::make_unique<device_heap>(64 * MiB); }); });
+}
+
+TEST_F(SuballocatorThreads, KeepTheirBlocksOnAVeryTightHeap)
+{
+  options how;
+  how.largest = 2 * KiB;
+  for_each_seed(12,
+                [&](std::uint64_t seed) { run(seed, how, [] { return std::make_unique<device_heap>(16 * KiB); }); });
+}
+
+TEST_F(SuballocatorThreads, KeepTheirLargeBlocks)
+{
+  options how;
+  how.largest   = 4 * MiB;
+  how.most_live = 20;
+  for_each_seed(8, [&](std::uint64_t seed) { run(seed, how, [] { return std::make_unique<device_heap>(48 * MiB); }); });
+}
+
+TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPool)
+{
+  for_each_seed(8, [&](std::uint64_t seed) {
+    run(seed, {}, [&] {
+      return std::make_unique<rmm::mr::pool_memory_resource<cuda_memory_resource>>(&cuda_, 256 * KiB, 2 * MiB);
+    });
+  });
+}
+
+/// A pool whose callers first ask whether it can serve them without waiting.
+class impatient_pool {
+ public:
+  explicit impatient_pool(cuda_memory_resource& upstream) : pool_{&upstream, 256 * KiB, 2 * MiB} {}
+
+  [[nodiscard]] void* allocate(std::size_t bytes, rmm::cuda_stream_view stream)
+  {
+    void* const ptr = pool_.try_allocate_nonblocking(bytes, stream);
+    return ptr != nullptr ? ptr : pool_.allocate(bytes, stream);
+  }
+  void deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream)
+  {
+    if (!pool_.try_deallocate_nonblocking(ptr, bytes, stream)) { pool_.deallocate(ptr, bytes, stream); }
+  }
+  [[nodiscard]] rmm::heap_figures figures() const { return pool_.figures(); }
+
+ private:
+  rmm::mr::pool_memory_resource<cuda_memory_resource> pool_;
+};
+
+TEST_F(SuballocatorThreads, KeepTheirBlocksOnAPoolThatIsAskedNotToWait)
+{
+  for_each_seed(8, [&](std::uint64_t seed) { run(seed, {}, [&] { return std::make_unique<impatient_pool>(cuda_); }); });
+}
+
+TEST_F(SuballocatorThreads, KeepTheirBlocksOnAnArena)
+{
+  for_each_seed(6, [&](std::uint64_t seed) {
+    run(seed, {}, [&] {
+      return std::make_unique<rmm::mr::arena_memory_resource<cuda_memory_resource>>(&cuda_, 2 * MiB);
+    });
+  });
+}
+
+TEST_F(SuballocatorThreads, KeepTheirBlocksOnAFixedSizeResource)
+{
+  options how;
+  how.largest = 8 * KiB;
+  for_each_seed(6, [&](std::uint64_t seed) {
+    run(seed, how, [&] {
+      return std::make_unique<rmm::mr::fixed_size_memory_resource<cuda_memory_resource>>(&cuda_, 8 * KiB, 16);
+    });
+  });
+}
+
+TEST_F(SuballocatorThreads, StayOutWhileOthersLookIntoTheirCaches)
+{
+  // One thread frees and allocates without a lock; before it does, it writes to memory that is in no cache, so that what it
+  // writes after that reaches the other thread late. The other thread wants the whole heap, and gets it if that is free.
+  begin();
+  constexpr std::size_t size = 64 * KiB;
+  device_heap heap{size};
+  rmm::cuda_stream const stream;
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> rounds{0};
+  std::thread owner{[&] {
+    std::vector<unsigned char> scratch(std::size_t{16} << 20);
+    std::size_t at          = 0;
+    auto const write_around = [&] {
+      auto* const bytes = static_cast<unsigned char volatile*>(scratch.data());
+      for (int i = 0; i < 24; ++i) {
+        at        = (at + 64 * 4099) % scratch.size();
+        bytes[at] = 1;
+      }
+    };
+    while (!stop.load(std::memory_order_relaxed)) {
+      write_around();
+      void* const ptr = heap.try_allocate(256, stream);
+      write_around();
+      if (ptr != nullptr) { heap.deallocate(ptr, 256, stream); }
+      rounds.store(rounds.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+  }};
+  constexpr int times = RMM_TEST_UNDER_SANITIZER ? 300 : 3'000;  // a race of instructions; there they are other ones
+  auto const latest = std::chrono::steady_clock::now() + std::chrono::seconds{5};  // on a machine with no core to spare
+  for (int i = 0; i < times && std::chrono::steady_clock::now() < latest; ++i) {
+    auto const before = rounds.load(std::memory_order_relaxed);
+    while (rounds.load(std::memory_order_relaxed) < before + 2) { std::this_thread::yield(); }
+    if (void* const ptr = heap.try_allocate(size, stream)) { heap.deallocate(ptr, size, stream); }
+  }
+  stop = true;
+  owner.join();
+  EXPECT_TRUE(heap.good());
+  EXPECT_EQ(heap.figures().live_bytes, 0U);
+}
+
+TEST_F(SuballocatorThreads, GetAllOfATightHeapInTurn)
+{
+  // Whoever asks gets the whole heap if it is free; half of it is never refused while the others hold less.
+  begin();
+  constexpr std::size_t size = 256 * KiB;
+  device_heap heap{size};
+  std::atomic<int> refused{0};
+  std::vector<std::thread> threads;
+  std::mutex whole;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      rmm::cuda_stream const stream;
+      for (int i = 0; i < 200; ++i) {
+        std::lock_guard<std::mutex> const turn{whole};
+        std::vector<void*> parts;
+        for (int k = 0; k < 16; ++k) { parts.push_back(heap.allocate(size / 16, stream)); }
+        for (void* const part : parts) {
+          if (part == nullptr) {
+            ++refused;
+            continue;
+          }
+          heap.deallocate(part, size / 16, stream);
+        }
+        if (void* const ptr = heap.allocate(size, stream)) {
+          heap.deallocate(ptr, size, stream);
+        } else {
+          ++refused;
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) { thread.join(); }
+  EXPECT_EQ(refused, 0);
+  EXPECT_TRUE(heap.good());
+}
+
+// What ThreadSanitizer says of it is the test: locks that are taken in two orders.
+TEST_F(SuballocatorThreads, MayEndBeforeAPoolOverAPoolDoes)
+{
+  using lower_pool = rmm::mr::pool_memory_resource<cuda_memory_resource>;
+  cuda_memory_resource upstream;
+  for (int i = 0; i < 40; ++i) {  // more pools than a thread keeps in mind
+    lower_pool lower{&upstream, std::size_t{4} << 20U};
+    rmm::mr::pool_memory_resource<lower_pool> upper{&lower, std::size_t{1} << 20U};
+    rmm::cuda_stream const stream;
+    upper.deallocate(upper.allocate(1000, stream), 1000, stream);
+    std::thread{[&] { upper.deallocate(upper.allocate(1000, stream), 1000, stream); }}.join();
+  }
+}
+
+}  // namespace

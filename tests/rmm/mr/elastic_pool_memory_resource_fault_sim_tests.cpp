@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Elastic pools while calls of the runtime and the driver fail: nothing is lost, nothing is handed out twice, and all memory
+// goes back in the end. Containers on elastic pools: strong_guarantee_sim_tests.cpp.
+
+#include "../../support/elastic_pool_source.hpp"
+#include "../../support/random_program.hpp"
+#include "../../support/seeds.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::mr::elastic_pool_memory_resource;
+using rmm::mr::elastic_pool_options;
+using rmm::test::elastic_pool_source;
+using rmm::test::for_each_seed;
+using rmm::test::memory_source;
+using rmm::test::random_program;
+
+constexpr std::size_t chunk = std::size_t{2} << 20U;
+
+/// Makes some calls fail. Those that take something away are not among them: that they fail is asserted.
+void let_calls_fail(random_program::options& how)
+{
+  random_program::let_the_runtime_fail(how);
+  how.arm = [](std::mt19937_64& random) {
+    static constexpr std::array<char const*, 8> calls{"cuMemCreate",
+                                                      "cuMemMap",
+                                                      "cuMemSetAccess",
+                                                      "cudaEventCreateWithFlags",
+                                                      "cudaEventRecord",
+                                                      "cudaEventQuery",
+                                                      "cudaStreamWaitEvent",
+                                                      "cudaDeviceSynchronize"};
+    if (random() % 3 != 0) { return; }
+    auto const error = random() % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+    cudasim::inject({calls[random() % calls.size()], 1 + random() % 3, error, 1 + random() % 2});
+  };
+}
+
+struct ElasticPoolFaults : Stepped {};
+
+TEST_F(ElasticPoolFaults, LoseNothingInRandomPrograms)
+{
+  elastic_pool_options options;
+  options.maximum_bytes = 24 * chunk;
+  random_program::options how;
+  how.largest    = 4 * chunk;
+  how.most_live  = 60;
+  how.rearranges = true;
+  let_calls_fail(how);
+  auto const fired = cudasim::faults_fired();
+  std::uint64_t faults{};
+  for_each_seed(30, [&](std::uint64_t seed) {
+    begin(seed);
+    std::vector<std::unique_ptr<memory_source>> sources;
+    sources.push_back(std::make_unique<elastic_pool_source>(options));
+    auto& source = static_cast<elastic_pool_source&>(*sources[0]);
+    source.expect_faults();
+    random_program program{seed, how, std::move(sources)};
+    program.run();
+    faults += cudasim::faults_fired();
+    auto& pool = source.pool();
+    pool.release_unused();
+    EXPECT_EQ(pool.pool_size(), 0U);
+    EXPECT_EQ(cudasim::usage(0).physical, 0U);
+    // What the pool may hold is not used up by what failed.
+    void* const all = source.allocate(24 * chunk, rmm::cuda_stream_legacy);
+    EXPECT_NE(all, nullptr);
+    source.deallocate(all, 24 * chunk, rmm::cuda_stream_legacy);
+  });
+  EXPECT_GT(faults, fired);
+}
+
+/// Makes a pool, and makes it grow, remap and give back.
+void use_a_pool()
+{
+  elastic_pool_options options;
+  options.initial_bytes     = 2 * chunk;
+  options.maximum_bytes     = 8 * chunk;
+  options.share_descriptors = true;
+  options.peer_access       = true;
+  elastic_pool_memory_resource pool{options};
+  rmm::cuda_stream const stream;
+  struct block {
+    void* ptr;
+    std::size_t bytes;
+  };
+  std::vector<block> blocks;
+  rmm::detail::scope_guard const free_all{[&]() noexcept {
+    for (auto const& each : blocks) { pool.deallocate(each.ptr, each.bytes, stream); }
+  }};
+  auto const allocate = [&](std::size_t bytes) { blocks.push_back({pool.allocate(bytes, stream), bytes}); };
+  auto const free     = [&](std::size_t which) {
+    pool.deallocate(blocks[which].ptr, blocks[which].bytes, stream);
+    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(which));
+  };
+  for (int i = 0; i < 8; ++i) { allocate(chunk); }
+  free(6);
+  free(4);
+  free(2);
+  free(0);
+  allocate(4 * chunk);  // in pieces until now
+  free(1);
+  pool.release_unused();
+  allocate(chunk / 2);
+}
+
+TEST_F(ElasticPoolFaults, LeaveNothingBehindWhicheverCallFails)
+{
+  for (std::string const call : {"cuMemAddressReserve",
+                                 "cuMemGetAllocationGranularity",
+                                 "cuMemCreate",
+                                 "cuMemMap",
+                                 "cuMemSetAccess",
+                                 "cudaDeviceCanAccessPeer",
+                                 "cudaMemGetInfo",
+                                 "cudaStreamCreateWithFlags",
+                                 "cudaEventCreateWithFlags",
+                                 "cudaEventRecord",
+                                 "cudaEventQuery",
+                                 "cudaStreamWaitEvent",
+                                 "cudaDeviceSynchronize"}) {
+    for (auto const error : {cudaErrorMemoryAllocation, cudaErrorUnknown}) {
+      begin(0, 2);
+      EXPECT_NO_THROW(use_a_pool());
+      cudasim::for_each_fault(
+        [] {
+          try {
+            use_a_pool();
+          } catch (std::bad_alloc const&) {
+          } catch (rmm::cuda_error const&) {}
+        },
+        [&](auto n) {
+          EXPECT_EQ(cudasim::leak_report(), "") << call << " failed the " << n << "th time";
+          EXPECT_EQ(cudasim::usage(0).physical, 0U) << call << " failed the " << n << "th time";
+          EXPECT_EQ(cudaGetLastError(), cudaSuccess) << call << " failed the " << n << "th time";
+        },
+        error,
+        call);
+    }
+  }
+}
+
+TEST_F(ElasticPoolFaults, AnAllocationThatFailedSucceedsLater)
+{
+  elastic_pool_memory_resource pool{0, 8 * chunk};
+  rmm::cuda_stream const stream;
+  std::vector<std::pair<char const*, std::uint64_t>> const failures{
+    {"cuMemCreate", 1}, {"cuMemCreate", 4}, {"cuMemMap", 1}, {"cuMemMap", 4}, {"cuMemSetAccess", 1}};
+  for (auto const& [call, n] : failures) {
+    cudasim::inject({call, n, cudaErrorMemoryAllocation, 1000});
+    EXPECT_THROW(static_cast<void>(pool.allocate(4 * chunk, stream)), rmm::out_of_memory) << call << " " << n;
+    cudasim::clear_faults();
+    EXPECT_EQ(pool.pool_size(), 0U);
+    void* const ptr = pool.allocate(8 * chunk, stream);
+    pool.deallocate(ptr, 8 * chunk, stream);
+    EXPECT_EQ(pool.release_unused(), 8 * chunk);
+    EXPECT_EQ(cudasim::usage(0).physical, 0U) << call << " " << n;
+  }
+}
+
+/// The bytes of a block, which differ from block to block.
+void fill(void* ptr, std::size_t bytes, int value) { ASSERT_EQ(cudaMemset(ptr, value, bytes), cudaSuccess); }
+
+bool is_filled(void const* ptr, std::size_t bytes, unsigned char value)
+{
+  std::vector<unsigned char> content(bytes);
+  EXPECT_EQ(cudaMemcpy(content.data(), ptr, bytes, cudaMemcpyDefault), cudaSuccess);
+  return content == std::vector<unsigned char>(bytes, value);
+}
+
+/// A pool with two blocks, and what was in them.
+struct filled_pool {
+  explicit filled_pool(rmm::cuda_stream_view on) : stream{on}
+  {
+    fill(first, small, 1);
+    fill(second, large, 2);
+  }
+  ~filled_pool()
+  {
+    pool.deallocate(first, small, stream);
+    pool.deallocate(second, large, stream);
+  }
+  filled_pool(filled_pool const&)            = delete;
+  filled_pool& operator=(filled_pool const&) = delete;
+
+  [[nodiscard]] bool has_its_contents() const { return is_filled(first, small, 1) && is_filled(second, large, 2); }
+
+  static constexpr std::size_t small = 1000;
+  static constexpr std::size_t large = chunk + chunk / 2;
+  rmm::cuda_stream_view stream;
+  elastic_pool_memory_resource pool{};
+  void* first{pool.allocate(small, stream)};
+  void* second{pool.allocate(large, stream)};
+};
+
+/// Whether the call throws, and only what says that memory is missing or CUDA failed.
+template <class Call>
+bool throws(Call const& call)
+{
+  try {
+    call();
+    return false;
+  } catch (std::bad_alloc const&) {
+    return true;
+  } catch (rmm::cuda_error const&) {
+    return true;
+  }
+}
+
+TEST_F(ElasticPoolFaults, APauseThatFailsChangesNothing)
+{
+  rmm::cuda_stream const stream;
+  int failures = 0;
+  for (auto const kept : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
+    for (std::string const call : {"cudaDeviceSynchronize", "cudaHostAlloc", "cudaMallocHost", "cudaMemcpyAsync"}) {
+      for (std::uint64_t n = 1;; ++n) {
+        filled_pool filled{stream};
+        auto const fired = cudasim::faults_fired();
+        cudasim::inject({call, n, cudaErrorMemoryAllocation, 1});
+        bool const threw = throws([&] { filled.pool.pause(kept); });
+        cudasim::clear_faults();
+        if (cudasim::faults_fired() == fired) {
+          filled.pool.resume();
+          break;
+        }
+        if (threw) {
+          ++failures;
+          EXPECT_FALSE(filled.pool.is_paused()) << call << " " << n;
+          EXPECT_EQ(cudasim::usage(0).physical, filled.pool.pool_size()) << call << " " << n;
+        } else {
+          filled.pool.resume();
+        }
+        EXPECT_TRUE(filled.has_its_contents()) << call << " " << n;
+        EXPECT_EQ(cudaGetLastError(), cudaSuccess) << call << " " << n;
+      }
+    }
+  }
+  EXPECT_GT(failures, 0);
+}
+
+TEST_F(ElasticPoolFaults, APauseThatCannotWaitForTheDeviceNamesTheError)
+{
+  elastic_pool_memory_resource pool{chunk};
+  cudasim::inject({"cudaDeviceSynchronize", 1, cudaErrorLaunchFailure, 100});
+  try {
+    pool.pause();
+    ADD_FAILURE() << "paused";
+  } catch (rmm::cuda_error const& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("cudaErrorLaunchFailure"));
+  }
+  cudasim::clear_faults();
+  EXPECT_FALSE(pool.is_paused());
+}
+
+TEST_F(ElasticPoolFaults, ASharedPoolOfADriverThatDoesNotAnswerNamesTheError)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  for (std::uint64_t n = 1; n <= 2; ++n) {  // is there virtual memory, and can it be exported
+    cudasim::inject({"cuDeviceGetAttribute", n, cudaErrorUnknown, 1});
+    try {
+      elastic_pool_memory_resource const pool{options};
+      ADD_FAILURE() << "made, though call " << n << " failed";
+    } catch (rmm::cuda_error const& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("CUDA_ERROR_UNKNOWN")) << n;
+    }
+    cudasim::clear_faults();
+  }
+}
+
+TEST_F(ElasticPoolFaults, AResumeThatFailsCanBeTriedAgain)
+{
+  rmm::cuda_stream const stream;
+  int failures = 0;
+  for (std::string const call : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cudaMemcpyAsync"}) {
+    for (std::uint64_t n = 1;; ++n) {
+      filled_pool filled{stream};
+      filled.pool.pause();
+      auto const fired = cudasim::faults_fired();
+      cudasim::inject({call, n, cudaErrorMemoryAllocation, 1});
+      bool const threw = throws([&] { filled.pool.resume(); });
+      cudasim::clear_faults();
+      bool const failed = cudasim::faults_fired() != fired;
+      EXPECT_EQ(threw, failed) << call << " " << n;
+      if (threw) {
+        ++failures;
+        EXPECT_TRUE(filled.pool.is_paused()) << call << " " << n;
+        EXPECT_EQ(cudasim::usage(0).physical, 0U) << call << " " << n;
+        EXPECT_EQ(filled.pool.mapped_bytes(), 0U) << call << " " << n;
+        filled.pool.resume();
+      }
+      EXPECT_TRUE(filled.has_its_contents()) << call << " " << n;
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess) << call << " " << n;
+      if (!failed) { break; }
+    }
+  }
+  EXPECT_GE(failures, 4);
+}
+
+/// A pool whose free memory is still written to.
+struct written_pool {
+  [[nodiscard]] void* allocate(std::size_t bytes) { return pool.allocate(bytes, stream); }
+
+  void write_and_free(void* ptr, std::size_t bytes)
+  {
+    ASSERT_EQ(cudaMemsetAsync(ptr, 1, bytes, stream.value()), cudaSuccess);
+    pool.deallocate(ptr, bytes, stream);
+  }
+
+  rmm::cuda_stream stream;
+  rmm::cuda_stream other;
+  elastic_pool_memory_resource pool{0, 8 * chunk};
+};
+
+/// Makes the next waits for that fail.
+struct ElasticPoolThatCannotWait : Stepped {
+  static void let_waits_fail(std::uint64_t times)
+  {
+    cudasim::inject({"cudaStreamSynchronize", 1, cudaErrorUnknown, times});
+  }
+
+  static constexpr std::uint64_t all = 1000;
+};
+
+TEST_F(ElasticPoolThatCannotWait, KeepsWhatItWasToGiveBackUntilItCan)
+{
+  written_pool it;
+  void* const kept = it.allocate(4 * chunk);
+  it.write_and_free(it.allocate(4 * chunk), 4 * chunk);
+  let_waits_fail(1);
+  EXPECT_EQ(it.pool.trim_to(6 * chunk), 0U);
+  EXPECT_EQ(cudasim::faults_fired(), 1U);
+  EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
+  EXPECT_EQ(it.pool.mapped_bytes(), 8 * chunk);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  it.stream.synchronize();  // writes what stayed
+  EXPECT_EQ(it.pool.trim_to(6 * chunk), 2 * chunk);
+  EXPECT_EQ(it.pool.mapped_bytes(), 6 * chunk);
+  it.pool.deallocate(kept, 4 * chunk, it.stream);
+  EXPECT_EQ(it.pool.release_unused(), 6 * chunk);
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+}
+
+TEST_F(ElasticPoolThatCannotWait, UsesItForTheNextAllocationThatHasToGrow)
+{
+  written_pool it;
+  it.write_and_free(it.allocate(8 * chunk), 8 * chunk);
+  let_waits_fail(1);
+  EXPECT_EQ(it.pool.release_unused(), 0U);
+  it.write_and_free(it.pool.allocate(8 * chunk, it.other), 8 * chunk);
+  EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
+}
+
+TEST_F(ElasticPoolThatCannotWait, SaysSoWhenMemoryRunsOut)
+{
+  written_pool it;
+  std::array<void*, 8> blocks{};
+  for (auto& each : blocks) { each = it.allocate(chunk); }
+  for (std::size_t i = 0; i < blocks.size(); i += 2) { it.write_and_free(blocks[i], chunk); }
+  let_waits_fail(all);
+  try {
+    static_cast<void>(it.pool.allocate(4 * chunk, it.other));
+    ADD_FAILURE() << "there was memory";
+  } catch (rmm::out_of_memory const& e) {
+    EXPECT_NE(std::string{e.what()}.find("cannot be waited for"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(cudasim::usage(0).physical, 8 * chunk);
+  cudasim::clear_faults();
+  it.write_and_free(it.pool.allocate(4 * chunk, it.other), 4 * chunk);  // of chunks that were apart
+  for (std::size_t i = 1; i < blocks.size(); i += 2) { it.write_and_free(blocks[i], chunk); }
+}
+
+TEST_F(ElasticPoolThatCannotWait, GivesItBackWhenItIsPaused)
+{
+  written_pool it;
+  void* const kept = it.allocate(chunk);
+  it.write_and_free(it.allocate(2 * chunk), 2 * chunk);
+  let_waits_fail(all);
+  EXPECT_EQ(it.pool.release_unused(), 0U);
+  it.pool.pause(rmm::mr::paused_contents::dropped);  // waits for the device
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+  it.pool.resume();
+  EXPECT_EQ(it.pool.mapped_bytes(), chunk);
+  it.write_and_free(kept, chunk);
+}
+
+TEST_F(ElasticPoolThatCannotWait, GivesItBackWhenItGoes)
+{
+  {
+    written_pool it;
+    it.write_and_free(it.allocate(2 * chunk), 2 * chunk);
+    let_waits_fail(1);
+    EXPECT_EQ(it.pool.release_unused(), 0U);
+    EXPECT_EQ(cudasim::usage(0).physical, 2 * chunk);
+  }
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+}
+
+}  // namespace

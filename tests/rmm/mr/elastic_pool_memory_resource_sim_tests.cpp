@@ -1,0 +1,776 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The elastic pool: what it takes from the device, where it puts allocations, and what it gives back.
+
+#include "../../support/simulated.hpp"
+
+#include <rmm/cuda_device.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/chunked_space.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/memory_reservation.hpp>
+#include <rmm/mr/shared_memory.hpp>
+#include <rmm/recovery.hpp>
+#include <rmm/tag_scope.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::mr::elastic_pool_memory_resource;
+using rmm::mr::elastic_pool_options;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+constexpr std::size_t GiB = 1024 * MiB;
+
+struct FreshMachine : Simulated {
+  FreshMachine() { cudasim::reset(); }  // before members of tests
+  void SetUp() override {}
+};
+
+struct ElasticPool : FreshMachine {
+  [[nodiscard]] static std::size_t free_on_device() { return rmm::available_device_memory().first; }
+
+  rmm::cuda_stream stream;
+
+  void TearDown() override
+  {
+    {
+      rmm::cuda_stream const ends{std::move(stream)};
+    }
+    Simulated::TearDown();
+  }
+};
+
+TEST_F(ElasticPool, TakesNothingBeforeItIsAsked)
+{
+  auto const before = free_on_device();
+  elastic_pool_memory_resource const pool;
+  EXPECT_TRUE(pool.has_virtual_memory());
+  EXPECT_EQ(pool.pool_size(), 0U);
+  EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPool, GrowsByWholeChunksInPlace)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk  = pool.chunk_bytes();
+  auto const before = free_on_device();
+  void* const first = pool.allocate(chunk, stream);
+  EXPECT_EQ(pool.pool_size(), chunk);
+  void* const second = pool.allocate(chunk, stream);
+  EXPECT_EQ(pool.pool_size(), 2 * chunk);
+  EXPECT_EQ(static_cast<char*>(second), static_cast<char*>(first) + chunk);
+  EXPECT_EQ(free_on_device(), before - 2 * chunk);
+  EXPECT_EQ(pool.figures().upstream_blocks, 1U);
+  pool.deallocate(first, chunk, stream);
+  pool.deallocate(second, chunk, stream);
+  void* const both = pool.allocate(2 * chunk, stream);
+  EXPECT_EQ(both, first);
+  EXPECT_EQ(pool.pool_size(), 2 * chunk);
+  pool.deallocate(both, 2 * chunk, stream);
+}
+
+TEST_F(ElasticPool, UsesTheFreeEndOfWhatItHasWhenItGrows)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk = pool.chunk_bytes();
+  void* const part = pool.allocate(chunk / 2, stream);
+  void* const rest = pool.allocate(chunk + chunk / 2, stream);
+  EXPECT_EQ(pool.pool_size(), 2 * chunk);
+  pool.deallocate(part, chunk / 2, stream);
+  pool.deallocate(rest, chunk + chunk / 2, stream);
+}
+
+TEST_F(ElasticPool, TakesTheInitialMemoryAtOnce)
+{
+  elastic_pool_memory_resource pool{64 * MiB};
+  EXPECT_EQ(pool.pool_size(), 64 * MiB);
+  void* const ptr = pool.allocate(64 * MiB, stream);
+  EXPECT_EQ(pool.pool_size(), 64 * MiB);
+  pool.deallocate(ptr, 64 * MiB, stream);
+}
+
+TEST_F(ElasticPool, APoolOfSoManyBytesServesOneRequestForAllOfThem)
+{
+  constexpr std::size_t odd = 3 * MiB + 256;
+  elastic_pool_memory_resource pool{odd, odd};
+  void* const ptr = pool.allocate(odd, stream);
+  EXPECT_EQ(pool.pool_size(), 2 * pool.chunk_bytes());
+  pool.deallocate(ptr, odd, stream);
+}
+
+TEST_F(ElasticPool, RefusesSizesAndOptionsThatCannotBe)
+{
+  EXPECT_THROW((elastic_pool_memory_resource{100}), rmm::logic_error);
+  EXPECT_THROW((elastic_pool_memory_resource{0, 100}), rmm::logic_error);
+  EXPECT_THROW((elastic_pool_memory_resource{512, 256}), rmm::logic_error);
+  elastic_pool_options options;
+  options.chunk_bytes = 3 * MiB;
+  EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error);
+}
+
+TEST_F(ElasticPool, RefusesADeviceThatIsNotThere)
+{
+  elastic_pool_options options;
+  for (int const device : {-1, rmm::get_num_cuda_devices()}) {
+    options.device = rmm::cuda_device_id{device};
+    EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error) << device;
+  }
+}
+
+TEST_F(ElasticPool, ReportsItsMaximumInWholeChunks)
+{
+  elastic_pool_memory_resource pool{0, 256};
+  try {
+    static_cast<void>(pool.allocate(pool.chunk_bytes() + 1, stream));
+    FAIL() << "expected out_of_memory";
+  } catch (rmm::out_of_memory const& e) {
+    EXPECT_EQ(e.report()->maximum_bytes, pool.chunk_bytes());
+  }
+}
+
+TEST_F(ElasticPool, TrimGivesBackWhatHoldsNoAllocation)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk  = pool.chunk_bytes();
+  auto const before = free_on_device();
+  void* const kept  = pool.allocate(chunk, stream);
+  void* const large = pool.allocate(10 * chunk, stream);
+  pool.deallocate(large, 10 * chunk, stream);
+  EXPECT_EQ(pool.trim_to(4 * chunk), 7 * chunk);
+  EXPECT_EQ(pool.pool_size(), 4 * chunk);
+  EXPECT_EQ(free_on_device(), before - 4 * chunk);
+  EXPECT_EQ(pool.release_unused(), 3 * chunk);
+  EXPECT_EQ(free_on_device(), before - chunk);
+  EXPECT_EQ(pool.release_unused(), 0U);
+  pool.deallocate(kept, chunk, stream);
+  EXPECT_EQ(pool.release_unused(), chunk);
+  EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPool, TrimKeepsChunksThatHoldAnAllocation)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk = pool.chunk_bytes();
+  std::vector<void*> all;
+  for (int i = 0; i < 16; ++i) { all.push_back(pool.allocate(chunk / 2, stream)); }
+  EXPECT_EQ(pool.pool_size(), 8 * chunk);
+  for (std::size_t i = 0; i < 16; i += 2) { pool.deallocate(all[i], chunk / 2, stream); }
+  EXPECT_EQ(pool.release_unused(), 0U);
+  for (std::size_t i = 1; i < 16; i += 2) { pool.deallocate(all[i], chunk / 2, stream); }
+  EXPECT_EQ(pool.release_unused(), 8 * chunk);
+}
+
+TEST_F(ElasticPool, FreeChunksBecomeOneLargeBlock)
+{
+  elastic_pool_options options;
+  elastic_pool_memory_resource const probe;
+  auto const chunk      = probe.chunk_bytes();
+  options.maximum_bytes = 16 * chunk;
+  elastic_pool_memory_resource pool{options};
+  std::vector<void*> all;
+  for (int i = 0; i < 16; ++i) { all.push_back(pool.allocate(chunk, stream)); }
+  for (std::size_t i = 0; i < 16; i += 2) { pool.deallocate(all[i], chunk, stream); }
+  void* const large = pool.allocate(8 * chunk, stream);
+  EXPECT_EQ(pool.pool_size(), 16 * chunk);
+  EXPECT_EQ(pool.figures().recovery[rmm::recovery_rung::remap].served +
+              pool.figures().recovery[rmm::recovery_rung::grow].served,
+            16U + 1U);
+  pool.deallocate(large, 8 * chunk, stream);
+  for (std::size_t i = 1; i < 16; i += 2) { pool.deallocate(all[i], chunk, stream); }
+}
+
+TEST_F(ElasticPool, SaysWhyItCannotGoOn)
+{
+  elastic_pool_memory_resource pool{0, 32 * MiB};
+  void* const most = pool.allocate(31 * MiB, stream);
+  try {
+    static_cast<void>(pool.allocate(4 * MiB, stream));
+    ADD_FAILURE() << "there is no room for it";
+  } catch (rmm::out_of_memory const& e) {
+    ASSERT_NE(e.report(), nullptr);
+    EXPECT_EQ(e.report()->maximum_bytes, std::optional<std::size_t>{32 * MiB});
+    EXPECT_EQ(e.report()->asked_bytes, 4 * MiB);
+    EXPECT_EQ(e.report()->tries_of(rmm::recovery_rung::remap), 1U);
+  }
+  pool.deallocate(most, 31 * MiB, stream);
+}
+
+TEST_F(ElasticPool, GivesBackWhatWasUnusedForLong)
+{
+  elastic_pool_options options;
+  options.decay = std::chrono::milliseconds{0};
+  elastic_pool_memory_resource pool{options};
+  auto const chunk = pool.chunk_bytes();
+  void* const ptr  = pool.allocate(4 * chunk, stream);
+  pool.deallocate(ptr, 4 * chunk, stream);
+  stream.synchronize();
+  EXPECT_EQ(pool.tick(), 0U);  // until now it was in use
+  EXPECT_EQ(pool.tick(), 4 * chunk);
+  EXPECT_EQ(pool.pool_size(), 0U);
+}
+
+TEST_F(ElasticPool, AddressesThatAreEmptyAgainAreOneRange)
+{
+  auto const chunk = elastic_pool_memory_resource{}.chunk_bytes();
+  rmm::detail::chunked_space space{0, 8 * chunk, chunk, {}, {0}};
+  space.map(space.begin(), 4 * chunk);
+  for (auto const each : std::initializer_list<std::size_t>{1, 2, 0, 3}) {
+    space.unmap(space.begin() + each * chunk, chunk);
+  }
+  EXPECT_EQ(space.empty_ranges(), (std::vector{std::pair{space.begin(), 8 * chunk}}));
+  EXPECT_EQ(space.release_spare(), 4 * chunk);
+}
+
+// --- without virtual memory
+
+struct ElasticPoolOnAnOldDevice : ElasticPool {
+  ElasticPoolOnAnOldDevice()
+  {
+    cudasim::inject(
+      {"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // the driver does not say that it has it
+  }
+};
+
+struct ElasticPoolOnTwoDevices : Simulated {
+  ElasticPoolOnTwoDevices()
+  {
+    cudasim::options machine;
+    machine.devices        = 2;
+    machine.mode           = cudasim::execution::stepped;
+    machine.check_ordering = true;
+    start(machine);
+  }
+  void SetUp() override {}
+};
+
+TEST_F(ElasticPoolOnTwoDevices, WithoutVirtualMemoryTakesItFromTheDeviceThatWasAskedFor)
+{
+  cudasim::inject({"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // the driver does not say that it has it
+  elastic_pool_options options;
+  options.device        = rmm::cuda_device_id{1};
+  options.initial_bytes = 2 * MiB;
+  elastic_pool_memory_resource pool{options};
+  EXPECT_FALSE(pool.has_virtual_memory());
+  rmm::cuda_stream stream;
+  {
+    rmm::cuda_set_device_raii const there{rmm::cuda_device_id{1}};
+    stream = rmm::cuda_stream{};
+  }
+  for (auto const bytes : {MiB, 8 * MiB}) {  // from the first block, and from one that it grows by
+    void* const ptr = pool.allocate(bytes, stream);
+    cudaPointerAttributes attributes{};
+    ASSERT_EQ(cudaPointerGetAttributes(&attributes, ptr), cudaSuccess);
+    EXPECT_EQ(attributes.device, 1);
+    pool.deallocate(ptr, bytes, stream);
+  }
+}
+
+TEST_F(ElasticPoolOnAnOldDevice, GrowsByBlocksAndGivesBackThoseThatAreFree)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  EXPECT_FALSE(pool.has_virtual_memory());
+  EXPECT_EQ(pool.chunk_bytes(), 0U);
+  auto const before  = free_on_device();
+  void* const first  = pool.allocate(4 * MiB, stream);
+  void* const second = pool.allocate(4 * MiB, stream);
+  EXPECT_EQ(pool.pool_size(), 8 * MiB);
+  EXPECT_EQ(pool.mapped_bytes(), 8 * MiB);
+  EXPECT_EQ(pool.release_unused(), 0U);
+  pool.deallocate(second, 4 * MiB, stream);
+  EXPECT_EQ(pool.release_unused(), 4 * MiB);
+  EXPECT_EQ(before - free_on_device(), 4 * MiB);
+  EXPECT_THROW(static_cast<void>(pool.allocate(61 * MiB, stream)), rmm::out_of_memory);
+  void* const rest = pool.allocate(60 * MiB, stream);
+  pool.deallocate(rest, 60 * MiB, stream);
+  pool.deallocate(first, 4 * MiB, stream);
+  EXPECT_EQ(pool.release_unused(), 64 * MiB);
+  EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPoolOnAnOldDevice, AsksForHalfAsMuchUntilTheDeviceHasIt)
+{
+  elastic_pool_memory_resource pool;
+  void* const first = pool.allocate(32 * MiB, stream);
+  void* others{};
+  ASSERT_EQ(cudaMalloc(&others, free_on_device() - 10 * MiB), cudaSuccess);
+  void* const second = pool.allocate(1 * MiB, stream);
+  EXPECT_EQ(pool.pool_size(), 40 * MiB);
+  EXPECT_THROW(static_cast<void>(pool.allocate(11 * MiB, stream)), rmm::out_of_memory);
+  pool.deallocate(second, 1 * MiB, stream);
+  pool.deallocate(first, 32 * MiB, stream);
+  EXPECT_EQ(cudaFree(others), cudaSuccess);
+}
+
+TEST_F(ElasticPoolOnAnOldDevice, SaysWhatItCannotDo)
+{
+  elastic_pool_memory_resource pool;
+  EXPECT_THROW(pool.pause(), rmm::logic_error);
+  EXPECT_THROW(pool.set_pausable(rmm::tag{"any"}), rmm::logic_error);
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error);
+}
+
+// --- pausing
+
+void fill(void* ptr, int value, std::size_t bytes)
+{
+  ASSERT_EQ(cudaMemset(ptr, value, bytes), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+[[nodiscard]] bool holds(void const* ptr, char value, std::size_t bytes)
+{
+  std::vector<char> copy(bytes);
+  EXPECT_EQ(cudaMemcpy(copy.data(), ptr, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+  return std::all_of(copy.begin(), copy.end(), [&](char each) { return each == value; });
+}
+
+TEST_F(ElasticPool, APauseGivesAllBackAndKeepsAddressesAndContents)
+{
+  for (auto const contents : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
+    elastic_pool_memory_resource pool;
+    auto const before = free_on_device();
+    void* const gap   = pool.allocate(3 * MiB, stream);
+    void* const first = pool.allocate(5 * MiB, stream);
+    void* const other = pool.allocate(100, stream);
+    fill(first, 1, 5 * MiB);
+    fill(other, 2, 100);
+    pool.deallocate(gap, 3 * MiB, stream);
+    pool.pause(contents);
+    EXPECT_TRUE(pool.is_paused());
+    EXPECT_EQ(free_on_device(), before);
+    EXPECT_EQ(pool.mapped_bytes(), 0U);
+    EXPECT_THROW(static_cast<void>(pool.allocate(1, stream)), rmm::logic_error);
+    EXPECT_THROW(pool.pause(), rmm::logic_error);
+    pool.resume();
+    EXPECT_FALSE(pool.is_paused());
+    EXPECT_TRUE(holds(first, 1, 5 * MiB));
+    EXPECT_TRUE(holds(other, 2, 100));
+    void* const again = pool.allocate(3 * MiB, stream);
+    EXPECT_EQ(again, gap);
+    pool.deallocate(again, 3 * MiB, stream);
+    pool.deallocate(first, 5 * MiB, stream);
+    pool.deallocate(other, 100, stream);
+    EXPECT_THROW(pool.resume(), rmm::logic_error);
+  }
+}
+
+TEST_F(ElasticPool, DroppedContentsLeaveUsableMemory)
+{
+  elastic_pool_memory_resource pool;
+  void* const ptr = pool.allocate(4 * MiB, stream);
+  pool.pause(rmm::mr::paused_contents::dropped);
+  pool.resume();
+  fill(ptr, 3, 4 * MiB);
+  EXPECT_TRUE(holds(ptr, 3, 4 * MiB));
+  pool.deallocate(ptr, 4 * MiB, stream);
+}
+
+TEST_F(ElasticPool, WhatIsPausedCanBeFreedAndThePoolDestroyed)
+{
+  elastic_pool_memory_resource pool;
+  void* const ptr = pool.allocate(4 * MiB, stream);
+  pool.pause();
+  EXPECT_EQ(pool.release_unused(), 0U);
+  pool.deallocate(ptr, 4 * MiB, stream);
+}
+
+TEST_F(ElasticPool, StaysPausedWhereTheMemoryForItIsGone)
+{
+  elastic_pool_memory_resource pool;
+  void* const ptr = pool.allocate(64 * MiB, stream);
+  fill(ptr, 4, 64 * MiB);
+  pool.pause();
+  void* others{};
+  auto const most = free_on_device() - 32 * MiB;
+  ASSERT_EQ(cudaMalloc(&others, most), cudaSuccess);
+  auto const left = free_on_device();
+  EXPECT_THROW(pool.resume(), rmm::out_of_memory);
+  EXPECT_TRUE(pool.is_paused());
+  EXPECT_EQ(free_on_device(), left);
+  ASSERT_EQ(cudaFree(others), cudaSuccess);
+  pool.resume();
+  EXPECT_TRUE(holds(ptr, 4, 64 * MiB));
+  pool.deallocate(ptr, 64 * MiB, stream);
+}
+
+TEST_F(ElasticPool, ATagIsPausedAlone)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const weights{"weights"};
+  EXPECT_THROW(pool.pause(weights), rmm::logic_error);
+  EXPECT_THROW(pool.set_pausable(rmm::tag{}), rmm::logic_error);
+  pool.set_pausable(weights);
+  pool.set_pausable(weights);
+  auto const before = free_on_device();
+  void* const work  = pool.allocate(MiB, stream);
+  void* model{};
+  {
+    rmm::tag_scope const scope{weights};
+    model = pool.allocate(40 * MiB, stream);
+  }
+  fill(work, 5, MiB);
+  fill(model, 6, 40 * MiB);
+  EXPECT_EQ(pool.mapped_bytes(), before - free_on_device());
+  EXPECT_EQ(pool.figures().live_bytes, 41 * MiB);
+  pool.pause(weights);
+  EXPECT_TRUE(pool.is_paused(weights));
+  EXPECT_FALSE(pool.is_paused());
+  EXPECT_EQ(before - free_on_device(), pool.chunk_bytes());
+  EXPECT_TRUE(holds(work, 5, MiB));
+  void* const more = pool.allocate(MiB, stream);  // the rest goes on
+  pool.deallocate(more, MiB, stream);
+  {
+    rmm::tag_scope const scope{weights};
+    EXPECT_THROW(static_cast<void>(pool.allocate(MiB, stream)), rmm::logic_error);
+  }
+  pool.resume(weights);
+  EXPECT_TRUE(holds(model, 6, 40 * MiB));
+  pool.deallocate(model, 40 * MiB, stream);
+  pool.deallocate(work, MiB, stream);
+  EXPECT_EQ(pool.release_unused(), 40 * MiB + pool.chunk_bytes());
+  EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPool, WhatWasReservedIsPausedToo)
+{
+  elastic_pool_memory_resource pool;
+  auto reservation = pool.reserve(8 * MiB, stream);
+  pool.pause(rmm::mr::paused_contents::dropped);
+  EXPECT_THROW(static_cast<void>(reservation.resource().allocate(MiB, stream)), rmm::logic_error);
+  pool.resume();
+  void* const ptr = reservation.resource().allocate(MiB, stream);
+  reservation.resource().deallocate(ptr, MiB, stream);
+}
+
+TEST_F(ElasticPool, PartsStayWithinTheBoundOfTheWhole)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* const rest = pool.allocate(40 * MiB, stream);
+  rmm::tag_scope const scope{cache};
+  EXPECT_THROW(static_cast<void>(pool.allocate(32 * MiB, stream)), rmm::out_of_memory);
+  void* const fits = pool.allocate(24 * MiB, stream);
+  pool.deallocate(fits, 24 * MiB, stream);
+  pool.deallocate(rest, 40 * MiB, stream);
+}
+
+TEST_F(ElasticPool, PartsClimbWithTheOrderAndTheCallbackThatThePoolHasNow)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  int calls{};
+  pool.set_failure_callback([&](std::size_t, void*) { return ++calls == 1; });
+  rmm::tag_scope const scope{cache};
+  EXPECT_THROW(static_cast<void>(pool.allocate(GiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(calls, 2);
+  pool.set_failure_callback(nullptr);
+  EXPECT_THROW(static_cast<void>(pool.allocate(GiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(calls, 2);
+  pool.set_recovery_order({rmm::recovery_rung::remap});
+  try {
+    static_cast<void>(pool.allocate(GiB, stream));
+    ADD_FAILURE() << "allocated more than the maximum";
+  } catch (rmm::out_of_memory const& e) {
+    ASSERT_NE(e.report(), nullptr);
+    ASSERT_EQ(e.report()->order.size(), 1U);
+    EXPECT_EQ(e.report()->order[0], rmm::recovery_rung::remap);
+  }
+}
+
+TEST_F(ElasticPool, PartsCheckForCapturesWhenThePoolDoes)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const cache{"cache"};
+  pool.set_check_capture(false);
+  pool.set_pausable(cache);
+  rmm::tag_scope const scope{cache};
+  auto const questions_of_a_pair = [&] {
+    pool.deallocate(pool.allocate(256, stream), 256, stream);
+    auto const before = cudasim::calls("cudaStreamIsCapturing");
+    pool.deallocate(pool.allocate(256, stream), 256, stream);
+    return cudasim::calls("cudaStreamIsCapturing") - before;
+  };
+  EXPECT_EQ(questions_of_a_pair(), 0U);
+  pool.set_check_capture(true);
+  EXPECT_EQ(questions_of_a_pair(), 2U);
+  pool.set_check_capture(false);
+  EXPECT_EQ(questions_of_a_pair(), 0U);
+}
+
+TEST_F(ElasticPool, PartsAndTheRestGiveEachOtherWhatTheyDoNotUse)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  for (int i = 0; i < 2; ++i) {
+    void* const all = pool.allocate(64 * MiB, stream);
+    pool.deallocate(all, 64 * MiB, stream);
+    rmm::tag_scope const scope{cache};
+    void* const part = pool.allocate(64 * MiB, stream);
+    pool.deallocate(part, 64 * MiB, stream);
+  }
+  EXPECT_EQ(pool.mapped_bytes(), 64 * MiB);
+}
+
+TEST_F(ElasticPool, APartIsResumedWithWhatTheRestDoesNotUse)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* kept{};
+  {
+    rmm::tag_scope const scope{cache};
+    kept = pool.allocate(40 * MiB, stream);
+  }
+  fill(kept, 1, 40 * MiB);
+  pool.pause(cache);
+  void* const other = pool.allocate(60 * MiB, stream);
+  EXPECT_THROW(pool.resume(cache), rmm::out_of_memory);
+  pool.deallocate(other, 60 * MiB, stream);
+  pool.resume(cache);
+  EXPECT_TRUE(holds(kept, 1, 40 * MiB));
+  pool.deallocate(kept, 40 * MiB, stream);
+}
+
+TEST_F(ElasticPool, ARequestBeyondTheDeviceTakesNothing)
+{
+  elastic_pool_memory_resource pool;
+  pool.set_recovery_order(rmm::recovery_order{rmm::recovery_rung::grow});
+  auto const before = free_on_device();
+  EXPECT_THROW(static_cast<void>(pool.allocate(before + MiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(cudasim::calls("cuMemCreate"), 0U);
+  EXPECT_EQ(free_on_device(), before);
+  EXPECT_EQ(pool.mapped_bytes(), 0U);
+}
+
+TEST_F(ElasticPool, ACallbackThatPausesThePoolEndsTheAllocation)
+{
+  elastic_pool_memory_resource pool{0, 16 * MiB};
+  void* const ptr = pool.allocate(16 * MiB, stream);
+  pool.set_failure_callback([&](std::size_t, void*) {
+    pool.pause();
+    pool.deallocate(ptr, 16 * MiB, stream);
+    return true;
+  });
+  EXPECT_THROW(static_cast<void>(pool.allocate(MiB, stream)), rmm::logic_error);
+  pool.resume();
+}
+
+// --- several devices
+
+TEST_F(ElasticPoolOnTwoDevices, WaitForThePoolsDeviceWhicheverIsCurrent)
+{
+  bool ran{};
+  {
+    elastic_pool_memory_resource pool{0, 16 * MiB};
+    rmm::cuda_stream const worker;
+    void* const used = pool.allocate(16 * MiB, worker);
+    ASSERT_EQ(cudasim::launch(worker.value(), {}, {{used, 16 * MiB}}, [&] { ran = true; }), cudaSuccess);
+    rmm::cuda_set_device_raii const elsewhere{rmm::cuda_device_id{1}};
+    pool.pause(rmm::mr::paused_contents::dropped);
+    EXPECT_TRUE(ran);
+    pool.resume();
+    pool.deallocate(used, 16 * MiB, worker);
+  }
+}
+
+TEST_F(ElasticPoolOnTwoDevices, AreWaitedForWherePeersHaveAccess)
+{
+  elastic_pool_options options;
+  options.peer_access = true;
+  elastic_pool_memory_resource pool{options};
+  void* const used = pool.allocate(MiB, rmm::cuda_stream_legacy);
+  bool ran{};
+  {
+    rmm::cuda_set_device_raii const peer{rmm::cuda_device_id{1}};
+    rmm::cuda_stream const worker;
+    ASSERT_EQ(cudasim::launch(worker.value(), {}, {{used, MiB}}, [&] { ran = true; }), cudaSuccess);
+    pool.pause(rmm::mr::paused_contents::dropped);
+    EXPECT_TRUE(ran);
+    pool.resume();
+  }
+  pool.deallocate(used, MiB, rmm::cuda_stream_legacy);
+}
+
+// --- sharing
+
+[[nodiscard]] std::vector<int> numbers_of(rmm::mr::exported_descriptors const& exported)
+{
+  std::vector<int> numbers;
+  for (auto const& each : exported.chunks) { numbers.push_back(each.get()); }
+  return numbers;
+}
+
+TEST_F(ElasticPool, AnExportedBlockIsTheSameMemoryWhereItIsImported)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  void* const before  = pool.allocate(MiB, stream);
+  void* const shared  = pool.allocate(5 * MiB, stream);
+  auto const exported = pool.export_descriptors(shared, 5 * MiB);
+  EXPECT_EQ(exported.block.offset_bytes, MiB);
+  EXPECT_EQ(exported.block.chunks(), exported.chunks.size());
+  {
+    rmm::mr::imported_memory const imported{pool.get_device(), exported.block, numbers_of(exported)};
+    EXPECT_NE(imported.data(), shared);
+    EXPECT_EQ(imported.size(), 5 * MiB);
+    fill(shared, 7, 5 * MiB);
+    EXPECT_TRUE(holds(imported.data(), 7, 5 * MiB));
+    fill(imported.data(), 8, 5 * MiB);
+    EXPECT_TRUE(holds(shared, 8, 5 * MiB));
+  }
+  pool.deallocate(shared, 5 * MiB, stream);
+  pool.deallocate(before, MiB, stream);
+}
+
+TEST_F(ElasticPool, DescriptorsToImportCanBeWrittenOut)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  void* const shared  = pool.allocate(MiB, stream);
+  auto const exported = pool.export_descriptors(shared, MiB);
+  ASSERT_EQ(exported.chunks.size(), 1U);
+  {
+    rmm::mr::imported_memory const imported{pool.get_device(), exported.block, {exported.chunks[0].get()}};
+    fill(shared, 3, MiB);
+    EXPECT_TRUE(holds(imported.data(), 3, MiB));
+  }
+  EXPECT_THROW((rmm::mr::imported_memory{pool.get_device(), exported.block, {}}), rmm::logic_error);
+  pool.deallocate(shared, MiB, stream);
+}
+
+TEST_F(ElasticPool, ImportedMemoryStaysWhenItsPoolHasGone)
+{
+  std::optional<rmm::mr::imported_memory> imported;
+  {
+    elastic_pool_options options;
+    options.share_descriptors = true;
+    elastic_pool_memory_resource pool{options};
+    void* const shared = pool.allocate(MiB, stream);
+    fill(shared, 9, MiB);
+    auto const exported = pool.export_descriptors(shared, MiB);
+    imported.emplace(pool.get_device(), exported.block, numbers_of(exported));
+    pool.deallocate(shared, MiB, stream);
+  }
+  EXPECT_TRUE(holds(imported->data(), 9, MiB));
+}
+
+TEST(SharedBlock, CountsTheChunksItTouches)
+{
+  using rmm::mr::shared_block;
+  static_assert(shared_block{0, 0, MiB}.chunks() == 0);
+  static_assert(shared_block{0, 1, MiB}.chunks() == 1);
+  static_assert(shared_block{0, MiB, MiB}.chunks() == 1);
+  static_assert(shared_block{1, MiB, MiB}.chunks() == 2);
+  static_assert(shared_block{MiB - 1, 1, MiB}.chunks() == 1);
+  static_assert(shared_block{MiB - 1, 2 + MiB, MiB}.chunks() == 3);
+  static_assert(shared_block{MiB, 1, MiB}.chunks() == 0);  // no block begins behind its first chunk
+  static_assert(shared_block{1, SIZE_MAX, MiB}.chunks() == SIZE_MAX / MiB + 1);
+}
+
+TEST_F(ElasticPool, RefusesToShareWhatItCannot)
+{
+  elastic_pool_memory_resource pool;
+  void* const ptr = pool.allocate(MiB, stream);
+  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, MiB)), rmm::logic_error);  // not made for it
+  EXPECT_THROW(rmm::mr::exported_fabric const made = pool.export_fabric(ptr, MiB), rmm::logic_error);
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource sharing{options};
+  EXPECT_THROW(static_cast<void>(sharing.export_descriptors(ptr, MiB)), rmm::logic_error);
+  EXPECT_THROW(static_cast<void>(sharing.export_descriptors(nullptr, MiB)), rmm::logic_error);
+  void* const own = sharing.allocate(MiB, stream);
+  EXPECT_THROW(static_cast<void>(sharing.export_descriptors(own, 0)), rmm::logic_error);
+  EXPECT_THROW(static_cast<void>(sharing.export_descriptors(own, 8 * MiB)), rmm::logic_error);
+  auto const exported = sharing.export_descriptors(own, MiB);
+  EXPECT_THROW((rmm::mr::imported_memory{sharing.get_device(), exported.block, std::vector<int>{}}), rmm::logic_error);
+  EXPECT_THROW((rmm::mr::imported_memory{sharing.get_device(), {}, numbers_of(exported)}), rmm::logic_error);
+  EXPECT_THROW((rmm::mr::imported_memory{sharing.get_device(), exported.block, std::vector<int>{-1}}),
+               rmm::logic_error);
+  sharing.deallocate(own, MiB, stream);
+  pool.deallocate(ptr, MiB, stream);
+}
+
+// --- fragmentation
+
+/// The share of a bounded pool that is in use when an allocation first fails, as users of fragmenting pools see it.
+std::pair<double, double> shares(double median, double largest, std::uint64_t seed, int rounds)
+{
+  constexpr std::size_t size = 16 * GiB;
+  rmm::cuda_stream const stream;
+  elastic_pool_memory_resource pool{size, size};
+  std::mt19937_64 random{seed};
+  std::lognormal_distribution<double> sizes{std::log(median), 2};
+  std::vector<std::pair<void*, std::size_t>> live;
+  std::size_t bytes{};
+  double sum{};
+  double worst{1};
+  for (int round = 0; round != rounds; ++round) {
+    try {
+      for (;;) {
+        auto const next = static_cast<std::size_t>(std::clamp(sizes(random), 1.0, largest));
+        live.emplace_back(pool.allocate(next, stream), next);
+        bytes += next;
+      }
+    } catch (rmm::out_of_memory const&) {}
+    auto const share = static_cast<double>(bytes) / static_cast<double>(size);
+    sum += share;
+    worst = std::min(worst, share);
+    std::shuffle(live.begin(), live.end(), random);
+    for (auto left = live.size() / 2; live.size() > left;) {
+      pool.deallocate(live.back().first, live.back().second, stream);
+      bytes -= live.back().second;
+      live.pop_back();
+    }
+  }
+  for (auto const& [ptr, each] : live) { pool.deallocate(ptr, each, stream); }
+  return {sum / rounds, worst};
+}
+
+TEST_F(ElasticPool, FillsNearlyAllOfABoundWithLargeBlocks)
+{
+  auto const [mean, worst] = shares(4.0 * MiB, 2.0 * GiB, 1, 60);
+  RecordProperty("mean", std::to_string(mean));
+  RecordProperty("worst", std::to_string(worst));
+  EXPECT_GE(mean, 0.96);
+  EXPECT_GE(worst, 0.84);
+}
+
+TEST_F(ElasticPool, FillsNearlyAllOfABoundWithSmallBlocks)
+{
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+  GTEST_SKIP() << "the invariants are checked at each step, with tens of thousands of ranges";
+#endif
+  auto const [mean, worst] = shares(64.0 * KiB, 256.0 * MiB, 1, 10);
+  RecordProperty("mean", std::to_string(mean));
+  RecordProperty("worst", std::to_string(worst));
+  EXPECT_GE(mean, 0.98);
+  EXPECT_GE(worst, 0.94);
+}
+
+}  // namespace

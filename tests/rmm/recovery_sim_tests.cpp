@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ladder of pools: for each rung a machine on which that rung alone serves the allocation.
+
+#include "../support/counting_upstream.hpp"
+#include "../support/simulated.hpp"
+#include "../support/worker.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/error.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/mr/detail/block_source.hpp>
+#include <rmm/mr/detail/growing_pool.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/failure_callback_t.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/recovery.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::recovery_order;
+using rmm::recovery_rung;
+using pool = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+/// Frees `bytes` on streams that nobody announced and that are then gone: until the device is synchronised, nobody else may
+/// have them. In small parts, for larger ones are marked at once.
+void leave_behind(rmm::mr::device_memory_resource& mr, std::size_t bytes)
+{
+  constexpr std::size_t part = 2 * KiB;
+  struct use {
+    cudaStream_t passing{};
+    void* first{};
+    void* second{};
+  };
+  std::vector<use> uses(bytes / (2 * part));
+  for (auto& [passing, first, second] : uses) {
+    ASSERT_EQ(cudaStreamCreate(&passing), cudaSuccess);
+    first  = mr.allocate(part, rmm::cuda_stream_view{passing});
+    second = mr.allocate(part, rmm::cuda_stream_view{passing});
+  }
+  for (auto const& [passing, first, second] : uses) {
+    mr.deallocate(first, part, rmm::cuda_stream_view{passing});   // gets an event at once
+    mr.deallocate(second, part, rmm::cuda_stream_view{passing});  // gets none
+    ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
+  }
+}
+
+/// The rungs that were tried, and how often, in the order of the enumeration: "reclaim 1 (served 1)".
+std::string rungs_of(rmm::heap_figures const& figures)
+{
+  std::string text;
+  for (std::size_t i = 0; i < rmm::recovery_rung_count; ++i) {
+    auto const rung               = static_cast<recovery_rung>(i);
+    rmm::rung_figures const& each = figures.recovery[rung];
+    if (each.tried == 0) { continue; }
+    text += (text.empty() ? "" : ", ") + std::string{rmm::name_of(rung)} + " " + std::to_string(each.tried);
+    if (each.served != 0) { text += " (served " + std::to_string(each.served) + ")"; }
+  }
+  return text;
+}
+
+struct Recovery : Simulated {
+  rmm::test::counting_upstream upstream;
+  std::optional<rmm::cuda_stream> made;
+  rmm::cuda_stream_view stream;
+
+  void SetUp() override
+  {
+    Simulated::SetUp();
+    stream = made.emplace();
+  }
+  void TearDown() override
+  {
+    made.reset();
+    Simulated::TearDown();
+  }
+};
+
+TEST_F(Recovery, TriesNothingWhileThereIsFreeMemory)
+{
+  pool mr{&upstream, MiB};
+  for (int i = 0; i < 100; ++i) { mr.deallocate(mr.allocate(MiB, stream), MiB, stream); }
+  EXPECT_EQ(rungs_of(mr.figures()), "");
+}
+
+TEST_F(Recovery, ReclaimsMuchThatEndedStreamsLeftBeforeItGrows)
+{
+  pool mr{&upstream, MiB};
+  leave_behind(mr, MiB);
+  void* const ptr = mr.allocate(MiB, stream);
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 1 (served 1)");
+  EXPECT_EQ(upstream.asked().size(), 1U);
+  mr.deallocate(ptr, MiB, stream);
+}
+
+TEST_F(Recovery, WaitsForLittleRatherThanGrow)
+{
+  pool mr{&upstream, MiB};
+  void* const rest = mr.allocate(MiB - 64 * KiB, stream);
+  leave_behind(mr, 64 * KiB);
+  void* const ptr = mr.allocate(64 * KiB, stream);
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 1 (served 1)");
+  mr.deallocate(ptr, 64 * KiB, stream);
+  mr.deallocate(rest, MiB - 64 * KiB, stream);
+}
+
+TEST_F(Recovery, WaitsForLittleWhereItCannotGrow)
+{
+  pool mr{&upstream, MiB, MiB};
+  void* const rest = mr.allocate(MiB - 64 * KiB, stream);
+  leave_behind(mr, 64 * KiB);
+  void* const ptr = mr.allocate(64 * KiB, stream);
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 1 (served 1)");
+  EXPECT_EQ(mr.figures().device_synchronizations, 1U);
+  mr.deallocate(ptr, 64 * KiB, stream);
+  mr.deallocate(rest, MiB - 64 * KiB, stream);
+}
+
+TEST_F(Recovery, AsksTheCallbackLast)
+{
+  pool mr{&upstream, MiB, MiB};
+  void* held = mr.allocate(MiB, stream);
+  mr.set_failure_callback([&](std::size_t, void*) {
+    if (held == nullptr) { return false; }
+    mr.deallocate(std::exchange(held, nullptr), MiB, stream);
+    return true;
+  });
+  void* const ptr = mr.allocate(64 * KiB, stream);
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 1, grow 1, synchronize 1, callback 1 (served 1)");
+  EXPECT_EQ(mr.figures().recovery.failures, 0U);
+  mr.deallocate(ptr, 64 * KiB, stream);
+}
+
+TEST_F(Recovery, WhatACallbackHoldsMayUseThePoolWhenTheCallbackReplacesItself)
+{
+  pool mr{&upstream, MiB, MiB};
+  struct user {
+    pool* used{};
+    int* uses{};
+    ~user()
+    {
+      static_cast<void>(used->get_recovery_order());
+      ++*uses;
+    }
+  };
+  int uses    = 0;
+  auto holder = std::shared_ptr<user>{new user{&mr, &uses}};
+  mr.set_failure_callback([&mr, holder](std::size_t, void*) {
+    mr.set_failure_callback(nullptr);
+    return false;
+  });
+  holder.reset();
+  EXPECT_EQ(uses, 0);
+  EXPECT_THROW(static_cast<void>(mr.allocate(2 * MiB, stream)), rmm::out_of_memory);  // does not wait for itself
+  EXPECT_EQ(uses, 1);
+}
+
+TEST_F(Recovery, GoesThroughAllRungsAgainAfterACallback)
+{
+  pool mr{&upstream, MiB};
+  void* const held = mr.allocate(MiB, stream);
+  upstream.refuse_above(0);
+  mr.set_failure_callback([&](std::size_t, void*) {
+    upstream.refuse_above(MiB);  // not the pool's memory, but upstream's
+    return true;
+  });
+  void* const ptr = mr.allocate(64 * KiB, stream);
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 2, grow 2 (served 1), synchronize 1, callback 1");
+  mr.deallocate(ptr, 64 * KiB, stream);
+  mr.deallocate(held, MiB, stream);
+}
+
+TEST_F(Recovery, FailsWhenTheCallbackSaysNo)
+{
+  pool mr{&upstream, 0, 0};
+  std::vector<std::pair<std::size_t, void*>> calls;
+  int argument{};
+  auto const callback = [&](std::size_t bytes, void* given) {
+    calls.emplace_back(bytes, given);
+    return calls.size() < 3;
+  };
+  mr.set_failure_callback(callback, &argument);
+  EXPECT_THROW(static_cast<void>(mr.allocate(1000, stream)), rmm::out_of_memory);
+  EXPECT_EQ(calls, (std::vector<std::pair<std::size_t, void*>>(3, {1000, &argument})));  // not rounded
+  EXPECT_EQ(rungs_of(mr.figures()), "reclaim 3, grow 3, synchronize 3, callback 3");
+  EXPECT_EQ(mr.figures().recovery.failures, 1U);
+}
+
+TEST_F(Recovery, LetsACallbackAllocateFromThePoolAndCallsItNotAgain)
+{
+  pool mr{&upstream, 0, 0};
+  int calls = 0;
+  mr.set_failure_callback([&](std::size_t, void*) {
+    ++calls;
+    EXPECT_THROW(static_cast<void>(mr.allocate(256, stream)), rmm::out_of_memory);
+    return false;
+  });
+  EXPECT_THROW(static_cast<void>(mr.allocate(256, stream)), rmm::out_of_memory);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(Recovery, CallsTheCallbackOfAnotherPoolInsideACallback)
+{
+  pool outer{&upstream, 0, 0};
+  pool inner{&upstream, 0, 0};
+  int calls = 0;
+  inner.set_failure_callback([&](std::size_t, void*) {
+    ++calls;
+    return false;
+  });
+  outer.set_failure_callback([&](std::size_t, void*) {
+    EXPECT_THROW(static_cast<void>(inner.allocate(256, stream)), rmm::out_of_memory);
+    return false;
+  });
+  EXPECT_THROW(static_cast<void>(outer.allocate(256, stream)), rmm::out_of_memory);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(Recovery, HoldsNoLockDuringACallback)
+{
+  pool mr{&upstream, 256, 512};
+  void* held = mr.allocate(256, stream);
+  rmm::test::worker other;
+  mr.set_failure_callback([&](std::size_t, void*) {
+    other.run([&] { mr.deallocate(mr.allocate(256, stream), 256, stream); });  // which has to grow
+    mr.deallocate(std::exchange(held, nullptr), 256, stream);
+    return false;
+  });
+  EXPECT_THROW(static_cast<void>(mr.allocate(MiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(mr.pool_size(), 512U);
+}
+
+TEST_F(Recovery, LetsWhatACallbackThrowsThrough)
+{
+  pool mr{&upstream, 0, 256};
+  mr.set_failure_callback([](std::size_t, void*) -> bool { throw std::runtime_error{"the program's own"}; });
+  EXPECT_THROW(static_cast<void>(mr.allocate(512, stream)), std::runtime_error);
+  mr.deallocate(mr.allocate(256, stream), 256, stream);  // the pool still works
+  mr.set_failure_callback(nullptr);
+  EXPECT_THROW(static_cast<void>(mr.allocate(512, stream)), rmm::out_of_memory);
+}
+
+bool say_no(std::size_t /*bytes*/, void* calls)
+{
+  ++*static_cast<int*>(calls);
+  return false;
+}
+
+TEST_F(Recovery, TakesEachKindOfCallback)
+{
+  pool mr{&upstream, 0, 256};
+  int calls         = 0;
+  auto const expect = [&](int count) {
+    calls = 0;
+    EXPECT_THROW(static_cast<void>(mr.allocate(512, stream)), rmm::out_of_memory);
+    EXPECT_EQ(calls, count);
+  };
+  mr.set_failure_callback(say_no, &calls);
+  expect(1);
+  mr.set_failure_callback(rmm::mr::failure_callback_t{say_no}, &calls);
+  expect(1);
+  mr.set_failure_callback([&](std::size_t, void*) { return ++calls < 2; });
+  expect(2);
+  mr.set_failure_callback(rmm::mr::failure_callback_t{});
+  expect(0);
+  mr.set_failure_callback(static_cast<bool (*)(std::size_t, void*)>(nullptr));
+  expect(0);
+  mr.set_failure_callback(say_no, &calls);
+  mr.set_failure_callback(nullptr);
+  expect(0);
+}
+
+TEST_F(Recovery, FollowsTheOrderThatWasSet)
+{
+  pool mr{&upstream, MiB};
+  mr.set_recovery_order({recovery_rung::grow, recovery_rung::reclaim});
+  leave_behind(mr, MiB);
+  void* const ptr = mr.allocate(MiB, stream);
+  EXPECT_EQ(rungs_of(mr.figures()), "grow 1 (served 1)");
+  mr.deallocate(ptr, MiB, stream);
+}
+
+TEST_F(Recovery, LeavesOutRungsThatAreNotInTheOrder)
+{
+  pool mr{&upstream, MiB};
+  mr.set_recovery_order({recovery_rung::synchronize});
+  EXPECT_THROW(static_cast<void>(mr.allocate(2 * MiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(rungs_of(mr.figures()), "synchronize 1");
+  mr.set_recovery_order({});
+  EXPECT_THROW(static_cast<void>(mr.allocate(2 * MiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(rungs_of(mr.figures()), "synchronize 1");
+  EXPECT_EQ(mr.figures().recovery.failures, 2U);
+}
+
+TEST_F(Recovery, RefusesARungTwiceAndARungThatThePoolDoesNotHave)
+{
+  pool mr{&upstream, 0};
+  auto const before = mr.get_recovery_order();
+  EXPECT_THROW(mr.set_recovery_order({recovery_rung::grow, recovery_rung::grow}), rmm::logic_error);
+  try {
+    mr.set_recovery_order({recovery_rung::grow, recovery_rung::remap});
+    ADD_FAILURE() << "expected logic_error";
+  } catch (rmm::logic_error const& e) {
+    EXPECT_NE(std::string{e.what()}.find("no rung remap"), std::string::npos) << e.what();
+  }
+  auto const after = mr.get_recovery_order();
+  EXPECT_EQ(std::vector<recovery_rung>(before.begin(), before.end()),
+            std::vector<recovery_rung>(after.begin(), after.end()));
+}
+
+TEST_F(Recovery, HasTheContractsOrderAtFirst)
+{
+  pool const mr{&upstream, 0};
+  auto const order = mr.get_recovery_order();
+  EXPECT_EQ(std::vector<recovery_rung>(order.begin(), order.end()),
+            (std::vector<recovery_rung>{
+              recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback}));
+}
+
+TEST_F(Recovery, CountsWhatAnotherCacheGave)
+{
+  rmm::cuda_stream const other;
+  pool mr{&upstream, MiB, MiB};
+  void* const first = mr.allocate(256, stream);  // after which all the rest is in its cache
+  void* const taken = mr.allocate(256, other);
+  auto const now    = mr.figures();
+  EXPECT_EQ(now.from_other_caches, 1U);
+  EXPECT_EQ(now.from_other_streams, 0U);
+  EXPECT_EQ(now.put_together, 0U);
+  EXPECT_EQ(rungs_of(now), "");
+  mr.deallocate(taken, 256, other);
+  mr.deallocate(first, 256, stream);
+}
+
+TEST_F(Recovery, CountsWhatAnotherStreamGaveWhoseWorkGoesOn)
+{
+  rmm::cuda_stream const other;
+  pool mr{&upstream, 4 * MiB, 4 * MiB};
+  void* const small = mr.allocate(256, other);
+  void* const first = mr.allocate(4 * MiB - 256, stream);
+  auto const before = mr.figures();
+  cudasim::hold(stream);
+  mr.deallocate(first, 4 * MiB - 256, stream);  // large: marked at once, in a store
+  void* const taken = mr.allocate(4 * MiB - 256, other);
+  auto const now    = mr.figures();
+  cudasim::let_go(stream);
+  EXPECT_EQ(now.from_other_streams, before.from_other_streams + 1);
+  EXPECT_EQ(now.from_other_caches, before.from_other_caches);
+  EXPECT_EQ(now.put_together, before.put_together);
+  EXPECT_EQ(rungs_of(now), "");
+  mr.deallocate(taken, 4 * MiB - 256, other);
+  mr.deallocate(small, 256, other);
+}
+
+TEST_F(Recovery, CountsWhatWasPutTogether)
+{
+  rmm::cuda_stream const other;
+  pool mr{&upstream, 512, 512};
+  void* const first  = mr.allocate(256, stream);
+  void* const second = mr.allocate(256, other);
+  auto const before  = mr.figures();
+  mr.deallocate(first, 256, stream);
+  mr.deallocate(second, 256, other);
+  void* const whole = mr.allocate(512, other);
+  auto const now    = mr.figures();
+  EXPECT_EQ(now.put_together, before.put_together + 1);
+  EXPECT_EQ(now.from_other_caches, before.from_other_caches);
+  EXPECT_EQ(now.from_other_streams, before.from_other_streams);
+  mr.deallocate(whole, 512, other);
+}
+
+/// A pool that has all rungs, and serves by the one that it is told.
+class obedient_pool final : public rmm::mr::detail::growing_pool {
+ public:
+  obedient_pool(rmm::mr::device_memory_resource* upstream, recovery_rung serving)
+    : growing_pool{{recovery_rung::trim, recovery_rung::remap, recovery_rung::grow}},
+      upstream_{upstream},
+      serving_{serving}
+  {}
+  using growing_pool::lock_growth;
+  using growing_pool::suspend;
+
+ private:
+  void* serve(recovery_rung rung,
+              std::size_t bytes,
+              rmm::cuda_stream_view stream,
+              rmm::mr::detail::failure_reason& reason)
+  {
+    if (rung == serving_) { return blocks_.try_add(bytes, bytes, stream, reason).value_or(nullptr); }
+    reason = std::string{rmm::name_of(rung)} + " is not to serve";
+    return nullptr;
+  }
+  void* try_grow(std::size_t bytes, rmm::cuda_stream_view stream, rmm::mr::detail::failure_reason& reason) override
+  {
+    return serve(recovery_rung::grow, bytes, stream, reason);
+  }
+  void* try_remap(std::size_t bytes, rmm::cuda_stream_view stream, rmm::mr::detail::failure_reason& reason) override
+  {
+    return serve(recovery_rung::remap, bytes, stream, reason);
+  }
+  void* try_trim(std::size_t bytes, rmm::cuda_stream_view stream, rmm::mr::detail::failure_reason& reason) override
+  {
+    return serve(recovery_rung::trim, bytes, stream, reason);
+  }
+  bool has_rung(recovery_rung) const noexcept override { return true; }
+
+  rmm::mr::detail::suballocator_upstream<rmm::mr::device_memory_resource> upstream_;
+  rmm::mr::detail::block_source<rmm::mr::device_memory_resource> blocks_{heap_, upstream_};
+  recovery_rung serving_;
+};
+
+TEST_F(Recovery, ComesToTheRungsThatAPoolAdds)
+{
+  for (auto const& [rung, text] : {std::pair{recovery_rung::trim, "trim 1 (served 1)"},
+                                   std::pair{recovery_rung::remap, "remap 1 (served 1), trim 1"},
+                                   std::pair{recovery_rung::grow, "grow 1 (served 1), remap 1, trim 1"}}) {
+    obedient_pool mr{&upstream, rung};
+    void* const ptr = mr.allocate(1000, stream);
+    EXPECT_EQ(rungs_of(mr.figures()), text);
+    mr.deallocate(ptr, 1000, stream);
+  }
+}
+
+TEST_F(Recovery, RemapsWhatASynchronizationFreed)
+{
+  obedient_pool mr{&upstream, recovery_rung::remap};
+  mr.set_recovery_order({recovery_rung::synchronize, recovery_rung::remap});
+  void* const ptr = mr.allocate(1000, stream);
+  EXPECT_EQ(rungs_of(mr.figures()), "synchronize 1 (served 1)");
+  mr.set_recovery_order({recovery_rung::synchronize});
+  EXPECT_THROW(static_cast<void>(mr.allocate(1000, stream)), rmm::out_of_memory);
+  mr.deallocate(ptr, 1000, stream);
+}
+
+/// Whether a thread of this process waits for something, in the kernel.
+bool is_asleep(long thread)
+{
+  std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/stat"};
+  std::string const fields{std::istreambuf_iterator<char>{file}, {}};
+  auto const end_of_name = fields.rfind(") ");
+  return end_of_name != std::string::npos && fields.compare(end_of_name + 2, 1, "S") == 0;
+}
+
+// Whether it is paused counts when the allocation has the lock again, not before: who pauses a pool has the lock meanwhile.
+TEST_F(Recovery, RefusesWhatComesBackFromItsCallbackToAPoolThatIsBeingPaused)
+{
+  obedient_pool mr{&upstream, recovery_rung::grow};
+  mr.set_recovery_order({recovery_rung::callback, recovery_rung::grow});
+  std::atomic<long> called_in{0};
+  std::atomic<bool> returns{false};
+  mr.set_failure_callback([&](std::size_t, void*) {
+    called_in = syscall(SYS_gettid);
+    while (!returns) {}  // awake, so that it sleeps for want of the lock alone
+    return false;
+  });
+  std::thread allocating{[&] { EXPECT_THROW(static_cast<void>(mr.allocate(1000, stream)), rmm::logic_error); }};
+  while (called_in == 0) { std::this_thread::yield(); }
+  {
+    auto const growing = mr.lock_growth();
+    returns            = true;
+    while (!is_asleep(called_in)) { std::this_thread::yield(); }
+    mr.suspend(true);
+  }
+  allocating.join();
+  mr.suspend(false);
+}
+
+TEST_F(Recovery, TellsTheReasonOfTheLastRungThatHadOne)
+{
+  obedient_pool mr{&upstream, recovery_rung::callback};
+  try {
+    static_cast<void>(mr.allocate(1000, stream));
+    ADD_FAILURE() << "expected out_of_memory";
+  } catch (rmm::out_of_memory const& e) {
+    EXPECT_NE(std::string{e.what()}.find("grow is not to serve"), std::string::npos) << e.what();
+  }
+}
+
+TEST(RecoveryOrder, HasEachRungOnce)
+{
+  recovery_order order{recovery_rung::grow};
+  EXPECT_TRUE(order.try_add(recovery_rung::callback));
+  EXPECT_FALSE(order.try_add(recovery_rung::grow));
+  EXPECT_TRUE(order.contains(recovery_rung::callback));
+  EXPECT_FALSE(order.contains(recovery_rung::remap));
+  EXPECT_EQ(order.size(), 2U);
+  EXPECT_TRUE(order.is_valid());
+  EXPECT_FALSE((recovery_order{recovery_rung::trim, recovery_rung::trim}.is_valid()));
+  EXPECT_FALSE((recovery_order{static_cast<recovery_rung>(17)}.is_valid()));
+}
+
+TEST(RecoveryFigures, AddUp)
+{
+  rmm::heap_figures a;
+  a.recovery[recovery_rung::remap] = {3, 1};
+  a.recovery.failures              = 2;
+  auto const sum                   = a + a;
+  EXPECT_EQ(sum.recovery[recovery_rung::remap].tried, 6U);
+  EXPECT_EQ(sum.recovery[recovery_rung::remap].served, 2U);
+  EXPECT_EQ(sum.recovery.failures, 4U);
+}
+
+}  // namespace
