@@ -14,7 +14,9 @@ print_help() {
 
 To see it work:
   demo          build the demo and run it
-  test          build and run the complete test suite, also under the sanitizers; --quick: without them
+  test          build and run the functional tests of the library, the simulator, rmm-trace and the Python package
+  test HEADER   build and run only the programs with the tests of this header: ./build.sh test include/rmm/device_buffer.hpp
+  test --all    everything that CI waits for: all tests with random tests of full length, sanitizers, packages, another compiler
 Both install the Debian packages that are missing where they may, and say what is missing where they may not. They use a GPU
 if there is one, and the simulated CUDA runtime if there is none.
 
@@ -65,6 +67,7 @@ fail() {
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 declare -A WANTED=()
+HEADERS=()  # whose tests are wanted
 CMAKE_ARGS=()
 CMAKE_ARGS_GIVEN=0
 
@@ -83,7 +86,8 @@ parse_arguments() {
     shift
     case "$argument" in
       clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | python-asan | coverage | docs | bundle | wheel) WANTED[$argument]=1 ;;
-      -v | -g | -n | -s | --ptds | --quick) WANTED[$argument]=1 ;;
+      -v | -g | -n | -s | --ptds | --all) WANTED[$argument]=1 ;;
+      include/*.hpp) HEADERS+=("$argument") ;;
       --cmake-args=*)
         ((CMAKE_ARGS_GIVEN += 1))
         [[ $CMAKE_ARGS_GIVEN -eq 1 ]] || fail "--cmake-args was given more than once; put all arguments into one"
@@ -102,8 +106,12 @@ parse_arguments() {
       *) fail "invalid option: $argument (./build.sh --help lists the valid ones)" ;;
     esac
   done
-  if wants --quick && ! wants test; then
-    printf 'build.sh: --quick says how to test; without test it means nothing (./build.sh test --quick)\n' >&2
+  if { wants --all || [[ ${#HEADERS[@]} -gt 0 ]]; } && ! wants test; then
+    printf 'build.sh: --all and headers say what to test; without test they mean nothing (./build.sh test --all)\n' >&2
+    exit 2
+  fi
+  if wants --all && [[ ${#HEADERS[@]} -gt 0 ]]; then
+    printf 'build.sh: test takes --all or headers, not both\n' >&2
     exit 2
   fi
 }
@@ -165,12 +173,18 @@ find_missing() {
     need_header gtest/gtest.h libgtest-dev gtest-devel
     need_header gmock/gmock.h libgmock-dev gmock-devel
   fi
-  if wants bundle || wants test; then
+  if wants bundle || wants --all; then
     need_header benchmark/benchmark.h libbenchmark-dev google-benchmark-devel
   fi
-  if wants test; then
-    need_command valgrind valgrind  # counts the instructions of the hot calls
+  if wants test && [[ ${#HEADERS[@]} -eq 0 ]]; then
     need_python
+  fi
+  if wants test; then
+    command -v clang++ >/dev/null || WISHED+=(clang)  # compiles the functional tests in two thirds of the time that g++ takes
+    command -v ld.lld >/dev/null || WISHED+=(lld)
+  fi
+  if wants --all; then
+    need_command valgrind valgrind  # counts the instructions of the hot calls
     [[ -n "${RMM_TEST_BROWSER:-}" ]] || command -v chromium >/dev/null || WISHED+=(chromium fonts-dejavu-core)  # opens the report page
     command -v gdb >/dev/null || WISHED+=(gdb)    # prints our containers and pools
     command -v spin >/dev/null || WISHED+=(spin)  # checks the models of tests/models
@@ -178,7 +192,7 @@ find_missing() {
     command -v file >/dev/null || WISHED+=(file)  # the same
     command -v pkg-config >/dev/null || WISHED+=(pkg-config)
   fi
-  if wants coverage || { wants test && ! wants --quick; }; then
+  if wants coverage || wants --all; then
     command -v gcovr >/dev/null || WISHED+=(gcovr)  # makes pages of the lines that were counted
   fi
   if wants check || wants test || wants matrix; then  # the library works with spdlog and without, and is tested both ways
@@ -188,15 +202,15 @@ find_missing() {
     need_python  # for a venv with lizard
     need_command clang-format clang-format "Fedora: dnf install clang-tools-extra"
   fi
-  if wants check || wants matrix || { wants test && ! wants --quick; }; then
+  if wants check || wants matrix || wants --all; then
     need_command g++ g++ "Fedora: dnf install gcc-c++"
     need_command clang++ clang
   fi
-  if wants test && ! wants --quick; then
+  if wants --all; then
     has_clang_asan || WISHED+=(libclang-rt-dev)                 # without it g++ has to do, which takes twice as long
     has_clang_tsan || WISHED+=(clang-19 libclang-rt-19-dev)  # the same, half as long again; older ones cannot have it shared
   fi
-  if wants matrix || { wants test && ! wants --quick; }; then
+  if wants matrix || wants --all; then
     python3 -m pip --version >/dev/null 2>&1 || lacks python3-pip \
       "pip, which gets headers of other CUDA releases: Debian and Ubuntu: apt-get install python3-pip; Fedora: dnf install python3-pip"
   fi
@@ -334,6 +348,7 @@ build_python() {
 # What [build-system] of python/rmm/pyproject.toml names.
 PYTHON_BUILD_NEEDS=("scikit-build-core>=0.10" "cython>=3.1" "cuda-bindings>=12.9,<14" "ninja>=1.10")
 PYTHON_TEST_NEEDS=("numpy>=1.23" "pytest>=8" "mypy>=1.13" "ruff>=0.8" "twine>=6" "abi3audit>=0.0.17" "check-wheel-contents>=0.6")
+PYTHON_FUNCTIONAL_TEST_NEEDS=("${PYTHON_TEST_NEEDS[@]:0:2}")  # the others judge types, style and the package
 
 # These load the real CUDA runtime, also without a GPU. Tests import them in one process with the simulated package.
 PYTHON_NEIGHBOURS=("numba-cuda>=0.20" "cupy-cuda13x>=13.6" "nvidia-cuda-runtime>=13,<14")
@@ -342,6 +357,7 @@ PYTHON_NEIGHBOURS=("numba-cuda>=0.20" "cupy-cuda13x>=13.6" "nvidia-cuda-runtime>
 # unless it is there. One in which the package had another name would keep that one.
 python_environment() {
   local folder="$1" needs=("${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_TEST_NEEDS[@]}") more=("${@:2}")
+  if wants test && ! wants --all; then needs=("${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_FUNCTIONAL_TEST_NEEDS[@]}"); fi
   local complete="rmm-engine${RMM_PYTHON:+ of $RMM_PYTHON}: ${needs[*]}${more[*]:+ ${more[*]}}"
   if [[ ! -f "$folder/complete" || "$(<"$folder/complete")" != "$complete" ]]; then
     rm -rf "$folder"
@@ -403,16 +419,21 @@ demo() {
 SUITES=()    # "name|status|seconds|folder of the reports"
 LEFT_OUT=()  # names of combinations whose headers or compiler are not to be had
 
+# How much random tests do where all of it runs elsewhere.
+LESS=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM_TEST_REQUESTS=2000 RMM_TEST_SEEDS=10)
+FEW=(RMM_TEST_FAULTS=1000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_REQUESTS=1000 RMM_TEST_SEEDS=3)
+
 # run_suite NAME PRESET FOLDER [ARGUMENT of cmake...]: configures, builds and runs one suite, and notes how it ended. Those of the
-# matrix leave out what their compiler and headers change nothing of, and random tests do less there.
+# matrix leave out what their compiler and headers change nothing of. Random tests do less there, and least in the functional tests.
 run_suite() {
   local name="$1" preset="$2" folder="$3" begin=$SECONDS status=passed labels='^long$' gpus=() less=()
   shift 3
   say "=== $name"
   if [[ $name == matrix* ]]; then
     labels='^(long|package|browser|once)$'
-    less=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM_TEST_REQUESTS=2000 RMM_TEST_SEEDS=10)
+    less=("${LESS[@]}")
   fi
+  if [[ $preset == test ]]; then less=("${FEW[@]}"); fi
   if [[ $preset == cuda ]]; then gpus=(--resource-spec-file "$folder/resource_spec.json"); fi
   if ! configure_preset "$preset" "$folder" "$@"; then
     status="not configured"
@@ -432,17 +453,23 @@ is_free_threaded() { "$PYTHON" -c 'import sys, sysconfig; sys.exit(not sysconfig
 
 # run_python_suite BACKEND: builds the Python package for cuda or sim, runs its tests, and notes how they ended.
 run_python_suite() {
-  local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed neighbours=()
-  if [[ $backend == sim ]] && ! is_free_threaded; then neighbours=("${PYTHON_NEIGHBOURS[@]}"); fi
+  local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed neighbours=() flags="" arguments=()
+  if ! wants --all; then  # the package by the quickest compiler, and the tests that need no other package
+    folder="$BUILD_DIR/test/python-$backend"
+    flags="-O0"
+    if [[ -n $(quick_compiler) ]]; then arguments=(--config-settings="cmake.define.CMAKE_CXX_COMPILER=$(quick_compiler)"); fi
+  elif [[ $backend == sim ]] && ! is_free_threaded; then
+    neighbours=("${PYTHON_NEIGHBOURS[@]}")
+  fi
   say "=== python $backend"
   rm -rf "$folder/reports"
   mkdir -p "$folder/reports"
   if ! python_environment "$folder/environment" "${neighbours[@]}"; then
     status="no environment: pip has to get ${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
-  elif ! install_python_package "$backend" "$folder" ""; then
+  elif ! install_python_package "$backend" "$folder" "$flags" "${arguments[@]}"; then
     status="not built"
   else
-    check_distributions "$folder" || status=failed
+    if wants --all; then check_distributions "$folder" || status=failed; fi
     # A free-threaded Python warns when it loads a module that needs the GIL; with PYTHON_GIL=1 it has the GIL from the start.
     (cd "$REPOSITORY/python/rmm" && PYTHON_GIL=1 "$folder/environment/bin/pytest" --quiet -p no:cacheprovider \
       --junitxml "$folder/reports/pytest.junit") || status=failed
@@ -576,12 +603,49 @@ run_next_combination() {
   if [[ $combination == coverage ]]; then run_coverage; else run_combination "$combination"; fi
 }
 
-run_tests() {
+# The functional tests are compiled by clang++ where there is one, unless CXX names a compiler.
+quick_compiler() { if [[ -z "${CXX:-}" ]]; then command -v clang++ || true; fi; }
+
+configure_quickly() {
+  QUICK_ARGUMENTS=()
+  if [[ -n $(quick_compiler) ]]; then QUICK_ARGUMENTS+=("-DCMAKE_CXX_COMPILER=$(quick_compiler)"); fi
+  if command -v ld.lld >/dev/null; then QUICK_ARGUMENTS+=(-DCMAKE_{EXE,SHARED,MODULE}_LINKER_FLAGS=-fuse-ld=lld); fi
+}
+
+# The functional tests: each once, compiled as quickly as can be.
+run_functional_tests() {
+  configure_quickly
+  run_suite test test "$BUILD_DIR/test" "${QUICK_ARGUMENTS[@]}"
+  if gpu_visible; then
+    run_suite cuda cuda "$BUILD_DIR/cuda"
+    run_python_suite cuda
+  else
+    run_python_suite sim
+  fi
+}
+
+# run_tests_of HEADER...: builds and runs the programs that have the files of tests that mirror the headers.
+run_tests_of() {
+  local folder="$BUILD_DIR/test" header pattern patterns=() programs=() selected
+  configure_quickly
+  configure_preset test "$folder" "${QUICK_ARGUMENTS[@]}" || fail "the tests were not configured"
+  for header in "$@"; do
+    [[ -f "$REPOSITORY/$header" ]] || fail "there is no $header"
+    pattern="tests/$(sed 's/^include\///; s/\.hpp$//' <<<"$header")(_[a-z_]+)?_tests\.cpp"
+    grep -qE " $pattern$" "$folder/test_sources.txt" || fail "no file of tests mirrors $header; ./build.sh test runs all"
+    patterns+=("$pattern")
+  done
+  mapfile -t programs < <(grep -E " ($(IFS='|'; echo "${patterns[*]}"))$" "$folder/test_sources.txt" | cut -d ' ' -f 1 | sort -u)
+  selected="^($(IFS='|'; echo "${programs[*]}"))(_4_DEVICES)?$"
+  build_folder "$folder" --target "${programs[@]}" || fail "the tests were not built"
+  env "${FEW[@]}" ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" --no-tests=error --tests-regex "$selected"
+}
+
+run_all_tests() {
   local compiler=()
   run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
   if gpu_visible; then run_python_suite cuda; else run_python_suite sim; fi
-  if wants --quick; then return; fi
   if has_clang_asan; then compiler=(-DCMAKE_CXX_COMPILER=clang++); fi
   run_suite asan asan "$BUILD_DIR/asan" "${compiler[@]}"
   compiler=()
@@ -603,7 +667,7 @@ run_coverage() {
     LEFT_OUT+=(coverage)
     return
   fi
-  if ! configure_preset sim "$folder" -DCMAKE_CXX_COMPILER=g++ -DCODE_COVERAGE=ON -DRMM_BUILD_PTDS_TESTS=OFF \
+  if ! configure_preset sim "$folder" -DCMAKE_CXX_COMPILER=g++ -DCODE_COVERAGE=ON -DRMM_BUILD_PTDS_TESTS=OFF -DRMM_UNITE_TESTS=OFF \
     "-DCMAKE_CXX_FLAGS=--coverage -fprofile-update=atomic '-fprofile-filter-files=$only'" \
     "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -g0 -DNDEBUG"; then
     status="not configured"
@@ -863,7 +927,13 @@ fi
 STATUS=0
 if wants check; then check || STATUS=1; fi
 if wants demo; then demo; fi
-if wants test; then run_tests; fi
+if [[ ${#HEADERS[@]} -gt 0 ]]; then
+  run_tests_of "${HEADERS[@]}" || STATUS=1
+elif wants --all; then
+  run_all_tests
+elif wants test; then
+  run_functional_tests
+fi
 if wants matrix; then run_matrix; fi
 if wants python-asan; then run_python_asan; fi
 if wants coverage; then run_coverage; fi

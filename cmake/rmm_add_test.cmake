@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 include("${CMAKE_CURRENT_LIST_DIR}/rmm_gpu_share.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/rmm_unite_tests.cmake")
 
 # What all sources of test programs are compiled with. Most of the time of the suite goes into compiling it: -O1 takes a quarter
 # less than -O2, and what the tests include besides the library, most of it GoogleTest, is compiled once.
@@ -41,6 +42,14 @@ endif()
 function(rmm_add_test_program name per_thread)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
   rmm_set_program_rpath()
+  foreach(source IN LISTS arg_SOURCES)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set_property(GLOBAL APPEND_STRING PROPERTY RMM_TEST_SOURCES "${name} ${source}\n")
+  endforeach()
+  if(RMM_UNITE_TESTS)
+    rmm_unite_tests(${name} arg_SOURCES ${arg_SOURCES})
+  endif()
   add_executable(${name} ${arg_SOURCES})
   rmm_use_backend(${name})
   target_link_libraries(${name} PRIVATE rmm_test_options ${arg_LIBRARIES})
@@ -63,15 +72,21 @@ function(rmm_add_test_program name per_thread)
     EXCLUDE_FROM_ALL)
 endfunction()
 
-# rmm_add_test(NAME <X>_TEST SOURCES <file>... [GPUS <n>] [PERCENT <p>] [NO_PTDS] [TIMEOUT <seconds>]
+# rmm_add_test(NAME <X>_TEST SOURCES <file>... [GPUS <n>] [PERCENT <p>] [NO_PTDS | STREAMS] [VARIANT] [TIMEOUT <seconds>]
 #              [LABELS <label>...] [LIBRARIES <library>...] [DEFINITIONS <definition>...])
 #
 # A test program and, unless NO_PTDS, its twin <X>_PTDS_TEST compiled for the per-thread default stream. Both are tests of
 # CTest under their own names, and take <p> percent (5) of <n> GPUs (1) where CTest is told what GPUs there are.
+#
+# With RMM_QUICK_TESTS, programs whose subject is the order of streams (STREAMS) have a twin and no others, and those that compile
+# the sources of another program with other definitions (VARIANT) are left out.
 function(rmm_add_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "NO_PTDS" "NAME;GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "NO_PTDS;STREAMS;VARIANT" "NAME;GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME MATCHES "_TEST$" OR NOT arg_SOURCES)
     message(FATAL_ERROR "rmm_add_test: needs NAME <X>_TEST and SOURCES, and knows no '${arg_UNPARSED_ARGUMENTS}'")
+  endif()
+  if(RMM_QUICK_TESTS AND (arg_VARIANT OR "long" IN_LIST arg_LABELS))
+    return()
   endif()
   foreach(default GPUS=1 PERCENT=5 TIMEOUT=600)
     string(REPLACE "=" ";" default "${default}")
@@ -90,7 +105,7 @@ function(rmm_add_test)
       LIBRARIES ${arg_LIBRARIES}
       DEFINITIONS ${arg_DEFINITIONS})
   rmm_add_test_program(${arg_NAME} OFF ${arguments})
-  if(RMM_BUILD_PTDS_TESTS AND NOT arg_NO_PTDS)
+  if(RMM_BUILD_PTDS_TESTS AND NOT arg_NO_PTDS AND (arg_STREAMS OR NOT RMM_QUICK_TESTS))
     string(REGEX REPLACE "_TEST$" "_PTDS_TEST" twin ${arg_NAME})
     rmm_add_test_program(${twin} ON ${arguments})
   endif()

@@ -123,7 +123,10 @@ def wrong_shell(block: Block, root: Path) -> list[str]:
                 for argument in following:
                     if argument in ("&&", ";", "|"):
                         break
-                    if argument.partition("=")[0] not in commands_of_build(root) | {"--help", "--cmake-args"}:
+                    if re.fullmatch(r"include/.*\.hpp", argument):
+                        if not (root / argument).exists():
+                            wrong.append(block.complaint(f"there is no {argument}", number))
+                    elif argument.partition("=")[0] not in commands_of_build(root) | {"--help", "--cmake-args"}:
                         wrong.append(block.complaint(f"build.sh has no {argument}", number))
             elif word == "--preset" and following and following[0] not in presets:
                 wrong.append(block.complaint(f"there is no preset {following[0]}", number))

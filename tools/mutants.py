@@ -13,8 +13,8 @@ check_invariants() are not changed: they test the library, and are not what is t
 Each killed mutant is recorded with the way it died: by an "assertion" of the library before any expectation of a test failed, by an
 "expectation" of a test, by a "crash", or by a "timeout". For the first, build with -DRMM_EXPENSIVE_ASSERTIONS=ON.
 
---build names a build folder in which rmm_death_test_style and the simulator have been built. Most of the time goes into
-compiling: `-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0`, clang++ and lld make it a third. --own runs the tests of the
+--build names a build folder in which rmm_death_test_style and the simulator have been built, and which compiles each file of tests
+by itself (-DRMM_UNITE_TESTS=OFF). Most of the time goes into compiling: `-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0`, clang++ and lld make it a third. --own runs the tests of the
 file itself only; --again then runs all tests with what survived them. Results are added to a file, one a line; a run with the
 same seed goes on where the last one stopped. --report prints what the file has; --show prints mutants.
 """
@@ -90,13 +90,13 @@ ELASTIC_TESTS = [
     "ELASTIC_POOL_ORDERING_SIM_TEST rmm/mr/elastic_pool_memory_resource_fault_sim_tests.cpp",
     "ELASTIC_POOL_ORDERING_SIM_TEST rmm/mr/elastic_pool_memory_resource_process_sim_tests.cpp",
 ]
-CACHED_TESTS = ["CACHED_MR_TEST rmm/mr/cached_memory_resource_tests.cpp", "CACHED_MR_SIM_TEST rmm/mr/cached_memory_resource_sim_tests.cpp"]
+CACHED_TESTS = ["POOL_MR_TEST rmm/mr/cached_memory_resource_tests.cpp", "RECOVERY_SIM_TEST rmm/mr/cached_memory_resource_sim_tests.cpp"]
 CONFIGURED_TESTS = [
     "CONFIGURATION_TEST rmm/mr/configured_resource_tests.cpp",
     "CONFIGURATION_SIM_TEST rmm/mr/configured_resource_sim_tests.cpp",
 ]
 POOL_USERS = [*CAPTURE_TESTS, *RESOURCE_USERS, *CONFIGURED_TESTS]
-THIN_USERS = ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "BAD_INPUT_SIM_TEST rmm/mr/bad_input_sim_tests.cpp",
+THIN_USERS = ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "STRONG_GUARANTEE_SIM_TEST rmm/mr/bad_input_sim_tests.cpp",
               "STRONG_GUARANTEE_SIM_TEST rmm/mr/strong_guarantee_sim_tests.cpp", *CONFIGURED_TESTS]
 
 # Files, their own tests (programs with one source each), and those of what is made of them. The first that fails ends a mutant.
@@ -127,7 +127,7 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "elastic": [
         (["mr/elastic_pool_memory_resource.hpp", "mr/detail/parts_by_tag.hpp", "mr/detail/chunk_source.hpp", "detail/cuda/chunked_space.hpp"],
          ELASTIC_TESTS, POOL_USERS),
-        (["mr/detail/block_source.hpp"], ["CACHED_MR_TEST rmm/mr/detail/block_source_tests.cpp"],
+        (["mr/detail/block_source.hpp"], ["POOL_MR_TEST rmm/mr/detail/block_source_tests.cpp"],
          ["POOL_MR_TEST rmm/mr/pool_memory_resource_tests.cpp", *CACHED_TESTS, *ELASTIC_TESTS, *POOL_USERS]),
         (["mr/cached_memory_resource.hpp"], CACHED_TESTS, POOL_USERS),
     ],
@@ -138,29 +138,29 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
           "ELASTIC_POOL_SIM_TEST rmm/mr/elastic_pool_memory_resource_sim_tests.cpp"]),
         (["mr/arena_memory_resource.hpp"], ["ARENA_MR_TEST rmm/mr/arena_memory_resource_tests.cpp"], RESOURCE_USERS),
         (["mr/fixed_size_memory_resource.hpp"],
-         ["BINNING_MR_TEST rmm/mr/fixed_size_memory_resource_tests.cpp", "BINNING_MR_TEST rmm/mr/binning_memory_resource_tests.cpp"], RESOURCE_USERS),
-        (["mr/binning_memory_resource.hpp"], ["BINNING_MR_TEST rmm/mr/binning_memory_resource_tests.cpp"], RESOURCE_USERS),
+         ["POOL_MR_TEST rmm/mr/fixed_size_memory_resource_tests.cpp", "POOL_MR_TEST rmm/mr/binning_memory_resource_tests.cpp"], RESOURCE_USERS),
+        (["mr/binning_memory_resource.hpp"], ["POOL_MR_TEST rmm/mr/binning_memory_resource_tests.cpp"], RESOURCE_USERS),
     ],
     "adaptors": [
-        (["mr/limiting_resource_adaptor.hpp"], ["LIMITING_TEST rmm/mr/limiting_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["mr/limiting_resource_adaptor.hpp"], ["ADAPTOR_TEST rmm/mr/limiting_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["detail/base/byte_budget.hpp"],
-         ["DETAIL_TEST rmm/detail/base/byte_budget_tests.cpp", "LIMITING_TEST rmm/mr/limiting_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
-        (["mr/statistics_resource_adaptor.hpp"], ["STATISTICS_TEST rmm/mr/statistics_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+         ["DETAIL_TEST rmm/detail/base/byte_budget_tests.cpp", "ADAPTOR_TEST rmm/mr/limiting_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["mr/statistics_resource_adaptor.hpp"], ["ADAPTOR_TEST rmm/mr/statistics_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["detail/base/usage_statistics.hpp"],
-         ["DETAIL_TEST rmm/detail/base/usage_statistics_tests.cpp", "STATISTICS_TEST rmm/mr/statistics_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
-        (["mr/tracking_resource_adaptor.hpp"], ["TRACKING_TEST rmm/mr/tracking_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
-        (["mr/aligned_resource_adaptor.hpp"], ["ALIGNED_TEST rmm/mr/aligned_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+         ["DETAIL_TEST rmm/detail/base/usage_statistics_tests.cpp", "ADAPTOR_TEST rmm/mr/statistics_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["mr/tracking_resource_adaptor.hpp"], ["ADAPTOR_TEST rmm/mr/tracking_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["mr/aligned_resource_adaptor.hpp"], ["ADAPTOR_TEST rmm/mr/aligned_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/guard_resource_adaptor.hpp", "mr/detail/allocation_guard.hpp"],
-         ["GUARD_TEST rmm/mr/guard_resource_adaptor_tests.cpp", "PREFETCH_ADAPTOR_SIM_TEST rmm/mr/guard_resource_adaptor_sim_tests.cpp"],
+         ["ADAPTOR_TEST rmm/mr/guard_resource_adaptor_tests.cpp", "CONTAINER_SIM_TEST rmm/mr/guard_resource_adaptor_sim_tests.cpp"],
          ADAPTOR_USERS),
         (["mr/failure_callback_resource_adaptor.hpp"],
-         ["FAILURE_CALLBACK_TEST rmm/mr/failure_callback_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+         ["ADAPTOR_TEST rmm/mr/failure_callback_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/logging_resource_adaptor.hpp", "mr/detail/logging_adaptor.hpp", "mr/detail/allocation_log.hpp"],
          ["LOGGER_TEST rmm/mr/logging_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/trace_resource_adaptor.hpp", "detail/trace/trace_writer.hpp"],
          ["TRACE_TEST rmm/mr/trace_resource_adaptor_tests.cpp"], [*ADAPTOR_USERS, "ENVIRONMENT_TEST rmm/mr/detail/environment_trace_sim_tests.cpp"]),
         (["mr/prefetch_resource_adaptor.hpp"],
-         ["PREFETCH_ADAPTOR_TEST rmm/mr/prefetch_resource_adaptor_tests.cpp", "PREFETCH_ADAPTOR_SIM_TEST rmm/mr/prefetch_resource_adaptor_sim_tests.cpp"],
+         ["ADAPTOR_TEST rmm/mr/prefetch_resource_adaptor_tests.cpp", "CONTAINER_SIM_TEST rmm/mr/prefetch_resource_adaptor_sim_tests.cpp"],
          ADAPTOR_USERS),
         (["mr/scrub_resource_adaptor.hpp"], ["ADAPTOR_TEST rmm/mr/scrub_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/thread_safe_resource_adaptor.hpp"], ["ADAPTOR_TEST rmm/mr/thread_safe_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
@@ -170,24 +170,26 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
          ["DEVICE_MR_REF_TEST rmm/mr/cuda_memory_resource_tests.cpp", "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"],
          ["DEVICE_MR_REF_TEST rmm/mr/device_mr_ref_tests.cpp", *THIN_USERS]),
         (["mr/cuda_async_memory_resource.hpp", "mr/cuda_async_view_memory_resource.hpp"],
-         ["CUDA_ASYNC_MR_TEST rmm/mr/cuda_async_memory_resource_tests.cpp", "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"], THIN_USERS),
-        (["mr/cuda_async_managed_memory_resource.hpp"],
-         ["CUDA_ASYNC_MANAGED_MR_TEST rmm/mr/cuda_async_managed_memory_resource_tests.cpp",
+         ["CUDA_ASYNC_MR_TEST rmm/mr/cuda_async_memory_resource_tests.cpp",
           "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"], THIN_USERS),
-        (["mr/callback_memory_resource.hpp"], ["CALLBACK_MR_TEST rmm/mr/callback_memory_resource_tests.cpp"], THIN_USERS),
+        (["mr/cuda_async_managed_memory_resource.hpp"],
+         ["CUDA_ASYNC_MR_TEST rmm/mr/cuda_async_managed_memory_resource_tests.cpp",
+          "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"], THIN_USERS),
+        (["mr/callback_memory_resource.hpp"], ["DEVICE_MR_REF_TEST rmm/mr/callback_memory_resource_tests.cpp"], THIN_USERS),
         (["mr/system_memory_resource.hpp", "mr/sam_headroom_memory_resource.hpp"],
          ["SYSTEM_MR_SIM_TEST rmm/mr/system_memory_resource_sim_tests.cpp", "SYSTEM_MR_SIM_TEST rmm/mr/system_memory_resource_tests.cpp",
-          "SYSTEM_MR_TEST rmm/mr/system_memory_resource_tests.cpp"], THIN_USERS),
+          "HOST_MR_REF_TEST rmm/mr/system_memory_resource_tests.cpp"], THIN_USERS),
         (["mr/pinned_host_memory_resource.hpp"],
-         ["PINNED_MR_TEST rmm/mr/pinned_host_memory_resource_tests.cpp", "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"], THIN_USERS),
+         ["HOST_MR_REF_TEST rmm/mr/pinned_host_memory_resource_tests.cpp",
+          "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"], THIN_USERS),
         (["mr/registered_host_memory_resource.hpp", "mr/pinned_pool_memory_resource.hpp"],
-         ["PINNED_MR_TEST rmm/mr/registered_host_memory_resource_tests.cpp",
-          "PINNED_MR_SIM_TEST rmm/mr/registered_host_memory_resource_sim_tests.cpp"], THIN_USERS),
+         ["HOST_MR_REF_TEST rmm/mr/registered_host_memory_resource_tests.cpp",
+          "CONTAINER_SIM_TEST rmm/mr/registered_host_memory_resource_sim_tests.cpp"], THIN_USERS),
     ],
     "registry": [
         (["mr/detail/registry.hpp", "mr/per_device_resource.hpp"],
          ["DEVICE_MR_REF_TEST rmm/mr/per_device_resource_tests.cpp", "DEVICE_MR_REF_TEST rmm/mr/device_mr_ref_tests.cpp"],
-         ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "DEVICE_BUFFER_SIM_TEST rmm/device_buffer_sim_tests.cpp"]),
+         ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "CONTAINER_SIM_TEST rmm/device_buffer_sim_tests.cpp"]),
     ],
 }
 
@@ -343,7 +345,9 @@ class Builder:
         if program not in self.commands:
             listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", program], capture_output=True, text=True, check=True)
             self.commands[program] = listed.stdout.splitlines()
-        command = next(each for each in self.commands[program] if each.endswith(f"tests/{source}") and f"/{program}.dir/" in each)
+        command = next((each for each in self.commands[program] if each.endswith(f"tests/{source}") and f"/{program}.dir/" in each), None)
+        if command is None:
+            raise SystemExit(f"{self.build} does not compile {source} by itself: configure it with -DRMM_UNITE_TESTS=OFF")
         words = shlex.split(command)
         if Path(words[0]).name == "ccache":  # no mutant is compiled twice
             del words[0]

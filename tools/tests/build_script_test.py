@@ -91,12 +91,34 @@ class TestCommandLine(unittest.TestCase):
             self.assertRegex(output, "^build.sh: --cmake-args")
             self.assertEqual(1, output.count("\n"), output)
 
-    def test_quick_without_test_is_refused_before_anything_runs(self) -> None:
-        for wrong in (["--quick"], ["--quick", "demo"], ["check", "librmm", "--quick"]):
+    def test_what_to_test_without_test_is_refused_before_anything_runs(self) -> None:
+        for wrong in (["--all"], ["--all", "demo"], ["check", "librmm", "--all"], ["include/rmm/a.hpp"], ["test", "--all", "include/rmm/a.hpp"]):
             status, output = self.run_script(*wrong)
             self.assertEqual(2, status, wrong)
-            self.assertRegex(output, "^build.sh: --quick .*./build.sh test --quick")
+            self.assertRegex(output, "^build.sh: .*--all .*headers")
             self.assertEqual(1, output.count("\n"), output)
+
+    def test_tests_of_a_header_are_built_and_run_alone(self) -> None:
+        programs = Path(self.environment["PATH"].split(":")[0])
+        for name, text in (("cmake", '[ "$1" = --version ] && echo cmake version 3.30.0\necho "cmake: $*" >&2\n'), ("ctest", 'echo "ctest: $*"\n')):
+            (programs / name).write_text("#!/bin/sh\n" + text, encoding="utf-8")
+            (programs / name).chmod(0o755)
+        for header in ("mr/a.hpp", "mr/ab.hpp", "mr/untested.hpp"):
+            (self.root / "include/rmm" / header).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / "include/rmm" / header).touch()
+        (self.root / "build/test").mkdir(parents=True)
+        (self.root / "build/test/test_sources.txt").write_text(
+            "A_TEST tests/rmm/mr/a_tests.cpp\nA_SIM_TEST tests/rmm/mr/a_random_sim_tests.cpp\nOTHER_TEST tests/rmm/mr/ab_tests.cpp\n"
+            "ANOTHER_TEST tests/rmm/mr/detail/a_tests.cpp\n", encoding="utf-8")
+        environment = {"CMAKE_PREFIX_PATH": "/none", "CUDACXX": "nvcc"}
+        status, output = self.run_script("test", "include/rmm/mr/a.hpp", **environment)
+        self.assertEqual(0, status, output)
+        self.assertRegex(output, r"cmake: --build \S+/build/test .*--target A_SIM_TEST A_TEST\n")
+        self.assertRegex(output, r"ctest: .*--tests-regex \^\(A_SIM_TEST\|A_TEST\)\(_4_DEVICES\)\?\$\n")
+        for header, why in (("untested", "no file of tests mirrors"), ("none", "there is no")):
+            status, output = self.run_script("test", f"include/rmm/mr/{header}.hpp", **environment)
+            self.assertEqual(1, status, output)
+            self.assertIn(f"build.sh: {why} include/rmm/mr/{header}.hpp", output)
 
     def test_without_cmake_and_a_compiler_it_says_how_to_get_them(self) -> None:
         few = self.root.parent / "few"

@@ -98,8 +98,10 @@ class DocCode(unittest.TestCase):
         self.assertIn("syntax error", self.wrong("```sh\nif true\n```\n"))
 
     def test_commands_of_the_build_are_known(self) -> None:
-        self.assertEqual("", self.wrong("```sh\n./build.sh clean test --quick  # all\n```\n"))
+        self.assertEqual("", self.wrong("```sh\n./build.sh clean test --all  # all\n```\n"))
         self.assertIn("3: build.sh has no tset", self.wrong("```sh\n./build.sh demo\n./build.sh tset\n```\n"))
+        self.assertEqual("", self.wrong("```sh\n./build.sh test include/rmm/error.hpp\n```\n"))
+        self.assertIn("there is no include/rmm/eror.hpp", self.wrong("```sh\n./build.sh test include/rmm/eror.hpp\n```\n"))
 
     def test_presets_are_known(self) -> None:
         self.assertEqual("", self.wrong("```sh\nctest --preset sim -L long\n```\n"))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Test programs of few large files. Most of the time of a suite goes into compiling headers and instantiating templates again for
+# each file: a unit, one file that includes several, does that once for all of them.
+#
+# Each file of tests keeps its names to itself: a unit includes all headers first, and then each file in a namespace of its own.
+# This file also is the script that writes a unit: cmake -Dunit=<file> "-Dsources=<file>;..." -P rmm_unite_tests.cmake
+
+# rmm_includes_of(<file> <variable>): the headers that the file includes, as a unit in another folder has to name them.
+function(rmm_includes_of source variable)
+  cmake_path(GET source PARENT_PATH folder)
+  file(STRINGS "${source}" lines REGEX "^#include ")
+  set(includes "")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^#include \"(.*)\"")
+      cmake_path(ABSOLUTE_PATH CMAKE_MATCH_1 BASE_DIRECTORY "${folder}" NORMALIZE OUTPUT_VARIABLE header)
+      set(line "#include \"${header}\"")
+    endif()
+    list(APPEND includes "${line}")
+  endforeach()
+  set(${variable} "${includes}" PARENT_SCOPE)
+endfunction()
+
+# rmm_write_unit(<unit> <source>...)
+function(rmm_write_unit unit)
+  set(present "")
+  set(headers "")
+  set(files "")
+  set(number 0)
+  foreach(source IN LISTS ARGN)
+    rmm_includes_of("${source}" includes)
+    list(APPEND headers ${includes})
+    # Names that a file declares in a namespace of a fixture's header, which has it globally.
+    set(opens "")
+    file(STRINGS "${source}" opened REGEX "^namespace [a-z_:]+ {$")
+    if(opened MATCHES "namespace cudasim_tests {")
+      set(opens "namespace cudasim_tests {\nusing namespace ::cudasim_tests;\n}\n")
+    endif()
+    math(EXPR number "${number} + 1")
+    string(APPEND files "\nnamespace unit_${number} {\n${opens}#include \"${source}\"\n}\n")
+  endforeach()
+  list(REMOVE_DUPLICATES headers)
+  list(JOIN headers "\n" headers)
+  set(text "${headers}\n${files}")
+  if(EXISTS "${unit}")
+    file(READ "${unit}" present)
+  endif()
+  if(NOT text STREQUAL "${present}") # what has not changed is not compiled again
+    file(WRITE "${unit}" "${text}")
+  endif()
+endfunction()
+
+if(CMAKE_SCRIPT_MODE_FILE)
+  rmm_write_unit("${unit}" ${sources})
+  return()
+endif()
+
+# A unit is at most about as long as what a compiler takes half a minute for.
+set(rmm_unit_lines 2500)
+
+# rmm_can_be_united(<file> <variable>): whether a file may stand in a namespace, beside others. One that defines a macro before it
+# includes a header, or declares something in a namespace that is not its own, may not.
+function(rmm_can_be_united source variable)
+  set(${variable} FALSE PARENT_SCOPE)
+  if(NOT source MATCHES "_tests\\.cpp$" OR NOT EXISTS "${source}")
+    return()
+  endif()
+  file(READ "${source}" text)
+  string(REGEX REPLACE ";" " " text "${text}")
+  string(REGEX MATCH "(.*\n)#include " before_last_include "${text}")
+  if(before_last_include MATCHES "\n#[ ]*(define|undef|if)"
+     OR text MATCHES "\nnamespace (rmm|std|cuda|RMM_NAMESPACE)[: ]|operator (new|delete)|\nextern \"C\"")
+    return()
+  endif()
+  set(${variable} TRUE PARENT_SCOPE)
+endfunction()
+
+# rmm_unite_tests(<target> <variable> <source>...): the sources that the target is to be made of instead of those.
+function(rmm_unite_tests target variable)
+  set(result "")
+  set(units 0)
+  set(unit "")
+  set(lines 0)
+  foreach(source IN LISTS ARGN ITEMS end)
+    set(united FALSE)
+    if(NOT source STREQUAL "end")
+      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
+      rmm_can_be_united("${source}" united)
+    endif()
+    if(united)
+      list(APPEND unit "${source}")
+      file(STRINGS "${source}" text)
+      list(LENGTH text length)
+      math(EXPR lines "${lines} + ${length}")
+    elseif(NOT source STREQUAL "end")
+      list(APPEND result "${source}")
+    endif()
+    if(unit AND (lines GREATER rmm_unit_lines OR source STREQUAL "end"))
+      math(EXPR units "${units} + 1")
+      set(file "${CMAKE_CURRENT_BINARY_DIR}/${target}_${units}.cpp")
+      list(JOIN unit "$<SEMICOLON>" sources)
+      add_custom_command(
+        OUTPUT "${file}"
+        COMMAND "${CMAKE_COMMAND}" "-Dunit=${file}" "-Dsources=${sources}" -P "${PROJECT_SOURCE_DIR}/cmake/rmm_unite_tests.cmake"
+        DEPENDS ${unit} "${PROJECT_SOURCE_DIR}/cmake/rmm_unite_tests.cmake"
+        COMMENT "Writing ${target}_${units}.cpp, of several files of tests"
+        VERBATIM)
+      list(APPEND result "${file}")
+      set(unit "")
+      set(lines 0)
+    endif()
+  endforeach()
+  set(${variable} "${result}" PARENT_SCOPE)
+endfunction()
