@@ -3,6 +3,7 @@
 
 #include "pattern_kernels.cuh"
 
+#include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -17,8 +18,10 @@
 #include <cstdint>
 #include <functional>
 #include <new>
+#include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace rmm::test {
@@ -88,15 +91,36 @@ class owner_threads {
     unsigned long long foreign;  ///< words that were not what their owner had written
   };
 
-  /// Blocks of up to `largest` bytes.
-  owner_threads(mr::device_memory_resource& mr, std::size_t largest) : mr_{&mr}, largest_{largest}
+  /// Blocks of up to `largest` bytes. The streams belong to the current device.
+  owner_threads(mr::device_memory_resource& mr, std::size_t largest)
+    : owner_threads{mr, largest, {rmm::get_current_cuda_device().value()}}
+  {}
+
+  /// The first thread uses streams of the first device, the second those of the second, and so on in turn. If `current_elsewhere` is
+  /// given, that device is current whenever a thread allocates or frees.
+  owner_threads(mr::device_memory_resource& mr,
+                std::size_t largest,
+                std::vector<int> const& devices,
+                std::optional<int> current_elsewhere = {})
+    : mr_{&mr}, largest_{largest}, elsewhere_{current_elsewhere}
   {
-    EXPECT_EQ(cudaMalloc(&foreign_, sizeof *foreign_), cudaSuccess);
-    EXPECT_EQ(cudaMemset(foreign_, 0, sizeof *foreign_), cudaSuccess);
+    for (auto const device : devices) {
+      cuda_set_device_raii const there{cuda_device_id{device}};
+      places_.push_back({device, nullptr, std::vector<cuda_stream>(2)});
+      EXPECT_EQ(cudaMalloc(&places_.back().foreign, sizeof(unsigned long long)), cudaSuccess);
+      EXPECT_EQ(cudaMemset(places_.back().foreign, 0, sizeof(unsigned long long)), cudaSuccess);
+    }
   }
   owner_threads(owner_threads const&)            = delete;
   owner_threads& operator=(owner_threads const&) = delete;
-  ~owner_threads() { EXPECT_EQ(cudaFree(foreign_), cudaSuccess); }
+  ~owner_threads()
+  {
+    for (auto& each : places_) {
+      cuda_set_device_raii const there{cuda_device_id{each.device}};
+      EXPECT_EQ(cudaFree(each.foreign), cudaSuccess);
+      each.shared.clear();
+    }
+  }
 
   /// What each thread is in during a step.
   [[nodiscard]] gate& steps() { return gate_; }
@@ -106,29 +130,65 @@ class owner_threads {
   {
     using std::chrono::steady_clock;
     auto const end = steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(time);
-    std::vector<cuda_stream> shared(2);
     std::vector<std::thread> threads;
     for (std::uint64_t t = 0; t < thread_count; ++t) {
       threads.emplace_back([&, t] {
-        if (t % 4 != 0) { return use(t, shared, end); }
+        auto const& where = places_[t % places_.size()];
+        if (t % 4 != 0) { return use(t, where, end); }
         for (std::uint64_t part = 0; steady_clock::now() < end; ++part) {  // threads that come and go
           auto const soon = std::min(end, steady_clock::now() + std::chrono::milliseconds{50});
-          std::thread{[&] { use(100 * (t + 1) + part, shared, soon); }}.join();
+          std::thread{[&] { use(100 * (t + 1) + part, where, soon); }}.join();
         }
       });
     }
     while (beside && steady_clock::now() < end) { beside(); }
     for (auto& thread : threads) { thread.join(); }
-    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     unsigned long long foreign{};
-    EXPECT_EQ(cudaMemcpy(&foreign, foreign_, sizeof foreign, cudaMemcpyDefault), cudaSuccess);
+    for (auto const& each : places_) { foreign += count_foreign(each); }
     return {steps_, allocations_, failures_, streams_, foreign};
   }
 
  private:
-  /// A thread: streams of its own, some of which end with work pending, and streams that all threads use.
-  void use(std::uint64_t seed, std::vector<cuda_stream> const& shared, std::chrono::steady_clock::time_point end)
+  struct place {
+    int device;
+    unsigned long long* foreign;      // in memory of that device
+    std::vector<cuda_stream> shared;  // by all threads that use the device
+  };
+
+  /// Words that kernels of this device found changed, once all of them have ended.
+  [[nodiscard]] static unsigned long long count_foreign(place const& where)
   {
+    cuda_set_device_raii const there{cuda_device_id{where.device}};
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    unsigned long long foreign{};
+    EXPECT_EQ(cudaMemcpy(&foreign, where.foreign, sizeof foreign, cudaMemcpyDefault), cudaSuccess);
+    return foreign;
+  }
+
+  /// Makes another device current for a call of the resource, if the test asks for that.
+  [[nodiscard]] std::optional<cuda_set_device_raii> be_elsewhere() const
+  {
+    if (!elsewhere_) { return std::nullopt; }
+    return std::optional<cuda_set_device_raii>{std::in_place, cuda_device_id{*elsewhere_}};
+  }
+
+  [[nodiscard]] void* allocate(std::size_t bytes, cuda_stream_view stream)
+  {
+    auto const elsewhere = be_elsewhere();
+    return mr_->allocate(bytes, stream);
+  }
+
+  void deallocate(owned_block const& block)
+  {
+    auto const elsewhere = be_elsewhere();
+    mr_->deallocate(block.ptr, block.bytes, block.stream);
+  }
+
+  /// A thread: streams of its own, some of which end with work pending, and streams that all threads use.
+  void use(std::uint64_t seed, place const& where, std::chrono::steady_clock::time_point end)
+  {
+    ASSERT_EQ(cudaSetDevice(where.device), cudaSuccess);
+    auto const& shared = where.shared;
     std::mt19937_64 random{seed};
     auto const pick = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
     std::vector<cuda_stream> mine(3);
@@ -139,8 +199,8 @@ class owner_threads {
       auto const b = live[which];
       live[which]  = live.back();
       live.pop_back();
-      b.verify(foreign_);
-      mr_->deallocate(b.ptr, b.bytes, b.stream);
+      b.verify(where.foreign);
+      deallocate(b);
     };
     auto const free_all_of = [&](cuda_stream_view stream) {
       for (auto i = live.size(); i-- > 0;) {
@@ -149,8 +209,8 @@ class owner_threads {
     };
     auto const any_stream = [&]() -> cuda_stream_view {
       switch (pick(8)) {
-        case 0:
-          return cuda_stream_per_thread;
+        case 0:  // names a stream of the device that is current
+          return elsewhere_ ? mine.front().view() : cuda_stream_per_thread;
         case 1:
           return cuda_stream_view{raw};
         case 2:
@@ -170,7 +230,7 @@ class owner_threads {
         auto const s     = any_stream();
         try {
           live.push_back({nullptr, bytes, s, static_cast<std::uint32_t>(random())});
-          live.back().ptr = mr_->allocate(bytes, s);
+          live.back().ptr = allocate(bytes, s);
           live.back().fill();
           ++allocations_;
         } catch (std::bad_alloc const&) {
@@ -202,7 +262,8 @@ class owner_threads {
 
   mr::device_memory_resource* mr_;
   std::size_t largest_;
-  unsigned long long* foreign_{};
+  std::optional<int> elsewhere_;
+  std::vector<place> places_;
   gate gate_;
   std::atomic<std::uint64_t> steps_{0};
   std::atomic<std::uint64_t> allocations_{0};
