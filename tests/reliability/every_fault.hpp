@@ -207,6 +207,7 @@ inline std::vector<fallible_call> const& fallible_calls()
 
     {"cudaGetDevice", {unknown, gone}, true},  // a device that is not known is not restored either
     {"cudaSetDevice", {cudaErrorInvalidDevice, gone, unknown}, true},
+    {"cuCtxGetCurrent", {unknown, gone}, true},
     {"cuCtxGetDevice", {unknown, gone}, true},
     {"cudaGetDeviceCount", {cudaErrorNoDevice, unknown}, true},
   };

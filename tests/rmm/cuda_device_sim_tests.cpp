@@ -373,6 +373,22 @@ TEST_F(CurrentContext, CostsOneCallOfTheDriver)
   EXPECT_EQ(cudasim::calls(), calls + 1);
 }
 
+/// A tool that lists failing calls has nothing to list.
+TEST_F(CurrentContext, IsNotAskedForItsDeviceWhileThereIsNone)
+{
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(device(), 1);
+  std::thread{[] {
+    auto const before = cudasim::calls("cuCtxGetDevice");
+    EXPECT_EQ(device(), -1);
+    EXPECT_EQ(device(), -1);
+    EXPECT_EQ(cudasim::calls("cuCtxGetDevice"), before);
+    EXPECT_EQ(cudaFree(nullptr), cudaSuccess);  // makes a context
+    EXPECT_EQ(device(), 0);
+    EXPECT_EQ(cudasim::calls("cuCtxGetDevice"), before + 1);
+  }}.join();
+}
+
 TEST_F(CurrentContext, IsUnknownWhereTheDriverFails)
 {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
