@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,17 +47,25 @@ def nothing_left_behind(
 
 longest_program = 300  # seconds
 
+Result = subprocess.CompletedProcess[str] | str  # of a program, or the reason to skip its test
+
 
 class Programs:
-    """Runs interpreters of their own, several at a time."""
+    """Runs interpreters of their own, several at a time, with the environment that the tests began with."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(min(16, os.cpu_count() or 1))
         self._running: set[subprocess.Popen[str]] = set()
+        self._environment = {name: value for name, value in os.environ.items() if name != "RMM_LOG_FILE"}
         self._is_over = False
 
-    def submit(self, arguments: Sequence[str], folder: Path) -> Future[subprocess.CompletedProcess[str]]:
-        return self._threads.submit(self._run, [sys.executable, *arguments], folder)
+    def ask(self, question: Callable[[], str]) -> Future[str]:
+        """Calls a function beside the tests. Programs that wait for its answer have to be submitted later."""
+        return self._threads.submit(question)
+
+    def submit(self, arguments: Sequence[str], folder: Path, reason_to_skip: Future[str]) -> Future[Result]:
+        """Runs a program. If there is a reason to skip it, that is the result."""
+        return self._threads.submit(lambda: reason_to_skip.result() or self._run([sys.executable, *arguments], folder))
 
     def stop(self) -> None:
         self._is_over = True
@@ -66,14 +74,13 @@ class Programs:
         self._threads.shutdown(cancel_futures=True)
 
     def _run(self, command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if name != "RMM_LOG_FILE"}
         with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env=environment,
+            env=self._environment,
             start_new_session=True,
         ) as process:
             self._running.add(process)
@@ -91,7 +98,7 @@ class Programs:
 
     @staticmethod
     def _kill(process: subprocess.Popen[str]) -> None:
-        """Also what the program has started."""
+        """Also kills what the program has started."""
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -114,32 +121,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for test in items:
         if test.get_closest_marker("program") and "done" not in getattr(test, "fixturenames", ()):
             raise pytest.UsageError(f"{test.nodeid} has a program and does not use the fixture `done`, which runs it")
+    items.sort(key=lambda test: "device_alone" in getattr(test, "fixturenames", ()))  # these wait for all programs
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def started_programs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
-    """The programs of all tests of the module that use `done`, by the tests' names; one on each processor at a time.
+) -> Iterator[dict[str, Future[Result]]]:
+    """The programs of all tests that use `done`, by the tests' names. They run beside the other tests, one on each processor at a time.
 
     A test with the marker `program` runs that text after what its module has as `begin`; for the others the module's function
     `program_of` returns the arguments of the interpreter. A module with `reason_to_skip` skips them all if that returns one.
     """
-    reason = getattr(request.module, "reason_to_skip", str)()
-    if reason:
-        pytest.skip(reason)
-    commands = {
-        test.nodeid: arguments_of(test)
+    tests = [
+        test
         for test in request.session.items
-        if isinstance(test, pytest.Function)
-        and test.module is request.module
-        and "done" in test.fixturenames
-        and not is_skipped(test)
-    }
+        if isinstance(test, pytest.Function) and "done" in test.fixturenames and not is_skipped(test)
+    ]
     programs = Programs()
     try:
+        modules = {test.module for test in tests}
+        reasons = {module: programs.ask(getattr(module, "reason_to_skip", str)) for module in modules}
         yield {
-            name: programs.submit(arguments, tmp_path_factory.mktemp("program")) for name, arguments in commands.items()
+            test.nodeid: programs.submit(
+                arguments_of(test), tmp_path_factory.mktemp("program"), reason_to_skip=reasons[test.module]
+            )
+            for test in tests
         }
     finally:
         programs.stop()
@@ -147,10 +154,20 @@ def started_programs(
 
 @pytest.fixture
 def done(
-    request: pytest.FixtureRequest, started_programs: dict[str, Future[subprocess.CompletedProcess[str]]]
+    request: pytest.FixtureRequest, started_programs: dict[str, Future[Result]]
 ) -> subprocess.CompletedProcess[str]:
     """What the test's program ended with."""
-    return started_programs[request.node.nodeid].result()
+    result = started_programs[request.node.nodeid].result()
+    if isinstance(result, str):
+        pytest.skip(result)
+    return result
+
+
+@pytest.fixture
+def device_alone(started_programs: dict[str, Future[Result]]) -> None:
+    """Waits until no program uses the device: for tests that compare what the device has free. A simulated device is of one process."""
+    if not is_simulated:
+        wait(started_programs.values())
 
 
 @pytest.fixture

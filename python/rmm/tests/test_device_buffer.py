@@ -459,6 +459,7 @@ def test_a_representation_tells_what_it_is() -> None:
     assert repr(buffer) == f"DeviceBuffer(size=10, ptr={buffer.ptr:#x}, stream=Stream(0x0), mr=CudaMemoryResource())"
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_a_buffer_is_freed_on_its_own_device(second_device: int) -> None:
     with_second = rmm._cuda.gpu
     with_second.setDevice(second_device)

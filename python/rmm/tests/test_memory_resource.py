@@ -245,6 +245,7 @@ def test_a_pool_grows_to_its_maximum() -> None:
     assert buffer.size == (1 << 23) - 1
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_a_pool_takes_half_of_the_free_memory() -> None:
     free = rmm.mr.available_device_memory()[0]
     assert rmm.mr.PoolMemoryResource(cuda()).pool_size() == free // 2 // 256 * 256

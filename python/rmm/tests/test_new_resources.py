@@ -18,6 +18,7 @@ def free_memory() -> int:
     return rmm.mr.available_device_memory()[0]
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_an_elastic_pool_grows_and_gives_back() -> None:
     free = free_memory()
     pool = rmm.mr.ElasticPoolMemoryResource("4MiB", "64MiB")
@@ -37,6 +38,7 @@ def test_an_elastic_pool_grows_and_gives_back() -> None:
     assert pool.pool_size() == 0
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_an_elastic_pool_can_be_paused() -> None:
     pool = rmm.mr.ElasticPoolMemoryResource()
     buffer = rmm.DeviceBuffer(size=1000, mr=pool)
@@ -94,6 +96,7 @@ def test_a_front_cache_gives_back_to_its_upstream(cuda: rmm.mr.CudaMemoryResourc
         rmm.DeviceBuffer(size=2 * MIB, mr=rmm.mr.CachedMemoryResource(cuda, maximum_size=MIB))
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_an_async_pool_gives_back() -> None:
     free = free_memory()
     resource = rmm.mr.CudaAsyncMemoryResource(release_threshold=1 << 30)

@@ -113,6 +113,7 @@ def test_out_of_memory_is_a_memory_error_with_the_report(manager: Any, small_poo
         manager.memalloc(1 << 30)
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_memory_that_a_pool_has_free_is_free(manager: Any) -> None:
     info = manager.get_memory_info()
     assert tuple(info) == rmm.mr.available_device_memory()

@@ -56,6 +56,7 @@ def test_there_are_no_other_devices(device: int, cuda: rmm.mr.CudaMemoryResource
         rmm.mr.get_per_device_resource(device)
 
 
+@pytest.mark.usefixtures("device_alone")
 def test_memory_of_the_device() -> None:
     free, total = rmm.mr.available_device_memory()
     assert 0 < free <= total
