@@ -9,13 +9,13 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/stack_trace.hpp>
 #include <rmm/logger_macros.hpp>
+#include <rmm/mr/detail/outstanding_allocations.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
 #include <rmm/resource_ref.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -86,25 +86,25 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     if (report_at_exit_) { write_leaks(); }
   }
 
-  /// The live table, by address: not to be read while other threads use the adaptor.
+  /// Returns the live table, by address. Must not be read while other threads use the adaptor. Once this was called, all threads
+  /// share one lock; get_outstanding_allocations_str() and get_leak_report() do not have that effect.
   [[nodiscard]] std::map<void*, allocation_info> const& get_outstanding_allocations() const noexcept
   {
-    return allocations_;
+    return allocations_.whole_table();
   }
 
-  /// Bytes outstanding, less what was freed without having been allocated here; never below 0.
-  [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return allocated_bytes_; }
+  /// Returns the bytes outstanding, less what was freed without having been allocated here; never below 0.
+  [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return allocations_.bytes(); }
 
   /// One entry for each outstanding allocation: `<address>: <size> B`, and its call stack if there is one.
   [[nodiscard]] std::string get_outstanding_allocations_str() const
   {
-    read_lock_t const lock{mutex_};
     std::ostringstream text;
-    for (auto const& [ptr, info] : allocations_) {
+    allocations_.for_each([&](void* ptr, allocation_info const& info) {
       text << ptr << ": " << info.allocation_size << " B";
       if (info.strace != nullptr) { text << " : callstack:\n" << *info.strace; }
       text << "\n";
-    }
+    });
     return text.str();
   }
 
@@ -119,18 +119,15 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     };
     std::map<std::string, group> by_stack;
     group all;
-    {
-      read_lock_t const lock{mutex_};
-      for (auto const& [ptr, info] : allocations_) {
-        std::ostringstream stack;
-        if (info.strace != nullptr) { stack << *info.strace; }
-        auto& same = by_stack[stack.str()];
-        for (auto* const each : {&same, &all}) {
-          each->allocations += 1;
-          each->bytes += info.allocation_size;
-        }
+    allocations_.for_each([&](void*, allocation_info const& info) {
+      std::ostringstream stack;
+      if (info.strace != nullptr) { stack << *info.strace; }
+      auto& same = by_stack[stack.str()];
+      for (auto* const each : {&same, &all}) {
+        each->allocations += 1;
+        each->bytes += info.allocation_size;
       }
-    }
+    });
     if (all.allocations == 0) { return {}; }
     std::vector<group> groups;
     for (auto& [stack, each] : by_stack) { groups.push_back({each.allocations, each.bytes, stack}); }
@@ -178,8 +175,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     if (bytes == 0) { return ptr; }
 
     rmm::detail::scope_guard give_back{[&]() noexcept { this->upstream().deallocate(ptr, bytes, stream); }};
-    allocation_info info{bytes, capture_stacks_};
-    remember(ptr, std::move(info));
+    allocations_.add(ptr, allocation_info{bytes, capture_stacks_});
     give_back.dismiss();
     return ptr;
   }
@@ -190,30 +186,15 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     this->upstream().deallocate(ptr, bytes, stream);
   }
 
-  void remember(void* ptr, allocation_info info)
-  {
-    auto const bytes = info.allocation_size;
-    write_lock_t const lock{mutex_};
-    auto const [entry, is_new] = allocations_.try_emplace(ptr, std::move(info));
-    if (!is_new) {  // freed past this adaptor
-      allocated_bytes_ -= std::min(entry->second.allocation_size, allocated_bytes_.load());
-      entry->second = std::move(info);
-    }
-    allocated_bytes_ += bytes;
-  }
-
   void forget(void* ptr, std::size_t bytes)
   {
-    write_lock_t lock{mutex_};
-    auto const found     = allocations_.find(ptr);
-    bool const known     = found != allocations_.end();
-    auto const allocated = known ? found->second.allocation_size : bytes;
-    if (known) { allocations_.erase(found); }
-    allocated_bytes_ -= std::min(allocated, allocated_bytes_.load());
-    lock.unlock();
-
-    if (!known && bytes != 0) { report("not allocated here, or freed before", ptr, bytes); }
-    if (bytes != allocated) { report("allocated with another size", ptr, bytes); }
+    auto const [allocated, is_known] = allocations_.remove(ptr);
+    if (is_known) {
+      if (bytes != allocated) { report("allocated with another size", ptr, bytes); }
+    } else if (bytes != 0) {
+      allocations_.subtract(bytes);
+      report("not allocated here, or freed before", ptr, bytes);
+    }
   }
 
   RMM_COLD static void report(char const* problem, void const* ptr, std::size_t bytes) noexcept
@@ -224,9 +205,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
   }
 
   bool capture_stacks_;
-  mutable std::shared_mutex mutex_;  // guards allocations_; not held while upstream is called
-  std::map<void*, allocation_info> allocations_;
-  std::atomic<std::size_t> allocated_bytes_{0};  // sum of allocations_, see get_allocated_bytes()
+  detail::outstanding_allocations<allocation_info> allocations_;  // no lock of it is held while upstream is called
   bool has_reported_{false};
   std::optional<rmm::detail::exit_action> report_at_exit_;
 };
