@@ -19,11 +19,12 @@ extern "C" {
 
 /// What an allocator can do. Rows that need more leave it out.
 enum plugin_feature {
-  plugin_feature_times       = 1,  ///< calls cost what they would cost a program
-  plugin_feature_memory      = 2,  ///< there is memory behind the addresses
-  plugin_feature_bounded     = 4,  ///< never takes more than its maximum
-  plugin_feature_containers  = 8,  ///< plugin_uvectors() works
-  plugin_feature_small_times = 16  ///< as plugin_feature_times, which includes it, for blocks of up to 1 MiB
+  plugin_feature_times       = 1,   ///< calls cost what they would cost a program
+  plugin_feature_memory      = 2,   ///< there is memory behind the addresses
+  plugin_feature_bounded     = 4,   ///< never takes more than its maximum
+  plugin_feature_containers  = 8,   ///< plugin_uvectors() works
+  plugin_feature_small_times = 16,  ///< as plugin_feature_times, which includes it, for blocks of up to 1 MiB
+  plugin_feature_adaptor     = 32   ///< is an adaptor over a pool, for the row of adaptors
 };
 
 /// Name of an allocator; null past the last one.

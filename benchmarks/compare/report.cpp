@@ -280,6 +280,31 @@ rmm.elastic,frag-small,mean_share,>=,0.98
 rmm.elastic,frag-small,worst_share,>=,0.94
 rmm.elastic,frag-large,mean_share,>=,perfect-0.015
 rmm.elastic,frag-large,worst_share,>=,perfect-0.02
+rmm.elastic,frag-large,ns,<=,4000
+rmm.elastic,first-allocation,first_full_ns,<=,15000000
+rmm.elastic,growth,ns,<=,500
+rmm.elastic,reserved-small,reserved_over_live,<=,1.2
+rmm.pool,reserved-small,reserved_over_live,<=,1.5
+rmm.pool,reserved-mid,reserved_over_live,<=,1.3
+rmm.pool,pair-256-foreign,ns,<=,30
+rmm.pool,pair-64M-shared,ns,<=,100
+rmm.pool,streams-8,ns,<=,60
+rmm.pool,streams-8-cross,ns,<=,100
+rmm.pool,streams-32-large,ns,<=,200
+rmm.pool,threads-16-large,ns,<=,100
+rmm.pool,threads-16-large,p99_ns,<=,20000
+rmm.pool,short-threads-8,ns,<=,300
+rmm.pool,tight-8-80,ns,<=,500
+rmm.pool,tight-8-80,failures_in_a_million,<=,0
+rmm.pool,holes-4096,ns,<=,100
+rmm.pool,holes-65536,ns,<=,100
+rmm.elastic,tight-8-95,ns,<=,2000
+rmm.elastic,tight-8-95,failures_in_a_million,<=,0
+rmm.cached,streams-8,ns,<=,60
+rmm.cached,threads-16,ns,<=,8
+rmm.cached,threads-64-200,ns,<=,8
+rmm.tracking,adaptor-16,ns,<=,100
+rmm.tracking_stacks,adaptor-16,ns,<=,100
 )";
 
 }  // namespace compare

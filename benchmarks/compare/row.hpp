@@ -40,6 +40,7 @@ std::vector<row> make_rows(int devices, std::vector<unsigned> const& threads);
 /// Parts of make_rows().
 std::vector<row> make_one_thread_rows();
 std::vector<row> make_thread_rows(int devices, std::vector<unsigned> const& threads);
+std::vector<row> make_stream_rows();
 std::vector<row> make_memory_rows();
 std::vector<row> make_load_rows();
 

@@ -134,7 +134,8 @@ std::vector<row> make_load_rows() { return {make_overlap_row(), make_reuse_row()
 std::vector<row> make_rows(int devices, std::vector<unsigned> const& threads)
 {
   auto rows = make_one_thread_rows();
-  for (auto const& more : {make_thread_rows(devices, threads), make_memory_rows(), make_load_rows()}) {
+  for (auto const& more :
+       {make_thread_rows(devices, threads), make_stream_rows(), make_memory_rows(), make_load_rows()}) {
     rows.insert(rows.end(), more.begin(), more.end());
   }
   return rows;

@@ -3,78 +3,18 @@
 // Several threads, and containers.
 
 #include <benchmarks/compare/measure.hpp>
+#include <benchmarks/compare/threads.hpp>
 
 #include <array>
 #include <atomic>
-#include <exception>
-#include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
-#include <utility>
 
 namespace compare {
 
 namespace {
 
-/// Lets threads begin together. A thread that fails opens the gate for the others.
-class start_gate {
- public:
-  explicit start_gate(unsigned threads) : missing_{static_cast<int>(threads)} {}
-
-  void arrive() { missing_.fetch_sub(1); }
-  void arrive_and_wait()
-  {
-    arrive();
-    while (missing_.load() > 0) { std::this_thread::yield(); }
-  }
-
- private:
-  std::atomic<int> missing_;
-};
-
-/// Runs body(index, gate) in `count` threads and joins them. Every body calls gate.arrive_and_wait() once. Throws what the
-/// first of those that failed threw.
-void run_threads(unsigned count, std::function<void(unsigned, start_gate&)> const& body)
-{
-  int device{};
-  static_cast<void>(cudaGetDevice(&device));
-  start_gate gate{count};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < count; ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        static_cast<void>(cudaSetDevice(device));
-        body(i, gate);
-      } catch (...) {
-        gate.arrive();
-        std::lock_guard<std::mutex> const lock{mutex};
-        if (!failure) { failure = std::current_exception(); }
-      }
-    });
-  }
-  for (auto& thread : threads) { thread.join(); }
-  if (failure) { std::rethrow_exception(failure); }
-}
-
-/// What a thread saw.
-using timings = std::vector<timing>;
-
-/// Time of the whole machine over the operations of all threads.
-timing together(timings const& all)
-{
-  timing sum;
-  for (auto const& one : all) {
-    sum.ns = std::max(sum.ns, one.ns);
-    sum.synchronizations += one.synchronizations;
-    sum.operations += one.operations;
-  }
-  return sum;
-}
-
-row make_threads_row(unsigned threads)
+row make_threads_row(std::string const& name, unsigned threads, std::size_t live)
 {
   auto const run = [=](candidate const& c, settings const& s) {
     auto const memory = c.make(s.pool_bytes, s.pool_bytes);
@@ -82,7 +22,7 @@ row make_threads_row(unsigned threads)
     auto const before = synchronizations();
     run_threads(threads, [&](unsigned index, start_gate& gate) {
       stream const order{memory};
-      live_blocks blocks{memory, order, {16 * kib, 1.5, 4 * mib}, 1000, 100 + index};
+      live_blocks blocks{memory, order, {16 * kib, 1.5, 4 * mib}, live, 100 + index};
       auto const some = [&] { return blocks.replace(100); };
       measure(s.seconds / 10, some);
       gate.arrive_and_wait();
@@ -92,8 +32,8 @@ row make_threads_row(unsigned threads)
     result.synchronizations = synchronizations() - before - threads;  // each stream waits once at its end
     return result.as_figures();
   };
-  return {"threads-" + std::to_string(threads),
-          std::to_string(threads) + " threads, own streams, 1000 live each",
+  return {name,
+          std::to_string(threads) + " threads, own streams, " + std::to_string(live) + " live each",
           plugin_feature_times,
           false,
           run};
@@ -216,7 +156,10 @@ row make_uvector_row(unsigned threads, int devices)
 std::vector<row> make_thread_rows(int devices, std::vector<unsigned> const& threads)
 {
   std::vector<row> rows{make_handoff_row()};
-  for (auto const count : threads) { rows.push_back(make_threads_row(count)); }
+  for (auto const count : threads) {
+    rows.push_back(make_threads_row("threads-" + std::to_string(count), count, 1000));
+  }
+  rows.push_back(make_threads_row("threads-64-200", 64, 200));
   for (auto const count : {1U, 16U}) { rows.push_back(make_uvector_row(count, devices)); }
   return rows;
 }

@@ -16,8 +16,12 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/limiting_resource_adaptor.hpp>
+#include <rmm/mr/logging_resource_adaptor.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/mr/tracking_resource_adaptor.hpp>
 #else
 #include <rmm/mr/device/arena_memory_resource.hpp>
 #include <rmm/mr/device/binning_memory_resource.hpp>
@@ -25,8 +29,12 @@
 #include <rmm/mr/device/cuda_memory_resource.hpp>
 #include <rmm/mr/device/device_memory_resource.hpp>
 #include <rmm/mr/device/fixed_size_memory_resource.hpp>
+#include <rmm/mr/device/limiting_resource_adaptor.hpp>
+#include <rmm/mr/device/logging_resource_adaptor.hpp>
 #include <rmm/mr/device/per_device_resource.hpp>
 #include <rmm/mr/device/pool_memory_resource.hpp>
+#include <rmm/mr/device/statistics_resource_adaptor.hpp>
+#include <rmm/mr/device/tracking_resource_adaptor.hpp>
 #endif
 
 #if __has_include(<rmm/mr/cached_memory_resource.hpp>)
@@ -223,6 +231,39 @@ class elastic_instance : public instance {
 };
 #endif
 
+/// An adaptor over a pool, which is made with more arguments.
+template <class Adaptor>
+class adaptor_instance : public pool_instance {
+ public:
+  template <class... Arguments>
+  adaptor_instance(std::size_t initial, std::size_t maximum, Arguments&&... arguments)
+    : pool_instance{initial, maximum}, adaptor_{&pool(), std::forward<Arguments>(arguments)...}
+  {
+    set_resource(&adaptor_);
+  }
+
+ private:
+  Adaptor adaptor_;
+};
+
+template <bool WithStacks>
+class tracking_instance : public adaptor_instance<rmm::mr::tracking_resource_adaptor<pool_resource>> {
+ public:
+  tracking_instance(std::size_t initial, std::size_t maximum) : adaptor_instance{initial, maximum, WithStacks} {}
+};
+
+class limiting_instance : public adaptor_instance<rmm::mr::limiting_resource_adaptor<pool_resource>> {
+ public:
+  limiting_instance(std::size_t initial, std::size_t maximum) : adaptor_instance{initial, maximum, maximum} {}
+};
+
+class logging_instance : public adaptor_instance<rmm::mr::logging_resource_adaptor<pool_resource>> {
+ public:
+  logging_instance(std::size_t initial, std::size_t maximum) : adaptor_instance{initial, maximum, "/dev/null"} {}
+};
+
+using statistics_instance = adaptor_instance<rmm::mr::statistics_resource_adaptor<pool_resource>>;
+
 class cuda_instance : public instance {
  public:
   cuda_instance(std::size_t, std::size_t) { set_resource(&cuda_); }
@@ -247,6 +288,7 @@ struct offer {
 constexpr unsigned timed   = plugin_feature_times;
 constexpr unsigned any     = timed | plugin_feature_memory | plugin_feature_containers;
 constexpr unsigned bounded = any | plugin_feature_bounded;
+constexpr unsigned adaptor = plugin_feature_adaptor;
 constexpr unsigned small   = plugin_feature_small_times | plugin_feature_memory | plugin_feature_containers;
 
 offer const offers[] = {
@@ -275,6 +317,11 @@ offer const offers[] = {
    make<elastic_instance<std::size_t{32} << 20U>>},
 #endif
   {RMM_COMPARE_PREFIX ".cuda", "cuda_memory_resource", any, make<cuda_instance>},
+  {RMM_COMPARE_PREFIX ".statistics", "statistics over pool", adaptor, make<statistics_instance>},
+  {RMM_COMPARE_PREFIX ".limiting", "limiting over pool", adaptor, make<limiting_instance>},
+  {RMM_COMPARE_PREFIX ".tracking", "tracking over pool", adaptor, make<tracking_instance<false>>},
+  {RMM_COMPARE_PREFIX ".tracking_stacks", "tracking with stacks over pool", adaptor, make<tracking_instance<true>>},
+  {RMM_COMPARE_PREFIX ".logging", "logging over pool, to /dev/null", adaptor, make<logging_instance>},
 };
 constexpr int offer_count = sizeof offers / sizeof offers[0];
 

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <benchmarks/compare/measure.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace compare {
+
+/// Lets threads begin together. A thread that fails opens the gate for the others.
+class start_gate {
+ public:
+  explicit start_gate(unsigned threads) : missing_{static_cast<int>(threads)} {}
+
+  void arrive() { missing_.fetch_sub(1); }
+  void arrive_and_wait()
+  {
+    arrive();
+    while (missing_.load() > 0) { std::this_thread::yield(); }
+  }
+
+ private:
+  std::atomic<int> missing_;
+};
+
+/// Runs body(index, gate) in `count` threads and joins them. Every body calls gate.arrive_and_wait() once. Throws what the
+/// first of those that failed threw.
+inline void run_threads(unsigned count, std::function<void(unsigned, start_gate&)> const& body)
+{
+  int device{};
+  static_cast<void>(cudaGetDevice(&device));
+  start_gate gate{count};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        static_cast<void>(cudaSetDevice(device));
+        body(i, gate);
+      } catch (...) {
+        gate.arrive();
+        std::lock_guard<std::mutex> const lock{mutex};
+        if (!failure) { failure = std::current_exception(); }
+      }
+    });
+  }
+  for (auto& thread : threads) { thread.join(); }
+  if (failure) { std::rethrow_exception(failure); }
+}
+
+/// What a thread saw.
+using timings = std::vector<timing>;
+
+/// Time of the whole machine over the operations of all threads.
+inline timing together(timings const& all)
+{
+  timing sum;
+  for (auto const& one : all) {
+    sum.ns = std::max(sum.ns, one.ns);
+    sum.synchronizations += one.synchronizations;
+    sum.operations += one.operations;
+  }
+  return sum;
+}
+
+}  // namespace compare
