@@ -13,6 +13,7 @@ from rmm._cuda.gpu import CUDARuntimeError
 
 commands = {
     "info": "devices, their memory, and which resources they have",
+    "doctor": "what the machine and the process have, what calls cost here, and what to do",
     "demo": "time and memory that resources need for the same work",
 }
 commands_of_the_trace_program = {

@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def started_programs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Result]]]:
-    """The programs of all tests that use `done`, by the tests' names. They run beside the other tests, one on each processor at a time.
+    """The programs of all tests that use `done`, by the tests' names. They run beside the other tests, one on each processor.
 
     A test with the marker `program` runs that text after what its module has as `begin`; for the others the module's function
     `program_of` returns the arguments of the interpreter. A module with `reason_to_skip` skips them all if that returns one.
@@ -165,7 +165,7 @@ def done(
 
 @pytest.fixture
 def device_alone(started_programs: dict[str, Future[Result]]) -> None:
-    """Waits until no program uses the device: for tests that compare what the device has free. A simulated device is of one process."""
+    """Waits until no program uses the device, for tests that compare what it has free. Each process simulates its own."""
     if not is_simulated:
         wait(started_programs.values())
 

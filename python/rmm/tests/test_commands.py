@@ -92,3 +92,62 @@ def test_who_stops_to_read_the_output_of_the_script_is_no_error(script: str) -> 
     with os.fdopen(writer, "w") as output:
         done = subprocess.run([script, "info"], check=False, stdout=output, stderr=subprocess.PIPE, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_doctor_describes_measures_and_advises(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RMM_TRACE_FLUSH_MS", "7")
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    device = rmm._cuda.gpu.getDevice()
+    assert main(["doctor", "--seconds", "0.02"]) == 0
+    assert rmm._cuda.gpu.getDevice() == device
+    text = capsys.readouterr().out
+    for number in range(rmm._cuda.gpu.getDeviceCount()):
+        assert f"device {number}: {rmm._cuda.gpu.deviceGetName(number)}" in text
+    assert "  driver's pools     yes\n" in text
+    assert "  RMM_TRACE_FLUSH_MS=7\n" in text
+    rows = text[text.index("ns a buffer") : text.index("\nadvice")].splitlines()[1:]
+    assert [row.split()[0] for row in rows if row] == [
+        "cuda",
+        "cuda_async",
+        "cached,upstream=cuda_async",
+        "pool",
+        "elastic",
+    ]
+    assert all(float(number.replace(",", "")) > 0 for row in rows if row for number in row.split()[-2:])
+    advice = text[text.index("\nadvice") :]
+    assert "unset CUDA_LAUNCH_BLOCKING" in advice
+    assert 'export RMM_RESOURCE="recommended"' in advice
+
+
+def test_the_doctor_says_who_allocates_already(capsys: pytest.CaptureFixture[str]) -> None:
+    rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+    assert main(["doctor", "--seconds", "0"]) == 0
+    text = capsys.readouterr().out
+    assert "PoolMemoryResource" in text
+    assert "ns a buffer" not in text
+    assert "RMM_RESOURCE" not in text[text.index("\nadvice") :]
+
+
+def test_the_advice_of_the_doctor_can_be_pasted() -> None:
+    program = "import rmm; print(rmm.mr.get_current_device_resource()); rmm.DeviceBuffer(size=1)"
+    environment = {**os.environ, "RMM_RESOURCE": "recommended"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ConfiguredMemoryResource('recommended')\n"
+
+
+def test_the_doctor_names_a_missing_device() -> None:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDASIM_DEVICES": "0"}
+    command = [sys.executable, "-m", "rmm", "doctor"]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert "No CUDA device can be used" in done.stdout
+
+
+@pytest.mark.parametrize("seconds", ["-1", "x", "inf", "nan"])
+def test_the_doctor_refuses_times_that_are_none(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--seconds", seconds])
+    assert "seconds" in capsys.readouterr().err

@@ -250,7 +250,10 @@ def test_commands_say_that_the_trace_program_is_missing(
 
 @pytest.mark.skipif(trace_program.find_trace_program() is None, reason="the package has no rmm-trace")
 def test_report_and_advise(tmp_path: Path) -> None:
-    run("a = rmm.DeviceBuffer(size=4096)", tmp_path, RMM_TRACE_FILE="run.rmmtrace", RMM_TRACE_STACKS="1")
+    for _ in range(5):  # on a busy machine the stack may take longer to read than an allocation waits for it
+        run("a = rmm.DeviceBuffer(size=4096)", tmp_path, RMM_TRACE_FILE="run.rmmtrace", RMM_TRACE_STACKS="1")
+        if b"program.py:2" in (tmp_path / "run.rmmtrace").read_bytes():
+            break
     command = [sys.executable, "-m", "rmm"]
     subprocess.run([*command, "report", "run.rmmtrace", "-o", "page.html"], cwd=tmp_path, check=True, timeout=60)
     page = (tmp_path / "page.html").read_text()

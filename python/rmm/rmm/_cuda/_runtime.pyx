@@ -52,6 +52,7 @@ cdef extern from "cuda_runtime_api.h" nogil:
     int cudaGetDeviceCount(int*)
     int cudaDeviceGetAttribute(int*, cudaDeviceAttr, int)
     int cudaGetDeviceProperties(cudaDeviceProp*, int)
+    int cudaDeviceCanAccessPeer(int*, int, int)
     int cudaGetLastError()
     int cudaMalloc(void**, size_t)
     int cudaMallocAsync(void**, size_t, void*)
@@ -137,6 +138,14 @@ def device_count():
     with nogil:
         status = cudaGetDeviceCount(&count)
     return answer(status, count)
+
+
+def can_access_peer(int device, int peer):
+    cdef int can = 0
+    cdef int status
+    with nogil:
+        status = cudaDeviceCanAccessPeer(&can, device, peer)
+    return answer(status, can)
 
 
 def device_attribute(int attribute, int device):

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`rmm doctor`: what the machine and the process have, what calls cost here, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import rmm
+import rmm.allocators
+from rmm import _installation
+from rmm._build_facts import cuda_backend
+from rmm._cuda import _runtime, gpu
+
+MIB = 1 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=1.0,
+        help="how long each resource is measured; 0 measures nothing (%(default)s)",
+    )
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number) or number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 up")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    print("\n".join(describe()))
+    has_device = _device_count() > 0
+    if options.seconds > 0 and has_device:
+        print("\n".join(("", *measure(options.seconds))))
+    print("\nadvice")
+    for line in advise() or ["Nothing to change was found."]:
+        print(f"  {line}")
+    return 0 if has_device else 1
+
+
+def describe() -> Iterator[str]:
+    """The machine and this process, line by line."""
+    yield f"rmm {rmm.__version__} in {os.path.dirname(rmm.__file__)}, Python {sys.version.split()[0]}"
+    runtime = "simulated CUDA runtime" if cuda_backend == "sim" else "CUDA runtime"
+    yield f"{runtime} {_version(gpu.runtimeGetVersion())}, driver for CUDA {_version(gpu.driverGetVersion())}"
+    for device in range(_device_count()):
+        yield ""
+        yield from _describe_device(device)
+    yield "\nenvironment"
+    names = sorted(name for name in os.environ if name.startswith(_prefixes) or name in _variables)
+    yield from (f"  {name}={os.environ[name]}" for name in names)
+    if not names:
+        yield "  no variable that concerns memory is set"
+    yield "\nframeworks in this process"
+    for name, (distributions, find_allocator) in _frameworks.items():
+        yield f"  {name:<8} {_version_of(distributions) or 'not installed':<16} {_allocator(name, find_allocator)}".rstrip()
+
+
+def _device_count() -> int:
+    try:
+        return gpu.getDeviceCount()
+    except gpu.CUDARuntimeError:
+        return 0
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}" if number else "none"
+
+
+def _describe_device(device: int) -> Iterator[str]:
+    before = gpu.getDevice()
+    gpu.setDevice(device)
+    try:
+        properties = gpu.getDeviceProperties(device)
+        free, total = rmm.mr.available_device_memory()
+        yield f"device {device}: {properties.name.decode()}, compute capability {properties.major}.{properties.minor}"
+        yield f"  memory             {free / MIB:,.0f} MiB free of {total / MIB:,.0f} MiB"
+        yield f"  current resource   {rmm.mr.get_per_device_resource(device)!r}"
+        yield f"  recommended        {rmm.mr.ConfiguredMemoryResource('recommended').explanation.splitlines()[-1]}"
+        for name, is_there in _capabilities.items():
+            yield f"  {name:<18} {_yes_or_why_not(is_there)}"
+        peers = [str(peer) for peer in range(gpu.getDeviceCount()) if peer != device and _can_access(device, peer)]
+        yield f"  peers              {', '.join(peers) or 'none'}"
+    finally:
+        gpu.setDevice(before)
+
+
+def _can_access(device: int, peer: int) -> bool:
+    status, can = _runtime.can_access_peer(device, peer)
+    return status == 0 and bool(can)
+
+
+def _has_virtual_memory() -> bool:
+    return rmm.mr.ElasticPoolMemoryResource().has_virtual_memory
+
+
+def _is_made(make: Callable[[], object]) -> Callable[[], bool]:
+    def is_made() -> bool:
+        make()
+        return True
+
+    return is_made
+
+
+_capabilities: dict[str, Callable[[], bool]] = {
+    "virtual memory": _has_virtual_memory,
+    "driver's pools": _is_made(rmm.mr.CudaAsyncMemoryResource),
+    "  shared by IPC": _is_made(lambda: rmm.mr.CudaAsyncMemoryResource(enable_ipc=True)),
+    "  shared by fabric": _is_made(lambda: rmm.mr.CudaAsyncMemoryResource(enable_fabric=True)),
+    "managed memory": _is_made(rmm.mr.ManagedMemoryResource),
+    "host's memory": _is_made(rmm.mr.SystemMemoryResource),
+}
+
+
+def _yes_or_why_not(is_there: Callable[[], bool]) -> str:
+    try:
+        return "yes" if is_there() else "no"
+    except Exception as error:
+        return f"no: {str(error).splitlines()[0]}"
+
+
+_prefixes = ("RMM_", "PYTORCH_", "NUMBA_CUDA_", "CUPY_", "XLA_PYTHON_CLIENT_")
+_variables = {"CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "LD_PRELOAD"}
+
+
+def _cupy_allocator() -> str:
+    cupy = sys.modules["cupy"]
+    allocator = cupy.cuda.get_allocator()
+    return getattr(allocator, "__qualname__", repr(allocator))
+
+
+def _numba_allocator() -> str:
+    manager = sys.modules["numba.cuda"].cudadrv.driver._memory_manager
+    return "not chosen yet" if manager is None else manager.__name__
+
+
+def _torch_allocator() -> str:
+    memory = sys.modules["torch"].cuda.memory
+    backend: str = memory.get_allocator_backend()
+    if backend != "pluggable":
+        return backend
+    return "rmm_torch_allocator" if _torch_uses_rmm() else backend
+
+
+def _torch_uses_rmm() -> bool:
+    ours = getattr(sys.modules.get("rmm.allocators.torch"), "rmm_torch_allocator", None)
+    return ours is not None and sys.modules["torch"]._C._cuda_getAllocator() is ours.allocator()
+
+
+_frameworks: dict[str, tuple[tuple[str, ...], Callable[[], str]]] = {
+    "cupy": (("cupy-cuda13x", "cupy-cuda12x", "cupy"), _cupy_allocator),
+    "numba": (("numba-cuda", "numba"), _numba_allocator),
+    "torch": (("torch",), _torch_allocator),
+}
+_modules = {"cupy": "cupy", "numba": "numba.cuda", "torch": "torch"}
+
+
+def _version_of(distributions: tuple[str, ...]) -> str:
+    for name in distributions:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def _allocator(name: str, find: Callable[[], str]) -> str:
+    if _modules[name] not in sys.modules:
+        return ""
+    try:
+        return f"allocates by {find()}"
+    except Exception as error:  # a release that has it elsewhere
+        return f"allocates by what is not known ({type(error).__name__}: {error})"
+
+
+def measure(seconds: float) -> Iterator[str]:
+    """What a buffer of 256 bytes and one of 1 MiB cost, made and dropped by each resource for that long."""
+    yield f"{'ns a buffer, made and dropped':<31} {'256 B':>10} {'1 MiB':>10}"
+    for name, make in _measured.items():
+        try:
+            resource = make()
+            times = [_nanoseconds(resource, size, seconds / 2) for size in (256, MIB)]
+        except Exception as error:
+            yield f"  {name:<29} {str(error).splitlines()[0]}"
+        else:
+            yield f"  {name:<29} {times[0]:>10,.0f} {times[1]:>10,.0f}"
+
+
+_measured: dict[str, Callable[[], rmm.mr.DeviceMemoryResource]] = {
+    "cuda (cudaMalloc)": rmm.mr.CudaMemoryResource,
+    "cuda_async (driver's pool)": lambda: rmm.mr.CudaAsyncMemoryResource(initial_pool_size="16MiB"),
+    "cached,upstream=cuda_async": lambda: rmm.mr.CachedMemoryResource(rmm.mr.CudaAsyncMemoryResource()),
+    "pool": lambda: rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "16MiB"),
+    "elastic": rmm.mr.ElasticPoolMemoryResource,
+}
+
+
+def _nanoseconds(resource: rmm.mr.DeviceMemoryResource, size: int, seconds: float) -> float:
+    buffer = rmm.DeviceBuffer
+    buffer(size=size, mr=resource)
+    begin = time.perf_counter()
+    end, calls = begin, 0
+    while end - begin < seconds or calls == 0:
+        for _ in range(100):
+            buffer(size=size, mr=resource)
+        calls += 100
+        end = time.perf_counter()
+    return (end - begin) / calls * 1e9
+
+
+def advise() -> list[str]:
+    """What to do, in lines that can be pasted."""
+    found: list[str] = []
+    if mixed := _installation.advice():
+        found.append(mixed)
+    if _device_count() == 0:
+        found.append("No CUDA device can be used: install a driver, or look at CUDA_VISIBLE_DEVICES.")
+        return found
+    driver, runtime = gpu.driverGetVersion(), gpu.runtimeGetVersion()
+    if driver < runtime // 1000 * 1000:
+        found.append(f"The driver is for CUDA {_version(driver)}; CUDA {_version(runtime)} needs a newer one.")
+    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+        found.append("Each kernel is waited for, which hides what allocation costs:  unset CUDA_LAUNCH_BLOCKING")
+    if isinstance(rmm.mr.get_current_device_resource(), rmm.mr.CudaMemoryResource):
+        found.append("Each allocation calls cudaMalloc. To allocate from a pool, without a change of the program:")
+        found.append('  export RMM_RESOURCE="recommended"')
+    installed = [name for name, (distributions, _) in _frameworks.items() if _version_of(distributions)]
+    if installed:
+        names = ", ".join(f'"{name}"' for name in installed)
+        found.append("To let the frameworks draw from the same pool, before they allocate anything:")
+        found.append(f"  import rmm.allocators; rmm.allocators.enable({names})")
+    return found
