@@ -12,8 +12,8 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-// The algorithms of namespace std that the library uses. <algorithm> is 20 times as long: in C++17 it also declares the parallel
-// algorithms. All iterators are random-access iterators.
+// Algorithms of namespace std that the library uses, for random-access iterators. This header replaces <algorithm>, which is 20 times
+// as long because it also declares the parallel algorithms in C++17.
 
 template <class T>
 [[nodiscard]] constexpr T const& min(T const& lhs, T const& rhs) noexcept
@@ -42,40 +42,40 @@ template <class T>
 }
 
 template <class Iterator, class Predicate>
-[[nodiscard]] Iterator find_if(Iterator first, Iterator last, Predicate is_it)
+[[nodiscard]] Iterator find_if(Iterator first, Iterator last, Predicate predicate)
 {
-  while (first != last && !is_it(*first)) { ++first; }
+  while (first != last && !predicate(*first)) { ++first; }
   return first;
 }
 
 template <class Iterator, class Predicate>
-[[nodiscard]] bool any_of(Iterator first, Iterator last, Predicate is_it)
+[[nodiscard]] bool any_of(Iterator first, Iterator last, Predicate predicate)
 {
-  return detail::find_if(first, last, is_it) != last;
+  return detail::find_if(first, last, predicate) != last;
 }
 
 template <class Iterator, class Predicate>
-[[nodiscard]] bool none_of(Iterator first, Iterator last, Predicate is_it)
+[[nodiscard]] bool none_of(Iterator first, Iterator last, Predicate predicate)
 {
-  return detail::find_if(first, last, is_it) == last;
+  return detail::find_if(first, last, predicate) == last;
 }
 
 template <class Iterator, class Predicate>
-[[nodiscard]] bool all_of(Iterator first, Iterator last, Predicate is_it)
+[[nodiscard]] bool all_of(Iterator first, Iterator last, Predicate predicate)
 {
-  while (first != last && is_it(*first)) { ++first; }
+  while (first != last && predicate(*first)) { ++first; }
   return first == last;
 }
 
 template <class Iterator, class Predicate>
-[[nodiscard]] std::ptrdiff_t count_if(Iterator first, Iterator last, Predicate is_it)
+[[nodiscard]] std::ptrdiff_t count_if(Iterator first, Iterator last, Predicate predicate)
 {
   std::ptrdiff_t count = 0;
-  for (; first != last; ++first) { count += is_it(*first) ? 1 : 0; }
+  for (; first != last; ++first) { count += predicate(*first) ? 1 : 0; }
   return count;
 }
 
-/// Copies what memmove() can copy. Returns the end of the copy.
+/// Copies elements of a trivially copyable type; the ranges may overlap. Returns the end of the copy.
 template <class T>
 T* copy(T const* first, T const* last, T* to) noexcept
 {
@@ -85,7 +85,7 @@ T* copy(T const* first, T const* last, T* to) noexcept
   return to + count;
 }
 
-/// Moves the elements that stay to the beginning, in their order. Returns the end of those.
+/// Moves the elements that are not removed to the beginning, in their order. Returns the end of these elements.
 template <class Iterator, class Predicate>
 [[nodiscard]] Iterator remove_if(Iterator first, Iterator last, Predicate is_removed)
 {
@@ -125,7 +125,7 @@ template <class Iterator, class T>
   return detail::lower_bound(first, last, value, [](auto const& lhs, T const& rhs) { return lhs < rhs; });
 }
 
-/// Returns the first element that `value` is before.
+/// Returns the first element that is after `value`.
 template <class Iterator, class T, class Before>
 [[nodiscard]] Iterator upper_bound(Iterator first, Iterator last, T const& value, Before is_before)
 {
@@ -145,7 +145,7 @@ template <class Iterator, class T>
   return first != last && !(value < *first);
 }
 
-/// Moves the element at `at` of a heap of `count` elements down, to where none below it is after it.
+/// Moves the element at position `at` of a binary heap of `count` elements down, until no element below it is after it.
 template <class Iterator, class Before>
 void sift_down(Iterator first, std::ptrdiff_t at, std::ptrdiff_t count, Before& is_before)
 {
@@ -177,14 +177,14 @@ template <class Iterator, class Before>
   return is_before(*b, *c) ? b : is_before(*a, *c) ? c : a;
 }
 
-/// Divides more than three elements in two parts that are not empty: none of the first is after any of the second. Returns the
-/// beginning of the second.
+/// Partitions more than three elements into two non-empty parts, so that no element of the first is after one of the second. Returns
+/// the beginning of the second part.
 template <class Iterator, class Before>
 [[nodiscard]] Iterator divide(Iterator first, Iterator last, Before& is_before)
 {
   std::swap(*first, *detail::median_of_three(first + 1, first + (last - first) / 2, last - 1, is_before));
   auto const& pivot = *first;
-  for (++first;; ++first) {  // one of the three ends each search
+  for (++first;; ++first) {  // the inner loops stop in the range: the candidates for the median bound them
     while (is_before(*first, pivot)) { ++first; }
     do {
       --last;
@@ -218,7 +218,7 @@ void sort_within(Iterator first, Iterator last, int divisions, Before& is_before
   detail::insertion_sort(first, last, is_before);
 }
 
-/// Sorts in O(n log n) comparisons, without memory: by quicksort, and by heapsort where quicksort divides badly. Not stable.
+/// Sorts in O(n log n) comparisons, in place: by quicksort, and by heapsort where quicksort divides badly. Not stable.
 template <class Iterator, class Before>
 void sort(Iterator first, Iterator last, Before is_before)
 {

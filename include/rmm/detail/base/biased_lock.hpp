@@ -8,7 +8,7 @@
 #include <atomic>
 #include <ctime>
 
-// Whether the system has a call for a barrier in all threads; a build may define that it has none.
+// Whether the system has a call for a memory barrier in all threads. A build may define it as 0.
 #if !defined(RMM_DETAIL_HAS_MEMBARRIER)
 #if defined(__linux__) && __has_include(<linux/membarrier.h>)
 #define RMM_DETAIL_HAS_MEMBARRIER 1
@@ -25,10 +25,10 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Makes every running thread of the process pass a full memory barrier, where the system has a call for that.
+/// A full memory barrier in every running thread of the process, on systems that have a call for it.
 class process_barrier {
  public:
-  /// Whether there is such a call; asked once. ThreadSanitizer does not understand it, so never under that.
+  /// Whether the system has such a call; it is asked once. Always false with ThreadSanitizer, which does not know the call.
   [[nodiscard]] static bool is_available() noexcept
   {
 #if RMM_DETAIL_HAS_MEMBARRIER && !RMM_DETAIL_THREAD_SANITIZER
@@ -40,7 +40,7 @@ class process_barrier {
 #endif
   }
 
-  /// Does it; returns whether it worked.
+  /// Executes the barrier in all threads. Returns false if the call failed.
   static bool pass_all_threads() noexcept
   {
 #if RMM_DETAIL_HAS_MEMBARRIER
@@ -51,25 +51,23 @@ class process_barrier {
   }
 };
 
-/// A lock that costs its one owner a few plain instructions, and the others, who come rarely, a barrier in all threads.
+/// A lock that costs its owner, one thread, a few plain instructions. Other threads, which are rare, pay for a barrier in all threads.
 ///
-/// One thread is the owner; it enters and leaves. Any other that wants what is guarded makes the owner stay out:
-/// begin_keeping_out(), then, for any number of locks, one process_barrier::pass_all_threads(), then wait_until_left(); and
-/// end_keeping_out() when it is done. Only one thread at a time does that, which the caller sees to with a mutex; an owner
-/// that is kept out takes the same mutex to wait.
+/// The owner calls try_enter() and leave(). Another thread locks the owner out of any number of locks: begin_keeping_out() for each,
+/// one process_barrier::pass_all_threads(), then wait_until_left() for each. It calls end_keeping_out() when it is done. A mutex of the
+/// caller makes sure that one thread at a time does this; an owner that is locked out waits for that mutex.
 ///
 /// Invariants:
 ///  O1  between wait_until_left() and end_keeping_out() the owner is not inside
-///  O2  what the owner wrote inside is seen by who kept it out, and the other way round
+///  O2  a thread that locked the owner out sees what the owner wrote inside, and the owner later sees what that thread wrote
 ///
-/// O1 is Dekker's argument. The owner sets `inside_` and then reads `kept_out`; the other sets `kept_out` and then reads
-/// `inside_`; a full barrier between the two steps on both sides makes at least one of them see the other. The owner's
-/// barrier is the one that pass_all_threads() runs on its behalf, so that on its own path only the compiler is kept
-/// from changing the order. Without such a call it executes the barrier itself, and looks again. O2 is by release and acquire
-/// on both flags.
+/// O1 is Dekker's argument. The owner sets `inside_` and then reads `kept_out`. The other thread sets `kept_out` and then reads
+/// `inside_`. With a full barrier between the two steps on both sides, at least one thread sees the flag of the other.
+/// pass_all_threads() executes the owner's barrier, so that the owner only has to stop the compiler from reordering. If the system has
+/// no such call, the owner executes the barrier itself and reads again. O2 follows from release and acquire on both flags.
 class biased_lock {
  public:
-  /// For the owner. Returns false, and has not entered, if it is kept out.
+  /// Enters; called by the owner. Returns false, and does not enter, if the owner is locked out.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_enter() noexcept
   {
     if constexpr (RMM_DETAIL_THREAD_SANITIZER == 1) {
@@ -85,17 +83,17 @@ class biased_lock {
     return false;
   }
 
-  /// For the owner, who is inside.
+  /// Leaves; called by the owner, which is inside.
   RMM_ALWAYS_INLINE void leave() noexcept { inside_.store(false, std::memory_order_release); }
 
   void begin_keeping_out() noexcept { state_.fetch_or(kept_out, std::memory_order_seq_cst); }
 
-  /// Waits until the owner is outside. An owner that runs leaves within a few yields. Then this sleeps: a thread with a
-  /// real-time priority never yields to an owner of lower priority on its core.
+  /// Waits until the owner is outside. Yields first, because a running owner leaves soon. Sleeps later: a thread with real-time
+  /// priority never yields to an owner of lower priority on the same core.
   void wait_until_left() const noexcept
   {
     for (int yields = 0; inside_.load(std::memory_order_seq_cst); ++yields) {
-      if (yields == most_yields) { return sleep_until_left(); }
+      if (yields == max_yields) { return sleep_until_left(); }
       ::sched_yield();
     }
   }
@@ -107,9 +105,9 @@ class biased_lock {
 
  private:
   static constexpr unsigned char kept_out      = 1;
-  static constexpr unsigned char needs_barrier = 2;  // the owner does, always
+  static constexpr unsigned char needs_barrier = 2;  // set if the owner has to execute its barrier itself
 
-  static constexpr int most_yields        = 64;
+  static constexpr int max_yields         = 64;
   static constexpr long shortest_sleep_ns = 20'000;
   static constexpr long longest_sleep_ns  = 1'000'000;
 
@@ -117,7 +115,7 @@ class biased_lock {
   {
     timespec pause{0, shortest_sleep_ns};
     while (inside_.load(std::memory_order_seq_cst)) {
-      ::nanosleep(&pause, nullptr);  // a signal ends it early: then this looks again
+      ::nanosleep(&pause, nullptr);  // may return early on a signal
       pause.tv_nsec = pause.tv_nsec < longest_sleep_ns / 2 ? 2 * pause.tv_nsec : longest_sleep_ns;
     }
   }

@@ -8,7 +8,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The position of the highest bit that is set. Requires `value != 0`.
+/// Returns the position of the highest bit that is set, from 0. Requires `value != 0`.
 [[nodiscard]] constexpr unsigned highest_bit(std::uint64_t value) noexcept
 {
 #if defined(__GNUC__)

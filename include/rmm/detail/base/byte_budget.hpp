@@ -9,11 +9,10 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Counter of bytes in use that never passes its limit.
+/// A counter of bytes in use that never exceeds its limit.
 ///
-/// Invariant: used() <= limit() at every instant, seen from any thread, as long as no more is given back than was taken.
-/// More given back counts as room above the limit: used() then is negative, modulo 2^N.
-/// All members are thread-safe, lock-free and O(1).
+/// Invariant: used() <= limit() at every instant, seen from any thread, as long as release() gets no more than try_reserve() took.
+/// Releasing more than was taken makes room above the limit: used() wraps below 0. All members are thread-safe, lock-free and O(1).
 class byte_budget {
  public:
   explicit constexpr byte_budget(std::size_t limit) noexcept : limit_{limit} {}
@@ -28,7 +27,7 @@ class byte_budget {
     return true;
   }
 
-  /// Gives back what an earlier try_reserve() took.
+  /// Gives back bytes that an earlier try_reserve() took.
   void release(std::size_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   [[nodiscard]] std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }

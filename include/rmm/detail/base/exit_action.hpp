@@ -11,9 +11,9 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Does something when the program ends, unless it is destroyed before: for objects that programs often leave alive.
+/// An action that runs when the program ends, unless this object is destroyed before. For objects that programs often never destroy.
 ///
-/// The action is called by exit(), on its thread, while other threads may still run; it may use what is never destroyed.
+/// exit() calls the action on its thread, while other threads may still run. The action may only use objects that are never destroyed.
 class exit_action {
  public:
   using function = void (*)(void* argument) noexcept;
@@ -29,7 +29,7 @@ class exit_action {
   exit_action(exit_action const&)            = delete;
   exit_action& operator=(exit_action const&) = delete;
 
-  /// Waits for the action if the program is ending.
+  /// Waits for the action if it is running.
   ~exit_action()
   {
     auto& all = list();

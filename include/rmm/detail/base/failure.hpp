@@ -11,7 +11,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// `<file>:<line>`.
+/// Returns `<file>:<line>`.
 [[nodiscard]] RMM_COLD inline std::string position_text(char const* file, unsigned line)
 {
   return std::string{file} + ":" + std::to_string(line);
@@ -42,13 +42,12 @@ template <class Exception>
   throw_failure<Exception>(file, line, std::string{message});
 }
 
-/// Where a check stands in the source. The overloads of fail() are what the macros in
-/// detail/error.hpp need to accept a literal, a string, or nothing as the message.
+/// The position of a check in the source. With the overloads of fail(), the macros in detail/error.hpp accept any message, or none.
 class source_position {
  public:
   constexpr source_position(char const* file, unsigned line) noexcept : file_{file}, line_{line} {}
 
-  /// Throws an `Exception` whose text names this place.
+  /// Throws an `Exception` whose text names this position.
   template <class Exception>
   [[noreturn]] void fail() const
   {

@@ -10,7 +10,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A file descriptor that is closed with this object.
+/// An owner of a file descriptor, which its destructor closes.
 class file_descriptor {
  public:
   file_descriptor() noexcept = default;
@@ -28,10 +28,10 @@ class file_descriptor {
     if (value_ >= 0) { ::close(value_); }
   }
 
-  /// -1: none
+  /// Returns the descriptor; -1 if there is none.
   [[nodiscard]] int get() const noexcept { return value_; }
 
-  /// The caller closes it from now on.
+  /// Returns the descriptor and gives up ownership: the caller has to close it.
   [[nodiscard]] int release() noexcept { return std::exchange(value_, -1); }
 
  private:

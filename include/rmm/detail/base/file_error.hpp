@@ -10,10 +10,10 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A file that cannot be opened for writing.
+/// Thrown when a file cannot be opened for writing.
 class file_error : public std::runtime_error {
  public:
-  /// `number`: that of errno; 0 if the file is refused for what it is.
+  /// `number` is the value of errno; 0 if the library refuses the file itself.
   RMM_COLD file_error(std::string const& path, int number, char const* reason)
     : std::runtime_error{"cannot open '" + path + "' for writing: " + reason},
       path_{path},
@@ -26,7 +26,7 @@ class file_error : public std::runtime_error {
   [[nodiscard]] int number() const noexcept { return number_; }
 
  private:
-  std::runtime_error path_;  // for their shared strings: copying an exception must not throw
+  std::runtime_error path_;  // copies share its string: copying an exception must not throw
   std::runtime_error reason_;
   int number_;
 };

@@ -15,7 +15,7 @@
 #include <utility>
 
 /// @file
-/// How much memory the host has for this process.
+/// The amount of host memory that this process can use.
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -24,11 +24,11 @@ struct close_c_file {
   void operator()(std::FILE* file) const noexcept { std::fclose(file); }
 };
 
-/// The number after `name` at the beginning of a line of the file, as /proc/meminfo has it; the first line's if the name is
-/// empty. `otherwise` if there is no such file, line or number.
+/// Reads a number from a file in the format of /proc/meminfo: from the first line that begins with `name`, right after the name.
+/// Returns `fallback` if there is no such file, line or number.
 [[nodiscard]] RMM_COLD inline std::size_t number_in_file(char const* path,
                                                          char const* name,
-                                                         std::size_t otherwise) noexcept
+                                                         std::size_t fallback) noexcept
 {
   detail::owned_ptr<std::FILE, close_c_file> const file{std::fopen(path, "r")};
   char line[256];
@@ -37,13 +37,13 @@ struct close_c_file {
     char const* const text = line + std::strlen(name);
     char* end{};
     auto const number = std::strtoull(text, &end, 10);
-    return end != text ? static_cast<std::size_t>(number) : otherwise;
+    return end != text ? static_cast<std::size_t>(number) : fallback;
   }
-  return otherwise;
+  return fallback;
 }
 
-/// (free, total) bytes of host memory: what the system says can be used without swapping, and has in all, or what the control
-/// group of the process leaves, if that is less. (0, 0) where neither is known.
+/// Returns the free and the total bytes of host memory. Free is what can be used without swapping. A smaller limit of the control group
+/// of the process counts instead. (0, 0) if the system does not tell.
 [[nodiscard]] RMM_COLD inline std::pair<std::size_t, std::size_t> host_memory_info() noexcept
 {
   constexpr auto no_limit   = std::numeric_limits<std::size_t>::max();

@@ -15,7 +15,7 @@
 #endif
 
 /// @file
-/// Who knows the calls of an interpreted language, such as Python's, that a thread is in. One a process.
+/// Access to the call stacks of an interpreted language, such as Python. A process has at most one such interpreter.
 
 RMM_PROCESS_WIDE_ANCHOR(rmm_interpreter_frames_v1, 5);
 
@@ -24,10 +24,10 @@ namespace detail {
 
 /// An interpreter that runs in this process. Its layout is shared by all objects of the process.
 struct interpreter_frames {
-  /// Writes what the calling thread's frames are called, innermost first, each name with a '\0' behind it, as many as fit.
-  /// Returns how many. Does not wait long for anything, whatever locks the caller holds.
+  /// Writes the names of the calling thread's frames, innermost first, as many as fit, each followed by '\0'. Returns their number.
+  /// Never blocks for long, whatever locks the caller holds.
   std::size_t (*names)(char* text, std::size_t capacity) noexcept {};
-  void const* code{};  ///< any address in the object that the interpreter's own code is in
+  void const* code{};  ///< any address inside the shared object that has the interpreter's code
 };
 
 [[nodiscard]] RMM_HIDDEN inline std::atomic<interpreter_frames const*>& find_interpreter()
@@ -40,26 +40,27 @@ struct interpreter_frames {
     [](void* made) { delete static_cast<slot*>(made); }));
 }
 
-/// The interpreter; null if there is none. What is put there stays valid until the process ends.
+/// Returns the slot for the interpreter; null in it if there is none. A registered interpreter stays valid until the process ends.
 [[nodiscard]] RMM_HIDDEN inline std::atomic<interpreter_frames const*>& interpreter()
 {
   void* const found = rmm_interpreter_frames_v1.load(std::memory_order_acquire);
   return found != nullptr ? *static_cast<std::atomic<interpreter_frames const*>*>(found) : find_interpreter();
 }
 
-/// Whether a return address is one of the interpreter's own code.
+/// Whether a return address lies in the interpreter's code.
 [[nodiscard]] RMM_COLD inline bool is_code_of(interpreter_frames const& language, void const* address) noexcept
 {
 #if defined(__ELF__)
-  Dl_info its{};
-  Dl_info mine{};
-  return ::dladdr(language.code, &its) != 0 && ::dladdr(address, &mine) != 0 && its.dli_fbase == mine.dli_fbase;
+  Dl_info expected{};
+  Dl_info found{};
+  return ::dladdr(language.code, &expected) != 0 && ::dladdr(address, &found) != 0 &&
+         expected.dli_fbase == found.dli_fbase;
 #else
   return language.code == address;
 #endif
 }
 
-/// A number that stands for a frame with this name where others have a return address: those do not have the highest bit.
+/// Returns a number that represents a frame of the interpreter. Its highest bit is set, unlike that of a return address.
 [[nodiscard]] constexpr std::uint64_t number_of_frame(std::string_view name) noexcept
 {
   std::uint64_t hash = 0xCBF2'9CE4'8422'2325U;

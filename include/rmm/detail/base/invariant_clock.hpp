@@ -6,20 +6,19 @@
 #include <cstddef>
 
 /// @file
-/// Says which changes of a data structure are followed by a check of all its invariants. Only for RMM_ASSERT_EXPENSIVE: the file
-/// is empty where RMM_ENABLE_EXPENSIVE_ASSERTIONS is not defined.
+/// Decides after which changes of a data structure RMM_ASSERT_EXPENSIVE checks all its invariants. Empty unless
+/// RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined.
 
 #if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Whether a check is due after this change of a `Structure` whose check takes `size` steps.
+/// Returns whether a check is due after this change of a `Structure`. The check takes `size` steps.
 ///
-/// A small structure is checked after each change. A check of a large one after each change would take quadratic time. So each
-/// change of a large structure earns `always_checked` steps, and a check is due once there are enough of them: after n changes
-/// all checks together took at most n * always_checked steps. Each thread counts for itself; structures of one type share a
-/// count, so that their layout is the same in all builds.
+/// A small structure is checked after each change. For a large one this would take quadratic time. So each change of a large structure
+/// earns `always_checked` steps, and a check is due when `size` steps have been earned: n changes cost at most n * always_checked
+/// steps. The count is per thread and per type, not a member, so that the layout of structures does not depend on the build.
 template <class Structure>
 [[nodiscard]] inline bool is_check_due(std::size_t size) noexcept
 {

@@ -6,8 +6,8 @@
 #include <atomic>
 
 /// @file
-/// How the library logs without knowing the logger: a process-wide pointer to a function, null
-/// until rmm/logger.hpp is part of the program and sets it.
+/// Logging without a dependency on a logger: a process-wide pointer to a function. Programs that include rmm/logger.hpp set it;
+/// otherwise it is null.
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -15,17 +15,16 @@ namespace detail {
 /// Severity of a message; the numbers are those of the RMM_LOG_LEVEL macros.
 enum class log_level : int { trace, debug, info, warn, error, critical };
 
-/// Takes one message. Called from any thread, also while locks of the library are held: it must not
-/// call back into it.
+/// Receives one message. Any thread may call it, also while it holds locks of the library, so it must not call the library.
 using log_function = void (*)(log_level level, char const* message) noexcept;
 
-/// Where messages go; nowhere while it is null.
+/// The function that receives messages. While it is null, messages are discarded.
 inline std::atomic<log_function> log_hook{nullptr};
 
-/// Whether anybody listens. Ask before composing a message.
+/// Whether messages are received. Check it before composing a message.
 [[nodiscard]] inline bool is_logging() noexcept { return log_hook.load(std::memory_order_acquire) != nullptr; }
 
-/// Hands `message` to the hook, if there is one.
+/// Passes `message` to the hook, if it is set.
 inline void log(log_level level, char const* message) noexcept
 {
   if (auto const hook = log_hook.load(std::memory_order_acquire)) { hook(level, message); }

@@ -8,12 +8,12 @@
 #include <ctime>
 
 /// @file
-/// What log lines say about the moment they were written.
+/// The time and the thread of a log line.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The system's number of the calling thread.
+/// Returns the thread id that the system gave the calling thread.
 [[nodiscard]] inline long thread_number() noexcept
 {
   static thread_local long const number{::syscall(SYS_gettid)};
@@ -28,8 +28,9 @@ struct time_of_day {
   long microsecond;
 };
 
-/// Reads the clock. An object is used by one thread at a time; it remembers the last second that was asked for, because
-/// the conversion to local time is slow.
+/// A clock of local time. It keeps the last converted second, because the conversion to local time is slow.
+///
+/// Threads  Not thread-safe.
 class wall_clock {
  public:
   [[nodiscard]] time_of_day now() noexcept

@@ -13,17 +13,16 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A mutex, like std::mutex, whose header also brings std::chrono and std::system_error.
+/// A mutex like std::mutex. It exists because <mutex> also includes std::chrono and std::system_error.
 ///
-/// Constant-initialized and trivially destructible: one of static storage can be locked before and after everything else in a
-/// program.
+/// Constant-initialized and trivially destructible: a static mutex can be locked before and after the life of all static objects.
 class mutex {
  public:
   constexpr mutex() noexcept     = default;
   mutex(mutex const&)            = delete;
   mutex& operator=(mutex const&) = delete;
 #if RMM_DETAIL_THREAD_SANITIZER
-  // Otherwise it would take another mutex, which comes to lie there later, for this one.
+  // Otherwise ThreadSanitizer would take a later mutex at the same address for this one.
   ~mutex() { __tsan_mutex_destroy(&native_, 0); }
 #endif
 
@@ -36,7 +35,7 @@ class mutex {
   pthread_mutex_t native_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
-/// Holds a mutex until it is destroyed or assigned to, like std::unique_lock. It may hold none.
+/// A lock like std::unique_lock: it holds a mutex, or none, until it is destroyed or assigned to.
 class mutex_lock {
  public:
   mutex_lock() noexcept = default;

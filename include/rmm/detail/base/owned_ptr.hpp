@@ -20,10 +20,8 @@ struct delete_object<T[]> {
   void operator()(T* objects) const noexcept { delete[] objects; }
 };
 
-/// The only owner of an object or an array, like std::unique_ptr. <memory> costs a twelfth of the time that the header of a pool
-/// takes to compile, because std::unique_ptr is a std::tuple and <memory> brings more than that.
-///
-/// `Delete` has no state.
+/// A unique owner of an object or an array, like std::unique_ptr. It exists because including <memory> takes a twelfth of the compile
+/// time of a pool's header. `Delete` has no state.
 template <class T, class Delete = delete_object<T>>
 class owned_ptr {
  public:
@@ -63,26 +61,26 @@ class owned_ptr {
   element* object_{};
 };
 
-/// Throws std::bad_alloc, and what the constructor throws.
+/// Makes an object. Throws std::bad_alloc, and what the constructor throws.
 template <class T, class... Arguments>
 [[nodiscard]] owned_ptr<T> make_owned(Arguments&&... arguments)
 {
   return owned_ptr<T>{new T(std::forward<Arguments>(arguments)...)};
 }
 
-/// Counts the owners of an object.
+/// The number of owners of an object, and the function that destroys it.
 struct owner_count {
   std::atomic<std::size_t> owners{1};
   void (*destroy)(owner_count* counted) noexcept {};
 };
 
-/// One of the owners of an object, like std::shared_ptr; the last one destroys it. `T` may be void: that only keeps the object.
+/// A shared owner of an object, like std::shared_ptr. The last owner destroys it. A counted_ptr<void> keeps an object of any type.
 template <class T>
 class counted_ptr {
  public:
   constexpr counted_ptr() noexcept = default;
   constexpr counted_ptr(std::nullptr_t) noexcept {}                                        // NOLINT: as std::shared_ptr
-  counted_ptr(owner_count* count, T* object) noexcept : count_{count}, object_{object} {}  // one of the count's owners
+  counted_ptr(owner_count* count, T* object) noexcept : count_{count}, object_{object} {}  // becomes one of the owners
   counted_ptr(counted_ptr const& other) noexcept : count_{other.count_}, object_{other.object_}
   {
     if (count_ != nullptr) { count_->owners.fetch_add(1, std::memory_order_relaxed); }
@@ -102,7 +100,7 @@ class counted_ptr {
   }
   ~counted_ptr()
   {
-    // The last owner sees what the others did.
+    // acq_rel: the owner that destroys the object sees all writes of the others.
     if (count_ != nullptr && count_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) { count_->destroy(count_); }
   }
 
@@ -122,7 +120,7 @@ class counted_ptr {
   T* object_{};
 };
 
-/// The object and its count are one allocation. Throws std::bad_alloc, and what the constructor throws.
+/// Makes an object and its count in one allocation. Throws std::bad_alloc, and what the constructor throws.
 template <class T, class... Arguments>
 [[nodiscard]] counted_ptr<T> make_counted(Arguments&&... arguments)
 {

@@ -9,9 +9,9 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A few pointers in no order. For headers that everyone includes: std::vector and <algorithm> are ten times their size.
+/// An unordered collection of a few pointers. It keeps small headers small: std::vector and <algorithm> are ten times their size.
 ///
-/// All functions are O(pointers); only try_add() asks for memory.
+/// All functions take linear time; only try_add() allocates.
 class pointer_bag {
  public:
   pointer_bag() = default;
@@ -19,7 +19,7 @@ class pointer_bag {
   pointer_bag(pointer_bag const&)            = delete;
   pointer_bag& operator=(pointer_bag const&) = delete;
 
-  /// Adds a pointer. Returns false if there is no memory for it.
+  /// Adds a pointer. Returns false if host memory runs out.
   [[nodiscard]] bool try_add(void* pointer) noexcept
   {
     if (count_ == capacity_) {
@@ -35,7 +35,7 @@ class pointer_bag {
 
   [[nodiscard]] bool contains(void const* pointer) const noexcept { return position_of(pointer) != count_; }
 
-  /// Removes a pointer, once. Returns whether it was there.
+  /// Removes one occurrence of a pointer. Returns whether there was one.
   bool remove(void const* pointer) noexcept
   {
     auto const position = position_of(pointer);

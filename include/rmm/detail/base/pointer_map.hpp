@@ -11,14 +11,13 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A value for each of any number of pointers, in no order. For headers that everyone includes: <map> and <unordered_map>
-/// are 3,000 lines each.
+/// A hash map from pointers to values. For headers that all programs include: <map> and <unordered_map> are 3,000 lines each.
 ///
-/// A hash table with linear probing. It grows with the number of pointers and shrinks when it is cleared. Null is not a key.
+/// It uses linear probing. It grows with the number of pointers; only clear() shrinks it. Null cannot be a key.
 ///
 /// Invariants:
-///  M1  the number of places is a power of two, or 0; at most three in four are taken
-///  M2  no place between a pointer's home and its place is empty
+///  M1  the number of places is a power of two, or 0; at most three quarters of them are taken
+///  M2  no place between the home of a pointer, where its search begins, and its place is empty
 template <class Value>
 class pointer_map {
  public:
@@ -29,7 +28,7 @@ class pointer_map {
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
 
-  /// The value of a pointer, or null. Valid until the next call that changes the map.
+  /// Returns the value of a pointer, or null. It is valid until the next call that changes the map.
   [[nodiscard]] Value const* find(void const* pointer) const noexcept
   {
     if (count_ == 0) { return nullptr; }
@@ -37,8 +36,7 @@ class pointer_map {
     return found.pointer != nullptr ? &found.value : nullptr;
   }
 
-  /// Adds a pointer, or gives it another value. Throws std::bad_alloc, and has changed nothing then. Requires that the
-  /// pointer is not null.
+  /// Adds a pointer, or replaces its value. Throws std::bad_alloc, and changes nothing then. Requires that the pointer is not null.
   void insert_or_assign(void const* pointer, Value const& value)
   {
     if (4 * (count_ + 1) > 3 * places_.size()) { grow(); }
@@ -52,7 +50,7 @@ class pointer_map {
   {
     if (find(pointer) == nullptr) { return false; }
     auto at = place_of(pointer);
-    // Entries behind it that could not have their own place move up.
+    // Later entries whose search passes the gap move into it.
     for (auto next = (at + 1) & mask(); places_[next].pointer != nullptr; next = (next + 1) & mask()) {
       if (((next - home_of(places_[next].pointer)) & mask()) >= ((next - at) & mask())) {
         places_[at] = std::move(places_[next]);
@@ -70,7 +68,7 @@ class pointer_map {
     count_ = 0;
   }
 
-  /// Calls visit(pointer, value) for each. O(places).
+  /// Calls visit(pointer, value) for each pointer. O(places).
   template <class Visit>
   void for_each(Visit&& visit) const
   {
@@ -84,14 +82,15 @@ class pointer_map {
 
   [[nodiscard]] std::size_t mask() const noexcept { return places_.size() - 1; }
 
-  /// Not the highest bits of the product: whoever spreads pointers over several maps takes those.
+  /// Returns the place where the search for a pointer begins. It leaves the highest bits of the product to code that distributes
+  /// pointers over several maps.
   [[nodiscard]] std::size_t home_of(void const* pointer) const noexcept
   {
     auto const mixed = std::uint64_t{reinterpret_cast<std::uintptr_t>(pointer)} * 0x9E3779B97F4A7C15U;
     return static_cast<std::size_t>(mixed >> 28U) & mask();
   }
 
-  /// The place that a pointer has, or the empty one that it would get. Requires that there are places.
+  /// Returns the place of a pointer, or the empty place that it would get. Requires that there are places.
   [[nodiscard]] std::size_t place_of(void const* pointer) const noexcept
   {
     auto at = home_of(pointer);

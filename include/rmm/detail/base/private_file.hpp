@@ -16,54 +16,54 @@
 #include <utility>
 
 /// @file
-/// Files for the eyes of the program's own user: what logs and traces are written to.
+/// Files that only the user of the program can read, for logs and traces.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A file that was opened for writing; or none, and why.
+/// The result of opening a file for writing: the file, or a problem.
 struct private_file {
   file_descriptor file;
-  bool is_in_shared_folder;  ///< into which all users may write, as /tmp, or that someone else made in one
-  char const* problem;       ///< null if it is open
-  int number{};              ///< errno, where that is the problem
+  bool is_in_shared_folder;  ///< whether other users may change the folder: see make_private_file()
+  char const* problem;       ///< why the file is not open; null if it is
+  int number{};              ///< errno, if a call of the system failed; else 0
 };
 
+/// Where the file itself may not be a symbolic link.
 enum class links {
-  refused,           ///< the file is no symbolic link
-  refused_in_shared  ///< nor in a shared folder
+  refused,           ///< anywhere
+  refused_in_shared  ///< in a shared folder
 };
 
-/// Opens or makes a file, which its owner alone may read and write, and the folders on the way, which are private too.
+/// Opens or creates a file that only its owner may read and write. Creates missing folders of the path, which are private too.
 ///
-/// Symbolic links in folders into which all users may write, and in folders that other users made there, are not followed, neither
-/// to the file nor on the way to it: whoever put them there could choose what is overwritten. `flags` are those of open(), besides
-/// O_CREAT.
-[[nodiscard]] RMM_COLD inline private_file make_private_file(std::string const& path, int flags, links which)
+/// A folder is shared if all users may write into it, as into /tmp, or if another user made it in a shared folder. Symbolic links in
+/// shared folders are not followed, neither for the file nor for a folder of the path: another user could redirect them to any file of
+/// this user. `flags` are those of open() without O_CREAT.
+[[nodiscard]] RMM_COLD inline private_file make_private_file(std::string const& path, int flags, links policy)
 {
-  // What someone else made in a folder of all users is theirs to change.
   auto const is_shared = [](int folder, bool lies_in_shared) {
-    struct stat is {};
-    return ::fstat(folder, &is) == 0 &&
-           ((is.st_mode & S_IWOTH) != 0 || (lies_in_shared && is.st_uid != ::geteuid() && is.st_uid != 0));
+    struct stat info {};
+    return ::fstat(folder, &info) == 0 &&
+           ((info.st_mode & S_IWOTH) != 0 || (lies_in_shared && info.st_uid != ::geteuid() && info.st_uid != 0));
   };
   auto const failed = [](bool in_shared, int number) {
     return private_file{file_descriptor{}, in_shared, std::strerror(number), number};
   };
   constexpr int as_folder = O_PATH | O_DIRECTORY | O_CLOEXEC;
   file_descriptor folder{::open(path.front() == '/' ? "/" : ".", as_folder)};
-  int number        = errno;  // of what failed, if the folder is not open
+  int number        = errno;  // the error, if the folder is not open
   bool shared       = is_shared(folder.get(), false);
   std::size_t begin = 0;
   for (auto end = path.find('/'); folder.get() >= 0 && end != std::string::npos; end = path.find('/', begin)) {
     if (end != begin) {
       auto const name = path.substr(begin, end - begin);
-      ::mkdirat(folder.get(), name.c_str(), 0700);  // what fails here shows below
-      struct stat is {};
+      ::mkdirat(folder.get(), name.c_str(), 0700);  // if this fails, openat() below fails too, unless the folder exists
+      struct stat info {};
       bool const is_link =
-        shared && ::fstatat(folder.get(), name.c_str(), &is, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(is.st_mode);
+        shared && ::fstatat(folder.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode);
       if (is_link) {
-        return {file_descriptor{}, true, "a folder on the way is a symbolic link in a folder of all users"};
+        return {file_descriptor{}, true, "a folder in its path is a symbolic link that another user may have made"};
       }
       folder = file_descriptor{::openat(folder.get(), name.c_str(), as_folder | (shared ? O_NOFOLLOW : 0))};
       number = errno;
@@ -72,8 +72,9 @@ enum class links {
     begin = end + 1;
   }
   if (folder.get() < 0) { return failed(false, number); }
-  bool const follows = which == links::refused_in_shared && !shared;
-  flags |= O_CREAT | O_CLOEXEC | (follows ? 0 : O_NOFOLLOW) | (shared ? O_NONBLOCK : 0);  // a pipe makes nobody wait
+  bool const follows = policy == links::refused_in_shared && !shared;
+  // O_NONBLOCK: another user may have put a pipe there, and opening it must not wait.
+  flags |= O_CREAT | O_CLOEXEC | (follows ? 0 : O_NOFOLLOW) | (shared ? O_NONBLOCK : 0);
   file_descriptor file{::openat(folder.get(), path.c_str() + begin, flags, 0600)};
   if (file.get() < 0) {
     if (errno != ELOOP) { return failed(shared, errno); }
@@ -82,26 +83,26 @@ enum class links {
   return {std::move(file), shared, nullptr};
 }
 
-/// The file of a log, to append to; emptied first with `empties`. In a folder of all users it has to be an ordinary file of the
-/// caller's own without other names.
+/// Opens a log file to append to it; with `empties`, empties it first. In a shared folder it has to be a regular file of the caller
+/// without other hard links.
 [[nodiscard]] RMM_COLD inline private_file open_log_file(std::string const& path, bool empties)
 {
-  if (path.empty()) { return {file_descriptor{}, false, "the name is empty"}; }
+  if (path.empty()) { return {file_descriptor{}, false, "the file name is empty"}; }
   auto opened = make_private_file(path, O_WRONLY | O_APPEND | O_NOCTTY, links::refused_in_shared);
   if (opened.problem != nullptr) { return opened; }
-  struct stat is {};
+  struct stat info {};
   auto const refuse = [&](char const* why) { return private_file{file_descriptor{}, opened.is_in_shared_folder, why}; };
   auto const fail   = [&] {
     return private_file{file_descriptor{}, opened.is_in_shared_folder, std::strerror(errno), errno};
   };
-  if (::fstat(opened.file.get(), &is) != 0) { return fail(); }
+  if (::fstat(opened.file.get(), &info) != 0) { return fail(); }
   if (opened.is_in_shared_folder) {
-    if (!S_ISREG(is.st_mode)) { return refuse("it is no regular file"); }
-    if (is.st_uid != ::geteuid()) { return refuse("it belongs to someone else"); }
-    if (is.st_nlink > 1) { return refuse("it has other names"); }
+    if (!S_ISREG(info.st_mode)) { return refuse("it is not a regular file"); }
+    if (info.st_uid != ::geteuid()) { return refuse("it belongs to another user"); }
+    if (info.st_nlink > 1) { return refuse("it has other hard links"); }
     if (::fchmod(opened.file.get(), 0600) != 0) { return fail(); }
   }
-  if (empties && S_ISREG(is.st_mode) && ::ftruncate(opened.file.get(), 0) != 0) { return fail(); }
+  if (empties && S_ISREG(info.st_mode) && ::ftruncate(opened.file.get(), 0) != 0) { return fail(); }
   return opened;
 }
 

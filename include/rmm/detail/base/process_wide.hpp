@@ -16,28 +16,27 @@
 #endif
 
 /// @file
-/// One object a process, whatever shared objects ask for it.
+/// Process-wide objects: one object per process, shared by all its shared objects.
 ///
-/// An inline variable is one a process only where the dynamic linker merges its symbol. It does not for a module opened
-/// with RTLD_LOCAL (unless g++ marked the symbol as unique), for hidden or unexported symbols, nor for an executable
-/// that does not export its own. So nothing here is merged: each shared object and the executable has an anchor of its
-/// own, and carries an ELF note that says where it is. Notes are found among the loaded objects without any symbol.
+/// An inline variable exists once per process only if the dynamic linker merges its symbol. The linker does not merge symbols of a
+/// module opened with RTLD_LOCAL (unless g++ marked the symbol as unique), hidden symbols, or those of an executable that does not
+/// export them. So nothing here relies on merging. Each shared object and the executable has its own anchor, a pointer to the
+/// process-wide object, and an ELF note with the address of the anchor. Notes can be found in all loaded objects without symbols.
 ///
 /// Invariants, for the anchors of one name in one process:
-///  A1  an anchor is null, or holds the address of the one object; it never changes after that
-///  A2  the object is published in the anchor of the first loaded object that has one, its home; other anchors are
-///      copies
-///  A3  the home is pinned before it is published in: it stays loaded, and first, for objects are appended as they load
+///  A1  an anchor is null, or holds the address of the process-wide object; once set, it never changes
+///  A2  the object is published in its home, the anchor of the first loaded shared object that has one; other anchors are copies
+///  A3  the home is pinned before the object is published in it: it stays loaded, and stays first, because the loader appends
 ///  A4  the object is on the heap, and the shared object whose code made it is pinned before it is published
-/// Hence all who look find the same object, whoever is unloaded; and who has found it once reads one word.
+/// So every search finds one object, whatever is unloaded, and an anchor that is set answers with one read.
 ///
-/// Functions that read an anchor or call find_or_publish() are RMM_HIDDEN. A merged one would be inlined in one shared object, and read
-/// its anchor, and be called in another, and fill that one's.
+/// Functions that read an anchor or call find_or_publish() are RMM_HIDDEN. If the linker merged such a function, one shared object
+/// could use an inlined copy, which reads its own anchor, and also call the merged function, which sets the anchor of another.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Where a shared object or executable keeps the address of a process-wide object.
+/// A pointer to a process-wide object, in a shared object or executable.
 using process_wide_anchor = std::atomic<void*>;
 
 }  // namespace detail
@@ -45,8 +44,7 @@ using process_wide_anchor = std::atomic<void*>;
 
 /// `RMM_PROCESS_WIDE_ANCHOR(name, number);` at global scope defines the anchor `name` of a process-wide object.
 ///
-/// `number` is that of the note, unique among the anchors of this library. Objects that differ in layout need another
-/// name and another number.
+/// `number` is the type of the ELF note, unique in this library. A change of the object's layout needs a new name and a new number.
 #if defined(__ELF__)
 #define RMM_PROCESS_WIDE_ANCHOR(name, number)                                               \
   extern "C" {                                                                              \
@@ -62,8 +60,8 @@ using process_wide_anchor = std::atomic<void*>;
   static_assert(number > 0, "notes are numbered from 1")
 #endif
 
-// The note: its owner is "RMM", its type the number, its content the distance to the anchor. Not for the device pass of
-// a CUDA compiler, which knows no such sections.
+// The note: its owner is "RMM", its type is the number, its content is the distance to the anchor. The device pass of a CUDA compiler
+// does not support such sections.
 #if defined(__CUDA_ARCH__)
 #define RMM_DETAIL_ANCHOR_NOTE(name, number)
 #else
@@ -90,16 +88,16 @@ struct anchored_object {
   char path[4096]{};  // empty for the executable
 };
 
-/// What a walk over the loaded objects looks for, and what it found.
+/// A search of the loaded objects for anchors, and its results.
 struct anchor_search {
   std::uint32_t number;
   process_wide_anchor const* own;
-  anchored_object home{};    // the first that has an anchor
-  void* published{nullptr};  // what its anchor holds
-  anchored_object maker{};   // the one of anchor `own`
+  anchored_object home{};    // the first object that has an anchor
+  void* published{nullptr};  // the value of the home's anchor
+  anchored_object maker{};   // the object with anchor `own`
 };
 
-/// The anchor of note `number` that a segment of notes tells of; null if none.
+/// Returns the anchor that the note `number` in a segment of notes points to; null if there is no such note.
 [[nodiscard]] inline process_wide_anchor* find_anchor(char const* notes,
                                                       std::size_t size,
                                                       std::size_t alignment,
@@ -125,7 +123,7 @@ struct anchor_search {
   return nullptr;
 }
 
-/// One step of the walk, in which the object cannot be unloaded; for dl_iterate_phdr.
+/// A callback for dl_iterate_phdr, which calls it for each loaded object. The object cannot be unloaded meanwhile.
 inline int visit_loaded_object(dl_phdr_info* info, std::size_t, void* data)
 {
   auto& search                = *static_cast<anchor_search*>(data);
@@ -152,13 +150,13 @@ inline int visit_loaded_object(dl_phdr_info* info, std::size_t, void* data)
   return 0;
 }
 
-/// Keeps a shared object loaded until the process ends, if it still is.
+/// Keeps a shared object loaded until the process ends. Does nothing if it is no longer loaded.
 inline void pin(anchored_object const& object) noexcept
 {
   if (object.path[0] != '\0') { static_cast<void>(dlopen(object.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)); }
 }
 
-/// The home of the anchors of note `number`, pinned, and the object if it is published.
+/// Returns the pinned home of the anchors of note `number`, and the process-wide object if it is published.
 inline anchor_search find_home(process_wide_anchor& own, std::uint32_t number)
 {
   anchor_search search{number, &own};
@@ -170,7 +168,7 @@ inline anchor_search find_home(process_wide_anchor& own, std::uint32_t number)
     dl_iterate_phdr(visit_loaded_object, &again);
     bool const pinned_the_home = again.home.anchor == search.home.anchor;
     search                     = again;
-    if (pinned_the_home) { break; }  // else it was unloaded before it was pinned
+    if (pinned_the_home) { break; }  // otherwise the home was unloaded before it was pinned
   }
   if (search.home.anchor == nullptr) { search.home.anchor = &own; }  // the note was stripped
   return search;
@@ -178,10 +176,10 @@ inline anchor_search find_home(process_wide_anchor& own, std::uint32_t number)
 
 #endif
 
-/// Makes the process-wide object of anchor `own`, of note `number`, or finds the one there is, and keeps it in `own`.
+/// Finds or makes the process-wide object of note `number`, and stores its address in the anchor `own`.
 ///
-/// Out of line and slow: once for each shared object. Takes the dynamic linker's lock. `make()` returns a new object;
-/// `discard(object)` gets it back if another thread was faster.
+/// `make()` returns a new object. `discard(object)` deletes it if another thread has published one meanwhile.
+/// Cost  slow, and takes the dynamic linker's lock; called once for each shared object.
 template <class Make, class Discard>
 RMM_COLD void* find_or_publish(process_wide_anchor& own,
                                [[maybe_unused]] std::uint32_t number,

@@ -9,13 +9,12 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Calls a function at the end of the scope unless dismissed: `scope_guard undo{[&]() noexcept {
-/// ... }};`.
+/// A guard that calls a function at the end of the scope, unless it is dismissed: `scope_guard undo{[&]() noexcept { ... }};`.
 ///
-/// For undoing what was done when a later step throws. The function must be noexcept.
+/// Use it to undo a step if a later step throws. The function must be noexcept.
 template <class Function>
 class scope_guard {
-  static_assert(std::is_nothrow_invocable_v<Function&>, "what undoes must not throw");
+  static_assert(std::is_nothrow_invocable_v<Function&>, "the function of a scope_guard must be noexcept");
 
  public:
   explicit scope_guard(Function undo) noexcept(std::is_nothrow_move_constructible_v<Function>) : undo_{std::move(undo)}
@@ -29,7 +28,7 @@ class scope_guard {
   scope_guard(scope_guard const&)            = delete;
   scope_guard& operator=(scope_guard const&) = delete;
 
-  /// All went well: the function will not be called.
+  /// Cancels the call of the function, after all steps succeeded.
   void dismiss() noexcept { armed_ = false; }
 
  private:

@@ -14,33 +14,33 @@
 #include <vector>
 
 /// @file
-/// The names of tags, and the tag of each thread: one table a process, whatever shared objects ask.
+/// The names of tags, and the current tag of each thread. The process has one table for all its shared objects.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// What shared objects share. Only functions of the object that made it and plain types, so that nobody's library of strings
-/// or kind of thread-local variable matters to another. Its layout never changes: another one takes another anchor.
+/// The interface of the table. It has only functions and plain types, so that shared objects with different standard libraries or kinds
+/// of thread-local variables can share it. The layout never changes: a new layout needs a new anchor.
 struct tag_table {
-  std::uint32_t* (*current)() noexcept;                                    // of the calling thread
-  std::uint32_t (*intern)(char const* name, std::size_t length) noexcept;  // 0 if there is no memory
-  char const* (*name_of)(std::uint32_t id) noexcept;                       // valid as long as the process
+  std::uint32_t* (*current)() noexcept;                                    // returns the tag of the calling thread
+  std::uint32_t (*intern)(char const* name, std::size_t length) noexcept;  // returns 0 if host memory runs out
+  char const* (*name_of)(std::uint32_t id) noexcept;                       // the name is valid until the process ends
 };
 
-/// The table of the shared object that made it.
+/// The data behind the table, in the shared object that made it.
 ///
 /// Invariants:
-///  T1  ids are given out from 1 on, and neither they nor their names ever change
-///  T2  names_ has each name at its id less 1, and by_name_ all ids in the order of their names
+///  T1  ids begin at 1, and the name of an id never changes
+///  T2  names_[id - 1] is the name of an id, and by_name_ has all ids in the order of their names
 class tag_names {
  public:
-  /// More tags than this share the last id.
-  static constexpr std::uint32_t most_tags         = 65'535;
+  /// The last id. All tags that find no free id share it.
+  static constexpr std::uint32_t max_tags          = 65'535;
   static constexpr std::string_view name_of_others = "(other tags)";
 
   [[nodiscard]] static tag_names& instance()
   {
-    static auto& names = *new tag_names;  // threads that end may still ask: never destroyed
+    static auto& names = *new tag_names;  // never destroyed: threads may call this while the process exits
     return names;
   }
 
@@ -51,15 +51,15 @@ class tag_names {
     auto place = place_of(name);
     if (place != by_name_.end() && names_[*place - 1] == name) { return *place; }
     auto const id = static_cast<std::uint32_t>(names_.size() + 1);
-    if (id > most_tags) { return most_tags; }
-    if (id == most_tags) {
+    if (id > max_tags) { return max_tags; }
+    if (id == max_tags) {
       name  = name_of_others;
       place = place_of(name);
     }
     auto const at = place - by_name_.begin();
     reserve_one_more(names_);
     reserve_one_more(by_name_);
-    auto* const text = new char[name.size() + 1]{};  // never given back
+    auto* const text = new char[name.size() + 1]{};  // never freed
     name.copy(text, name.size());
     names_.emplace_back(text, name.size());
     by_name_.insert(by_name_.begin() + at, id);
@@ -72,7 +72,7 @@ class tag_names {
     return id == 0 || id > names_.size() ? "" : names_[id - 1].data();
   }
 
-  /// The functions of a table.
+  /// The three functions of the interface.
   [[nodiscard]] static std::uint32_t* current_of_thread() noexcept { return &current_; }
   [[nodiscard]] static std::uint32_t intern_name(char const* name, std::size_t length) noexcept
   {
@@ -89,7 +89,7 @@ class tag_names {
 
   inline static thread_local std::uint32_t current_{0};
 
-  /// The first id in the order of names whose name is not less.
+  /// Returns the position in by_name_ of the first id whose name is not less than `name`.
   [[nodiscard]] std::vector<std::uint32_t>::iterator place_of(std::string_view name) noexcept
   {
     return detail::lower_bound(by_name_.begin(), by_name_.end(), name, [&](std::uint32_t id, std::string_view other) {
@@ -122,14 +122,14 @@ RMM_HIDDEN RMM_COLD inline tag_table const& find_tag_table()
     rmm_tag_table_v1,
     4,
     [] {
-      static_cast<void>(tag_names::instance());  // so that the functions do not need memory for it
+      static_cast<void>(tag_names::instance());  // now, so that the functions cannot fail for lack of memory
       return static_cast<void*>(
         new tag_table{tag_names::current_of_thread, tag_names::intern_name, tag_names::find_name});
     },
     [](void* spare) { delete static_cast<tag_table*>(spare); }));
 }
 
-/// The one of this process; never destroyed. Throws std::bad_alloc if there is no memory to make it.
+/// Returns the table of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline tag_table const& tags()
 {
   auto const* const found = static_cast<tag_table const*>(rmm_tag_table_v1.load(std::memory_order_acquire));

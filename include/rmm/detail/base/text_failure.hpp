@@ -13,13 +13,13 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Throws std::invalid_argument: what is wrong, and below it the text with a mark under the place.
+/// Throws std::invalid_argument. The message says what is wrong, and shows the text with a mark under the position:
 ///
 ///     Could not parse the size: unknown unit 'qb'; units are ...
 ///       12 qb
 ///          ^
 ///
-/// Of a long text only what is near the place is shown. Characters that are not printable ASCII are shown as `?`.
+/// A long text is cut off around the position. Characters that are not printable ASCII are shown as `?`.
 [[noreturn]] RMM_COLD inline void throw_text_failure(std::string const& what, std::string_view text, std::size_t place)
 {
   constexpr std::size_t most_before = 48;
@@ -37,7 +37,7 @@ namespace detail {
                               std::string(cut_off_before.size() + place - begin, ' ') + "^");
 }
 
-/// `text` in quotes, cut off after 40 characters, without characters that are not printable ASCII.
+/// Returns `text` in quotes, cut off after 40 characters. Characters that are not printable ASCII are shown as `?`.
 [[nodiscard]] RMM_COLD inline std::string quoted(std::string_view text)
 {
   constexpr std::size_t most = 40;

@@ -17,7 +17,7 @@
 #include <string_view>
 
 /// @file
-/// Where lines of text go. Sinks may be written to by several threads; each write stays in one piece.
+/// Destinations for lines of text. Several threads may write to a sink at once; the texts of their writes do not mix.
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -33,13 +33,13 @@ class text_sink {
   virtual void flush()                      = 0;
 };
 
-/// Writes to a file that it owns.
+/// A sink that writes to a file, which it owns.
 class file_sink final : public text_sink {
  public:
   enum class mode { append, truncate };
 
-  /// Creates the file where it does not exist, and the folders on the way to it, all for the user's own eyes; see
-  /// open_log_file(). Throws file_error if it cannot be opened.
+  /// Opens the file, and creates it and the folders of its path if they do not exist. Only the user can read what is created; see
+  /// open_log_file(). Throws file_error if the file cannot be opened.
   RMM_COLD file_sink(std::string const& path, mode how)
   {
     auto opened = open_log_file(path, how == mode::truncate);
@@ -66,7 +66,7 @@ class file_sink final : public text_sink {
   std::unique_ptr<std::FILE, close_file> file_;
 };
 
-/// Writes to a stream, which has to outlive it.
+/// A sink that writes to a std::ostream, which has to outlive it.
 class stream_sink final : public text_sink {
  public:
   explicit stream_sink(std::ostream& stream) noexcept : stream_{stream} {}
@@ -85,7 +85,7 @@ class stream_sink final : public text_sink {
 
  private:
   std::ostream& stream_;
-  detail::mutex mutex_;  // a stream may not be written to by two threads
+  detail::mutex mutex_;  // std::ostream is not thread-safe
 };
 
 }  // namespace detail

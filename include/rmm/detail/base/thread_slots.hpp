@@ -16,26 +16,26 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The objects that a thread has of owners of one kind, found by owner and key. They go back when the thread ends.
+/// A per-thread map from owner and key to an object, for owners of one kind. Owners get their objects back when the thread ends.
 ///
-/// A hash table with linear probing, because a thread may use thousands of keys. Only the thread itself uses it. A hot path
-/// looks into a table of slots first: a `thread_local` variable of plain data, which can be read before the first object of
-/// a thread is constructed and after the last one is destroyed.
+/// A hash table with linear probing, because a thread may use thousands of keys. Only the thread itself uses it. Hot paths look into a
+/// table of slots first: a `thread_local` variable of plain data, which is valid before the first object of a thread is constructed and
+/// after the last one is destroyed.
 ///
-/// `Derived` is the table of one kind. Its destructor calls give_back().
-/// `Link` leads to an owner, which may go before the thread does. It has a `mutex`, and `is_gone()`, which is called with the
-/// mutex held. An owner that goes locks the mutex, and changes what is_gone() returns to true.
+/// `Derived` is the table of one kind of owners. Its destructor calls give_back(). `Link` connects to an owner, which may be destroyed
+/// before the thread ends. It has a `mutex`, and a function `is_gone()` that is called with the mutex held. An owner that is destroyed
+/// locks the mutex, and makes is_gone() return true.
 template <class Derived, class Key, class Object, class Link>
 class thread_slots {
  public:
   struct entry {
-    std::uint64_t owner{};  // a number that is never used again; 0 in an empty place
+    std::uint64_t owner{};  // a number that is never reused; 0 in an empty place
     Key key{};
     Object* object{};
     detail::counted_ptr<Link> link{};
   };
 
-  /// Returns the table of the calling thread; null once the thread has given its objects back.
+  /// Returns the table of the calling thread; null after the thread has given its objects back.
   [[nodiscard]] static Derived* mine()
   {
     if (has_ended) { return nullptr; }
@@ -43,7 +43,7 @@ class thread_slots {
     return &objects;
   }
 
-  /// A hash of which the upper bits are the best.
+  /// Returns a hash. Use its upper bits: they are mixed best.
   [[nodiscard]] RMM_ALWAYS_INLINE static std::uint64_t hash_of(std::uint64_t owner, Key key) noexcept
   {
     return (reinterpret_cast<std::uintptr_t>(key) + owner) * 0x9E3779B97F4A7C15U;
@@ -57,34 +57,34 @@ class thread_slots {
     return at == none ? nullptr : places_[at].object;
   }
 
-  /// Makes room for one more entry: the next add() does not throw. Throws std::bad_alloc. Entries whose owners are gone are
-  /// dropped when the table is full.
+  /// Makes room for one more entry, so that the next add() does not throw. A full table first drops entries whose owners are gone.
+  /// Throws std::bad_alloc.
   void prepare_to_add()
   {
     if (4 * (count_ + 1) > 3 * places_.size()) { drop_gone(); }
   }
 
-  /// Throws std::bad_alloc. Requires that there is no entry for the same owner and key.
+  /// Adds an entry. Requires that none exists for its owner and key. Throws std::bad_alloc.
   void add(entry added)
   {
     prepare_to_add();
     place(std::move(added));
   }
 
-  /// Removes the entry, if it is there.
+  /// Removes the entry, if there is one.
   void forget(std::uint64_t owner, Key key) noexcept
   {
     auto at = find_place(owner, key);
     if (at == none) { return; }
     places_[at] = entry{};
     --count_;
-    for (at = next_to(at); places_[at].owner != 0; at = next_to(at)) {  // those behind it may have a better place now
+    for (at = next_to(at); places_[at].owner != 0; at = next_to(at)) {  // later entries may fit a better place now
       --count_;
       place(std::exchange(places_[at], entry{}));
     }
   }
 
-  /// Calls visit(entry) for each; visit() adds and removes none.
+  /// Calls visit(entry) for each entry. visit() must not add or remove entries.
   template <class Visit>
   void for_each(Visit&& visit) const
   {
@@ -93,7 +93,7 @@ class thread_slots {
     }
   }
 
-  /// Returns the object of any entry of the owner, another one each time; null if it has none.
+  /// Returns the object of an entry of the owner, in turn with each call; null if it has none.
   [[nodiscard]] Object* next_of(std::uint64_t owner) noexcept
   {
     for (std::size_t i = 0; i != places_.size(); ++i) {
@@ -106,8 +106,8 @@ class thread_slots {
  protected:
   ~thread_slots() = default;
 
-  /// The thread has no objects from now on. Calls return_object(link, object) for each whose owner is there, with the link's
-  /// mutex held.
+  /// Removes all entries, and makes mine() return null. Calls return_object(link, object) for each object whose owner still exists,
+  /// with the link's mutex held.
   template <class ReturnObject>
   void give_back(ReturnObject&& return_object) noexcept
   {
@@ -120,7 +120,7 @@ class thread_slots {
     count_ = 0;
   }
 
-  /// Drops the entries whose owners are gone. Leaves room for one more. Throws std::bad_alloc, and has changed nothing then.
+  /// Drops the entries whose owners are gone, and leaves room for one more. Throws std::bad_alloc, and changes nothing then.
   void drop_gone()
   {
     std::size_t kept = 0;
@@ -139,10 +139,10 @@ class thread_slots {
   inline static thread_local bool has_ended = false;
   static constexpr std::size_t none         = ~std::size_t{0};
 
-  [[nodiscard]] static bool is_gone(entry const& of) noexcept
+  [[nodiscard]] static bool is_gone(entry const& each) noexcept
   {
-    detail::mutex_lock const lock{of.link->mutex};
-    return of.link->is_gone();
+    detail::mutex_lock const lock{each.link->mutex};
+    return each.link->is_gone();
   }
 
   [[nodiscard]] std::size_t next_to(std::size_t at) const noexcept { return (at + 1) & (places_.size() - 1); }
@@ -167,12 +167,12 @@ class thread_slots {
     ++count_;
   }
 
-  std::vector<entry> places_;  // a power of two, or none
+  std::vector<entry> places_;  // their number is a power of two, or 0
   std::size_t count_{};
-  std::size_t hand_{};
+  std::size_t hand_{};  // the place at which next_of() stopped
 };
 
-/// Where a thread finds its parts of owners in a few instructions, by the number of the owner alone.
+/// A thread's small cache of its parts, searched by the number of the owner in a few instructions.
 struct per_thread_table {
   static constexpr std::size_t size = 8;
   std::array<std::uint64_t, size> owners;  // 0 in an empty slot
@@ -182,12 +182,12 @@ inline thread_local per_thread_table per_thread_slots{};
 
 /// One `Part` for each thread that asks for it.
 ///
-/// A part outlives its thread: `part.release()` is called when the thread ends, and `part.adopt()` by the thread that gets it
-/// next, or first. Neither throws. A part is used by its thread alone, but for what for_each() does.
+/// A part outlives its thread. A thread that ends calls `part.release()`; a thread that gets a part, new or released, calls
+/// `part.adopt()`. Neither throws. Only its thread uses a part, except for for_each().
 template <class Part>
 class per_thread {
  public:
-  /// `number`: one that no other object in the process has, or had; not 0.
+  /// `number` is not 0, and no other object of the process has or had it.
   explicit per_thread(std::uint64_t number) : number_{number}, link_{detail::make_counted<link>()} {}
 
   per_thread(per_thread const&)            = delete;
@@ -199,24 +199,24 @@ class per_thread {
     link_->has_gone = true;
   }
 
-  /// The part of the calling thread; null if there is no memory for it, or the thread is about to end.
+  /// Returns the part of the calling thread; null if host memory runs out, or the thread is ending.
   [[nodiscard]] RMM_ALWAYS_INLINE Part* mine() noexcept
   {
     auto* const part = mine_at_hand();
     return part != nullptr ? part : find_mine();
   }
 
-  /// The same, but also null if finding it takes longer.
+  /// Returns the part of the calling thread if it is in the thread's small cache; else null.
   [[nodiscard]] RMM_ALWAYS_INLINE Part* mine_at_hand() noexcept
   {
     if (per_thread_slots.owners[slot_] != number_) { return nullptr; }
     auto* const part = per_thread_slots.parts[slot_];
-    if (part == nullptr) { __builtin_unreachable(); }  // so that callers need not ask again
+    if (part == nullptr) { __builtin_unreachable(); }  // lets the compiler remove null checks of callers
     return &static_cast<owned_part*>(part)->part;
   }
 
-  /// Calls `action(part)` for all parts, also those of threads that have ended. No part is added, adopted or released
-  /// meanwhile; what else threads do with their parts goes on.
+  /// Calls `action(part)` for all parts, including those of ended threads. Meanwhile no part is added, adopted or released, but threads
+  /// go on using their parts.
   template <class Action>
   void for_each(Action&& action)
   {
@@ -237,7 +237,7 @@ class per_thread {
     [[nodiscard]] bool is_gone() const noexcept { return has_gone; }
   };
 
-  /// All parts of a thread: there is no key. When the thread ends, other threads may adopt the parts.
+  /// All parts of a thread. The key is not used. When the thread ends, other threads may adopt the parts.
   class thread_parts : public thread_slots<thread_parts, void*, owned_part, link> {
    public:
     ~thread_parts()
@@ -283,7 +283,7 @@ class per_thread {
   }
 
   std::uint64_t number_;
-  std::size_t slot_{number_ % per_thread_table::size};  // where each thread has its part at hand
+  std::size_t slot_{number_ % per_thread_table::size};  // the position in the small cache of each thread
   detail::counted_ptr<link> link_;                      // its mutex guards parts_ and is_free
   std::vector<detail::owned_ptr<owned_part>> parts_;    // never shrinks
 };

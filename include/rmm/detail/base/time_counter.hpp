@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-// Whether the processor has a counter of time that programs may read; a build may define that it has none.
+// Whether the processor has a time counter that programs can read. A build may define it as 0.
 #if !defined(RMM_DETAIL_HAS_TIME_COUNTER)
 #if defined(__GNUC__) && defined(__linux__) && defined(__x86_64__)
 #define RMM_DETAIL_HAS_TIME_COUNTER 1
@@ -23,28 +23,27 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The counter of time in the processor: on x86-64 the time-stamp counter.
+/// The time counter of the processor: on x86-64 the time-stamp counter.
 ///
-/// Where is_usable(), it advances at one rate whatever the processor's clock does, and all processors of the machine count alike.
-/// On other machines the system's clock is read instead; what that costs more on aarch64 has not been measured.
+/// If is_usable(), it advances at a constant rate, and agrees on all processors. Otherwise callers read the system's clock.
 class time_counter {
  public:
-  /// Whether now() may be called, and means something; asked once.
+  /// Whether now() may be called. Determined once.
   [[nodiscard]] static bool is_usable() noexcept
   {
     static bool const usable = is_invariant() && is_clock_of_system();
     return usable;
   }
 
-  /// Requires is_usable(). Read after all that the thread did before has happened, and before what it does afterwards can
-  /// be seen: if one thread reads it and then hands something over, another that has got that reads no less.
+  /// Returns the counter, read in order with loads and stores: after earlier loads have completed, and before later stores are visible.
+  /// If a thread reads it and then passes data to another thread, that thread reads no smaller value. Requires is_usable().
   [[nodiscard]] RMM_ALWAYS_INLINE static std::uint64_t now() noexcept
   {
 #if RMM_DETAIL_HAS_TIME_COUNTER
     std::uint32_t low{};
     std::uint32_t high{};
-    // Without the fence it may be read while an earlier load still waits for what another thread is writing. Later stores
-    // cannot be seen before it is done.
+    // Without the fence the processor may read the counter before an earlier load has completed. Later stores become visible after
+    // rdtsc without a fence.
     asm volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high) : : "memory");
     return std::uint64_t{high} << 32U | low;
 #else
@@ -52,7 +51,7 @@ class time_counter {
 #endif
   }
 
-  /// The same, but perhaps a little earlier: not in order with what other threads did. Costs half as much.
+  /// Returns the counter without the order that now() guarantees: the value may be slightly older. Costs half as much as now().
   [[nodiscard]] RMM_ALWAYS_INLINE static std::uint64_t about_now() noexcept
   {
 #if RMM_DETAIL_HAS_TIME_COUNTER
@@ -67,7 +66,7 @@ class time_counter {
 
  private:
 #if RMM_DETAIL_HAS_TIME_COUNTER
-  /// Whether the processor says that neither its speed nor its sleep changes the rate.
+  /// Whether the processor says that the rate is independent of its frequency and its sleep states.
   [[nodiscard]] RMM_COLD static bool is_invariant() noexcept
   {
     unsigned a{};
@@ -77,8 +76,8 @@ class time_counter {
     return __get_cpuid(0x8000'0007U, &a, &b, &c, &d) != 0 && (d >> 8U & 1U) != 0;
   }
 
-  /// Whether the system's clock is made of it. The system compares the counters of all processors and turns to another source where
-  /// they disagree; of virtual machines it turns to this one where that can be relied on.
+  /// Whether the system's clock uses this counter. The system uses another source if the counters of its processors disagree, or, in a
+  /// virtual machine, if the counter is not reliable.
   [[nodiscard]] RMM_COLD static bool is_clock_of_system() noexcept
   {
     auto* const file = std::fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "re");

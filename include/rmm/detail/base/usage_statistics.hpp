@@ -16,7 +16,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-// As std::max and std::min, without the header that everyone who includes this one would pay for.
+// std::max and std::min for this header, because <algorithm> is too large for a header that many files include.
 [[nodiscard]] constexpr std::int64_t larger(std::int64_t lhs, std::int64_t rhs) noexcept
 {
   return lhs < rhs ? rhs : lhs;
@@ -26,11 +26,11 @@ namespace detail {
   return rhs < lhs ? rhs : lhs;
 }
 
-/// What is in use of something, the most there was at a time, and the sum over time.
+/// A counter of an amount in use, its peak, and the sum of all that was added.
 struct usage_counter {
-  std::int64_t value{0};  ///< in use; negative if more was freed than allocated
+  std::int64_t value{0};  ///< amount in use; negative if more was freed than allocated
   std::int64_t peak{0};   ///< largest value so far
-  std::int64_t total{0};  ///< all that was ever added
+  std::int64_t total{0};  ///< sum of all amounts added
 
   usage_counter& operator+=(std::int64_t amount)
   {
@@ -46,7 +46,7 @@ struct usage_counter {
     return *this;
   }
 
-  /// Adds what `section` counted from zero on, after what this one counted before.
+  /// Adds the counters of a section that began at zero when this counter stopped.
   void add_counters_from_tracked_sub_block(usage_counter const& section)
   {
     if (value + section.peak > peak) { peak = value + section.peak; }
@@ -55,28 +55,27 @@ struct usage_counter {
   }
 };
 
-/// Counts bytes and allocations of many threads, exactly, and without a line of memory that all of them write to.
+/// Exact counters of bytes and allocations for many threads, without a cache line that all of them write to.
 ///
-/// Values and totals are sums over the threads. A peak is not, so each thread has a limit below which it counts on its own:
-/// the limits add up to no more than the peak, so that nothing that happens below them can be a new one. A thread at its
-/// limit borrows what other threads do not need. Only if there is nothing to borrow does it stop them all, see what the
-/// sum really is, and share out anew. Where that would happen all the time, because what threads have in use changes
-/// fast while the sum is near its peak, counting stays behind one mutex for a while.
+/// Values and totals are sums over the threads, but a peak is not. So each thread has a limit, and counts alone below it. The limits
+/// add up to at most the peak, so that no calls below them can raise it. A thread at its limit borrows from the reserve. If the reserve
+/// is too small, the thread stops all others, adds up the true value, and shares out the peak again. That would happen often while the
+/// value is near its peak and changes fast. For a while all threads then count under one mutex: `frozen_`.
 ///
 /// Invariants, for bytes and for allocations:
-///  I1  the value is base + sum(value of each share), the total outside + sum(added of each share); value == high - room
+///  I1  the value is base + sum(value of each share), the total is outside + sum(added of each share); value == high - room
 ///  I2  base + sum(limit of each share) + reserve == peak, and reserve >= 0
 ///  I3  0 <= room and high <= limit in each share; while frozen_, value == limit, high may be more, and no owner is inside its
 ///      lock
-/// So value <= peak at every instant, and peak was a value at some instant of an order of the calls that keeps calls apart
-/// which did not overlap: peak grows only while frozen_, to what the value is then.
+/// So value <= peak at every instant. The peak is a value that occurs in a linear order of the calls, which keeps the order of calls
+/// that did not overlap: the peak only grows while frozen_, to the value at that moment.
 ///
-/// Thread-safe. The stack of sections belongs to all threads together.
+/// Thread-safe. All threads share one stack of sections.
 class usage_statistics {
  public:
   using counters = std::pair<usage_counter, usage_counter>;  ///< bytes, allocations
 
-  /// `number`: see per_thread.
+  /// `number`: see the constructor of per_thread.
   explicit usage_statistics(std::uint64_t number) : shares_{number} {}
 
   usage_statistics(usage_statistics const&)            = delete;
@@ -94,54 +93,56 @@ class usage_statistics {
     if (!try_subtract(bytes)) { subtract_slowly(bytes); }
   }
 
-  /// The same in a few instructions; where that is not possible they return false and count nothing, and the caller has to call
-  /// the other one. A caller that ends with that call keeps its short path free of what the long one needs.
+  /// Count as add() and subtract(), in a few instructions. If that is not possible they return false and count nothing; call
+  /// add_slowly() or subtract_slowly() then. As the last call of a function, it leaves the short path without a stack frame.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_add(std::size_t bytes) noexcept
   {
-    auto* const mine = shares_.mine_at_hand();
-    return mine != nullptr && mine->try_add_below_high(static_cast<std::int64_t>(bytes));
+    auto* const own = shares_.mine_at_hand();
+    return own != nullptr && own->try_add_below_high(static_cast<std::int64_t>(bytes));
   }
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_subtract(std::size_t bytes) noexcept
   {
-    auto* const mine = shares_.mine_at_hand();
-    return mine != nullptr && mine->try_subtract(static_cast<std::int64_t>(bytes), counts_always);
+    auto* const own = shares_.mine_at_hand();
+    return own != nullptr && own->try_subtract(static_cast<std::int64_t>(bytes), counts_always);
   }
   RMM_COLD void add_slowly(std::size_t bytes) noexcept
   {
     auto const amount = static_cast<std::int64_t>(bytes);
-    auto* const mine  = shares_.mine();
-    if (mine == nullptr || !mine->try_add(amount, counts_always)) { add_locked(mine, amount); }
+    auto* const own   = shares_.mine();
+    if (own == nullptr || !own->try_add(amount, counts_always)) { add_locked(own, amount); }
   }
   RMM_COLD void subtract_slowly(std::size_t bytes) noexcept
   {
     auto const amount = static_cast<std::int64_t>(bytes);
-    auto* const mine  = shares_.mine();
-    if (mine == nullptr || !mine->try_subtract(amount, counts_always)) { subtract_locked(mine, amount); }
+    auto* const own   = shares_.mine();
+    if (own == nullptr || !own->try_subtract(amount, counts_always)) { subtract_locked(own, amount); }
   }
 
-  /// Counts an allocation of which `make()` returns the address, and returns that; null, and nothing is counted, if `make()`
-  /// returns null, or is not called because counting would wait for a lock. Nobody sees the allocation before it is counted.
+  /// Calls `make()`, counts the allocation that it returns, and returns its address. The result is not visible before it is counted.
+  ///
+  /// Returns null, and counts nothing, if `make()` returns null, or if counting would wait for a lock; `make()` is not called then.
   template <class Make>
   [[nodiscard]] void* try_add(std::size_t bytes, Make&& make) noexcept
   {
-    auto* const mine = shares_.mine_at_hand();
-    void* made       = nullptr;
-    if (mine != nullptr) {
-      mine->try_add(static_cast<std::int64_t>(bytes), [&] { return (made = make()) != nullptr; });
+    auto* const own = shares_.mine_at_hand();
+    void* made      = nullptr;
+    if (own != nullptr) {
+      own->try_add(static_cast<std::int64_t>(bytes), [&] { return (made = make()) != nullptr; });
     }
     return made;
   }
 
-  /// Counts a deallocation if `end()`, which does it, returns true. False, and nothing has changed, if it does not, or if it is
-  /// not called for the same reason.
+  /// Calls `end()`, which deallocates, and counts the deallocation if it returns true.
+  ///
+  /// Returns false, and counts nothing, if `end()` returns false, or if counting would wait for a lock; `end()` is not called then.
   template <class End>
   [[nodiscard]] bool try_subtract(std::size_t bytes, End&& end) noexcept
   {
-    auto* const mine = shares_.mine_at_hand();
-    return mine != nullptr && mine->try_subtract(static_cast<std::int64_t>(bytes), end);
+    auto* const own = shares_.mine_at_hand();
+    return own != nullptr && own->try_subtract(static_cast<std::int64_t>(bytes), end);
   }
 
-  /// Those of the innermost section. Stops the threads for some microseconds.
+  /// Returns the counters of the innermost section. Stops the counting threads for some microseconds.
   [[nodiscard]] counters read() noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -152,29 +153,29 @@ class usage_statistics {
     return result;
   }
 
-  /// Starts a section that counts from zero. Returns the counters of the one around it.
+  /// Starts a section that counts from zero. Returns the counters of the section around it.
   counters push()
   {
     detail::mutex_lock const lock{mutex_};
-    auto& around = sections_.emplace_back();
+    auto& outer = sections_.emplace_back();
     if (!frozen_) { freeze(nullptr); }
-    around = read_frozen();
+    outer = read_frozen();
     continue_from({});
-    return around;
+    return outer;
   }
 
-  /// Ends the innermost section. Returns its counters. Throws std::out_of_range for the outermost one.
+  /// Ends the innermost section. Returns its counters. Throws std::out_of_range if it is the outermost one.
   counters pop()
   {
     detail::mutex_lock const lock{mutex_};
     if (sections_.empty()) { throw std::out_of_range("cannot pop the last counter pair"); }
     if (!frozen_) { freeze(nullptr); }
     auto const ended = read_frozen();
-    auto around      = sections_.back();
+    auto outer       = sections_.back();
     sections_.pop_back();
-    around.first.add_counters_from_tracked_sub_block(ended.first);
-    around.second.add_counters_from_tracked_sub_block(ended.second);
-    continue_from(around);
+    outer.first.add_counters_from_tracked_sub_block(ended.first);
+    outer.second.add_counters_from_tracked_sub_block(ended.second);
+    continue_from(outer);
     return ended;
   }
 
@@ -184,11 +185,11 @@ class usage_statistics {
   /// A thread's share of one of the two counters.
   struct share {
     std::int64_t added{0};
-    std::int64_t room{0};  // below high: the two are what most calls look at and change
-    std::int64_t high{0};  // largest value since the last time that limits were shared out
+    std::int64_t room{0};  // high - value; most calls only change room and added
+    std::int64_t high{0};  // largest value since limits were last shared out
     std::int64_t limit{0};
-    std::int64_t demand{0};       // what the limit should be, from earlier times
-    std::int64_t high_frozen{0};  // while frozen, before that time, and more than the limit is now
+    std::int64_t demand{0};       // the limit that earlier calls would have needed
+    std::int64_t high_frozen{0};  // largest value of the last frozen period, which may exceed the present limit
 
     [[nodiscard]] std::int64_t value() const noexcept { return high - room; }
 
@@ -201,7 +202,7 @@ class usage_statistics {
       if (room < 0) { set_high(value()); }
     }
 
-    /// Not below the value, which stays.
+    /// Changes high, to no less than the value; the value stays.
     void set_high(std::int64_t to) noexcept
     {
       room += to - high;
@@ -211,14 +212,14 @@ class usage_statistics {
     [[nodiscard]] std::int64_t wanted() const noexcept { return larger(std::int64_t{0}, demand - value()); }
   };
 
-  /// A thread's shares of both.
+  /// A thread's shares of both counters.
   struct alignas(64) thread_share {
-    thread_share() { lock.begin_keeping_out(); }  // until it is known whether limits are being shared out
+    thread_share() { lock.begin_keeping_out(); }  // until the thread has seen frozen_, under the mutex
 
     void adopt() noexcept {}
     void release() noexcept {}
 
-    /// Also false if there is room, but the value was never so high.
+    /// Counts if neither value exceeds its high. The limit may leave room when this returns false.
     [[nodiscard]] RMM_ALWAYS_INLINE bool try_add_below_high(std::int64_t amount) noexcept
     {
       if (!lock.try_enter()) { return false; }
@@ -235,7 +236,7 @@ class usage_statistics {
       return fits;
     }
 
-    /// `action()` runs inside the lock where there is room, and says whether there is anything to count.
+    /// Runs `action()` inside the lock if there is room, and counts if it returns true.
     template <class Action>
     RMM_ALWAYS_INLINE bool try_add(std::int64_t amount, Action&& action) noexcept
     {
@@ -267,18 +268,18 @@ class usage_statistics {
     share calls;
   };
 
-  /// What the shares of one counter stand on.
+  /// The part of one counter that is outside of the shares.
   struct account {
-    std::int64_t base{0};     // value that belongs to no thread
-    std::int64_t outside{0};  // the same of the total
+    std::int64_t base{0};     // the part of the value that is in no share
+    std::int64_t outside{0};  // the part of the total that is in no share
     std::int64_t peak{0};
-    std::int64_t reserve{0};  // of the peak, in no share's limit
+    std::int64_t reserve{0};  // the part of the peak that is in no share's limit
 
     [[nodiscard]] bool can_lend(share const& to, std::int64_t amount) const noexcept
     {
       return to.value() + amount - to.limit <= reserve;
     }
-    /// Requires can_lend(). Lets a share grow by `amount`, and by a little more, of which it is one of `shares`.
+    /// Raises the limit of one of `shares` shares, so that it can grow by `amount` and a little more. Requires can_lend().
     void lend(share& to, std::int64_t amount, std::int64_t shares) noexcept
     {
       auto const missing = larger(std::int64_t{0}, to.value() + amount - to.limit);
@@ -312,7 +313,7 @@ class usage_statistics {
       from.set_high(value);
     }
 
-    /// A share gets what it wants if there is enough for all; else half of the reserve is divided by what each wants.
+    /// Gives a share its `part` of what it wants; see part_of_wanted().
     void share_out(share& to, double part) noexcept
     {
       auto const loan =
@@ -322,19 +323,20 @@ class usage_statistics {
       to.high_frozen = to.high;
       to.set_high(smaller(to.high, to.limit));
     }
+    /// Returns the part of its wish that each share gets: all of it if the reserve is enough, else from half of the reserve.
     [[nodiscard]] double part_of_wanted(double wanted) const noexcept
     {
-      auto const there = static_cast<double>(reserve);
-      return wanted <= there ? 1.0 : there / (2 * wanted);
+      auto const available = static_cast<double>(reserve);
+      return wanted <= available ? 1.0 : available / (2 * wanted);
     }
   };
 
-  void add_locked(thread_share* mine, std::int64_t amount) noexcept
+  void add_locked(thread_share* own, std::int64_t amount) noexcept
   {
     detail::mutex_lock const lock{mutex_};
-    auto& to = mine == nullptr ? unowned_ : *mine;
+    auto& to = own == nullptr ? unowned_ : *own;
     if (!frozen_) {
-      to.lock.end_keeping_out();  // it is new
+      to.lock.end_keeping_out();  // a new share is locked out at first
       if (bytes_.can_lend(to.bytes, amount) && calls_.can_lend(to.calls, 1)) {
         bytes_.lend(to.bytes, amount, threads_seen_ + 1);
         calls_.lend(to.calls, 1, threads_seen_ + 1);
@@ -350,10 +352,10 @@ class usage_statistics {
     count_frozen_call();
   }
 
-  void subtract_locked(thread_share* mine, std::int64_t amount) noexcept
+  void subtract_locked(thread_share* own, std::int64_t amount) noexcept
   {
     detail::mutex_lock const lock{mutex_};
-    auto& from = mine == nullptr ? unowned_ : *mine;
+    auto& from = own == nullptr ? unowned_ : *own;
     if (!frozen_) {
       from.lock.end_keeping_out();
       from.bytes.room += amount;
@@ -372,15 +374,15 @@ class usage_statistics {
     shares_.for_each(action);
   }
 
-  /// Stops all threads at their locks and takes back what they were lent. `mine`: the share of the caller, if it has one.
-  void freeze(thread_share const* mine) noexcept
+  /// Locks all threads out of their shares, and takes their limits back. `own` is the share of the caller, or null.
+  void freeze(thread_share const* own) noexcept
   {
     threads_seen_ = 0;
     bool alone    = true;
     shares_.for_each([&](thread_share& each) {
       each.lock.begin_keeping_out();
       ++threads_seen_;
-      alone = alone && &each == mine;
+      alone = alone && &each == own;
     });
     if (!alone) { process_barrier::pass_all_threads(); }
     for_each_share([&](thread_share& each) {
@@ -391,7 +393,7 @@ class usage_statistics {
     frozen_ = true;
   }
 
-  /// Shares out the reserve, and lets the threads count on their own again.
+  /// Shares out the reserve, and lets the threads count alone again.
   void thaw() noexcept
   {
     double bytes_wanted = 0;
@@ -411,7 +413,7 @@ class usage_statistics {
     for_each_share([&](thread_share& each) { each.lock.end_keeping_out(); });
   }
 
-  /// After a freeze(): how many calls to count before the thaw, so that a freeze is paid for by many calls.
+  /// Chooses after a freeze() how many calls are counted before the thaw, so that many calls share the cost of the freeze.
   void choose_pause() noexcept
   {
     constexpr std::int64_t worth_it = 256;
@@ -445,7 +447,7 @@ class usage_statistics {
     return result;
   }
 
-  /// While frozen: makes the counters what they are given as, in no thread's share, and thaws.
+  /// Sets the counters, with nothing in the threads' shares, and thaws. Requires frozen_.
   void continue_from(counters const& from) noexcept
   {
     for_each_share([](thread_share& each) {
@@ -459,13 +461,13 @@ class usage_statistics {
 
   per_thread<thread_share> shares_;
 
-  // Guards what follows, and all shares while frozen_; an owner's own share also when it is not. In another line of the cache
-  // than what every call reads.
+  // Guards the members below, all shares while frozen_, and at any time the caller's own share. It has its own cache line, apart from
+  // the data that every call reads.
   alignas(64) detail::mutex mutex_;
-  thread_share unowned_;  // for threads that have none
+  thread_share unowned_;  // for threads without a share
   account bytes_;
   account calls_;
-  std::vector<counters> sections_;  // around the one that counts, outermost first
+  std::vector<counters> sections_;  // the sections around the innermost one, outermost first
   bool frozen_{false};
   std::int64_t threads_seen_{0};
   std::int64_t calls_at_thaw_{0};

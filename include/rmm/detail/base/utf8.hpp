@@ -11,7 +11,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Bytes of the character of UTF-8 that the text begins with; 0 if it begins with none.
+/// Returns the number of bytes of the UTF-8 character at the beginning of the text; 0 if there is no valid one.
 [[nodiscard]] inline std::size_t length_of_character(std::string_view text)
 {
   auto const byte          = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -27,7 +27,7 @@ namespace detail {
   return is_overlong || is_surrogate || is_too_large ? 0 : length;
 }
 
-/// The text with U+FFFD in place of each byte that is not UTF-8.
+/// Returns the text with U+FFFD in place of each byte that is not valid UTF-8.
 [[nodiscard]] inline std::string valid_utf8(std::string_view text)
 {
   std::string valid;

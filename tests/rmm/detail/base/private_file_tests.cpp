@@ -91,7 +91,7 @@ TEST_F(LogFile, IsNoLinkInASharedFolder)
 TEST_F(LogFile, IsNotBehindALinkInASharedFolder)
 {
   std::filesystem::create_symlink(folder / "", shared + "/link");
-  EXPECT_THAT(problem_of(shared + "/link/precious"), HasSubstr("a symbolic link in a folder of all users"));
+  EXPECT_THAT(problem_of(shared + "/link/precious"), HasSubstr("a symbolic link that another user may have made"));
   EXPECT_EQ(contents_of(folder / "precious"), "data");
 }
 
@@ -105,7 +105,7 @@ TEST_F(LogFile, MayBeBehindALinkInAFolderOfTheUsers)
 TEST_F(LogFile, HasNoOtherNameInASharedFolder)
 {
   std::filesystem::create_hard_link(folder / "precious", log);
-  EXPECT_EQ(problem_of(log), "it has other names");
+  EXPECT_EQ(problem_of(log), "it has other hard links");
   EXPECT_EQ(contents_of(folder / "precious"), "data");
 }
 
@@ -120,7 +120,7 @@ TEST_F(LogFile, BelongsToTheUserInASharedFolder)
   if (::geteuid() != 0) { GTEST_SKIP() << "only root can give a file away"; }
   std::ofstream{log} << "data";
   ASSERT_EQ(::chown(log.c_str(), 1, 1), 0);
-  EXPECT_EQ(problem_of(log), "it belongs to someone else");
+  EXPECT_EQ(problem_of(log), "it belongs to another user");
   EXPECT_EQ(contents_of(log), "data");
 }
 
@@ -147,7 +147,7 @@ TEST_F(LogFileBesideOthers, IsNoLinkInTheirFolder)
 TEST_F(LogFileBesideOthers, IsNotBehindALinkInTheirFolder)
 {
   std::filesystem::create_symlink(folder / "", theirs + "/link");
-  EXPECT_THAT(problem_of(theirs + "/link/precious"), HasSubstr("a symbolic link in a folder of all users"));
+  EXPECT_THAT(problem_of(theirs + "/link/precious"), HasSubstr("a symbolic link that another user may have made"));
   std::filesystem::create_directory(theirs + "/deeper");
   ASSERT_EQ(::chown((theirs + "/deeper").c_str(), 1, 1), 0);
   std::filesystem::create_symlink(folder / "precious", theirs + "/deeper/log");
@@ -164,7 +164,7 @@ TEST_F(LogFileBesideOthers, MayBeALinkInAFolderOfTheUsersOwn)
 
 TEST_F(LogFile, MayBeADevice) { EXPECT_EQ(problem_of("/dev/null"), "none"); }
 
-TEST_F(LogFile, HasAName) { EXPECT_EQ(problem_of(""), "the name is empty"); }
+TEST_F(LogFile, HasAName) { EXPECT_EQ(problem_of(""), "the file name is empty"); }
 
 TEST_F(LogFile, MayBeNamedFromTheWorkingFolder)
 {

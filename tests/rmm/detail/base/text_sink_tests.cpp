@@ -76,7 +76,7 @@ TEST(FileSink, SaysWhyAFileCannotBeOpened)
     file_sink const sink{"", file_sink::mode::truncate};
     FAIL();
   } catch (rmm::detail::file_error const& e) {
-    EXPECT_STREQ(e.reason(), "the name is empty");
+    EXPECT_STREQ(e.reason(), "the file name is empty");
     EXPECT_EQ(e.number(), 0);
   }
 }
