@@ -12,8 +12,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The runtime's asynchronous pools under the names by which code of release 24.08 reaches them:
-/// runtime_async_alloc and the functions themselves.
+/// The functions of the runtime's asynchronous pools, under the names that code for release 24.08 uses.
 struct async_alloc : runtime_async_alloc {
   static cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, cudaMemPoolProps const* properties)
   {
@@ -32,8 +31,7 @@ struct async_alloc : runtime_async_alloc {
     return ::cudaDeviceGetDefaultMemPool(pool, device);
   }
 
-  // With per-thread default streams these two names are macros of the runtime's header: the members
-  // are renamed with it.
+  // With per-thread default streams the runtime's header defines these two names as macros, which rename the members too.
   static cudaError_t cudaMallocFromPoolAsync(void** ptr, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
   {
     return ::cudaMallocFromPoolAsync(ptr, bytes, pool, stream);

@@ -12,43 +12,43 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Whether pools ask in each call if the stream captures, unless they are told not to.
+/// Whether pools check by default in each call if the stream captures.
 #if defined(NDEBUG)
 inline constexpr bool check_capture_by_default = false;
 #else
 inline constexpr bool check_capture_by_default = true;
 #endif
 
-/// What a stream has to do with stream captures.
+/// The relation of a stream to stream captures.
 enum class capture_status {
   none,         ///< its work runs
   active,       ///< its work becomes nodes of a graph
-  invalidated,  ///< the same, but the capture was broken: its work goes nowhere
-  blocked,      ///< the legacy default stream while a blocking stream captures: any use would break that capture
+  invalidated,  ///< it is in a capture that was invalidated: its work is lost
+  blocked,  ///< it is the legacy default stream while a blocking stream captures: any use would invalidate that capture
 };
 
-/// The same, and in which capture it is.
+/// The status of a stream, and the id of its capture.
 struct capture_state {
   capture_status status{capture_status::none};
-  std::uint64_t id{};  // of an active capture; no other capture of the process has it
+  std::uint64_t id{};  // of an active capture; unique in the process
 
-  /// Whether the stream is in a capture, broken or not.
+  /// Whether the stream is in a capture, valid or not.
   [[nodiscard]] bool is_capturing() const noexcept
   {
     return status == capture_status::active || status == capture_status::invalidated;
   }
 
-  /// Whether work, events and waits of the stream are what they always are.
+  /// Whether the stream has nothing to do with a capture.
   [[nodiscard]] bool is_none() const noexcept { return status == capture_status::none; }
 };
 
-/// That of a stream that captures, or did so just now. Where CUDA does not say in which capture it is, that counts as broken:
-/// were it none, memory could be made that is part of the graph.
+/// Returns the state of a stream that captures, or did so a moment ago. If CUDA does not return the id of the capture, it counts as
+/// invalidated. It must not count as none: memory of the graph could then be taken for ordinary memory.
 [[nodiscard]] RMM_COLD inline capture_state query_active_capture(cudaStream_t stream) noexcept
 {
   cudaStreamCaptureStatus status{cudaStreamCaptureStatusNone};
   unsigned long long id{};
-  if (forgotten(cudaStreamGetCaptureInfo(stream, &status, &id)) != cudaSuccess) {
+  if (clear_if_failed(cudaStreamGetCaptureInfo(stream, &status, &id)) != cudaSuccess) {
     return {capture_status::invalidated, 0};
   }
   switch (status) {
@@ -61,7 +61,7 @@ struct capture_state {
   }
 }
 
-/// Asks CUDA; that breaks no capture. Where it does not say, for instance because the handle names no stream, it is none.
+/// Asks CUDA for the state of a stream, without invalidating a capture. The status is none if CUDA fails, as for an invalid handle.
 [[nodiscard]] inline capture_state query_capture(cudaStream_t stream) noexcept
 {
   cudaStreamCaptureStatus status{cudaStreamCaptureStatusNone};
@@ -71,15 +71,15 @@ struct capture_state {
   return query_active_capture(stream);
 }
 
-/// Whether CUDA says that work of the stream runs, and becomes no node of a graph. Without an answer it is not known, so no.
+/// Whether CUDA answers that the stream does not capture. False if CUDA fails to answer.
 [[nodiscard]] inline bool is_known_to_run(cudaStream_t stream) noexcept
 {
   cudaStreamCaptureStatus status{cudaStreamCaptureStatusNone};
   return ask_if_capturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusNone;
 }
 
-/// As long as it lives, the calling thread may allocate, free and ask for events beside captures, its own too, without
-/// breaking them. What concerns a capturing stream itself, or the whole device, goes on to be forbidden.
+/// A scope in which the calling thread may allocate, free and query events while streams capture, also its own, without invalidating
+/// the captures. Operations on a capturing stream itself, or on the whole device, remain forbidden.
 class capture_exemption {
  public:
   capture_exemption() noexcept : exchanged_{exchange()} {}

@@ -20,42 +20,42 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// That a stream captures, or will, and which memory the graph gets; see rmm::capture_scope.
+/// An announcement that a stream captures or will capture, and of the memory for the graph; see rmm::capture_scope.
 struct capture_announcement {
   cudaStream_t stream{};
   std::uint64_t memory{};   // number of the graph memory
-  std::uint64_t capture{};  // the last one that was seen on the stream; 0: none yet
-  pthread_t thread{};       // the one that announced it
+  std::uint64_t capture{};  // id of the last capture that was seen on the stream; 0 before the first
+  pthread_t thread{};       // the thread that made the announcement
 };
 
-/// In whose order memory of graphs may be used again: after all work of the device, or after that of a stream.
+/// The end of a graph memory. It may be reused in the order of a stream, or, without a stream, after all work of the device.
 struct graph_memory_end {
   std::uint64_t memory{};
   bool has_stream{};
   cudaStream_t stream{};
 };
 
-/// Someone who hands out memory, and wants to know when to ask for captures and what is over.
+/// The callbacks of a pool, which needs to know whether captures are announced, and which graph memories have ended.
 struct capture_listener {
-  /// Called when the first capture is announced and when the last announcement ends.
+  /// Called with true when the first capture is announced, and with false when the last announcement ends.
   void (*captures_are_announced)(capture_listener& self, bool any) noexcept = nullptr;
-  /// Called when no one has a handle of a graph memory any more.
+  /// Called when the last handle of a graph memory is gone.
   void (*graph_memory_ends)(capture_listener& self, graph_memory_end const& end) noexcept = nullptr;
 };
 
-/// What a capture that somebody asks for was announced with.
+/// The announcement that belongs to a capture.
 struct announced_memory {
-  std::uint64_t memory{};   // 0: nobody announced it
-  std::uint64_t capture{};  // 0: it was broken before anybody saw it
-  bool is_shared{};         // whether another capture was announced with the same memory and is not over
+  std::uint64_t memory{};   // 0 if the capture was not announced
+  std::uint64_t capture{};  // 0 if the capture was invalidated before its id was seen
+  bool is_shared{};         // whether another announcement names the same memory
 };
 
-/// The captures that the program announces, and the numbers of the memories of graphs.
+/// The announced captures of the process, and the numbers of graph memories.
 ///
-/// Invariant: a listener that is called, or was when it was added, knows whether there is an announcement.
+/// Invariant: each listener has been told whether announcements exist: when it was added, and at each change.
 ///
-/// Thread-safe. Calls its listeners with its lock held, which is taken before theirs. One object a process; its layout is
-/// shared by all releases that use the anchor's name and number.
+/// Thread-safe. Calls the listeners with its lock held; their locks are taken after it. One object per process; releases of the library
+/// that use one name and number of the anchor share the layout.
 class capture_announcements {
  public:
   /// Throws std::bad_alloc.
@@ -75,10 +75,10 @@ class capture_announcements {
     if (count_.fetch_sub(1, std::memory_order_relaxed) == 1) { tell(false); }
   }
 
-  /// Whether there is any announcement; without the lock.
+  /// Whether any announcement exists. Does not lock.
   [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
 
-  /// The memory of the capture that `stream` is in, as `state` says. A stream that joined a capture is in it.
+  /// Returns the announcement of the capture that `stream` is in; `state` is that of the stream. The stream may have joined it.
   [[nodiscard]] announced_memory find(cudaStream_t stream, capture_state const& state) noexcept
   {
     locked const lock{mutex_};
@@ -96,10 +96,10 @@ class capture_announcements {
     return result;
   }
 
-  /// A number that no other memory of graphs in the process gets; never 0.
+  /// Returns a number for a new graph memory; it is unique in the process, and not 0.
   [[nodiscard]] std::uint64_t new_memory() noexcept { return 1 + memories_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// The last handle of a memory goes.
+  /// Tells the listeners that the last handle of a graph memory is gone.
   void end_memory(graph_memory_end const& end) noexcept
   {
     locked const lock{mutex_};
@@ -124,7 +124,7 @@ class capture_announcements {
   }
 
  private:
-  // As std::lock_guard with std::mutex, which are too much for a header that everyone includes.
+  // A std::lock_guard for a pthread mutex. <mutex> is too large for a header that all programs include.
   class locked {
    public:
     explicit locked(pthread_mutex_t& mutex) noexcept : mutex_{mutex} { pthread_mutex_lock(&mutex_); }
@@ -136,7 +136,7 @@ class capture_announcements {
     pthread_mutex_t& mutex_;
   };
 
-  /// Notes which capture the stream is in. The handle of a thread's default stream names it in that thread only.
+  /// Records which capture the announced stream is in. The handle of a thread's default stream is only valid in that thread.
   static void see_capture(capture_announcement& announcement) noexcept
   {
     if (is_default_stream(announcement.stream) && pthread_equal(announcement.thread, pthread_self()) == 0) { return; }
@@ -148,9 +148,9 @@ class capture_announcements {
   {
     for (void* const each : announcements_) {
       auto const& announcement = *static_cast<capture_announcement*>(each);
-      bool const is_it =
+      bool const matches =
         state.status == capture_status::active ? announcement.capture == state.id : announcement.stream == stream;
-      if (is_it) { return &announcement; }
+      if (matches) { return &announcement; }
     }
     return nullptr;
   }
@@ -178,7 +178,7 @@ RMM_PROCESS_WIDE_ANCHOR(rmm_capture_announcements_v1, 3);
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Those of this process; never destroyed. Throws std::bad_alloc.
+/// Returns the object of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline capture_announcements& announced_captures()
 {
   auto* found = static_cast<capture_announcements*>(rmm_capture_announcements_v1.load(std::memory_order_acquire));
@@ -192,7 +192,7 @@ namespace detail {
   return *found;
 }
 
-/// Whether one of the streams captures. The caller keeps them from ending.
+/// Whether one of the streams captures. The caller makes sure that the streams exist.
 template <class Streams>
 [[nodiscard]] bool any_captures(Streams const& streams) noexcept
 {
@@ -202,10 +202,10 @@ template <class Streams>
   return false;
 }
 
-/// Whether waiting for the current device would break no capture that can be known: none is announced, no stream that the
-/// library sees the life of is in one, and no blocking stream is.
+/// Whether the host may wait for the current device without invalidating a capture that the library can see: no capture is announced,
+/// no known stream (stream_lifetimes) captures, and no blocking stream does.
 ///
-/// Not seen: a capture of a non-blocking stream that the program made itself and did not announce. Requires what
+/// The library cannot see a capture that is not announced, on a non-blocking stream that the program created with CUDA. Requires what
 /// stream_lifetimes::with_known() requires.
 [[nodiscard]] RMM_COLD inline bool may_wait_for_device() noexcept
 {
@@ -215,8 +215,8 @@ template <class Streams>
   return !captures;
 }
 
-/// As may_wait_for_device(), for callers that hold a lock of their own. Returns false also if another thread holds the lock of
-/// the known streams at this moment, so that nothing is known.
+/// As may_wait_for_device(), for callers that hold a lock. Also returns false if another thread holds the lock of the known streams,
+/// because the answer is unknown then.
 [[nodiscard]] RMM_COLD inline bool is_known_to_allow_waiting() noexcept
 {
   if (announced_captures().any() || !query_capture(cudaStreamLegacy).is_none()) { return false; }
@@ -225,7 +225,7 @@ template <class Streams>
   return known && !captures;
 }
 
-/// Waits on the host for all work of the current device, unless that would break a capture. Returns whether it is done.
+/// Waits on the host for all work of the current device, unless that would invalidate a capture. Returns whether the work is done.
 [[nodiscard]] RMM_COLD inline bool try_wait_for_device() noexcept
 {
   return may_wait_for_device() && try_synchronize_device();

@@ -18,18 +18,18 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A reservation of addresses, and physical memory of a device mapped into it chunk by chunk.
+/// A reservation of addresses, into which physical memory of a device is mapped chunk by chunk.
 ///
 /// Invariants:
-///  S1  each chunk of the reservation is mapped, or part of exactly one range of empty_ranges(), or was lost: the host had no
-///      memory to note that it is empty. Chunks and empty ranges lie in the reservation, at multiples of the chunk
-///  S2  empty ranges are not empty, do not overlap, and two of them do not touch
+///  S1  each chunk of the reservation is mapped, or part of exactly one range of empty_ranges(), or lost: host memory ran out when it
+///      became empty. Chunks and empty ranges lie in the reservation, at multiples of the chunk size
+///  S2  the size of an empty range is not 0; two empty ranges do not overlap or touch
 ///  S3  mapped memory can be used by all devices that have access
 ///
-/// A spare chunk is memory at no address: unmapped, and not given back to the device yet. Not thread-safe.
+/// A spare chunk is physical memory that is not mapped, but kept. Not thread-safe.
 class chunked_space {
  public:
-  /// `address_bytes` and `chunk_bytes` are multiples of the device's granularity. Throws as address_reservation does.
+  /// `address_bytes` and `chunk_bytes` are multiples of the device's granularity. Throws what address_reservation throws.
   chunked_space(int device,
                 std::size_t address_bytes,
                 std::size_t chunk_bytes,
@@ -62,8 +62,8 @@ class chunked_space {
     return {empty_.begin(), empty_.end()};
   }
 
-  /// Puts memory behind whole chunks that are empty: spare chunks first, new ones then. Throws out_of_memory if the device has
-  /// too little, bad_alloc if something else is missing; nothing is mapped then, and what is new is spare.
+  /// Maps memory to a range of whole empty chunks: spare chunks first, then new ones. Throws out_of_memory if the device has too little
+  /// memory, bad_alloc on other failures; then nothing is mapped, and new chunks are spare.
   void map(std::uintptr_t begin, std::size_t bytes)
   {
     auto const count = bytes / chunk_bytes_;
@@ -74,7 +74,7 @@ class chunked_space {
     scope_guard undo{[&]() noexcept {
       if (mapped.empty()) { return; }
       addresses_.unmap(begin, mapped.size() * chunk_bytes_);
-      for (auto& each : mapped) { spare_.push_back(std::move(each.second)); }  // where it came from, so there is room
+      for (auto& each : mapped) { spare_.push_back(std::move(each.second)); }  // does not throw: it was there before
     }};
     for (auto at = begin; at != begin + bytes; at += chunk_bytes_) {
       auto const node = mapped.emplace_hint(mapped.end(), at, std::move(spare_.back()));
@@ -96,8 +96,8 @@ class chunked_space {
     mark_memory_begins(reinterpret_cast<void const*>(begin), bytes);
   }
 
-  /// Takes the memory away from behind whole chunks that are mapped; it becomes spare. No work may use it any more. Where the
-  /// host has no memory to keep it, it goes back to the device.
+  /// Unmaps a range of whole mapped chunks, which become spare. No work may use the memory any more. If host memory runs out, the
+  /// chunks go back to the device instead.
   void unmap(std::uintptr_t begin, std::size_t bytes) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % chunk_bytes_ == 0 && (begin - addresses_.begin()) % chunk_bytes_ == 0);
@@ -127,8 +127,8 @@ class chunked_space {
     return bytes;
   }
 
-  /// Gives the memory behind all mapped chunks back to the device; their addresses stay taken. No work may use it any more. Only
-  /// restore() and the destructor may follow.
+  /// Gives the memory of all mapped chunks back to the device, and keeps their addresses reserved. No work may use the memory any more.
+  /// Only restore() and the destructor may be called afterwards.
   void drop() noexcept
   {
     RMM_ASSERT(!dropped_);
@@ -138,7 +138,7 @@ class chunked_space {
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
 
-  /// Puts new memory behind those addresses. Throws as map() does, and nothing is mapped then.
+  /// Maps new memory to the addresses that drop() kept. Throws what map() throws, and maps nothing then.
   void restore()
   {
     std::vector<physical_memory> fresh;
@@ -160,7 +160,7 @@ class chunked_space {
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
 
-  /// The memory at an address; null if there is none.
+  /// Returns the memory that is mapped at an address; null if none is.
   [[nodiscard]] physical_memory const* find(std::uintptr_t address) const noexcept
   {
     auto at = chunks_.upper_bound(address);
@@ -196,7 +196,7 @@ class chunked_space {
     std::size_t bytes;
   };
 
-  /// What is mapped, in as few ranges as possible.
+  /// Calls visit(run) for each maximal range of mapped chunks.
   template <class Visit>
   void for_each_run(Visit&& visit) const
   {
@@ -230,18 +230,18 @@ class chunked_space {
 
   void give_empty(std::uintptr_t begin, std::size_t bytes) noexcept
   {
-    auto const next = empty_.lower_bound(begin);
-    bool const up   = next != empty_.end() && next->first == begin + bytes;
+    auto const next       = empty_.lower_bound(begin);
+    bool const joins_next = next != empty_.end() && next->first == begin + bytes;
     if (next != empty_.begin()) {
       auto last = next;
       --last;
       if (last->first + last->second == begin) {
-        last->second += bytes + (up ? next->second : 0);
-        if (up) { empty_.erase(next); }
+        last->second += bytes + (joins_next ? next->second : 0);
+        if (joins_next) { empty_.erase(next); }
         return;
       }
     }
-    if (up) {
+    if (joins_next) {
       auto node  = empty_.extract(next);
       node.key() = begin;
       node.mapped() += bytes;
@@ -251,7 +251,7 @@ class chunked_space {
     try {
       empty_.emplace_hint(next, begin, bytes);
     } catch (std::bad_alloc const&) {
-      return;  // these addresses are not used again; there are many more than memory
+      return;  // the addresses are lost; there are many more addresses than memory
     }
   }
 
@@ -259,7 +259,7 @@ class chunked_space {
   physical_memory_options options_;
   device_access access_;
   address_reservation addresses_;
-  std::map<std::uintptr_t, physical_memory> chunks_;  // what is mapped, by address
+  std::map<std::uintptr_t, physical_memory> chunks_;  // mapped chunks, by address
   std::map<std::uintptr_t, std::size_t> empty_;
   std::vector<physical_memory> spare_;
   bool dropped_{false};

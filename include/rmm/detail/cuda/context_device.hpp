@@ -12,15 +12,16 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// cuCtxGetDevice as CUDA 12 has it, and functions of its form. Spelled without cuda.h, whose 3,300 lines every container would
-/// include: an error of the driver is an enumeration of this size, and a device an int.
+/// The type of cuCtxGetDevice in CUDA 12. It uses int for the driver's error enumeration and for its device, because every container
+/// would otherwise include the 3,300 lines of cuda.h.
 using device_of_context_function = int (*)(int* device);
 
-/// Stands for a driver that cannot be asked.
+/// Used in place of cuCtxGetDevice if the driver cannot be asked.
 [[nodiscard]] inline int no_device_of_context(int*) noexcept { return cudaErrorNotSupported; }
 
-/// Finds a function of the driver as CUDA `version` has it, in the form of CUDART_VERSION; null if there is none. `status` is
-/// that of the search. Runtimes before 12.5 search their own version; none of them changed a function that the library uses.
+/// Finds the function of the driver that belongs to a CUDA version, written as CUDART_VERSION. Returns null if there is none, and puts
+/// the result of the search into `status`. Runtimes before 12.5 always search their own version; in these releases the functions that
+/// the library uses did not change.
 template <class Function>
 [[nodiscard]] Function find_driver_entry(char const* name,
                                          cudaError_t& status,
@@ -40,8 +41,9 @@ template <class Function>
   return reinterpret_cast<Function>(found);
 }
 
-/// Finds cuCtxGetDevice, and whether its answers are the runtime's numbers. Null if the runtime or the driver does not say, as
-/// before the driver is initialised: then it is worth asking again.
+/// Finds cuCtxGetDevice. Returns no_device_of_context() if the driver lacks it, or numbers devices differently from the runtime.
+///
+/// Returns null if the runtime or the driver cannot answer yet, for example before the driver is initialised. Ask again later then.
 [[nodiscard]] RMM_COLD inline device_of_context_function find_device_of_context() noexcept
 {
   cudaError_t status{};
@@ -55,7 +57,7 @@ template <class Function>
     clear_last_cuda_error();
     return nullptr;
   }
-  // A device of the driver is a handle; that it is the number, as the runtime has it, nobody promises.
+  // A device of the driver is a handle. CUDA does not guarantee that it equals the runtime's number.
   for (int number = 0; number < count; ++number) {
     int device{-1};
     if (device_at(&device, number) != cudaSuccess) { return nullptr; }
@@ -80,18 +82,18 @@ template <class Function>
   return ask(&context) == cudaSuccess && context != nullptr;
 }
 
-/// Puts the device of the calling thread's current context into `device`. Returns false if the thread has no context, or if the
-/// driver cannot be asked. Then ask the runtime.
+/// Puts the device of the calling thread's current context into `device`. Returns false if the thread has no context, or the driver
+/// cannot be asked; ask the runtime then.
 ///
-/// The answer is that of cudaGetDevice(). Since CUDA 12, cudaSetDevice() makes a primary context current immediately; in earlier
-/// releases only the next call that needed a context did, and until then the answer would have been the device before. If a program
-/// makes another context current, the runtime follows it too.
+/// The result equals that of cudaGetDevice(). Since CUDA 12, cudaSetDevice() makes a primary context current immediately, and the
+/// runtime follows any context that the program makes current. A thread that has not used CUDA yet has no context.
 ///
-/// cuCtxGetDevice fails in a thread that has no context. compute-sanitizer reports each call that fails, so a thread is asked for its
-/// context first until it has had one.
+/// cuCtxGetDevice fails in a thread that has no context. compute-sanitizer reports each call that fails, so a thread is first asked
+/// whether it has a context, until it has had one.
 ///
-/// Cost: 10 ns in any number of threads. cudaGetDevice() takes 32 in one thread and 865 in sixteen at once. Hidden, because a
-/// shared object that is unloaded must not take a function along that another one calls.
+/// Cost  10 ns, in any number of threads; cudaGetDevice() takes 32 ns in one thread, and 865 ns in sixteen at once.
+///
+/// Hidden, so that each shared object has its own copy: the linker could keep a merged copy in an object that is unloaded.
 [[nodiscard]] RMM_HIDDEN inline bool find_device_of_current_context(int& device) noexcept
 {
   static std::atomic<device_of_context_function> known{nullptr};

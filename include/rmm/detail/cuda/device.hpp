@@ -16,9 +16,9 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The device of the calling thread, asked from the runtime; -1 if it does not say.
+/// Asks the runtime for the current device of the calling thread. Asserts and returns -1 if it fails.
 ///
-/// Destructors ask, so a runtime that is already gone is no reason for an assertion.
+/// Destructors call this, so it does not assert if the runtime is already shut down.
 [[nodiscard]] inline int query_current_device() noexcept
 {
   int device{};
@@ -27,7 +27,7 @@ namespace detail {
   return status == cudaSuccess ? device : -1;
 }
 
-/// The same where it must be known. Throws cuda_error.
+/// Returns the current device of the calling thread. Throws cuda_error.
 [[nodiscard]] inline int known_current_device()
 {
   int device{};
@@ -35,10 +35,10 @@ namespace detail {
   return device;
 }
 
-/// Makes `device` the one of the calling thread.
+/// Makes `device` the current device of the calling thread. Asserts on failure.
 inline void make_device_current(int device) noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaSetDevice(device)); }
 
-/// Number of devices that the process can use; 0 if the runtime does not say.
+/// Returns the number of devices that the process can use. Asserts and returns 0 if the runtime fails.
 [[nodiscard]] inline int device_count() noexcept
 {
   int count{};
@@ -47,11 +47,11 @@ inline void make_device_current(int device) noexcept { RMM_ASSERT_CUDA_SUCCESS_S
   return status == cudaSuccess ? count : 0;
 }
 
-/// What the runtime said of the number of devices; 0 before it was asked. It fixes that when the process first uses it, so it
-/// is asked once. Only tests that exchange the simulated machine for one with more devices set this back.
+/// The number of devices according to the runtime; 0 before the first question. The number never changes in a process, so the runtime
+/// is asked once. Tests that change the number of simulated devices reset this.
 inline std::atomic<int> known_device_count{0};
 
-/// Asks the runtime for that number, and keeps it; 0 if the runtime does not say.
+/// Asks the runtime for the number of devices, and stores it. Returns 0 if the runtime fails.
 [[nodiscard]] RMM_COLD inline int ask_device_count() noexcept
 {
   int count{};
@@ -63,25 +63,25 @@ inline std::atomic<int> known_device_count{0};
   return count;
 }
 
-/// Whether the process can use one device only, which then is the current device of every thread. A failed answer is not kept.
+/// Whether the process can use only one device, which is then the current device of every thread. Asks again after a failure.
 [[nodiscard]] RMM_ALWAYS_INLINE bool sees_one_device() noexcept
 {
   int const count{known_device_count.load(std::memory_order_relaxed)};
   return (count != 0 ? count : ask_device_count()) == 1;
 }
 
-/// The device of the calling thread where the process sees several.
+/// Returns the current device of the calling thread, in processes that see several devices.
 [[nodiscard]] RMM_OUT_OF_LINE inline int ask_current_device() noexcept
 {
   int device{0};
   return find_device_of_current_context(device) ? device : query_current_device();
 }
 
-/// The device of the calling thread like query_current_device(), with no call where the process sees one device, and none of the
-/// runtime where the driver knows: the runtime takes about 30 ns to answer, and much longer in many threads.
+/// Returns the current device of the calling thread, as query_current_device() does, but faster: without a call if the process sees one
+/// device, and else from the driver if it answers. The runtime takes about 30 ns, and much longer in many threads.
 [[nodiscard]] RMM_ALWAYS_INLINE int current_device() noexcept { return sees_one_device() ? 0 : ask_current_device(); }
 
-/// (free, total) bytes of the current device.
+/// Returns the free and the total bytes of the current device. Throws cuda_error.
 [[nodiscard]] inline std::pair<std::size_t, std::size_t> device_memory_info()
 {
   std::size_t free{};
@@ -90,7 +90,7 @@ inline std::atomic<int> known_device_count{0};
   return {free, total};
 }
 
-/// The same where nothing may be thrown: on any failure zeros.
+/// Returns the free and the total bytes of the current device; zeros on failure.
 [[nodiscard]] inline std::pair<std::size_t, std::size_t> device_memory_info_or_zero() noexcept
 {
   std::size_t free{};
@@ -102,8 +102,8 @@ inline std::atomic<int> known_device_count{0};
   return {free, total};
 }
 
-/// For what failed to get memory: throws bad_alloc, which says so, if the cause is that the process can use no device. Then the
-/// driver is missing, is too old or finds none, or the process was forked by one that uses CUDA.
+/// Called after a failed allocation: throws a bad_alloc if the process can use no device, because that is the cause. The driver is
+/// missing or too old, finds no device, or the process is the forked child of one that uses CUDA.
 RMM_COLD inline void expect_usable_device(std::size_t bytes)
 {
   int count{};
@@ -114,7 +114,7 @@ RMM_COLD inline void expect_usable_device(std::size_t bytes)
                            " bytes): " + cudaGetErrorName(status) + " " + cudaGetErrorString(status));
 }
 
-/// The device of the calling thread for a report: -1, and no more, if the runtime does not say.
+/// Returns the current device of the calling thread, for a report; -1 if the runtime fails.
 [[nodiscard]] inline int current_device_if_known() noexcept
 {
   int device{};
@@ -125,8 +125,7 @@ RMM_COLD inline void expect_usable_device(std::size_t bytes)
   return device;
 }
 
-/// Value of an attribute of the current device; 0 if the runtime does not know the attribute.
-/// Throws cuda_error on other failures.
+/// Returns an attribute of the current device; 0 if the runtime does not know the attribute. Throws cuda_error on other failures.
 [[nodiscard]] inline int device_attribute(cudaDeviceAttr attribute)
 {
   int value{};
@@ -139,8 +138,7 @@ RMM_COLD inline void expect_usable_device(std::size_t bytes)
   return value;
 }
 
-/// The same where nothing may be thrown: on any failure 0, which for the yes-or-no attributes means
-/// no.
+/// Returns the value of an attribute of the current device; 0 on failure, which means no for yes-or-no attributes.
 [[nodiscard]] inline int device_attribute_or_zero(cudaDeviceAttr attribute) noexcept
 {
   int device{};
@@ -152,7 +150,7 @@ RMM_COLD inline void expect_usable_device(std::size_t bytes)
   return value;
 }
 
-/// CUDA version that the driver supports, as 1000 * major + 10 * minor; 0 if there is no driver.
+/// Returns the CUDA version that the driver supports, as 1000 * major + 10 * minor; 0 without a driver.
 [[nodiscard]] inline int driver_version() noexcept
 {
   int version{};
@@ -163,7 +161,7 @@ RMM_COLD inline void expect_usable_device(std::size_t bytes)
   return version;
 }
 
-/// The same where it must be known. Throws cuda_error.
+/// Returns the CUDA version that the driver supports. Throws cuda_error.
 [[nodiscard]] inline int known_driver_version()
 {
   int version{};
@@ -171,7 +169,7 @@ RMM_COLD inline void expect_usable_device(std::size_t bytes)
   return version;
 }
 
-/// Version of the runtime that the process runs with, in the same form; 0 if it does not say.
+/// Returns the version of the CUDA runtime in the process, as 1000 * major + 10 * minor; 0 on failure.
 [[nodiscard]] inline int runtime_version() noexcept
 {
   int version{};
@@ -182,7 +180,7 @@ RMM_COLD inline void expect_usable_device(std::size_t bytes)
   return version;
 }
 
-/// The same where it must be known. Throws cuda_error.
+/// Returns the version of the CUDA runtime in the process. Throws cuda_error.
 [[nodiscard]] inline int known_runtime_version()
 {
   int version{};

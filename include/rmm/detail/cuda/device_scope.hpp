@@ -12,9 +12,9 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Pushes the primary context of `device` onto the calling thread's stack of contexts. Returns whether the driver could.
+/// Pushes the primary context of `device` onto the calling thread's stack of contexts. Returns whether that succeeded.
 ///
-/// The context stays retained: the runtime keeps it for the life of the process as well.
+/// The context is never released, because the runtime also keeps it until the process ends.
 [[nodiscard]] RMM_COLD RMM_HIDDEN inline bool try_push_context(int device) noexcept
 {
   static std::atomic<int (*)(void**, int)> retain{nullptr};
@@ -32,7 +32,7 @@ RMM_COLD RMM_HIDDEN inline void pop_context() noexcept
   static_cast<void>(ask_driver(pop, "cuCtxPopCurrent", &context));
 }
 
-/// Whether the process may have a primary context on `device`, so that work can run there. True also if the driver does not say.
+/// Whether the process has a primary context on `device`, so that work may run there. True if the driver fails to answer.
 [[nodiscard]] RMM_COLD RMM_HIDDEN inline bool may_have_context(int device) noexcept
 {
   static std::atomic<int (*)(int, unsigned*, int*)> state{nullptr};
@@ -41,11 +41,11 @@ RMM_COLD RMM_HIDDEN inline void pop_context() noexcept
   return ask_driver(state, "cuDevicePrimaryCtxGetState", device, &flags, &active) != cudaSuccess || active != 0;
 }
 
-/// Makes `device` current for the calling thread while the object lives. A negative number changes nothing.
+/// A scope in which `device` is current for the calling thread. A negative number changes nothing.
 ///
-/// For the library's own calls on streams and memory of a device that the caller has not made current. Unlike
-/// cuda_set_device_raii it leaves no trace: a thread that had no context has none afterwards, and no context is created on the
-/// device that was current. Makes no call where the process sees one device.
+/// Use it inside the library for calls that concern another device than the caller's. Unlike cuda_set_device_raii it restores the
+/// thread completely: a thread without a context has none afterwards, and no context is created on the device that was current.
+/// Cost  no call if the process sees one device.
 class device_scope {
  public:
   explicit device_scope(int device) noexcept
@@ -80,15 +80,14 @@ class device_scope {
   }
 
   bool is_changed_{false};
-  int previous_{-1};  // where the driver cannot push contexts
+  int previous_{-1};  // the device to restore, if the driver cannot push contexts
 };
 
-/// Gives the calling thread a context of `device` while the object lives, if it has none at all and the process sees several
-/// devices. A negative number changes nothing.
+/// A scope in which a thread without a context has a context of `device`. Does nothing for other threads, for negative numbers, and if
+/// the process sees one device.
 ///
-/// A thread that has made no call of CUDA yet has no context, and the runtime creates one on the first device when it is asked
-/// about anything, also about a stream of another device. Not for calls with the handle of a default stream, which names one
-/// of the current device.
+/// Without it, the first call of CUDA in a thread makes the runtime create a context on the first device, even if the call concerns a
+/// stream of another device. Do not use it for calls with the handle of a default stream, which depends on the current device.
 class context_scope {
  public:
   explicit context_scope(int device) noexcept

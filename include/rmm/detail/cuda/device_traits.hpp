@@ -14,18 +14,18 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// What the choice of a resource depends on.
+/// The properties of a device that decide which resource is recommended.
 struct device_traits {
   std::size_t total_bytes{};
   std::size_t free_bytes{};
-  bool has_virtual_memory{};       ///< addresses and memory apart
-  bool has_async_pools{};          ///< cudaMallocAsync
-  bool has_managed_memory{};       ///< that host and device use at the same time
-  bool can_use_system_memory{};    ///< malloc
-  bool shares_memory_with_host{};  ///< has none of its own
+  bool has_virtual_memory{};       ///< addresses can be reserved and memory mapped separately
+  bool has_async_pools{};          ///< supports cudaMallocAsync
+  bool has_managed_memory{};       ///< host and device may use managed memory at the same time
+  bool can_use_system_memory{};    ///< can use memory from malloc
+  bool shares_memory_with_host{};  ///< uses the host's memory
 };
 
-/// Those of the current device. Throws cuda_error.
+/// Returns the properties of the current device. Throws cuda_error.
 [[nodiscard]] RMM_COLD inline device_traits current_device_traits()
 {
   device_traits traits;

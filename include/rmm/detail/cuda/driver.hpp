@@ -20,8 +20,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The functions of the CUDA driver that the library calls. The runtime finds them by name, so that programs link the runtime
-/// alone.
+/// The functions of the CUDA driver that the library calls. The runtime finds them by name, so that programs need not link the driver.
 struct driver_functions {
   decltype(&::cuInit) initialize{};
   decltype(&::cuGetErrorName) error_name{};
@@ -44,7 +43,7 @@ struct driver_functions {
   decltype(&::cuMemImportFromShareableHandle) import_handle{};
 };
 
-/// Finds a function as CUDA 12.0 has it. Returns whether there is one.
+/// Finds the CUDA 12.0 version of a function. Returns whether it exists.
 template <class Function>
 [[nodiscard]] bool find_driver_function(Function& out, char const* name) noexcept
 {
@@ -53,7 +52,7 @@ template <class Function>
   return out != nullptr;
 }
 
-/// Finds all functions and initialises the driver. Returns whether it could.
+/// Finds all functions and initialises the driver. Returns whether that succeeded.
 [[nodiscard]] RMM_COLD inline bool find_driver_functions(driver_functions& out) noexcept
 {
   bool all        = true;
@@ -80,9 +79,9 @@ template <class Function>
   return all && out.initialize(0) == CUDA_SUCCESS;
 }
 
-/// The driver; null if there is none, or it is too old for virtual memory. A failed answer is not kept.
+/// Returns the driver's functions; null if there is no driver, or it is too old for virtual memory. Searches again after a failure.
 ///
-/// Hidden: shared objects with other releases of the library may have another set of functions.
+/// Hidden, because releases of the library in other shared objects may have a different set of functions.
 [[nodiscard]] RMM_HIDDEN inline driver_functions const* find_driver() noexcept
 {
   static std::atomic<driver_functions const*> known{nullptr};
@@ -91,18 +90,18 @@ template <class Function>
   detail::owned_ptr<driver_functions> found{new (std::nothrow) driver_functions};
   if (found == nullptr || !find_driver_functions(*found)) { return nullptr; }
   if (!known.compare_exchange_strong(driver, found.get(), std::memory_order_acq_rel)) { return driver; }
-  return found.release();  // lives as long as the process
+  return found.release();  // never destroyed
 }
 
-/// The same where it must be there. Throws cuda_error.
+/// Returns the driver's functions. Throws cuda_error if find_driver() finds none.
 [[nodiscard]] RMM_HIDDEN inline driver_functions const& driver()
 {
   auto const* const found = find_driver();
-  if (found == nullptr) { RMM_FAIL("The CUDA driver has no virtual memory management", cuda_error); }
+  if (found == nullptr) { RMM_FAIL("The CUDA driver is missing or has no virtual memory management", cuda_error); }
   return *found;
 }
 
-/// `CUDA error in <call>: <name of the error> <its description>`.
+/// Returns `CUDA error in <call>: <name of the error> <its description>`.
 [[nodiscard]] RMM_COLD inline std::string driver_error_text(std::string const& call, CUresult status)
 {
   char const* name{};
@@ -128,28 +127,28 @@ template <class Function>
   throw bad_alloc{text};
 }
 
-/// Throws a cuda_error unless `status`, which the function called `call` returned, is CUDA_SUCCESS.
+/// Throws a cuda_error unless `status`, the result of the function `call`, is CUDA_SUCCESS.
 inline void check_driver(CUresult status, char const* call)
 {
   if (status != CUDA_SUCCESS) { throw_driver_error(status, call); }
 }
 
-/// The same for functions that make `bytes` usable. Throws out_of_memory if memory is what is missing, else bad_alloc.
+/// Checks the result of a function that allocates or maps. Throws out_of_memory if memory is missing, bad_alloc on other failures.
 inline void check_driver_alloc(CUresult status, char const* call, std::size_t bytes)
 {
   if (status != CUDA_SUCCESS) { throw_driver_alloc_error(status, call, bytes); }
 }
 
-/// For what ends something and cannot throw: failure is asserted, but for a driver that is gone because the process ends.
+/// Asserts that `status` is CUDA_SUCCESS, for destructors. Accepts the errors of a driver that is shut down.
 inline void expect_driver_success(CUresult status) noexcept
 {
-  RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(static_cast<cudaError_t>(status));  // the runtime has the driver's numbers
+  RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(static_cast<cudaError_t>(status));  // runtime and driver use the same numbers
 }
 
-/// Makes a context of `device` current for a scope, if the thread's current one is of another device or there is none.
+/// A scope in which a context of `device` is current for the calling thread.
 ///
-/// A switch of the runtime's current device and back would create a context on the device that it goes back to, also where the
-/// program never used that one. Where no context can be had, what the scope calls will say so.
+/// cudaSetDevice() could not replace it: setting the previous device again would create a context there, even if the program never used
+/// that device. If no context of `device` can be made current, the calls inside the scope fail and report that.
 class device_context_scope {
  public:
   device_context_scope(driver_functions const& driver, int device) noexcept : driver_{driver}
@@ -158,7 +157,7 @@ class device_context_scope {
     CUdevice current{};
     if (driver.device(&wanted, device) != CUDA_SUCCESS) { return; }
     if (driver.device_of_context(&current) == CUDA_SUCCESS && current == wanted) { return; }
-    // Never released: the primary context would end with the last reference, and take along what was made in it.
+    // Never released: releasing the last reference would destroy the primary context, and everything that was made in it.
     CUcontext context{};
     pushed_ =
       driver.retain_primary_context(&context, wanted) == CUDA_SUCCESS && driver.push_context(context) == CUDA_SUCCESS;

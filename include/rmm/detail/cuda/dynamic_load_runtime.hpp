@@ -12,10 +12,9 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Finds functions of the CUDA runtime by name, for those that the toolkit at hand may lack.
+/// Finds functions of the CUDA runtime by name. For functions that the installed toolkit may lack.
 struct dynamic_load_runtime {
-  /// Handle for dlsym: the shared object that holds the runtime this file is linked with, or else
-  /// the whole program.
+  /// Returns a handle for dlsym: of the shared object with the runtime that this file is linked with, or else of the program.
   [[nodiscard]] static void* get_cuda_runtime_handle()
   {
     static void* const handle = [] {
@@ -28,12 +27,11 @@ struct dynamic_load_runtime {
     return handle;
   }
 
-  /// Type of a runtime function with these parameters.
+  /// The type of a runtime function with these parameters.
   template <class... Args>
   using function_sig = cudaError_t (*)(Args...);
 
-  /// The function called `name`; nothing if the runtime does not have it or hides it, as the static
-  /// one does.
+  /// Returns the function `name`; nothing if the runtime lacks it, or hides it, as the static runtime does.
   template <class Signature>
   [[nodiscard]] static std::optional<Signature> function(char const* name)
   {

@@ -16,10 +16,10 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Forgets the error that the last failed runtime call of this thread left behind.
+/// Clears the runtime's last error of this thread.
 inline void clear_last_cuda_error() noexcept { static_cast<void>(cudaGetLastError()); }
 
-/// `<what> at: <file>:<line>: <name> <description>`.
+/// Returns `<what> at: <file>:<line>: <name> <description>`.
 [[nodiscard]] RMM_COLD inline std::string cuda_error_text(std::string const& what,
                                                           cudaError_t status,
                                                           char const* file,
@@ -64,8 +64,7 @@ inline void check_cuda(cudaError_t status, char const* file, unsigned line)
   if (status != cudaSuccess) { throw_cuda_error<Exception>(status, file, line); }
 }
 
-/// Throws out_of_memory or another bad_alloc unless `status` is cudaSuccess. See
-/// RMM_CUDA_TRY_ALLOC.
+/// Throws out_of_memory or another bad_alloc unless `status` is cudaSuccess. See RMM_CUDA_TRY_ALLOC.
 inline void check_cuda_alloc(char const* file, unsigned line, cudaError_t status)
 {
   if (status != cudaSuccess) { throw_cuda_alloc_error(file, line, status); }
@@ -85,8 +84,8 @@ inline void check_cuda_alloc(char const* file, unsigned line, cudaError_t status
   assertion_failed(call, file, line);
 }
 
-/// Ends the program unless `status` is cudaSuccess, or the runtime `may_be_gone` and is, or never had a device. See
-/// RMM_ASSERT_CUDA_SUCCESS.
+/// Ends the program unless `status` is cudaSuccess. With `may_be_gone`, also accepts the errors of a runtime that is shut down, and of
+/// one without a driver or device. See RMM_ASSERT_CUDA_SUCCESS.
 inline void assert_cuda(
   cudaError_t status, bool may_be_gone, char const* call, char const* file, unsigned line) noexcept
 {

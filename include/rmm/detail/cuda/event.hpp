@@ -17,13 +17,13 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// An event without times. It can be recorded on streams of its device only; any stream can wait for it.
+/// An owner of an event without timing. Only streams of its device can record it; any stream can wait for it.
 class owned_event {
  public:
   /// An event of the current device. Throws cuda_error.
   owned_event() { RMM_CUDA_TRY(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
 
-  /// An event of `device`, or of the current one if that is negative. Throws cuda_error.
+  /// An event of `device`, or of the current device if the number is negative. Throws cuda_error.
   explicit owned_event(int device) : device_{device}
   {
     device_scope const on_device{device};
@@ -45,26 +45,26 @@ class owned_event {
     if (event_ != nullptr) { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaEventDestroy(event_)); }
   }
 
-  /// The device that it was made for; -1 if none was named.
+  /// Returns the device that was passed to the constructor; -1 if none was.
   [[nodiscard]] int device() const noexcept { return device_; }
 
-  /// Marks all work that `stream` has now. Returns whether it could; it does not where a capture is in the way: an event
-  /// recorded in one stands for nothing that can be waited for outside.
+  /// Records the event after all present work of `stream`. Returns false if the stream captures or recording fails. An event recorded
+  /// in a capture is part of the graph, and cannot be waited for outside.
   [[nodiscard]] bool try_record(cudaStream_t stream) noexcept
   {
     return query_capture(stream).is_none() && record_event(event_, stream) == cudaSuccess;
   }
 
-  /// Makes the later work of `stream` wait for what was marked. Returns whether it could.
+  /// Makes the later work of `stream` wait for the event. Returns whether that succeeded.
   [[nodiscard]] bool try_make_wait(cudaStream_t stream) const noexcept
   {
     return wait_for_event(stream, event_) == cudaSuccess;
   }
 
-  /// Whether what was marked is done. False also if the runtime does not say.
+  /// Whether the work before the event is done. False if CUDA fails to answer.
   [[nodiscard]] bool is_reached() const noexcept { return ask_event(event_) == cudaSuccess; }
 
-  /// Waits on the host for what was marked; silent where the runtime is already gone.
+  /// Waits on the host for the event. Asserts on failure, except if the runtime is shut down.
   void synchronize_no_throw() const noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaEventSynchronize(event_)); }
 
  private:
@@ -72,7 +72,7 @@ class owned_event {
   int device_{-1};
 };
 
-/// Waits on the host for all work of the current device. Returns whether it is done.
+/// Waits on the host for all work of the current device. Returns whether that succeeded.
 [[nodiscard]] inline bool try_synchronize_device() noexcept
 {
   if (cudaDeviceSynchronize() == cudaSuccess) { return true; }
@@ -80,16 +80,16 @@ class owned_event {
   return false;
 }
 
-/// The same. Throws cuda_error.
+/// Waits on the host for all work of the current device. Throws cuda_error.
 inline void synchronize_device() { RMM_CUDA_TRY(cudaDeviceSynchronize()); }
 
-/// Whether the handle is one of those that name a default stream, which never ends: the legacy one, or the calling thread's.
+/// Whether the handle names a default stream: the legacy one, or that of the calling thread. Default streams are never destroyed.
 [[nodiscard]] inline bool is_default_stream(cudaStream_t stream) noexcept
 {
   return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
 }
 
-/// Whether the handle names the legacy default stream, which never captures; at most it is blocked by a capture.
+/// Whether the handle names the legacy default stream. It never captures, but a capture may block it.
 [[nodiscard]] inline bool is_legacy_stream(cudaStream_t stream) noexcept
 {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -105,19 +105,19 @@ inline void synchronize_device() { RMM_CUDA_TRY(cudaDeviceSynchronize()); }
   return is_default_stream(stream) && !is_legacy_stream(stream);
 }
 
-/// The number of the legacy default stream of the current device.
+/// Returns the identity of the legacy default stream of the current device.
 [[nodiscard]] inline std::uint64_t legacy_stream_identity() noexcept
 {
   auto const device = current_device();
   return std::numeric_limits<std::uint64_t>::max() - static_cast<std::uint64_t>(device > 0 ? device : 0);
 }
 
-/// A number that tells streams apart also when the handle of a destroyed one comes back, which it does at once. The default
-/// streams of two devices have different numbers.
+/// Returns the identity of a stream: a number that is unique even though CUDA soon reuses the handle of a destroyed stream. Default
+/// streams of different devices have different identities.
 ///
-/// 0 if the runtime does not say, for instance because the handle names no stream. Runtimes before 12.0 have no such
-/// number; there it is the handle's value. Asking a stream that captures breaks the capture, in any mode: this one is for who
-/// knows that the stream does not, or takes that as the price of an answer in half the time.
+/// Returns 0 if CUDA fails, for example because the handle names no stream. Runtimes before 12.0 have no such number; the identity is
+/// the handle's value there. Asking a stream that captures invalidates the capture, in any mode. So call this only for streams that do
+/// not capture, or if half the time of stream_identity() is worth that.
 [[nodiscard]] inline std::uint64_t identity_of_running_stream(cudaStream_t stream) noexcept
 {
   if (is_legacy_stream(stream)) { return legacy_stream_identity(); }
@@ -129,7 +129,7 @@ inline void synchronize_device() { RMM_CUDA_TRY(cudaDeviceSynchronize()); }
 #endif
 }
 
-/// The same, and 0 for a stream that captures.
+/// Returns the identity of a stream, without invalidating a capture; 0 for a stream that captures.
 [[nodiscard]] inline std::uint64_t stream_identity(cudaStream_t stream) noexcept
 {
   if (!is_legacy_stream(stream) && query_capture(stream).is_capturing()) { return 0; }

@@ -18,7 +18,7 @@ inline void fill_async(void* ptr, unsigned char value, std::size_t bytes, cudaSt
   RMM_CUDA_TRY(cudaMemsetAsync(ptr, value, bytes, stream));
 }
 
-/// The same; false if it fails.
+/// Sets `bytes` bytes of device memory to `value`, in the order of `stream`. Returns whether that succeeded.
 [[nodiscard]] inline bool try_fill_async(void* ptr,
                                          unsigned char value,
                                          std::size_t bytes,

@@ -11,7 +11,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Memory of the current device. Throws out_of_memory, or bad_alloc if memory is not what is missing.
+/// Allocates memory of the current device. Throws out_of_memory if memory is missing, bad_alloc on other failures.
 [[nodiscard]] inline void* allocate_device_memory(std::size_t bytes)
 {
   void* ptr{};
@@ -19,7 +19,7 @@ namespace detail {
   return ptr;
 }
 
-/// Memory that moves between host and devices as they use it. Throws the same.
+/// Allocates managed memory, which migrates between host and devices. Throws as allocate_device_memory().
 [[nodiscard]] inline void* allocate_managed_memory(std::size_t bytes)
 {
   void* ptr{};
@@ -27,10 +27,10 @@ namespace detail {
   return ptr;
 }
 
-/// Gives either kind back. Waits for the device.
+/// Frees memory from allocate_device_memory() or allocate_managed_memory(). Waits for the device.
 inline void free_memory(void* ptr) noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaFree(ptr)); }
 
-/// Copies between any two places, in the order of `stream`. Throws cuda_error.
+/// Copies between host and device memory in any direction, in the order of `stream`. Throws cuda_error.
 inline void copy_async(void* destination, void const* source, std::size_t bytes, cudaStream_t stream)
 {
   RMM_CUDA_TRY(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream));

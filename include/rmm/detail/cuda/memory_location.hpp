@@ -10,8 +10,7 @@ namespace detail {
 
 #if CUDART_VERSION >= 13000
 
-/// A place for memory as the runtime's calls name it: a device, or the host if the number is
-/// negative.
+/// Returns a device as the runtime's functions for memory expect it; the host if the number is negative.
 [[nodiscard]] inline cudaMemLocation memory_location(int device) noexcept
 {
   cudaMemLocation location{};

@@ -16,13 +16,13 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A pool of the driver's on the device that was current when it was made, destroyed with this object.
+/// An owner of a memory pool of the driver, on the device that was current in the constructor.
 class owned_memory_pool {
  public:
   /// Makes a pool of pinned device memory that can be exported by `handle_type`. Throws cuda_error.
   explicit owned_memory_pool(cudaMemAllocationHandleType handle_type) : owned_memory_pool{properties_for(handle_type)}
   {
-    if (driver_version() < 11050) {  // those drivers may hand memory out too early
+    if (driver_version() < 11050) {  // these drivers may reuse memory too early
       set_attribute(cudaMemPoolReuseAllowOpportunistic, int{0});
     }
   }
@@ -33,14 +33,14 @@ class owned_memory_pool {
 
   [[nodiscard]] cudaMemPool_t handle() const noexcept { return handle_; }
 
-  /// Bytes that the pool keeps when the program synchronises. Throws cuda_error.
+  /// Sets how many bytes the pool keeps when the program synchronises. Throws cuda_error.
   void set_release_threshold(std::size_t bytes)
   {
     set_attribute(cudaMemPoolAttrReleaseThreshold, std::uint64_t{bytes});
   }
 
  private:
-  // Once this constructor has ended the destructor is responsible, also if the one that delegates to it throws.
+  // The public constructor delegates to this one, so that the destructor runs if the rest of it throws.
   explicit owned_memory_pool(cudaMemPoolProps const& properties)
   {
     RMM_CUDA_TRY(cudaMemPoolCreate(&handle_, &properties));
@@ -68,7 +68,7 @@ class owned_memory_pool {
   cudaMemPool_t handle_{};
 };
 
-/// The pool that cudaMallocAsync uses on the current device. Throws cuda_error.
+/// Returns the pool that cudaMallocAsync uses on the current device. Throws cuda_error.
 [[nodiscard]] inline cudaMemPool_t default_device_pool()
 {
   cudaMemPool_t pool{};
@@ -76,8 +76,8 @@ class owned_memory_pool {
   return pool;
 }
 
-/// The driver's pool of managed memory that prefers `device`. Throws cuda_error; logic_error if the
-/// toolkit has none.
+/// Returns the driver's default pool of managed memory with the preferred location `device`. Throws cuda_error, and logic_error if the
+/// toolkit has no such pools.
 [[nodiscard]] inline cudaMemPool_t default_managed_pool([[maybe_unused]] int device)
 {
 #if CUDART_VERSION >= 13000
@@ -86,12 +86,11 @@ class owned_memory_pool {
   RMM_CUDA_TRY(cudaMemGetDefaultMemPool(&pool, &location, cudaMemAllocationTypeManaged));
   return pool;
 #else
-  RMM_FAIL("Managed memory pools need a toolkit of CUDA 13 or later");
+  RMM_FAIL("Pools of managed memory need a program that is compiled with CUDA 13 or later");
 #endif
 }
 
-/// Gives memory of a pool that no work uses back to the device, until at most `bytes` bytes stay. Returns how many went back,
-/// 0 if the runtime does not say.
+/// Gives unused memory of a pool back to the device, until at most `bytes` are reserved. Returns the bytes given back; 0 on failure.
 inline std::size_t trim_pool(cudaMemPool_t pool, std::size_t bytes) noexcept
 {
   capture_exemption const exemption;
@@ -106,7 +105,7 @@ inline std::size_t trim_pool(cudaMemPool_t pool, std::size_t bytes) noexcept
   return before > after ? static_cast<std::size_t>(before - after) : 0;  // other threads may allocate meanwhile
 }
 
-/// Bytes from a pool, in the order of the stream. Throws out_of_memory or bad_alloc.
+/// Allocates from a pool, in the order of the stream. Throws out_of_memory if memory is missing, bad_alloc on other failures.
 [[nodiscard]] inline void* allocate_from_pool(cudaMemPool_t pool, std::size_t bytes, cudaStream_t stream)
 {
   void* ptr{};
@@ -114,7 +113,7 @@ inline std::size_t trim_pool(cudaMemPool_t pool, std::size_t bytes) noexcept
   return ptr;
 }
 
-/// Gives them back, in the order of the stream. Failure is asserted.
+/// Frees memory from allocate_from_pool(), in the order of the stream. Failure is asserted.
 inline void free_to_pool(void* ptr, cudaStream_t stream) noexcept
 {
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaFreeAsync(ptr, stream));

@@ -11,8 +11,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Page-locked host memory that devices can use. Throws out_of_memory, or bad_alloc if memory is
-/// not what is missing.
+/// Allocates page-locked host memory that devices can use. Throws out_of_memory if memory is missing, bad_alloc on other failures.
 [[nodiscard]] inline void* allocate_pinned_memory(std::size_t bytes)
 {
   void* ptr{};
@@ -20,7 +19,7 @@ namespace detail {
   return ptr;
 }
 
-/// Gives it back. Waits for the work that uses it.
+/// Frees memory from allocate_pinned_memory(). Waits for the work that uses it.
 inline void free_pinned_memory(void* ptr) noexcept { RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaFreeHost(ptr)); }
 
 }  // namespace detail

@@ -13,9 +13,9 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Queues the migration of managed memory to a device, or to the host if the number is negative.
+/// Queues the migration of managed memory to a device, or to the host if `device` is negative.
 ///
-/// Does nothing for memory that does not migrate. Throws cuda_error on other failures.
+/// Does nothing for memory of other kinds. Throws cuda_error on other failures.
 RMM_ALWAYS_INLINE void prefetch_memory(void const* ptr, std::size_t bytes, int device, cudaStream_t stream)
 {
 #if CUDART_VERSION >= 13000
@@ -23,7 +23,7 @@ RMM_ALWAYS_INLINE void prefetch_memory(void const* ptr, std::size_t bytes, int d
 #else
   cudaError_t const status{cudaMemPrefetchAsync(ptr, bytes, memory_location(device), stream)};
 #endif
-  if (status == cudaErrorInvalidValue) {  // the answer for memory of other kinds and for no bytes
+  if (status == cudaErrorInvalidValue) {  // CUDA returns this for memory of other kinds and for 0 bytes
     clear_last_cuda_error();
     return;
   }

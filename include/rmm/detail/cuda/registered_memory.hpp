@@ -32,25 +32,24 @@
 #endif
 
 /// @file
-/// Page-locked host memory that is ready sooner than the runtime's: the pages are made by several threads, and then given to
-/// the runtime to lock.
+/// Page-locked host memory that is allocated faster than with cudaHostAlloc(): several threads create the pages, and then
+/// cudaHostRegister() locks them.
 ///
-/// A block is a page, whose first word says where it came from, followed by the memory. So whatever the runtime or the system
-/// refuses, the runtime's own page-locked memory can take its place.
+/// A page before the memory says how it was allocated. So if the system or the runtime refuses, cudaHostAlloc() can take over.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// How page-locked memory is made.
+/// Options for the allocation of page-locked memory.
 struct registered_memory_plan {
-  int numa_node{-1};    ///< where its pages are to lie, if there is room; -1: where the system puts them
-  unsigned threads{0};  ///< how many make the pages; 0: as many as is worth it
+  int numa_node{-1};    ///< preferred NUMA node of the pages; -1: the system chooses
+  unsigned threads{0};  ///< maximum number of threads that create pages; 0: the library chooses
 };
 
-/// The memory's alignment, and the size of the pages that the system is asked for.
+/// The alignment of the memory, and the size of a huge page.
 inline constexpr std::size_t registered_memory_alignment = std::size_t{1} << 21U;
 
-/// The node of host memory that is nearest to the current device; -1 if it is not known.
+/// Returns the NUMA node that is nearest to the current device; -1 if it is not known.
 [[nodiscard]] RMM_COLD inline int nearest_numa_node() noexcept
 {
 #if CUDART_VERSION >= 12020
@@ -72,18 +71,18 @@ inline constexpr std::size_t registered_memory_alignment = std::size_t{1} << 21U
   return found < unknown ? static_cast<int>(found) : -1;
 }
 
-/// How many threads are worth making the pages of `bytes` bytes.
+/// Returns the number of threads that create the pages of `bytes` bytes. `wanted` is the maximum; 0: the library chooses.
 [[nodiscard]] inline unsigned threads_for_pages(std::size_t bytes, unsigned wanted) noexcept
 {
-  constexpr std::size_t worth_a_thread = std::size_t{32} << 20U;
-  constexpr unsigned most              = 16;  // more do not make the system faster
+  constexpr std::size_t bytes_per_thread = std::size_t{32} << 20U;
+  constexpr unsigned max_threads         = 16;  // more threads are not faster
 
-  auto const limit = wanted != 0 ? wanted : detail::clamp(std::thread::hardware_concurrency(), 1U, most);
-  return static_cast<unsigned>(detail::clamp<std::size_t>(bytes / worth_a_thread, 1, limit));
+  auto const limit = wanted != 0 ? wanted : detail::clamp(std::thread::hardware_concurrency(), 1U, max_threads);
+  return static_cast<unsigned>(detail::clamp<std::size_t>(bytes / bytes_per_thread, 1, limit));
 }
 
-/// Calls make(begin, bytes) for parts that cover `bytes` bytes at `begin`, each in a thread of its own as far as the system
-/// has threads. Returns whether all calls returned true.
+/// Calls make(begin, bytes) in `threads` threads, for parts that together cover `bytes` bytes at `begin`. Uses fewer threads if the
+/// system has no more. Returns whether all calls returned true.
 template <class Make>
 [[nodiscard]] bool make_in_parallel(char* begin, std::size_t bytes, unsigned threads, Make make)
 {
@@ -101,10 +100,10 @@ template <class Make>
   auto const run = [&make](part& each) noexcept { each.made = make(each.begin, each.bytes); };
   std::vector<std::thread> workers;
   workers.reserve(parts.size());
-  std::size_t started = 1;  // the first is this thread's
+  std::size_t started = 1;  // this thread makes the first part
   try {
     for (; started < parts.size(); ++started) { workers.emplace_back(run, std::ref(parts[started])); }
-  } catch (std::exception const&) {  // no more threads: this one does the rest
+  } catch (std::exception const&) {  // the system has no more threads: this one makes the remaining parts
   }
   run(parts.front());
   for (; started < parts.size(); ++started) { run(parts[started]); }
@@ -114,10 +113,10 @@ template <class Make>
 
 #if defined(__linux__)
 
-/// Pages of the process, which nobody has locked.
+/// An owner of pages that are not locked yet.
 class mapped_pages {
  public:
-  /// Maps `bytes` bytes at a multiple of registered_memory_alignment, with a page before them. begin() is null if that fails.
+  /// Maps `bytes` bytes at a multiple of registered_memory_alignment, and a page before them. begin() is null if that fails.
   explicit mapped_pages(std::size_t bytes) noexcept
   {
     auto const page = page_bytes();
@@ -131,7 +130,7 @@ class mapped_pages {
     begin_ = static_cast<char*>(all) + (begin - first);
     if (auto const after = first + align_up(room, page) - end; after != 0) { ::munmap(begin_ + (end - begin), after); }
     bytes_ = bytes;
-    // A child would share the pages until one of the two writes, and that might get other pages than the device uses.
+    // After a fork the processes share pages until one of them writes. The parent could then get new pages, unknown to the device.
     ::madvise(begin_ - page, page + bytes, MADV_DONTFORK);
   }
   mapped_pages(mapped_pages const&)            = delete;
@@ -152,23 +151,23 @@ class mapped_pages {
   [[nodiscard]] char* begin() const noexcept { return begin_; }
   [[nodiscard]] char* release() noexcept { return std::exchange(begin_, nullptr); }
 
-  /// Asks for pages on a node, and on others where that has none left. The system may not let us, or not know nodes.
+  /// Requests pages on a NUMA node; the system uses other nodes if it is full. Failure, as on systems without NUMA, is ignored.
   void prefer_node(int node) noexcept
   {
-    constexpr std::size_t most_nodes = 1024;
-    constexpr std::size_t word_bits  = 8 * sizeof(unsigned long);
-    constexpr int mode_preferred     = 1;  // MPOL_PREFERRED
-    auto const number                = static_cast<std::size_t>(node);
-    unsigned long nodes[most_nodes / word_bits]{};
-    if (node < 0 || number >= most_nodes) { return; }
+    constexpr std::size_t max_nodes = 1024;
+    constexpr std::size_t word_bits = 8 * sizeof(unsigned long);
+    constexpr int mode_preferred    = 1;  // MPOL_PREFERRED
+    auto const number               = static_cast<std::size_t>(node);
+    unsigned long nodes[max_nodes / word_bits]{};
+    if (node < 0 || number >= max_nodes) { return; }
     nodes[number / word_bits] = 1UL << number % word_bits;
-    ::syscall(SYS_mbind, begin_, align_up(bytes_, page_bytes()), mode_preferred, nodes, most_nodes + 1, 0U);
+    ::syscall(SYS_mbind, begin_, align_up(bytes_, page_bytes()), mode_preferred, nodes, max_nodes + 1, 0U);
   }
 
-  /// Makes all pages, by `threads` threads. False if the system has no memory for them.
+  /// Creates all pages, in `threads` threads. Returns false if the system has too little memory.
   [[nodiscard]] bool try_make_all(unsigned threads)
   {
-    ::madvise(begin_, bytes_, MADV_HUGEPAGE);  // fewer pages to make and to lock; not all systems have them
+    ::madvise(begin_, bytes_, MADV_HUGEPAGE);  // fewer pages to create and lock; ignored if the system has none
     return make_in_parallel(begin_, bytes_, threads, try_make);
   }
 
@@ -190,17 +189,17 @@ class mapped_pages {
   std::size_t bytes_{};
 };
 
-/// Whether the current device uses memory of the program's at its own address.
+/// Whether the current device can use registered host memory at its host address.
 [[nodiscard]] inline bool can_register_memory() noexcept
 {
   return device_attribute_or_zero(cudaDevAttrHostRegisterSupported) != 0 &&
          device_attribute_or_zero(cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
 }
 
-/// The memory, or null if it cannot be had this way.
+/// Returns registered memory, or null if that fails.
 [[nodiscard]] RMM_COLD inline char* try_map_and_register(std::size_t bytes, registered_memory_plan const& plan)
 {
-  // The system ends programs that touch more than there is; the runtime refuses.
+  // Creating more pages than there is memory would end the program. The runtime fails instead, so the caller asks the runtime.
   if (bytes > host_memory_info().first || !can_register_memory()) { return nullptr; }
   mapped_pages pages{bytes};
   if (pages.begin() == nullptr) { return nullptr; }
@@ -213,10 +212,10 @@ class mapped_pages {
   return pages.release();
 }
 
-/// What is in the page before the memory.
+/// The content of the page before the memory: how it was allocated.
 enum class memory_source : std::uint64_t { registered = 0x7265676973746572, runtime = 0x72756e74696d6521 };
 
-/// Page-locked memory that devices can use, at a multiple of the size of a page. Throws out_of_memory or bad_alloc.
+/// Allocates page-locked memory that devices can use, aligned to a page. Throws as allocate_pinned_memory().
 [[nodiscard]] RMM_COLD inline void* allocate_registered_memory(std::size_t bytes, registered_memory_plan const& plan)
 {
   auto const page = mapped_pages::page_bytes();
@@ -231,7 +230,7 @@ enum class memory_source : std::uint64_t { registered = 0x7265676973746572, runt
   return begin;
 }
 
-/// Gives it back. No work may use it any more.
+/// Frees memory from allocate_registered_memory(). No work may use it any more.
 RMM_COLD inline void free_registered_memory(void* ptr, std::size_t bytes) noexcept
 {
   auto* const begin = static_cast<char*>(ptr);
@@ -239,7 +238,7 @@ RMM_COLD inline void free_registered_memory(void* ptr, std::size_t bytes) noexce
   if (*reinterpret_cast<memory_source const*>(head) == memory_source::runtime) { return free_pinned_memory(head); }
   cudaError_t const status{cudaHostUnregister(begin)};
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(status);
-  if (status == cudaSuccess) { mapped_pages::unmap(begin, bytes); }  // else the device may still use the pages
+  if (status == cudaSuccess) { mapped_pages::unmap(begin, bytes); }  // on failure the device may still use the pages
 }
 
 #else

@@ -13,34 +13,37 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// What ranges of device memory contained, kept on the host.
+/// A copy, on the host, of the content of ranges of device memory.
 class saved_memory {
  public:
-  /// Copies `ranges`, pairs of an address and a size, and waits for that. Throws bad_alloc if the host lacks the memory,
-  /// cuda_error if copying fails.
+  /// Copies `ranges`, pairs of an address and a size, and waits. Throws bad_alloc if host memory runs out, cuda_error if copying fails.
   saved_memory(std::vector<std::pair<std::uintptr_t, std::size_t>> ranges, bool pinned, cudaStream_t stream)
     : ranges_{std::move(ranges)}, bytes_{sum_of(ranges_)}, copy_{nullptr, pinned ? free_pinned : free_pageable}
   {
     if (bytes_ == 0) { return; }
     auto* const memory =
       pinned ? static_cast<std::byte*>(allocate_pinned_memory(bytes_)) : new (std::nothrow) std::byte[bytes_];
-    if (memory == nullptr) { RMM_FAIL("The host has no memory for what is to be kept", rmm::bad_alloc); }
+    if (memory == nullptr) {
+      RMM_FAIL("Failed to allocate " + std::to_string(bytes_) + " bytes of host memory to save device memory",
+               rmm::bad_alloc);
+    }
     copy_.reset(memory);
     copy(stream,
-         [](void* device, void* host, std::size_t size, cudaStream_t on) { copy_async(host, device, size, on); });
+         [](void* device, void* host, std::size_t size, cudaStream_t order) { copy_async(host, device, size, order); });
   }
 
-  /// Copies everything back, and waits for that. Throws cuda_error.
+  /// Copies the content back to the ranges, and waits for the copies. Throws cuda_error.
   void restore(cudaStream_t stream) const
   {
     copy(stream,
-         [](void* device, void* host, std::size_t size, cudaStream_t on) { copy_async(device, host, size, on); });
+         [](void* device, void* host, std::size_t size, cudaStream_t order) { copy_async(device, host, size, order); });
   }
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -61,7 +64,7 @@ class saved_memory {
   {
     auto* host = copy_.get();
     scope_guard wait{
-      [&]() noexcept { static_cast<void>(cudaStreamSynchronize(stream)); }};  // for copies before one that fails
+      [&]() noexcept { static_cast<void>(cudaStreamSynchronize(stream)); }};  // a copy fails: earlier ones may run
     for (auto const& [begin, size] : ranges_) {
       copy_one(reinterpret_cast<void*>(begin), host, size, stream);  // NOLINT: ranges are addresses
       host += size;

@@ -11,7 +11,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A new stream of the current device. `flags` are those of cudaStreamCreateWithFlags.
+/// Creates a stream of the current device. `flags` are those of cudaStreamCreateWithFlags(). Throws cuda_error.
 [[nodiscard]] inline cudaStream_t create_stream(unsigned flags)
 {
   cudaStream_t stream{};
@@ -19,7 +19,7 @@ namespace detail {
   return stream;
 }
 
-/// Ends a stream; its work goes on. For destructors: silent where the runtime is already gone.
+/// Destroys a stream; its queued work still completes. For destructors: asserts on failure, except if the runtime is shut down.
 inline void destroy_stream(cudaStream_t stream) noexcept
 {
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaStreamDestroy(stream));
@@ -28,13 +28,13 @@ inline void destroy_stream(cudaStream_t stream) noexcept
 /// Waits on the host for the work of `stream`; throws cuda_error.
 RMM_ALWAYS_INLINE void synchronize_stream(cudaStream_t stream) { RMM_CUDA_TRY(cudaStreamSynchronize(stream)); }
 
-/// The same where nothing may be thrown; failure is asserted.
+/// Waits on the host for the work of `stream`; failure is asserted.
 RMM_ALWAYS_INLINE void synchronize_stream_no_throw(cudaStream_t stream) noexcept
 {
   RMM_ASSERT_CUDA_SUCCESS(cudaStreamSynchronize(stream));
 }
 
-/// The same where the caller can go on without. Returns whether the work is done.
+/// Waits on the host for the work of `stream`. Returns whether that succeeded.
 [[nodiscard]] inline bool try_synchronize_stream(cudaStream_t stream) noexcept
 {
   if (cudaStreamSynchronize(stream) == cudaSuccess) { return true; }

@@ -12,30 +12,29 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-// What pools ask and tell streams and events, by the driver where it can: the runtime passes the same on, and takes longer for
-// that than the driver for most answers. In ns, on an H200 with driver 580: whether a stream captures 68 and 22, its id 46 and
-// 15, the thread's capture mode 38 and 7, recording an event 157 and 136, asking it 134 and 126.
+// Calls of pools on streams and events. They call the driver directly if possible, because the runtime only forwards them and is
+// slower; docs/design.md has the figures.
 //
-// The driver answers cudaErrorDeviceUninitialized to a thread that has no context, where it needs one. The runtime makes one, so it
-// is asked then, and where the driver lacks the function. The two have one set of errors, and none of these functions leaves one
-// behind as the last error of the runtime.
+// The driver returns cudaErrorDeviceUninitialized to a thread without a context if the call needs one. The runtime creates a context,
+// so it is called then, and also if the driver lacks the function. Runtime and driver use one set of error numbers. None of these
+// functions changes the runtime's last error.
 //
-// Hidden, as find_device_of_current_context() is, and for the same reason.
+// Hidden for the reason that find_device_of_current_context() gives.
 
-/// A function of the driver, looked for until the runtime says whether there is one; `otherwise` where there is none.
+/// Finds a function of the driver, or `fallback` if the driver lacks it. Stores the result in `known`, unless the search failed.
 template <class Function>
 [[nodiscard]] RMM_COLD Function find_stream_call(std::atomic<Function>& known,
                                                  char const* name,
-                                                 Function otherwise) noexcept
+                                                 Function fallback) noexcept
 {
   cudaError_t status{};
   auto found = find_driver_entry<Function>(name, status);
-  if (found == nullptr) { found = otherwise; }
+  if (found == nullptr) { found = fallback; }
   if (status == cudaSuccess) { known.store(found, std::memory_order_relaxed); }
   return found;
 }
 
-/// Stands for a function that there is not: the answer of a driver that needs a context first.
+/// Used in place of a function that the driver lacks. Returns the error of a missing context, so that callers ask the runtime.
 template <class... Arguments>
 [[nodiscard]] int no_stream_call(Arguments... /*arguments*/) noexcept
 {
@@ -52,19 +51,20 @@ template <class... Arguments>
   return static_cast<cudaError_t>(ask(arguments...));
 }
 
-/// Whether the driver has answered, so that there is nothing to ask the runtime.
+/// Whether the driver has answered, so that the runtime need not be asked.
 [[nodiscard]] inline bool is_answer(cudaError_t status) noexcept
 {
   return status != cudaErrorDeviceUninitialized && status != cudaErrorInitializationError;
 }
 
-[[nodiscard]] inline cudaError_t forgotten(cudaError_t status) noexcept
+/// Clears the runtime's last error if `status` is an error. Returns `status`.
+[[nodiscard]] inline cudaError_t clear_if_failed(cudaError_t status) noexcept
 {
   if (status != cudaSuccess) { clear_last_cuda_error(); }
   return status;
 }
 
-/// A stream as functions of the driver know it that take 0 for the legacy default stream.
+/// Converts a handle for functions of the driver, which take 0 for the legacy default stream.
 [[nodiscard]] inline cudaStream_t stream_of_driver(cudaStream_t stream) noexcept
 {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -80,7 +80,7 @@ template <class... Arguments>
 {
   static std::atomic<int (*)(cudaStream_t, cudaStreamCaptureStatus*)> known{nullptr};
   auto const answer = ask_driver(known, "cuStreamIsCapturing", stream_of_driver(stream), status);
-  return is_answer(answer) ? answer : forgotten(cudaStreamIsCapturing(stream, status));
+  return is_answer(answer) ? answer : clear_if_failed(cudaStreamIsCapturing(stream, status));
 }
 
 /// As cudaThreadExchangeStreamCaptureMode().
@@ -88,7 +88,7 @@ template <class... Arguments>
 {
   static std::atomic<int (*)(cudaStreamCaptureMode*)> known{nullptr};
   auto const answer = ask_driver(known, "cuThreadExchangeStreamCaptureMode", mode);
-  return is_answer(answer) ? answer : forgotten(cudaThreadExchangeStreamCaptureMode(mode));
+  return is_answer(answer) ? answer : clear_if_failed(cudaThreadExchangeStreamCaptureMode(mode));
 }
 
 #if CUDART_VERSION >= 12000
@@ -97,7 +97,7 @@ template <class... Arguments>
 {
   static std::atomic<int (*)(cudaStream_t, unsigned long long*)> known{nullptr};
   auto const answer = ask_driver(known, "cuStreamGetId", stream_of_driver(stream), id);
-  return is_answer(answer) ? answer : forgotten(cudaStreamGetId(stream, id));
+  return is_answer(answer) ? answer : clear_if_failed(cudaStreamGetId(stream, id));
 }
 #endif
 
@@ -106,7 +106,7 @@ template <class... Arguments>
 {
   static std::atomic<int (*)(cudaEvent_t, cudaStream_t)> known{nullptr};
   auto const answer = ask_driver(known, "cuEventRecord", event, stream_of_driver(stream));
-  return is_answer(answer) ? answer : forgotten(cudaEventRecord(event, stream));
+  return is_answer(answer) ? answer : clear_if_failed(cudaEventRecord(event, stream));
 }
 
 /// As cudaStreamWaitEvent() without flags.
@@ -114,7 +114,7 @@ template <class... Arguments>
 {
   static std::atomic<int (*)(cudaStream_t, cudaEvent_t, unsigned)> known{nullptr};
   auto const answer = ask_driver(known, "cuStreamWaitEvent", stream_of_driver(stream), event, 0U);
-  return is_answer(answer) ? answer : forgotten(cudaStreamWaitEvent(stream, event, 0));
+  return is_answer(answer) ? answer : clear_if_failed(cudaStreamWaitEvent(stream, event, 0));
 }
 
 /// As cudaEventQuery().
@@ -122,7 +122,7 @@ template <class... Arguments>
 {
   static std::atomic<int (*)(cudaEvent_t)> known{nullptr};
   auto const answer = ask_driver(known, "cuEventQuery", event);
-  return is_answer(answer) ? answer : forgotten(cudaEventQuery(event));
+  return is_answer(answer) ? answer : clear_if_failed(cudaEventQuery(event));
 }
 
 }  // namespace detail

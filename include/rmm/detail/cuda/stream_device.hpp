@@ -17,13 +17,12 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-// Only the driver is asked: cudaStreamGetDevice() would create a context on the current device of a thread that has none.
+// These functions only ask the driver: cudaStreamGetDevice() would create a context on the current device of a thread without one.
 
-/// cuStreamGetDevice, and functions of its form.
+/// The type of cuStreamGetDevice.
 using device_of_stream_function = int (*)(cudaStream_t stream, int* device);
 
-/// Finds the device of a stream by the stream's context, which is current to the thread for a moment. For drivers before 12.8,
-/// which have no cuStreamGetDevice.
+/// Finds the device of a stream by making the stream's context current briefly. For drivers before 12.8, without cuStreamGetDevice.
 [[nodiscard]] RMM_HIDDEN inline int ask_context_of_stream(cudaStream_t stream, int* device) noexcept
 {
   using context = void*;  // CUcontext
@@ -34,10 +33,10 @@ using device_of_stream_function = int (*)(cudaStream_t stream, int* device);
   pop_function const no_pop = no_stream_call<context*>;
   auto pop                  = known_pop.load(std::memory_order_relaxed);
   if (pop == nullptr) { pop = find_stream_call(known_pop, "cuCtxPopCurrent", no_pop); }
-  if (pop == no_pop) { return cudaErrorNotSupported; }  // nothing is pushed that would stay
-  context of_stream{};
-  auto status = ask_driver(known_get, "cuStreamGetCtx", stream, &of_stream);
-  if (status == cudaSuccess) { status = ask_driver(known_push, "cuCtxPushCurrent", of_stream); }
+  if (pop == no_pop) { return cudaErrorNotSupported; }  // do not push a context that cannot be popped
+  context stream_context{};
+  auto status = ask_driver(known_get, "cuStreamGetCtx", stream, &stream_context);
+  if (status == cudaSuccess) { status = ask_driver(known_push, "cuCtxPushCurrent", stream_context); }
   if (status != cudaSuccess) { return status; }
   bool const found = find_device_of_current_context(*device);
   context ignored{};
@@ -45,12 +44,12 @@ using device_of_stream_function = int (*)(cudaStream_t stream, int* device);
   return found ? cudaSuccess : cudaErrorNotSupported;
 }
 
-/// Finds the fastest way to ask. Null as long as the driver does not say: then it is worth asking again.
+/// Finds the fastest function for the question. Returns null if the driver cannot answer yet; ask again later then.
 [[nodiscard]] RMM_COLD inline device_of_stream_function find_device_of_stream() noexcept
 {
-  auto const of_context = find_device_of_context();
-  if (of_context == nullptr) { return nullptr; }
-  if (of_context == no_device_of_context) { return no_stream_call<cudaStream_t, int*>; }  // its numbers are others
+  auto const ask_context = find_device_of_context();
+  if (ask_context == nullptr) { return nullptr; }
+  if (ask_context == no_device_of_context) { return no_stream_call<cudaStream_t, int*>; }  // device numbers differ
 #if CUDART_VERSION >= 12050
   constexpr int first_version{12080};
   auto const version = driver_version();
@@ -65,9 +64,8 @@ using device_of_stream_function = int (*)(cudaStream_t stream, int* device);
   return ask_context_of_stream;
 }
 
-/// Returns the device of a stream that does not capture, or -1 if the driver does not say. For callers that know that it does
-/// not capture: an H200 breaks the capture of a stream that is asked for its id or its flags, and nothing says that it does not do
-/// so here.
+/// Returns the device of a stream that does not capture; -1 if the driver fails. Do not call it for a stream that captures: asking for
+/// the id or the flags of a stream invalidates its capture, and CUDA does not document that asking for its device is safe.
 [[nodiscard]] RMM_HIDDEN inline int device_of_running_stream(cudaStream_t stream) noexcept
 {
   if (sees_one_device()) { return 0; }
@@ -85,13 +83,13 @@ using device_of_stream_function = int (*)(cudaStream_t stream, int* device);
   return status == cudaSuccess ? device : -1;
 }
 
-/// Returns the device that `stream` belongs to, whichever device is current.
+/// Returns the device of `stream`, whichever device is current.
 ///
-/// A default stream is that of the current device. -1 if the driver does not say: for a handle that names no stream, and for a
-/// stream that captures, which must not be asked.
+/// The handle of a default stream names the stream of the current device. Returns -1 for a stream that captures, and if the driver
+/// fails. The handle of a destroyed stream is undefined behaviour in CUDA; the simulator returns -1 for it, and reports it.
 ///
-/// Creates no context, breaks no capture, and leaves no last error behind. Costs no call where the process sees one device.
-/// Handles of destroyed streams are undefined behaviour in CUDA; the simulator answers -1 for them, and reports them.
+/// Creates no context, invalidates no capture, and does not change the runtime's last error.
+/// Cost  no call if the process sees one device.
 [[nodiscard]] inline int device_of_stream(cudaStream_t stream) noexcept
 {
   if (sees_one_device()) { return 0; }

@@ -17,30 +17,30 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Someone who wants to know that a stream ends, while it can still be used.
+/// A callback of a pool, which needs to know that a stream ends while the stream can still be used.
 struct stream_end_listener {
-  /// Called by the thread that ends `stream`, before it does.
+  /// Called by the thread that is about to destroy `stream`.
   void (*stream_ends)(stream_end_listener& self, cudaStream_t stream) noexcept = nullptr;
 };
 
-/// The streams whose life the library sees: those that rmm::cuda_stream makes, and those that a program announces.
+/// The known streams: those whose end is reported to the library, because rmm::cuda_stream or an announcement of the program made them.
 ///
-/// A handle comes back from the runtime as soon as its stream is destroyed. Who keeps something by handle asks is_known()
-/// once, keeps the value of ends(), and may trust the handle to name the same stream as long as ends() stays what it was.
+/// The runtime reuses the handle of a destroyed stream at once. Code that stores data by handle calls is_known() once and stores the
+/// value of ends(). As long as ends() returns that value, the handle of a known stream names the same stream.
 ///
-/// Invariant: ends() has changed before a handle that was known can name another stream.
+/// Invariant: ends() changes before a known handle can name another stream.
 ///
-/// Thread-safe. One object a process; its layout is shared by all releases that use the anchor's name and number.
+/// Thread-safe. One object per process; releases of the library that use one name and number of the anchor share the layout.
 class stream_lifetimes {
  public:
-  /// A stream begins. If there is no memory to note that, it stays unknown.
+  /// Makes a new stream known. If host memory runs out, it stays unknown.
   void begin(cudaStream_t stream) noexcept
   {
     locked const lock{mutex_};
     static_cast<void>(known_.try_add(stream));
   }
 
-  /// A stream is about to end. Tells the listeners, with the lock held: none of them goes meanwhile.
+  /// Tells the listeners that a stream is about to be destroyed. Holds the lock, so that no listener is removed meanwhile.
   void end(cudaStream_t stream) noexcept
   {
     locked const lock{mutex_};
@@ -59,10 +59,10 @@ class stream_lifetimes {
     return known_.contains(stream);
   }
 
-  /// Calls visit(streams), where streams.contains(handle) tells whether a stream is known. None of them ends meanwhile.
+  /// Calls visit(streams), where streams.contains(handle) tells whether a stream is known. No known stream is destroyed meanwhile.
   ///
-  /// Requires that the caller holds no lock that a listener takes, and is not inside a cache: the thread that ends a stream
-  /// holds this lock while it waits for those.
+  /// Requires that the caller holds no lock that a listener takes, and is not inside a cache. The thread that destroys a stream holds
+  /// this lock while it waits for such locks and caches.
   template <class Visit>
   void with_known(Visit&& visit) const
   {
@@ -70,8 +70,8 @@ class stream_lifetimes {
     visit(known_);
   }
 
-  /// As with_known(), for callers that may hold such a lock. Returns false, and has not called `visit`, if another thread
-  /// holds the lock of the known streams.
+  /// As with_known(), for callers that may hold such a lock. Returns false without a call of `visit` if another thread holds the lock
+  /// of the known streams.
   template <class Visit>
   [[nodiscard]] bool try_with_known(Visit&& visit) const
   {
@@ -81,10 +81,10 @@ class stream_lifetimes {
     return true;
   }
 
-  /// How many known streams have ended.
+  /// Returns the number of known streams that have ended.
   [[nodiscard]] std::atomic<std::uint64_t> const& ends() const noexcept { return ends_; }
 
-  /// A number that no one else in the process gets, from whatever shared object they ask; never 0.
+  /// Returns a number that is unique in the process, across shared objects, and not 0.
   [[nodiscard]] std::uint64_t new_number() noexcept { return 1 + numbers_.fetch_add(1, std::memory_order_relaxed); }
 
   /// Throws std::bad_alloc.
@@ -101,7 +101,7 @@ class stream_lifetimes {
   }
 
  private:
-  // As std::lock_guard with std::mutex, which are too much for a header that everyone includes.
+  // A std::lock_guard for a pthread mutex. <mutex> is too large for a header that all programs include.
   class locked {
    public:
     explicit locked(pthread_mutex_t& mutex) noexcept : mutex_{mutex} { pthread_mutex_lock(&mutex_); }
@@ -128,7 +128,7 @@ RMM_PROCESS_WIDE_ANCHOR(rmm_stream_lifetimes_v1, 2);
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The one of this process; never destroyed.
+/// Returns the object of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline stream_lifetimes& known_streams()
 {
   auto* found = static_cast<stream_lifetimes*>(rmm_stream_lifetimes_v1.load(std::memory_order_acquire));
@@ -142,7 +142,7 @@ namespace detail {
   return *found;
 }
 
-/// A stream was made; from now on it is known, unless there is no memory to note that.
+/// Makes a new stream known. If host memory runs out, it stays unknown.
 RMM_COLD inline void stream_begins(cudaStream_t stream) noexcept
 {
   try {
@@ -150,12 +150,12 @@ RMM_COLD inline void stream_begins(cudaStream_t stream) noexcept
   } catch (std::bad_alloc const&) {}
 }
 
-/// A stream is about to be destroyed.
+/// Reports that a stream is about to be destroyed.
 RMM_COLD inline void stream_is_about_to_end(cudaStream_t stream) noexcept
 {
   try {
     known_streams().end(stream);
-  } catch (std::bad_alloc const&) {  // it was never noted
+  } catch (std::bad_alloc const&) {  // no stream was ever made known
   }
 }
 

@@ -12,7 +12,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Whether `device` can use the host's ordinary memory. Throws cuda_error.
+/// Whether `device` can use pageable host memory. Throws cuda_error.
 [[nodiscard]] inline bool can_use_system_memory(int device)
 {
   int answer{};
@@ -20,8 +20,8 @@ namespace detail {
   return answer == 1;
 }
 
-/// Tells the driver where memory that migrates is best kept: on a device, or on the host if the
-/// number is negative. Nothing to tell about no bytes. Throws cuda_error.
+/// Tells the driver the preferred location of memory that migrates: a device, or the host if the number is negative. Does nothing for 0
+/// bytes. Throws cuda_error.
 inline void advise_preferred_location(void const* ptr, std::size_t bytes, int device)
 {
   if (bytes == 0) { return; }

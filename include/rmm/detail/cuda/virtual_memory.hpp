@@ -17,28 +17,28 @@
 #include <vector>
 
 /// @file
-/// The driver's virtual memory: addresses without memory, memory without addresses, and mappings of the one at the other.
+/// The driver's virtual memory management: reserved addresses, physical memory, and mappings of memory to addresses.
 ///
-/// Devices are named by the runtime's number. Nothing here depends on the current device, or changes it.
+/// Device numbers are those of the runtime. No function depends on the current device, or changes it.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// What physical memory can do besides being used by devices of this process.
+/// Options of physical memory.
 struct physical_memory_options {
-  bool descriptors{false};      ///< be exported to other processes as a file descriptor
-  bool fabric{false};           ///< be exported to processes of other machines too, as a fabric handle
-  bool gpu_direct_rdma{false};  ///< be read and written by network adapters
+  bool descriptors{false};      ///< it can be exported to other processes as a file descriptor
+  bool fabric{false};           ///< it can be exported to processes on this and other machines as a fabric handle
+  bool gpu_direct_rdma{false};  ///< network adapters can read and write it
 };
 
-/// Bytes that name exported memory to processes on the same fabric.
+/// A name of exported memory for processes on one fabric.
 using fabric_handle = std::array<unsigned char, 64>;
 
-// By number, for headers before 12.3 have no names for them.
+// Numbers, because headers before CUDA 12.3 have no names for them.
 inline constexpr auto fabric_handle_type = static_cast<CUmemAllocationHandleType>(8);  // CU_MEM_HANDLE_TYPE_FABRIC
 inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);  // ..._HANDLE_TYPE_FABRIC_SUPPORTED
 
-/// Whether `device` has a yes-or-no attribute. False if the driver does not say.
+/// Whether a yes-or-no attribute of `device` is set. False if the driver fails.
 [[nodiscard]] inline bool has_driver_attribute(int device, CUdevice_attribute attribute) noexcept
 {
   auto const* const driver = find_driver();
@@ -48,7 +48,8 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
          driver->device_attribute(&value, attribute, asked) == CUDA_SUCCESS && value != 0;
 }
 
-/// The same where it must be known. Throws cuda_error; a driver that does not know the attribute, or the question, says no.
+/// Whether a yes-or-no attribute of `device` is set. False if the driver does not know the attribute or cannot be asked. Throws
+/// cuda_error on other failures.
 [[nodiscard]] inline bool known_driver_attribute(int device, CUdevice_attribute attribute)
 {
   auto const* const driver = find_driver();
@@ -62,20 +63,20 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
   return value != 0;
 }
 
-/// Whether driver and device have virtual memory.
+/// Whether driver and device have virtual memory management. False if the driver fails.
 [[nodiscard]] inline bool has_virtual_memory(int device) noexcept
 {
   return has_driver_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 }
 
-/// The same where it must be known. Throws cuda_error.
+/// Whether driver and device have virtual memory management. Throws cuda_error if the driver fails.
 [[nodiscard]] inline bool is_known_to_have_virtual_memory(int device)
 {
   return known_driver_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 }
 
-/// The options that physical memory of `device` can have. One that is true may still be refused for want of rights: fabric
-/// handles take a channel that the system's administrator gives. Throws cuda_error.
+/// Returns the options that physical memory of `device` supports. The process may still lack the rights for one: fabric handles need a
+/// channel that the system's administrator grants. Throws cuda_error.
 [[nodiscard]] inline physical_memory_options supported_physical_memory_options(int device)
 {
   physical_memory_options options{};
@@ -85,7 +86,7 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
   return options;
 }
 
-/// `device`, and the other devices that can use its memory. Throws cuda_error.
+/// Returns `device` and the other devices that can use its memory. Throws cuda_error.
 [[nodiscard]] inline std::vector<int> devices_with_access_to(int device)
 {
   int count{};
@@ -120,10 +121,10 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
   return properties;
 }
 
-/// Which unit of physical memory: that of which sizes and addresses have to be multiples, or the one that the driver advises.
+/// A unit of physical memory: the minimum one, which divides sizes and addresses, or the one that the driver recommends.
 enum class granularity { minimum, recommended };
 
-/// The unit, a power of two, of physical memory of `device` with these options. Throws cuda_error.
+/// Returns the unit, a power of two, of physical memory of `device` with these options. Throws cuda_error.
 [[nodiscard]] inline std::size_t virtual_memory_granularity(int device,
                                                             physical_memory_options const& options = {},
                                                             granularity which = granularity::minimum)
@@ -136,12 +137,12 @@ enum class granularity { minimum, recommended };
   return bytes;
 }
 
-/// Memory of a device, at no address. It goes when this object and all mappings of it have gone, here and in the processes that
-/// imported it.
+/// An owner of physical memory of a device, which is not at any address. The memory is freed when all owners and mappings are gone, in
+/// this process and in the processes that imported it.
 class physical_memory {
  public:
-  /// `bytes`, a multiple of the minimum granularity. Throws out_of_memory; bad_alloc if memory is not what is missing;
-  /// cuda_error if the driver has no virtual memory.
+  /// Allocates `bytes`, a multiple of the minimum granularity. Throws out_of_memory if memory is missing, cuda_error if the driver has
+  /// no virtual memory, bad_alloc on other failures.
   physical_memory(int device, std::size_t bytes, physical_memory_options const& options = {})
     : device_{device}, bytes_{bytes}
   {
@@ -151,16 +152,16 @@ class physical_memory {
     check_driver_alloc(driver.create(&handle_, bytes, &properties, 0), "cuMemCreate", bytes);
   }
 
-  /// The memory that another process, or this one, exported. `device` is where this process is going to use it, and `bytes` its
-  /// size, which a descriptor does not tell. The descriptor stays the caller's. Throws cuda_error.
+  /// Imports memory that another process, or this one, exported as a descriptor. `device` is the device on which this process uses it.
+  /// `bytes` is its size, which the descriptor does not contain. The caller keeps the descriptor. Throws cuda_error.
   [[nodiscard]] static physical_memory import_descriptor(int device, std::size_t bytes, int descriptor)
   {
     auto* const number =
-      reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));  // the driver's way to pass it
+      reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));  // the driver expects a descriptor as a pointer
     return physical_memory{device, bytes, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
   }
 
-  /// The same for a fabric handle.
+  /// Imports memory that was exported as a fabric handle. Throws cuda_error.
   [[nodiscard]] static physical_memory import_fabric(int device, std::size_t bytes, fabric_handle handle)
   {
     return physical_memory{device, bytes, &handle, fabric_handle_type};
@@ -189,13 +190,13 @@ class physical_memory {
 
   [[nodiscard]] int device() const noexcept { return device_; }
 
-  /// 0 if the memory was moved from here.
+  /// Returns the size; 0 for a moved-from object.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
   [[nodiscard]] CUmemGenericAllocationHandle handle() const noexcept { return handle_; }
 
-  /// A descriptor for a process that may import the memory; the caller closes it. The memory stays while it is open. Throws
-  /// cuda_error, for instance if the memory was made without this option.
+  /// Returns a descriptor with which a process can import the memory. The caller closes it; while it is open, the memory is not freed.
+  /// Throws cuda_error, for example if the memory was allocated without this option.
   [[nodiscard]] int export_descriptor() const
   {
     int descriptor{-1};
@@ -203,7 +204,7 @@ class physical_memory {
     return descriptor;
   }
 
-  /// A handle for processes on the same fabric. It keeps nothing alive. Throws cuda_error.
+  /// Returns a handle with which processes on the fabric can import the memory. It does not keep the memory alive. Throws cuda_error.
   [[nodiscard]] fabric_handle export_fabric() const
   {
     fabric_handle handle{};
@@ -229,16 +230,17 @@ class physical_memory {
 
   int device_;
   std::size_t bytes_;
-  CUmemGenericAllocationHandle handle_{};  // 0: none
+  CUmemGenericAllocationHandle handle_{};  // 0 for a moved-from object
 };
 
-/// Devices that may read and write what is mapped.
+/// The devices that may read and write mapped memory.
 class device_access {
  public:
-  /// At least one device. Peers need not be enabled by cudaDeviceEnablePeerAccess.
+  /// `devices` are one or more. cudaDeviceEnablePeerAccess() is not needed. Throws logic_error if there are none.
   explicit device_access(std::vector<int> const& devices)
   {
-    RMM_EXPECTS(!devices.empty(), "Access is given to at least one device");
+    RMM_EXPECTS(!devices.empty(),
+                "The list of devices with access to the memory is empty: it needs at least one device");
     descriptions_.reserve(devices.size());
     for (int const device : devices) {
       CUmemAccessDesc description{};
@@ -254,14 +256,15 @@ class device_access {
   std::vector<CUmemAccessDesc> descriptions_;
 };
 
-/// A range of addresses that the process gives to nothing else, and where physical memory can be put.
+/// An owner of a reserved range of addresses, to which physical memory can be mapped.
 ///
-/// Map, set_access() and unmap() of ranges that do not overlap may run at the same time.
+/// Threads  map(), set_access() and unmap() may run at the same time for ranges that do not overlap.
 class address_reservation {
  public:
-  /// `bytes`, a multiple of the granularity, for memory used by `device`; far more than the device has is fine. `alignment` is a
-  /// power of two, 0 for the driver's choice; the range begins at `hint` if that is free. Throws bad_alloc if there are no such
-  /// addresses, cuda_error if the driver has no virtual memory.
+  /// Reserves `bytes` bytes, a multiple of the granularity, for memory of `device`. The size may exceed the device's memory.
+  ///
+  /// `alignment` is a power of two; 0 leaves it to the driver. The range begins at `hint` if these addresses are free. Throws bad_alloc
+  /// if there is no such range, cuda_error if the driver has no virtual memory.
   address_reservation(int device, std::size_t bytes, std::size_t alignment = 0, std::uintptr_t hint = 0)
     : device_{device}, bytes_{bytes}
   {
@@ -286,7 +289,7 @@ class address_reservation {
   address_reservation(address_reservation const&)            = delete;
   address_reservation& operator=(address_reservation const&) = delete;
 
-  /// Nothing may be mapped any more.
+  /// Frees the addresses. Requires that all memory is unmapped.
   ~address_reservation()
   {
     if (bytes_ == 0) { return; }
@@ -305,8 +308,8 @@ class address_reservation {
     return at >= begin_ && bytes <= bytes_ && at - begin_ <= bytes_ - bytes;
   }
 
-  /// Puts all of `memory` at `at`, a multiple of the granularity, where nothing may be mapped. No device has access yet. The
-  /// mapping keeps the memory alive. Throws out_of_memory if the driver has no memory for the mapping itself, else bad_alloc.
+  /// Maps all of `memory` to `at`, a multiple of the granularity. Requires that nothing is mapped there. No device has access yet. The
+  /// mapping keeps the memory alive. Throws out_of_memory if the driver lacks memory for the mapping, bad_alloc on other failures.
   void map(std::uintptr_t at, physical_memory const& memory)
   {
     RMM_ASSERT(contains(at, memory.bytes()));
@@ -315,7 +318,7 @@ class address_reservation {
     check_driver_alloc(driver.map(at, memory.bytes(), 0, memory.handle(), 0), "cuMemMap", memory.bytes());
   }
 
-  /// Lets devices use a range of whole mappings without a hole. Throws the same; then some devices may have got access.
+  /// Gives devices access to a range of whole mappings without holes. Throws as map() does; some devices may have access then.
   void set_access(std::uintptr_t at, std::size_t bytes, device_access const& access)
   {
     RMM_ASSERT(contains(at, bytes));
@@ -325,8 +328,8 @@ class address_reservation {
     check_driver_alloc(driver.set_access(at, bytes, descriptions.data(), descriptions.size()), "cuMemSetAccess", bytes);
   }
 
-  /// Removes the mappings in a range, which are whole; holes are skipped. All work that uses the memory has to be done: the
-  /// driver may or may not wait for it. Failure is asserted.
+  /// Removes all mappings in a range that cuts none of them; the range may have holes. All work that uses the memory has to be done:
+  /// the driver may or may not wait for it. Failure is asserted.
   void unmap(std::uintptr_t at, std::size_t bytes) noexcept
   {
     RMM_ASSERT(contains(at, bytes));
