@@ -13,12 +13,11 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Host memory of `bytes` bytes at a multiple of `alignment`, a power of two, out of an allocator
-/// that knows no alignment.
+/// Allocates `bytes` bytes of host memory at a multiple of `alignment`, a power of two, from an allocator without alignment.
 ///
-/// Calls `alloc(n)` once, with n large enough to move the result up to the alignment; the distance
-/// back to what `alloc` returned is kept in the word before the result. Exceptions of `alloc`
-/// propagate, a null from it is returned. Give it back by aligned_host_deallocate().
+/// Calls `alloc(n)` once, with an n that leaves room to move the result up to the alignment. The word before the result holds the
+/// distance to the pointer that `alloc` returned. Exceptions of `alloc` propagate; returns null if `alloc` does. Free the memory with
+/// aligned_host_deallocate().
 template <class Alloc>
 void* aligned_host_allocate(std::size_t bytes, std::size_t alignment, Alloc alloc)
 {
@@ -38,8 +37,7 @@ void* aligned_host_allocate(std::size_t bytes, std::size_t alignment, Alloc allo
   return result;
 }
 
-/// Gives what aligned_host_allocate() returned back: calls `dealloc` with the pointer that came
-/// from `alloc`. Null is ignored.
+/// Frees memory from aligned_host_allocate(): calls `dealloc` with the pointer that `alloc` returned. Ignores null.
 template <class Dealloc>
 void aligned_host_deallocate(void* ptr,
                              [[maybe_unused]] std::size_t bytes,

@@ -9,9 +9,8 @@
 #include <cstdlib>
 
 /// @file
-/// Checks of the library's own logic. They are on in files compiled without NDEBUG and wherever
-/// RMM_ENABLE_ASSERTIONS is defined; then RMM_ASSERTIONS_ENABLED is 1. What a caller may get wrong
-/// is checked by RMM_EXPECTS (detail/error.hpp).
+/// Checks of the library's own logic. They are on in files compiled without NDEBUG, and where RMM_ENABLE_ASSERTIONS is defined;
+/// RMM_ASSERTIONS_ENABLED is 1 then. RMM_EXPECTS (detail/error.hpp) checks for mistakes of callers.
 
 #if !defined(NDEBUG) || defined(RMM_ENABLE_ASSERTIONS) || defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 #define RMM_ASSERTIONS_ENABLED 1
@@ -19,9 +18,8 @@
 #define RMM_ASSERTIONS_ENABLED 0
 #endif
 
-/// `RMM_ASSERT(condition)`: ends the program with a message if the condition is false. An
-/// expression of type void, also in constexpr functions; where assertions are off the condition is
-/// not evaluated.
+/// `RMM_ASSERT(condition)`: ends the program with a message if the condition is false. An expression of type void, which constexpr
+/// functions may contain. The condition is not evaluated where assertions are off.
 #if !RMM_ASSERTIONS_ENABLED
 #define RMM_ASSERT(...) static_cast<void>(0)
 #elif defined(__CUDA_ARCH__)
@@ -32,8 +30,7 @@
                                   : ::rmm::detail::assertion_failed(#__VA_ARGS__, __FILE__, __LINE__))
 #endif
 
-/// `RMM_ASSERT_EXPENSIVE(condition)`: the same for conditions that walk data; only where
-/// RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined.
+/// `RMM_ASSERT_EXPENSIVE(condition)`: an RMM_ASSERT for conditions that walk data. Needs RMM_ENABLE_EXPENSIVE_ASSERTIONS.
 #if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 #define RMM_ASSERT_EXPENSIVE(...) RMM_ASSERT(__VA_ARGS__)
 #else
@@ -43,7 +40,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Says on standard error which assertion failed, and aborts.
+/// Prints the failed assertion to standard error, and aborts.
 [[noreturn]] RMM_COLD inline void assertion_failed(char const* condition, char const* file, unsigned line) noexcept
 {
   std::fprintf(stderr, "%s:%u: Assertion `%s' failed.\n", file, line, condition);

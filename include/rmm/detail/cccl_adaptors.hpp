@@ -13,7 +13,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-// The reference class of libcu++ that T is or derives from; void if it is none.
+// The reference class of libcu++ that T is or derives from; void if T is not a reference.
 template <class... Properties>
 cccl_sync_ref<Properties...> cccl_ref_of(cccl_sync_ref<Properties...> const*);
 template <class... Properties>
@@ -49,8 +49,7 @@ constexpr bool can_refer_to()
   }
 }
 
-/// Whether Base converts from the libcu++ reference that Other is: one with all of Base's properties, and
-/// stream-ordered if Base is.
+/// Whether Other is a libcu++ reference that converts to Base: it has all properties of Base, and is stream-ordered if Base is.
 template <class Base, class Other>
 constexpr bool can_narrow_from()
 {
@@ -61,14 +60,11 @@ constexpr bool can_narrow_from()
   }
 }
 
-/// A reference to a memory resource: its address and how to call it. Two words; copy it freely.
+/// A non-owning reference to a memory resource, two words long and cheap to copy. The resource has to outlive its use.
 ///
-/// It is a `Base`, the class of the installed libcu++ for the same purpose, and adds to it every name that a release of
-/// RMM or libcu++ has had for the calls. Calls without an alignment pass alignof(std::max_align_t).
-///
-/// Made from a resource or a pointer to one, and from a reference with more properties. Only the address is taken; the
-/// resource has to outlive the calls. References are equal if they were made from the same static type, and the
-/// resources are equal.
+/// Converts from a resource, a pointer to one, and a reference with more properties. Derives from `Base`, the reference class of the
+/// installed libcu++, and adds the names that other releases of RMM and libcu++ use for the calls. Calls without an alignment pass
+/// alignof(std::max_align_t). References are equal if they were made from one static type and the resources are equal.
 template <class Base>
 class cccl_resource_ref : public Base {
  public:
@@ -107,9 +103,9 @@ class cccl_resource_ref : public Base {
   }
 
 #if CCCL_VERSION < 3002000
-  // libcu++ up to 3.1 recognises the type of the resource by a function that it finds in a table. Among shared objects
-  // of one process the table may be one where the functions are several, so here the table will do. The mixed overloads
-  // keep comparisons with a Base unambiguous.
+  // libcu++ up to 3.1 compares the types of two resources by a function pointer in their tables of functions. Shared objects of a
+  // process may share a table but have copies of that function, so equal tables also count as equal types here. The overloads for Base
+  // make comparisons with a Base unambiguous.
   [[nodiscard]] friend bool operator==(cccl_resource_ref const& lhs, cccl_resource_ref const& rhs)
   {
     return lhs.__static_vtable == rhs.__static_vtable ? lhs.__static_vtable->__equal_fn(lhs.__object, rhs.__object)
@@ -139,8 +135,8 @@ class cccl_resource_ref : public Base {
     }
   }
 
-  // The pointer may be null. libcu++ from 3.2 on takes references only, of which it keeps the address; for want of an
-  // object another address that is none serves as well.
+  // The pointer may be null. libcu++ from 3.2 on takes only a C++ reference, and keeps its address. For a null pointer it gets an
+  // address that is not null but aligned, and never read.
   template <class Resource>
   [[nodiscard]] static Base as_base(Resource* resource) noexcept
   {
@@ -194,8 +190,8 @@ class cccl_async_resource_ref : public cccl_resource_ref<Base> {
 }  // namespace RMM_NAMESPACE
 
 #if CCCL_VERSION < 2007000
-// Up to libcu++ 2.6 its references take any class that offers their calls for a resource to refer to, but for those
-// that this variable names. From 2.7 on they recognise classes that derive from them.
+// References of libcu++ up to 2.6 take every class with allocation functions for a resource, except the classes for which this variable
+// is true. From 2.7 on they recognise classes that derive from them.
 namespace cuda::mr {
 template <class Base>
 inline constexpr bool _Is_basic_resource_ref<::rmm::detail::cccl_resource_ref<Base>> = true;

@@ -11,13 +11,12 @@
 #include <string>
 
 /// @file
-/// Arithmetic on sizes of requests. Where std::size_t would wrap it throws an out_of_memory that names the sizes: no machine has
-/// that memory.
+/// Arithmetic on sizes of requests. If the result exceeds std::size_t, throws an out_of_memory that names the sizes.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// `what` says what was asked for.
+/// `what` describes the request in the message.
 [[noreturn]] RMM_COLD inline void throw_size_overflow(std::string const& what)
 {
   throw out_of_memory{"Maximum allocation size exceeded (failed to allocate " + what +
@@ -39,21 +38,21 @@ namespace detail {
   throw_size_overflow(std::to_string(value) + " bytes, rounded up to a multiple of " + std::to_string(alignment));
 }
 
-/// `lhs + rhs`.
+/// Returns `lhs + rhs`.
 [[nodiscard]] constexpr std::size_t checked_add(std::size_t lhs, std::size_t rhs)
 {
   if (lhs > std::numeric_limits<std::size_t>::max() - rhs) { throw_sum_overflow(lhs, rhs); }
   return lhs + rhs;
 }
 
-/// `lhs * rhs`.
+/// Returns `lhs * rhs`.
 [[nodiscard]] constexpr std::size_t checked_multiply(std::size_t lhs, std::size_t rhs)
 {
   if (rhs != 0 && lhs > std::numeric_limits<std::size_t>::max() / rhs) { throw_product_overflow(lhs, rhs); }
   return lhs * rhs;
 }
 
-/// align_up(value, alignment).
+/// Returns align_up(value, alignment).
 [[nodiscard]] constexpr std::size_t checked_align_up(std::size_t value, std::size_t alignment)
 {
   if (value > std::numeric_limits<std::size_t>::max() - (alignment - 1)) { throw_alignment_overflow(value, alignment); }

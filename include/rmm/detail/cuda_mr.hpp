@@ -2,10 +2,10 @@
 #pragma once
 
 /// @file
-/// The only header that includes <cuda/memory_resource>. It hides what the releases of libcu++ call differently: up to
-/// 3.0 stream-ordered calls are named allocate_async and deallocate_async, and the classes resource_ref (synchronous)
-/// and async_resource_ref; from 3.1 the synchronous calls have the longer names, and the classes are
-/// synchronous_resource_ref and resource_ref.
+/// The only header that includes <cuda/memory_resource>. It hides that releases of libcu++ use different names:
+///
+///   up to 3.0  resource_ref with allocate, async_resource_ref with allocate_async
+///   from 3.1   synchronous_resource_ref with allocate_sync, resource_ref with allocate
 
 #ifndef LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
 #if defined(CCCL_VERSION) && CCCL_VERSION < 3001000 && \

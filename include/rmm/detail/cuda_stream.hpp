@@ -12,15 +12,14 @@
 #include <utility>
 
 /// @file
-/// What rmm/cuda_stream.hpp is for, without <memory>, which programs also take from there.
+/// Defines cuda_stream. rmm/cuda_stream.hpp also includes <memory>, because programs rely on that.
 
 namespace RMM_NAMESPACE {
 
-/// A CUDA stream with its owner: made in the constructor, on the current device, and ended in the
-/// destructor.
+/// An owner of a CUDA stream. Use it instead of cudaStreamCreate(): pools learn when the stream ends, and reuse its memory.
 ///
-/// Movable; a moved-from object owns nothing. Work that is still queued at the end runs to
-/// completion.
+/// The constructor creates the stream on the current device, and the destructor destroys it; queued work still completes. Movable; a
+/// moved-from object owns no stream.
 class cuda_stream {
  public:
   /// How the stream relates to the legacy default stream.
@@ -42,7 +41,7 @@ class cuda_stream {
 
   cuda_stream& operator=(cuda_stream&& other) noexcept
   {
-    reset(std::exchange(other.stream_, nullptr));  // right for a self-move, too
+    reset(std::exchange(other.stream_, nullptr));  // a self-move keeps the stream
     return *this;
   }
 
@@ -51,7 +50,7 @@ class cuda_stream {
 
   ~cuda_stream() { reset(nullptr); }
 
-  /// Whether this object owns a stream: it has not been moved from.
+  /// Whether this object owns a stream. False after a move from it.
   [[nodiscard]] bool is_valid() const noexcept { return stream_ != nullptr; }
 
   /// The handle. Requires is_valid().
@@ -61,22 +60,22 @@ class cuda_stream {
     return stream_;
   }
 
-  /// value().
+  /// Converts to value().
   explicit operator cudaStream_t() const noexcept { return value(); }
 
-  /// The stream without its ownership. Requires is_valid().
+  /// Returns a view of the stream, which does not own it. Requires is_valid().
   [[nodiscard]] cuda_stream_view view() const noexcept { return cuda_stream_view{value()}; }
 
-  /// view().
+  /// Converts to view().
   operator cuda_stream_view() const noexcept { return view(); }
 
-  /// view() as libcu++ has it.
+  /// Converts to the stream type of libcu++. Requires is_valid().
   operator ::cuda::stream_ref() const noexcept { return view(); }
 
   /// Waits on the host until the stream's work is done. Throws cuda_error.
   void synchronize() const { view().synchronize(); }
 
-  /// The same where nothing may be thrown; failure is asserted.
+  /// Waits as synchronize() does, but never throws: a failure is only asserted.
   void synchronize_no_throw() const noexcept { view().synchronize_no_throw(); }
 
  private:
@@ -89,7 +88,7 @@ class cuda_stream {
     stream_ = stream;
   }
 
-  cudaStream_t stream_;  // null: owns nothing
+  cudaStream_t stream_;  // null if no stream is owned
 };
 
 }  // namespace RMM_NAMESPACE

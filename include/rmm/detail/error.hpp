@@ -9,8 +9,7 @@
 #include <rmm/error.hpp>
 
 /// @file
-/// The macros that check arguments and CUDA calls. Each only tests and calls; messages are built
-/// out of line.
+/// Macros that check arguments and CUDA calls. Each only tests and calls a function; messages are built out of line.
 
 #define STRINGIFY_DETAIL(x) #x
 /// The text of `x` after macro expansion.
@@ -19,45 +18,38 @@
 /// `RMM_EXPECTS(condition, message)`, `RMM_EXPECTS(condition, message, Exception)`: throws if the
 /// condition is false.
 ///
-/// An expression of type void. `message` is a `char const*` or a `std::string`, evaluated only on
-/// failure; `Exception`, `rmm::logic_error` if not given, derives from std::exception and is made
-/// from either. The text is `RMM failure at: <file>:<line>: <message>`.
+/// An expression of type void. `message` is a `char const*` or a `std::string`, evaluated only on failure. `Exception` derives from
+/// std::exception and is made from the text `RMM failure at: <file>:<line>: <message>`; the default is `rmm::logic_error`.
 #define RMM_EXPECTS(...) RMM_DETAIL_EXPECTS(__VA_ARGS__, ::rmm::logic_error, _)
 #define RMM_DETAIL_EXPECTS(condition, message, exception, ...) \
   ((condition) ? static_cast<void>(0) : RMM_DETAIL_POSITION.fail<exception>(message))
 
-/// `RMM_FAIL()`, `RMM_FAIL(message)`, `RMM_FAIL(message, Exception)`: throws, with the text of
-/// RMM_EXPECTS.
-///
-/// A complete statement: the semicolon after it may be left out.
+/// `RMM_FAIL()`, `RMM_FAIL(message)`, `RMM_FAIL(message, Exception)`: throws, with the text that RMM_EXPECTS makes. A complete
+/// statement: the semicolon after it may be left out.
 #define RMM_FAIL(...) RMM_DETAIL_FAIL(__VA_ARGS__, ::rmm::logic_error, _)
 #define RMM_DETAIL_FAIL(message, exception, ...) RMM_DETAIL_POSITION.fail<exception>(message);
 
 #define RMM_DETAIL_POSITION ::rmm::detail::source_position(__FILE__, __LINE__)
 
-/// `RMM_CUDA_TRY(call)`, `RMM_CUDA_TRY(call, Exception)`: throws if a CUDA runtime call does not
-/// return cudaSuccess.
+/// `RMM_CUDA_TRY(call)`, `RMM_CUDA_TRY(call, Exception)`: throws if a CUDA runtime call does not return cudaSuccess.
 ///
-/// An expression of type void. `Exception` is `rmm::cuda_error` if not given; the text is
-/// `CUDA error at: <file>:<line>: <name of the error> <its description>`. The runtime's last error
-/// is cleared.
+/// An expression of type void. `Exception` is `rmm::cuda_error` by default. The text is `CUDA error at: <file>:<line>: <name of the
+/// error> <its description>`. Clears the runtime's last error.
 #define RMM_CUDA_TRY(...) RMM_DETAIL_CUDA_TRY(__VA_ARGS__, ::rmm::cuda_error, _)
 #define RMM_DETAIL_CUDA_TRY(call, exception, ...) ::rmm::detail::check_cuda<exception>(call, __FILE__, __LINE__)
 
-/// `RMM_CUDA_TRY_ALLOC(call)`, `RMM_CUDA_TRY_ALLOC(call, bytes)`: the same for calls that allocate.
+/// `RMM_CUDA_TRY_ALLOC(call)`, `RMM_CUDA_TRY_ALLOC(call, bytes)`: an RMM_CUDA_TRY for calls that allocate.
 ///
-/// Throws `rmm::out_of_memory` for cudaErrorMemoryAllocation, else `rmm::bad_alloc`. With `bytes`
-/// the text begins `CUDA error (failed to allocate <bytes> bytes) at: `.
+/// Throws `rmm::out_of_memory` for cudaErrorMemoryAllocation, else `rmm::bad_alloc`. With `bytes` the text begins with `CUDA error
+/// (failed to allocate <bytes> bytes) at: `.
 #define RMM_CUDA_TRY_ALLOC(...) ::rmm::detail::check_cuda_alloc(__FILE__, __LINE__, __VA_ARGS__)
 
-/// `RMM_ASSERT_CUDA_SUCCESS(call)`: for destructors and other places that cannot throw.
-///
-/// Evaluates the call. Where assertions are on (detail/assert.hpp), ends the program with a message
-/// if it fails.
+/// `RMM_ASSERT_CUDA_SUCCESS(call)`: evaluates the call, in destructors and other code that cannot throw. Where assertions are on
+/// (detail/assert.hpp), ends the program with a message if the call fails.
 #define RMM_ASSERT_CUDA_SUCCESS(call) RMM_DETAIL_ASSERT_CUDA(call, #call, false)
 
-/// The same, but a runtime that is gone counts as success: it unloads because the process ends, or it stayed behind when the
-/// process was forked.
+/// `RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call)`: an RMM_ASSERT_CUDA_SUCCESS that accepts a missing CUDA runtime. The runtime is
+/// missing while the process exits, and in a forked child.
 #define RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(call) RMM_DETAIL_ASSERT_CUDA(call, #call, true)
 
 #if RMM_ASSERTIONS_ENABLED

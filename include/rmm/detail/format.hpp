@@ -13,12 +13,12 @@
 #include <type_traits>
 
 /// @file
-/// Texts for messages and logs.
+/// Formats texts for messages and logs.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// What printf would print. Throws logic_error if `format` is invalid.
+/// Returns what printf would print. Throws logic_error if `format` is invalid.
 [[nodiscard]] RMM_COLD inline std::string format_printf(char const* format, ...)
 {
   std::va_list args;
@@ -31,14 +31,14 @@ namespace detail {
   std::string text;
   if (length > 0) {
     text.resize(static_cast<std::size_t>(length));
-    std::vsnprintf(text.data(), text.size() + 1, format, args_again);  // the end mark lands on the string's own
+    std::vsnprintf(text.data(), text.size() + 1, format, args_again);  // std::string has room for the terminating '\0'
   }
   va_end(args_again);
-  RMM_EXPECTS(length >= 0, "Error during formatting.");
+  RMM_EXPECTS(length >= 0, std::string{"The format string is invalid: "} + format);
   return text;
 }
 
-/// `arg` as printf takes it: the characters of a string, anything else unchanged.
+/// Converts an argument for printf: a std::string to its characters. Returns other types unchanged.
 template <class T>
 [[nodiscard]] auto printf_argument(T const& arg) noexcept
 {
@@ -49,16 +49,14 @@ template <class T>
   }
 }
 
-/// What printf would print, except that %s also takes a std::string. Throws logic_error if `format`
-/// is invalid.
+/// Returns what printf would print; %s also takes a std::string. Throws logic_error if `format` is invalid.
 template <class... Args>
 [[nodiscard]] std::string formatted_log(char const* format, Args const&... args)
 {
   return format_printf(format, printf_argument(args)...);
 }
 
-/// `bytes` in the largest binary unit of which there is at least one, with six decimals: `1.500000
-/// KiB`.
+/// Returns `bytes` in the largest binary unit in which the number is at least 1, with six decimals: `1.500000 KiB`.
 [[nodiscard]] RMM_COLD inline std::string format_bytes(std::size_t bytes)
 {
   static constexpr char const* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -72,8 +70,7 @@ template <class... Args>
   return std::to_string(value) + " " + *unit;
 }
 
-/// The handle as a stream prints a pointer: `0` for the default stream, else `0x` and hexadecimal
-/// digits.
+/// Returns the handle as std::ostream prints a pointer: `0` for the default stream, else `0x` and hexadecimal digits.
 [[nodiscard]] RMM_COLD inline std::string format_stream(cuda_stream_view stream)
 {
   if (stream.value() == nullptr) { return "0"; }

@@ -8,8 +8,7 @@
 
 #include <cstdio>
 
-/// `RMM_LOGGING_ASSERT(condition)`: RMM_ASSERT that first writes `[<file>:<line>] Assertion
-/// <condition> failed.` to the debug log, at level critical.
+/// `RMM_LOGGING_ASSERT(condition)`: an RMM_ASSERT that first logs `[<file>:<line>] Assertion <condition> failed.`, at level critical.
 #if RMM_ASSERTIONS_ENABLED
 #define RMM_LOGGING_ASSERT(...)                          \
   (static_cast<bool>(__VA_ARGS__) ? static_cast<void>(0) \

@@ -9,8 +9,8 @@
 #include <utility>
 
 /// @file
-/// What counts as a memory resource, whichever release of libcu++ is installed: a type with the older names of the
-/// calls (allocate, allocate_async) or the later ones (allocate_sync, allocate with the stream first).
+/// The concepts of a memory resource, for all releases of libcu++. A resource has the older names of the calls (allocate,
+/// allocate_async) or the later ones (allocate_sync, allocate with the stream first).
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -64,11 +64,11 @@ namespace polyfill {
 template <class R>
 inline constexpr bool resource = offers<equality_calls, R> && (offers<sync_calls, R> || offers<later_sync_calls, R>);
 
-/// Whether `R` also does so in the order of a stream.
+/// Whether `R` is a resource and also allocates and deallocates in the order of a stream.
 template <class R>
 inline constexpr bool async_resource = resource<R> && (offers<async_calls, R> || offers<later_async_calls, R>);
 
-/// The same with all of the properties.
+/// Whether `R` is a resource and has all of the properties.
 template <class R, class... Properties>
 inline constexpr bool resource_with = resource<R> && (::cuda::has_property<R, Properties> && ...);
 

@@ -21,18 +21,17 @@ namespace detail {
 template <class Resource>
 inline constexpr bool is_device_memory_resource = std::is_base_of_v<::rmm::mr::device_memory_resource, Resource>;
 
-/// Whether the older names of the synchronous calls are the ones to call: of what derives from device_memory_resource,
-/// and of what has no later ones.
+/// Whether to call synchronous functions by their older names: of device_memory_resources, and of resources without the later names.
 template <class Resource>
 inline constexpr bool calls_older_sync = offers<sync_calls, Resource> &&
                                          (is_device_memory_resource<Resource> || !offers<later_sync_calls, Resource>);
 
-/// The same for the stream-ordered calls.
+/// Whether to call the stream-ordered functions of `Resource` by their older names.
 template <class Resource>
 inline constexpr bool calls_older_async = offers<async_calls, Resource> &&
                                           (is_device_memory_resource<Resource> || !offers<later_async_calls, Resource>);
 
-/// Whether a reference of libcu++ to a `Resource` as it is would not compile, or would call other functions.
+/// Whether a libcu++ reference made directly from a `Resource` would not compile, or would call the wrong functions.
 template <class Resource>
 inline constexpr bool needs_facade =
 #if CCCL_VERSION >= 3001000
@@ -44,19 +43,19 @@ inline constexpr bool needs_facade =
 
 [[noreturn]] RMM_COLD inline void throw_facade_copied()
 {
-  throw logic_error{"a libcu++ wrapper tried to copy the resource behind a reference, which cannot be copied"};
+  throw logic_error{"libcu++ tried to copy a resource that cannot be copied: pass a reference to the resource instead"};
 }
 
-/// The calls of a resource under all the names that some release of libcu++ gives them.
+/// A type that offers the calls of a resource under the names of all releases of libcu++.
 ///
-/// A reference of libcu++ keeps the address of a resource and a table of functions made from its type. Where it would
-/// refuse the type, or call the wrong functions, ours are made from this one: a pointer to a `Resource`, taken for a
-/// pointer to its facade, and turned back by each function. There are no objects of this class, and nothing reads
-/// memory through it. libcu++ from 3.2 on wants a type that can be copied; whoever does copy gets an exception.
+/// A libcu++ reference stores the address of a resource, and a table of functions made from its type. If libcu++ would reject
+/// `Resource` or call its wrong functions, the table is made from the facade instead. The address stays that of the `Resource`: the
+/// pointer is cast to a facade, and each function casts it back. No facade is ever constructed or read. libcu++ from 3.2 on requires a
+/// copyable type; the copy functions throw.
 template <class Resource>
 class resource_facade : public ::cuda::forward_property<resource_facade<Resource>, Resource> {
  public:
-  /// `resource`, which may be null, taken for its facade.
+  /// Returns the pointer, which may be null, cast to the facade.
   [[nodiscard]] static resource_facade* of(Resource* resource) noexcept
   {
     return reinterpret_cast<resource_facade*>(resource);
@@ -129,7 +128,7 @@ class resource_facade : public ::cuda::forward_property<resource_facade<Resource
 
   [[nodiscard]] bool operator!=(resource_facade const& other) const { return !(*this == other); }
 
-  /// The resource; forward_property asks for it by this name.
+  /// Returns the resource. cuda::forward_property requires this name.
   [[nodiscard]] Resource const& upstream_resource() const noexcept { return *reinterpret_cast<Resource const*>(this); }
 
  private:

@@ -7,19 +7,17 @@
 #include <cuda_runtime_api.h>
 
 /// @file
-/// What the runtime, the driver and the current device can do. Nothing is remembered: the answers
-/// follow the device.
+/// Capabilities of the runtime, the driver and the current device. Each call asks again, because the current device may change.
 
-/// The first CUDA version whose driver gives out memory for hardware decompression.
+/// The first CUDA version whose driver allocates memory for hardware decompression.
 #define RMM_MIN_HWDECOMPRESS_CUDA_DRIVER_VERSION 12080
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Exporting the memory of an asynchronous pool to other processes.
+/// Export of the memory of an asynchronous pool to other processes.
 struct export_handle_type {
-  /// Whether the current device can export by all of the ways in `handle_type`. Throws cuda_error
-  /// if it cannot be asked.
+  /// Whether the current device supports all handle types in `handle_type`. Throws cuda_error if the runtime cannot answer.
   [[nodiscard]] static bool is_supported(cudaMemAllocationHandleType handle_type)
   {
     auto const wanted = static_cast<unsigned>(handle_type);
@@ -31,7 +29,7 @@ struct export_handle_type {
 
 /// Memory for the decompression engine.
 struct hwdecompress {
-  /// Whether toolkit and driver have the pool flag for it.
+  /// Whether toolkit and driver have the flag of memory pools for it.
   [[nodiscard]] static bool is_supported() noexcept
   {
     return CUDART_VERSION >= RMM_MIN_HWDECOMPRESS_CUDA_DRIVER_VERSION &&
@@ -39,9 +37,9 @@ struct hwdecompress {
   }
 };
 
-/// Managed memory that host and device use at the same time.
+/// Managed memory that host and device may use at the same time.
 struct concurrent_managed_access {
-  /// Whether the current device can.
+  /// Whether the current device supports it.
   [[nodiscard]] static bool is_supported() noexcept
   {
     return device_attribute_or_zero(cudaDevAttrConcurrentManagedAccess) != 0;
@@ -62,7 +60,7 @@ struct runtime_async_alloc {
     return runtime_version() >= 11020 && device_attribute_or_zero(cudaDevAttrMemoryPoolsSupported) != 0;
   }
 
-  /// The same where it must be known. Throws cuda_error.
+  /// Whether runtime and current device have them. Throws cuda_error if the runtime cannot answer.
   [[nodiscard]] static bool is_known_to_be_supported()
   {
     return known_runtime_version() >= 11020 && device_attribute(cudaDevAttrMemoryPoolsSupported) != 0;
@@ -86,7 +84,7 @@ struct runtime_async_managed_alloc {
     return CUDART_VERSION >= 13000 && driver_version() >= 13000 && concurrent_managed_access::is_supported();
   }
 
-  /// The same where it must be known. Throws cuda_error.
+  /// Whether toolkit, driver and current device have them. Throws cuda_error if the runtime cannot answer.
   [[nodiscard]] static bool is_known_to_be_supported()
   {
     return CUDART_VERSION >= 13000 && known_driver_version() >= 13000 &&

@@ -14,15 +14,15 @@ RMM_PROCESS_WIDE_ANCHOR(rmm_process_exit_v1, 8);
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Whether the process has begun to exit: one for all its shared objects.
+/// A flag that says whether the process has begun to exit. All shared objects of the process use one.
 struct process_exit {
   std::atomic<bool> has_begun{false};
-  /// Registers a handler of std::atexit() that sets the flag. Its code is that of the shared object that made this, which stays
-  /// loaded: else the handler would run when that is unloaded.
+  /// Registers a handler with std::atexit() that sets the flag. The code is in the shared object that created this struct, which stays
+  /// loaded. A handler in another object would also run when that object is unloaded.
   void (*register_handler)() noexcept {};
 };
 
-/// The one of this process; never destroyed. Throws std::bad_alloc.
+/// Returns the flag of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline process_exit& exit_of_process()
 {
   auto* found = static_cast<process_exit*>(rmm_process_exit_v1.load(std::memory_order_acquire));
@@ -45,11 +45,10 @@ struct process_exit {
   return *found;
 }
 
-/// From here on, process_is_exiting() is true in destructors of objects that exist now.
+/// Makes process_is_exiting() return true in destructors of static objects that exist now.
 ///
-/// Exit handlers run in reverse order: this one before the destructors of process-lifetime objects
-/// made earlier, and before the CUDA driver's own if the program has called CUDA already. May be
-/// called more than once.
+/// Exit handlers run in reverse order of registration: this one runs before the destructors of static objects made earlier, and before
+/// the CUDA driver's handler if the program has called CUDA already. May be called more than once.
 RMM_HIDDEN inline void register_process_exit_hook() noexcept
 {
   try {

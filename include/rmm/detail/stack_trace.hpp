@@ -31,22 +31,22 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Writes up to `most` return addresses, those of the calls that led here, innermost first. Returns how many.
+/// Writes up to `capacity` return addresses of the current call stack to `frames`, innermost first. Returns their number.
 [[nodiscard]] RMM_COLD inline std::size_t capture_frames([[maybe_unused]] void** frames,
-                                                         [[maybe_unused]] std::size_t most) noexcept
+                                                         [[maybe_unused]] std::size_t capacity) noexcept
 {
 #if defined(RMM_ENABLE_STACK_TRACES)
-  return static_cast<std::size_t>(detail::max(0, ::backtrace(frames, static_cast<int>(most))));
+  return static_cast<std::size_t>(detail::max(0, ::backtrace(frames, static_cast<int>(capacity))));
 #else
   return 0;
 #endif
 }
 
-/// What a return address is called: `<function> from <object file>`, or what backtrace_symbols() says where the function's
-/// name is not known as that of a C++ function. Looked up once for each address, and kept.
+/// Returns the name of a return address: `<function> from <object file>` for C++ functions, else what backtrace_symbols() says. The
+/// name of each address is looked up once, and kept.
 [[nodiscard]] RMM_COLD inline std::string const& name_of_frame(void* frame)
 {
-  static auto& mutex = *new detail::mutex;  // never destroyed: threads that end may still ask
+  static auto& mutex = *new detail::mutex;  // never destroyed: threads may call this while the process exits
   static auto& names = *new std::unordered_map<void*, std::string>;
   detail::mutex_lock const lock{mutex};
   auto const [entry, is_new] = names.try_emplace(frame);
@@ -76,8 +76,7 @@ namespace detail {
   return name;
 }
 
-/// The calls that led to the place where the object was made: up to 64 return addresses, turned
-/// into names when printed.
+/// The call stack at the construction of the object: up to 64 return addresses. Printing looks up their names.
 class stack_trace {
  public:
 #if defined(RMM_ENABLE_STACK_TRACES)

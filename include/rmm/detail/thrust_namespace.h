@@ -4,8 +4,8 @@
 #include <rmm/detail/export.hpp>
 
 /// @file
-/// Lets this library say `thrust::` also where a program has moved Thrust into a namespace of its
-/// own by THRUST_WRAPPED_NAMESPACE or CUB_WRAPPED_NAMESPACE.
+/// Makes `thrust::` available in namespace rmm if a program has moved Thrust into another namespace, with THRUST_WRAPPED_NAMESPACE or
+/// CUB_WRAPPED_NAMESPACE.
 
 #include <thrust/detail/config/namespace.h>
 
