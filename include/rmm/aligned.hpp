@@ -9,10 +9,10 @@
 
 namespace RMM_NAMESPACE {
 
-/// Alignment of host memory where a call names none.
+/// Alignment of host memory if a call does not name one.
 inline constexpr std::size_t RMM_DEFAULT_HOST_ALIGNMENT{alignof(std::max_align_t)};
 
-/// Least alignment of memory from device resources, as of memory from cudaMalloc.
+/// The alignment that all device resources guarantee, as cudaMalloc does.
 inline constexpr std::size_t CUDA_ALLOCATION_ALIGNMENT{256};
 
 /// Whether exactly one bit of `value` is set.
@@ -44,7 +44,7 @@ inline constexpr std::size_t CUDA_ALLOCATION_ALIGNMENT{256};
   return (value & (alignment - 1)) == 0;
 }
 
-/// Whether the address of `ptr` is a multiple of `alignment`, a power of two. Null is.
+/// Whether the address of `ptr` is a multiple of `alignment`, a power of two. True for null.
 [[nodiscard]] inline bool is_pointer_aligned(void const* ptr,
                                              std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT) noexcept
 {

@@ -11,9 +11,9 @@
 #include <utility>
 
 /// @file
-/// Allocating from a pool while a stream captures a CUDA graph:
+/// Allocation from a pool while a stream captures a CUDA graph:
 ///
-///   rmm::graph_memory memory;  // as long as the graph may run
+///   rmm::graph_memory memory;  // keep it as long as the graph may run
 ///   cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
 ///   {
 ///     rmm::capture_scope const scope{stream, memory};
@@ -25,25 +25,26 @@
 
 namespace RMM_NAMESPACE {
 
-/// Memory that CUDA graphs have for themselves: a handle, whose copies share the memory.
+/// A handle to memory that pools keep for CUDA graphs. Hold one as long as a graph may run. Copies share the memory.
 ///
-/// A graph holds the addresses that were allocated in its capture, and uses them whenever it runs. As long as there is a handle,
-/// pools hand that memory out to later captures with the same graph memory, and to nobody else. Graphs that share it must not
-/// run at the same time, and none finds again what it left there before another ran.
+/// A graph holds the addresses that its capture allocated, and uses them in every launch. As long as a handle exists, pools give that
+/// memory only to captures with the same graph memory. Graphs that share it must not run at the same time, and each launch may
+/// overwrite what another graph left there.
 ///
-/// The memory comes from whatever pools are used in the captures. When the last handle goes they take back what is not
-/// allocated, the rest when it is freed; a pool may be destroyed before. A default-constructed object has memory of its own,
-/// a moved-from one none.
+/// The memory comes from the pools that the captures use. When the last handle is destroyed, the pools take back what is not allocated,
+/// and later the rest, as it is freed. A pool may be destroyed before the handle. A default-constructed object has new memory; a
+/// moved-from object has none.
 ///
-/// Handles may be used from several threads as std::shared_ptr may.
+/// Threads  as std::shared_ptr.
 class graph_memory {
  public:
   /// Throws std::bad_alloc.
   graph_memory() : owner_{std::make_shared<owner>()} {}
 
-  /// Gives this handle up. If it is the last, the memory may be used again in the order of `stream`, which must be ordered
-  /// after the last launch of each graph: nothing has to wait for the device then. Without that, or where the stream captures,
-  /// the memory is used again after the pool next waits for the device.
+  /// Gives this handle up. If it is the last one, pools reuse the memory in the order of `stream`, without a wait for the device.
+  /// `stream` must be ordered after the last launch of each graph.
+  ///
+  /// Memory whose last handle ends without this call, or while `stream` captures, is reused after the pool next waits for the device.
   void release(cuda_stream_view stream) noexcept
   {
     auto const last = std::move(owner_);
@@ -52,7 +53,7 @@ class graph_memory {
     last->end.stream     = stream.value();
   }
 
-  /// Names the memory in this process; 0 if there is none. Never used again.
+  /// Returns a number that names the memory in this process and is never reused; 0 for a moved-from handle.
   [[nodiscard]] std::uint64_t id() const noexcept { return owner_ != nullptr ? owner_->end.memory : 0; }
 
   friend bool operator==(graph_memory const& lhs, graph_memory const& rhs) noexcept { return lhs.id() == rhs.id(); }
@@ -72,20 +73,21 @@ class graph_memory {
   std::shared_ptr<owner> owner_;
 };
 
-/// Announces, as long as it lives, that a stream captures a CUDA graph: what the capture allocates from pools comes from a
-/// graph_memory, and what it frees stays there.
+/// A scope that tells pools that a stream captures a CUDA graph. Use it around code that allocates during a capture: that memory comes
+/// from a graph_memory, and freed memory stays there.
 ///
-/// Begin it where the capture begins, before or after. It holds for whatever stream is in the capture, in any thread: streams
-/// join by waiting for an event of it. Streams that are not go on as always. It holds for one capture after another on the same
-/// stream, and there may be several scopes.
+/// Construct it right before or right after the capture begins. It covers every stream of the capture, in any thread, also streams that
+/// join the capture by waiting for an event. Other streams allocate as usual. It covers several captures in turn on one stream, and
+/// several scopes may exist.
 ///
-/// While there is a scope, all threads' calls of pools ask the driver what their stream does, which costs about 20 ns each.
+/// Cost  while a scope exists, each call of a pool, in all threads, asks the driver whether its stream captures: about 20 ns.
 class capture_scope {
  public:
-  /// Throws logic_error if the memory is that of a moved-from handle, std::bad_alloc.
+  /// Throws logic_error if `memory` is a moved-from handle, std::bad_alloc.
   explicit capture_scope(cuda_stream_view stream, graph_memory memory = {}) : memory_{std::move(memory)}
   {
-    RMM_EXPECTS(memory_.id() != 0, "A capture needs a graph memory that was not moved from");
+    RMM_EXPECTS(memory_.id() != 0,
+                "The graph_memory of a capture_scope was moved from: pass one that still has memory");
     announcement_.stream = stream.value();
     announcement_.memory = memory_.id();
     captures_.add(announcement_);
@@ -95,7 +97,7 @@ class capture_scope {
   capture_scope(capture_scope const&)            = delete;
   capture_scope& operator=(capture_scope const&) = delete;
 
-  /// What the graph needs as long as it may run.
+  /// Returns the memory of the graph. Keep a copy as long as the graph may run.
   [[nodiscard]] graph_memory const& memory() const noexcept { return memory_; }
 
  private:

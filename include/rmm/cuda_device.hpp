@@ -13,15 +13,14 @@
 
 namespace RMM_NAMESPACE {
 
-/// Number of a CUDA device, as a type of its own.
+/// The number of a CUDA device, as a type that no other int converts to.
 struct cuda_device_id {
   using value_type = int;
 
-  /// The current device of the calling thread, as get_current_cuda_device().
+  /// The current device of the calling thread; see get_current_cuda_device().
   cuda_device_id() noexcept : value_{detail::query_current_device()} {}
 
-  /// Device number `value`, which is not checked: the numbers that stand for no device or for the
-  /// host are fine.
+  /// Device number `value`. It is not checked, so that numbers which stand for no device or for the host can be used.
   explicit constexpr cuda_device_id(value_type value) noexcept : value_{value} {}
 
   /// The number.
@@ -41,17 +40,16 @@ struct cuda_device_id {
   value_type value_;
 };
 
-/// The current device of the calling thread; -1 if the runtime fails to say, which is asserted.
+/// Returns the current device of the calling thread. If the CUDA runtime fails, asserts, and returns -1.
 inline cuda_device_id get_current_cuda_device() { return cuda_device_id{detail::query_current_device()}; }
 
-/// Number of devices that the process can use; 0 if the runtime fails to say, which is asserted.
+/// Returns the number of devices that the process can use. If the CUDA runtime fails, asserts, and returns 0.
 inline int get_num_cuda_devices() { return detail::device_count(); }
 
-/// (free, total) bytes of memory of the current device. Throws cuda_error.
+/// Returns the free and the total bytes of memory of the current device. Throws cuda_error.
 inline std::pair<std::size_t, std::size_t> available_device_memory() { return detail::device_memory_info(); }
 
-/// `percent` per cent of the free memory of the current device, rounded down to
-/// CUDA_ALLOCATION_ALIGNMENT.
+/// Returns `percent` per cent of the bytes that are free on the current device, rounded down to CUDA_ALLOCATION_ALIGNMENT.
 ///
 /// Requires `percent` in 0 to 100. Throws cuda_error.
 inline std::size_t percent_of_free_device_memory(int percent)
@@ -63,10 +61,9 @@ inline std::size_t percent_of_free_device_memory(int percent)
   return align_down(bytes, CUDA_ALLOCATION_ALIGNMENT);
 }
 
-/// Makes a device current for the calling thread, and in the destructor the one that was before.
+/// A guard that makes a device current for the calling thread. Its destructor makes the previous device current again.
 ///
-/// Does nothing at either end if the number is negative or that of the current device. Failures are
-/// asserted, not thrown.
+/// Does nothing if the number is negative, or that of the current device. Failures are asserted, not thrown.
 struct cuda_set_device_raii {
   /// Makes `device` current.
   explicit cuda_set_device_raii(cuda_device_id device)

@@ -13,10 +13,10 @@
 
 namespace RMM_NAMESPACE {
 
-/// A fixed set of CUDA streams, handed out in turn.
+/// A fixed set of CUDA streams, handed out in turn. Use it to run independent work on several streams without creating one each time.
 ///
-/// The streams are made in the constructor, on the current device, and live as long as the pool;
-/// none is a default stream. The getters may be called from several threads at once.
+/// The constructor makes the streams on the current device, and they live as long as the pool. None is a default stream.
+/// Threads  the getters may be called from several threads at once.
 class cuda_stream_pool {
  public:
   static constexpr std::size_t default_size{16};
@@ -25,7 +25,7 @@ class cuda_stream_pool {
   explicit cuda_stream_pool(std::size_t pool_size    = default_size,
                             cuda_stream::flags flags = cuda_stream::flags::sync_default)
   {
-    RMM_EXPECTS(pool_size > 0, "Stream pool size must be greater than zero");
+    RMM_EXPECTS(pool_size > 0, "The size of a stream pool is 0, but has to be at least 1");
     streams_.reserve(pool_size);
     for (std::size_t i = 0; i < pool_size; ++i) { streams_.emplace_back(flags); }
   }
@@ -40,7 +40,7 @@ class cuda_stream_pool {
   /// The next stream: the first of the pool, then the others one by one, then the first again.
   cuda_stream_view get_stream() const noexcept
   {
-    auto const turn = next_.fetch_add(1, std::memory_order_relaxed);  // orders nothing but the turns
+    auto const turn = next_.fetch_add(1, std::memory_order_relaxed);  // relaxed: no other data depends on it
     return streams_[turn % streams_.size()].view();
   }
 

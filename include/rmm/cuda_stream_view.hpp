@@ -20,11 +20,10 @@
 
 namespace RMM_NAMESPACE {
 
-/// A CUDA stream that someone else owns.
+/// A CUDA stream that another object owns. Use it as a parameter, to accept streams from any owner.
 ///
-/// A handle by value: cheap to copy, valid as long as the stream. Handle 0 is the default stream:
-/// the legacy one, or that of the calling thread in files compiled with
-/// CUDA_API_PER_THREAD_DEFAULT_STREAM.
+/// A copyable handle, valid as long as the stream. Handle 0 is the default stream: the legacy default stream, or, in files compiled
+/// with CUDA_API_PER_THREAD_DEFAULT_STREAM, the default stream of the calling thread.
 class cuda_stream_view {
  public:
   /// The default stream.
@@ -35,8 +34,7 @@ class cuda_stream_view {
 
   constexpr cuda_stream_view(cudaStream_t stream) noexcept : stream_{stream} {}
 
-  // A template so that it loses against the copy constructor where an argument, such as a
-  // cuda_stream, converts to both.
+  // A template, so that arguments which convert to both types, such as a cuda_stream, prefer the copy constructor.
   template <class = void>
   constexpr cuda_stream_view(::cuda::stream_ref stream) noexcept : stream_{stream.get()}
   {}
@@ -44,13 +42,13 @@ class cuda_stream_view {
   /// The handle.
   [[nodiscard]] constexpr cudaStream_t value() const noexcept { return stream_; }
 
-  /// value(), as libcu++ calls it.
+  /// Returns the handle: value() under the name that libcu++ uses.
   [[nodiscard]] constexpr cudaStream_t get() const noexcept { return stream_; }
 
-  /// The handle, where the CUDA API is called.
+  /// Converts to the handle, so that a view can be passed to functions of the CUDA API.
   constexpr operator cudaStream_t() const noexcept { return stream_; }
 
-  /// The stream as libcu++ has it.
+  /// Converts to the stream type of libcu++.
   constexpr operator ::cuda::stream_ref() const noexcept { return ::cuda::stream_ref{stream_}; }
 
   /// Whether this is the default stream of the calling thread.
@@ -76,10 +74,10 @@ class cuda_stream_view {
   /// Waits on the host until the stream's work is done. Throws cuda_error.
   RMM_ALWAYS_INLINE void synchronize() const { detail::synchronize_stream(stream_); }
 
-  /// synchronize(), as libcu++ calls it.
+  /// Waits as synchronize() does; the name that libcu++ uses.
   RMM_ALWAYS_INLINE void sync() const { synchronize(); }
 
-  /// The same where nothing may be thrown; failure is asserted.
+  /// Waits as synchronize() does, but never throws: a failure is only asserted. For destructors and noexcept functions.
   RMM_ALWAYS_INLINE void synchronize_no_throw() const noexcept { detail::synchronize_stream_no_throw(stream_); }
 
  private:
@@ -95,8 +93,7 @@ inline cuda_stream_view const cuda_stream_legacy{cudaStreamLegacy};
 /// The default stream of the calling thread.
 inline cuda_stream_view const cuda_stream_per_thread{cudaStreamPerThread};
 
-/// Whether both have the same handle. Handles 0 and cudaStreamLegacy differ, though they may mean
-/// the same stream.
+/// Whether both have the same handle. Handles 0 and cudaStreamLegacy compare unequal, although they may name one stream.
 [[nodiscard]] constexpr bool operator==(cuda_stream_view lhs, cuda_stream_view rhs) noexcept
 {
   return lhs.value() == rhs.value();
@@ -105,13 +102,13 @@ inline cuda_stream_view const cuda_stream_per_thread{cudaStreamPerThread};
 [[nodiscard]] constexpr bool operator!=(cuda_stream_view lhs, cuda_stream_view rhs) noexcept { return !(lhs == rhs); }
 
 namespace detail {
-/// A stream in a spelling to which a cuda_stream_view also converts.
+/// Enabled for the stream types to which a cuda_stream_view converts.
 template <class T>
 using if_foreign_stream = std::enable_if_t<std::is_same_v<T, cudaStream_t> || std::is_same_v<T, ::cuda::stream_ref>>;
 }  // namespace detail
 
-// The same between a view and a raw handle or a libcu++ reference: conversions in both directions
-// compete, and these exact matches settle it.
+// Comparisons of a view with a raw handle or a libcu++ reference. Each converts to the other, so without these exact matches a
+// comparison would be ambiguous.
 template <class Stream, class = detail::if_foreign_stream<Stream>>
 [[nodiscard]] constexpr bool operator==(cuda_stream_view lhs, Stream rhs) noexcept
 {

@@ -27,22 +27,24 @@
 
 namespace RMM_NAMESPACE {
 
-/// Untyped, uninitialised device memory that is given back on destruction.
+/// A block of untyped, uninitialised device memory, freed by the destructor. Use it for bytes; device_uvector holds elements.
 ///
-/// All work is in the order of a stream: that of the constructor, or the last one given to reserve(), resize(),
-/// shrink_to_fit() or set_stream(). The caller orders these streams, and any other that uses the memory, with each
-/// other. Memory comes from a resource reference, by default the one registered for the current device. Whatever device
-/// is current later, that of the constructor is used for the memory, and the current one stays.
+/// Stream   All work is in the order of one stream: that of the constructor, or the last one passed to reserve(), resize(),
+///          shrink_to_fit() or set_stream(). The caller orders these streams, and all streams that use the memory, with each other.
+/// Threads  Not thread-safe.
 ///
-/// A buffer of size 0 allocates nothing and has no address. Sizes are in bytes and never rounded. Not thread-safe.
+/// The memory comes from a resource reference, by default the one registered for the current device, and belongs to the device that was
+/// current in the constructor. Later calls work whatever device is current, and leave it current. A buffer of size 0 allocates nothing
+/// and has a null address. Sizes are in bytes and never rounded.
 class device_buffer {
   // Invariants:
   //  B1  size_ <= capacity_
-  //  B2  block_ and data_ are null if and only if capacity_ is 0; else block_ is an allocation of block_size(capacity_)
-  //      bytes from resource_, and data_ the first address in it that is a multiple of alignment_
+  //  B2  block_ and data_ are null if and only if capacity_ is 0; otherwise block_ is an allocation of block_size(capacity_)
+  //      bytes from resource_, and data_ is the first address in it that is a multiple of alignment_
   //  B3  device_ is the device of the memory; negative only if there is none
 
-  // An integer converts to it, but not as readily as to a size: a literal 0 before it stays a pointer where it was one.
+  // An alignment in overloads. It needs a user-defined conversion from an integer, so that overload resolution still takes a literal 0
+  // in the first argument for a null pointer.
   struct alignment_argument {
     constexpr alignment_argument(std::size_t alignment) noexcept : value{alignment} {}
     std::size_t value;
@@ -64,8 +66,8 @@ class device_buffer {
     allocate(size);
   }
 
-  /// A copy of `size` bytes of host or device memory, made asynchronously: `source` has to stay until `stream` has
-  /// reached it. Throws logic_error if `source` is null and `size` is not 0.
+  /// A copy of `size` bytes of host or device memory. The copy is queued on `stream`, and `source` has to stay valid until it is done.
+  /// Throws logic_error if `source` is null and `size` is not 0.
   device_buffer(void const* source, std::size_t size, cuda_stream_view stream)
     : device_buffer{location::current(), stream}
   {
@@ -78,9 +80,10 @@ class device_buffer {
     allocate_copy(source, size);
   }
 
-  /// The same at an address that is a multiple of `alignment`, now and after each change of the capacity. Above what
-  /// resources guarantee, CUDA_ALLOCATION_ALIGNMENT, the resource is asked for that many bytes more. Throws bad_alloc
-  /// unless `alignment` is a power of two.
+  /// `size` uninitialised bytes at an address that is a multiple of `alignment`, now and after each change of the capacity.
+  ///
+  /// Resources guarantee CUDA_ALLOCATION_ALIGNMENT. For a larger alignment the buffer allocates the difference in addition. Throws
+  /// bad_alloc unless `alignment` is a power of two.
   device_buffer(std::size_t size, alignment_argument alignment, cuda_stream_view stream)
     : device_buffer{location::current(), stream, alignment}
   {
@@ -93,7 +96,7 @@ class device_buffer {
     allocate(size);
   }
 
-  // The same for an unsigned size. g++ takes std::size_t{0} for a null pointer as well, and then one of the copies above.
+  // Aligned buffers of an unsigned size. g++ also takes std::size_t{0} for a null pointer, and would then choose a copying constructor.
   template <class Size, std::enable_if_t<std::is_unsigned_v<Size>, int> = 0>
   device_buffer(Size size, std::size_t alignment, cuda_stream_view stream)
     : device_buffer{size, alignment_argument{alignment}, stream}
@@ -120,7 +123,7 @@ class device_buffer {
     allocate_copy(source, size);
   }
 
-  /// A copy of the content of `other`, as it is aligned, without its slack. Its resource is not taken over.
+  /// A copy of the content of `other`, with its alignment. The capacity is the size, and the resource of `other` is not used.
   device_buffer(device_buffer const& other, cuda_stream_view stream)
     : device_buffer{other.data(), other.size(), other.alignment(), stream}
   {}
@@ -132,7 +135,7 @@ class device_buffer {
   device_buffer(device_buffer const&)            = delete;
   device_buffer& operator=(device_buffer const&) = delete;
 
-  /// Takes everything over. `other` is left empty, with the default stream, no device and its resource.
+  /// Takes over everything of `other`, which is left empty, with its resource, the default stream and no device.
   device_buffer(device_buffer&& other) noexcept
     : data_{std::exchange(other.data_, nullptr)},
       size_{std::exchange(other.size_, 0)},
@@ -144,7 +147,7 @@ class device_buffer {
       alignment_{other.alignment_}
   {}
 
-  /// Gives the memory back, in the order of the stream it had, and takes everything over from `other`.
+  /// Frees the memory in the order of its stream, and then takes over what the move constructor does.
   device_buffer& operator=(device_buffer&& other) noexcept
   {
     if (this != &other) {
@@ -163,28 +166,29 @@ class device_buffer {
 
   ~device_buffer() noexcept { deallocate(); }
 
-  /// Makes room for `new_capacity` bytes without another allocation; the size stays.
+  /// Makes the capacity at least `new_capacity` bytes; the size stays.
   ///
-  /// Takes over `stream`. Above the capacity, moves to an allocation of exactly `new_capacity` bytes. If that throws,
-  /// only the stream has changed.
+  /// Sets the stream to `stream`. If the capacity is smaller, moves the content to an allocation of exactly `new_capacity` bytes. If
+  /// that throws, only the stream has changed.
   void reserve(std::size_t new_capacity, cuda_stream_view stream)
   {
     set_stream(stream);
     if (new_capacity > capacity_) { reallocate(new_capacity); }
   }
 
-  /// Changes the size; bytes that are added are uninitialised.
+  /// Changes the size. Added bytes are uninitialised.
   ///
-  /// Takes over `stream`. Above the capacity, moves to an allocation of exactly `new_size` bytes. If that throws, only
-  /// the stream has changed.
+  /// As reserve(new_size, stream), and then sets the size.
   void resize(std::size_t new_size, cuda_stream_view stream)
   {
     reserve(new_size, stream);
     size_ = new_size;
   }
 
-  /// Gives a buffer without memory `size` bytes in the order of `stream`, with what `from` has at hand, a face of its resource
-  /// (mr/detail/immediate_resource.hpp). False, and nothing has changed, if that does not serve: then resize() does.
+  /// Allocates `size` bytes for a buffer without memory, in the order of `stream`, from free memory that `from` can hand out without
+  /// waiting for another thread. `from` is the immediate_resource of this buffer's resource (mr/detail/immediate_resource.hpp).
+  ///
+  /// Returns false, and changes nothing, if there is no such memory; call resize() then.
   [[nodiscard]] bool try_allocate_nonblocking(std::size_t size,
                                               cuda_stream_view stream,
                                               mr::detail::immediate_resource& from) noexcept
@@ -203,8 +207,9 @@ class device_buffer {
     return true;
   }
 
-  /// Gives the memory back to `to`, a face of `resource`. False, and nothing has changed, if it came from elsewhere, or if that cannot
-  /// be done at once: then the destructor does it.
+  /// Frees the memory through `to`, the immediate_resource of `resource`, without waiting for another thread.
+  ///
+  /// Returns false, and changes nothing, if the memory is from another resource, or if freeing it has to wait; the destructor frees it.
   [[nodiscard]] bool try_deallocate_nonblocking(device_async_resource_ref resource,
                                                 mr::detail::immediate_resource& to) noexcept
   {
@@ -220,20 +225,20 @@ class device_buffer {
     return true;
   }
 
-  /// Gives slack back: moves to an allocation of exactly size() bytes, unless it is one.
+  /// Makes the capacity equal to the size: moves the content to an allocation of exactly size() bytes, unless it is in one.
   ///
-  /// Takes over `stream`. If the allocation throws, only the stream has changed.
+  /// Sets the stream to `stream`. If the allocation throws, only the stream has changed.
   void shrink_to_fit(cuda_stream_view stream)
   {
     set_stream(stream);
     if (size_ != capacity_) { reallocate(size_); }
   }
 
-  /// The memory; null if there is none.
+  /// Returns the address of the memory; null if the capacity is 0.
   [[nodiscard]] void const* data() const noexcept { return data_; }
   [[nodiscard]] void* data() noexcept { return data_; }
 
-  /// Bytes of content.
+  /// Returns the number of bytes of the content.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// The size as a signed number.
@@ -243,29 +248,29 @@ class device_buffer {
     return static_cast<std::int64_t>(size_);
   }
 
-  /// Whether the size is 0; there may be capacity all the same.
+  /// Whether the size is 0. The capacity may be larger.
   [[nodiscard]] bool is_empty() const noexcept { return size_ == 0; }
 
-  /// Bytes allocated: what the size can grow to without another allocation.
+  /// Returns the size up to which the buffer can grow without another allocation.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
-  /// What the address of the memory is a multiple of.
+  /// Returns the alignment that the constructor was given, or CUDA_ALLOCATION_ALIGNMENT.
   [[nodiscard]] std::size_t alignment() const noexcept { return alignment_; }
 
-  /// The stream in whose order the memory will be given back.
+  /// Returns the stream in whose order the memory will be freed.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return stream_; }
 
-  /// Gives the memory back in the order of this stream instead. Orders nothing: the caller has to order it after the one before.
+  /// Sets the stream in whose order the memory will be freed. The caller has to order it after the previous stream.
   void set_stream(cuda_stream_view stream) noexcept { stream_ = stream; }
 
-  /// The device that was current when the buffer was made, on which the memory is; negative after a move from it.
+  /// Returns the device of the memory, which was current in the constructor; a negative number for a moved-from buffer.
   [[nodiscard]] cuda_device_id device() const noexcept { return device_; }
 
-  /// Where the memory comes from.
+  /// Returns the resource that the memory comes from.
   [[nodiscard]] device_async_resource_ref memory_resource() const noexcept { return resource_; }
 
  private:
-  // A device and a resource; made together, so that the runtime is asked for the current device once.
+  // A device and a resource. Both are determined with one call of the runtime.
   struct location {
     cuda_device_id device;
     device_async_resource_ref resource;
@@ -284,23 +289,23 @@ class device_buffer {
 
   [[nodiscard]] static constexpr cuda_device_id no_device() noexcept { return cuda_device_id{-1}; }
 
-  // The public constructors delegate to this one, and so need not clean up if they throw.
+  // The public constructors delegate to this one, so that the destructor cleans up if they throw.
   device_buffer(location const& where,
                 cuda_stream_view stream,
                 alignment_argument alignment = CUDA_ALLOCATION_ALIGNMENT)
     : stream_{stream}, resource_{where.resource}, device_{where.device}, alignment_{alignment.value}
   {
-    RMM_EXPECTS(is_supported_alignment(alignment_), "The alignment is not a power of two.", bad_alloc);
+    RMM_EXPECTS(is_supported_alignment(alignment_), "The alignment of a buffer has to be a power of two.", bad_alloc);
   }
 
-  // The size that a resource sees in the calls of a reference, by which buffers allocate else; 0, which nothing serves at once, if
-  // there is no such size.
+  // Returns the size that the resource would receive from a call through a reference, which is how buffers allocate otherwise. 0 if
+  // rounding overflows; an immediate_resource does not serve size 0.
   [[nodiscard]] static std::size_t size_in_calls(std::size_t bytes) noexcept
   {
     return mr::detail::size_when_allocated(bytes, alignof(std::max_align_t));
   }
 
-  // What an allocation is asked for so that `capacity` aligned bytes are in it.
+  // Returns the size of an allocation that has room for `capacity` aligned bytes.
   [[nodiscard]] std::size_t block_size(std::size_t capacity) const
   {
     return alignment_ <= CUDA_ALLOCATION_ALIGNMENT
@@ -328,12 +333,12 @@ class device_buffer {
   void allocate_copy(void const* source, std::size_t size)
   {
     if (size == 0) { return; }
-    RMM_EXPECTS(source != nullptr, "Cannot copy from a null pointer.");
+    RMM_EXPECTS(source != nullptr, "Cannot copy from a null pointer to a buffer whose size is not 0.");
     allocate(size);
     detail::copy_async(data_, source, size, stream_);
   }
 
-  // Moves the content to an allocation of `new_capacity` bytes, into which it fits.
+  // Moves the content to an allocation of `new_capacity` bytes. Requires `new_capacity >= size_`.
   void reallocate(std::size_t new_capacity)
   {
     auto const device = device_ == no_device() ? cuda_device_id{detail::current_device()} : device_;

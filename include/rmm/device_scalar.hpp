@@ -11,7 +11,7 @@
 
 namespace RMM_NAMESPACE {
 
-/// One value of type `T` in device memory: a device_uvector with one element.
+/// One value of type `T` in device memory. Use it for the result of a kernel or a reduction.
 template <class T>
 class device_scalar {
   static_assert(std::is_trivially_copyable_v<T>, "device_scalar only supports types that are trivially copyable");
@@ -35,12 +35,12 @@ class device_scalar {
   RMM_EXEC_CHECK_DISABLE
   ~device_scalar() = default;
 
-  /// No value yet. The memory is by default from the resource of the current device.
+  /// Allocates the value uninitialised, by default from the resource of the current device.
   explicit device_scalar(cuda_stream_view stream) : storage_{1, stream} {}
   explicit device_scalar(cuda_stream_view stream, device_async_resource_ref mr) : storage_{1, stream, mr} {}
 
-  /// Queues the copy of `initial_value`, which has to live until it has happened; memory that is
-  /// not page-locked may go at once.
+  /// Allocates the value and queues the copy of `initial_value` into it. `initial_value` has to live until the copy is done; if it is
+  /// not in page-locked memory, the copy is done when this returns.
   explicit device_scalar(value_type const& initial_value, cuda_stream_view stream) : storage_{1, stream}
   {
     set_value_async(initial_value, stream);
@@ -62,7 +62,7 @@ class device_scalar {
   /// The value, after waiting for the stream.
   [[nodiscard]] value_type value(cuda_stream_view stream) const { return storage_.front_element(stream); }
 
-  /// Queues the copy of `value`, which has to live until it has happened.
+  /// Queues the copy of `value`, which has to live until the copy is done.
   void set_value_async(value_type const& value, cuda_stream_view stream)
   {
     storage_.set_element_async(0, value, stream);
@@ -80,7 +80,7 @@ class device_scalar {
   /// Always 1.
   [[nodiscard]] constexpr size_type size() const noexcept { return 1; }
 
-  /// The stream on which the memory will go back.
+  /// Returns the stream on which the memory will be freed.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return storage_.stream(); }
 
   /// See device_buffer::set_stream().

@@ -6,6 +6,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/fill.hpp>
 #include <rmm/detail/cuda/memory.hpp>
 #include <rmm/detail/error.hpp>
@@ -16,7 +17,7 @@
 #include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
 #include <rmm/resource_ref.hpp>
 
-// cuda::std::span is only named here; its definition costs as much as half of this header.
+// This header only names cuda::std::span. The definition would cost half as much as the header.
 #if __has_include(<cuda/std/__fwd/span.h>)
 #include <cuda/std/__fwd/span.h>
 #else
@@ -28,6 +29,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>  // IWYU pragma: export
@@ -36,8 +38,8 @@ namespace RMM_NAMESPACE {
 
 namespace detail {
 
-// The conversions of a vector to spans of all its elements. In a base class, of which an explicit instantiation of the vector
-// instantiates nothing: the span may be incomplete there.
+// Conversions of a vector to spans of all its elements. They are in a base class because the span may be an incomplete type: an
+// explicit instantiation of the vector does not instantiate members of its bases.
 template <class Vector, class T>
 class converts_to_spans {
  public:
@@ -55,11 +57,10 @@ class converts_to_spans {
 
 }  // namespace detail
 
-/// Elements of type `T` in device memory, in the order of a stream. None is ever initialised.
+/// A vector of uninitialised elements of type `T` in device memory. Use it for data that kernels write.
 ///
-/// Sizes and capacities count elements. Memory, streams, devices and failures are those of
-/// device_buffer, which holds the elements: see there. Elements move between host and device one at
-/// a time, for tests and for single values; kernels use the pointers.
+/// Sizes and capacities count elements. A device_buffer holds the elements; its comment has the rules for streams, devices and
+/// failures. Kernels use the pointers. Functions that copy single elements to and from the host are for tests and single values.
 template <class T>
 class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   static_assert(std::is_trivially_copyable_v<T>, "device_uvector only supports types that are trivially copyable");
@@ -80,7 +81,7 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   device_uvector(device_uvector const&)            = delete;
   device_uvector& operator=(device_uvector const&) = delete;
 
-  // Aggregates that are used on both sides hold vectors; only the host may run these.
+  // Classes with members for both host and device may have a vector as a member. nvcc must not warn that these run on the host only.
   RMM_EXEC_CHECK_DISABLE
   device_uvector(device_uvector&&) noexcept = default;
   RMM_EXEC_CHECK_DISABLE
@@ -88,21 +89,21 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   RMM_EXEC_CHECK_DISABLE
   ~device_uvector() = default;
 
-  /// `size` elements with no value, by default from the resource of the current device.
+  /// `size` uninitialised elements, by default from the resource of the current device.
   explicit device_uvector(size_type size, cuda_stream_view stream) : storage_{make_storage(size, stream)} {}
 
   explicit device_uvector(size_type size, cuda_stream_view stream, device_async_resource_ref mr)
     : storage_{make_storage(size, stream, mr)}
   {}
 
-  /// A copy of the elements of `other`, made on `stream`. Not of its capacity, stream or resource.
+  /// A copy of the elements of `other`, made on `stream`. Its capacity, stream and resource are not copied.
   explicit device_uvector(device_uvector const& other, cuda_stream_view stream) : storage_{other.storage_, stream} {}
 
   explicit device_uvector(device_uvector const& other, cuda_stream_view stream, device_async_resource_ref mr)
     : storage_{other.storage_, stream, mr}
   {}
 
-  /// Address of an element. Requires `index < size()`.
+  /// Returns the address of an element. Requires `index < size()`.
   [[nodiscard]] pointer element_ptr(size_type index) noexcept
   {
     RMM_ASSERT(index < size());
@@ -115,8 +116,7 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     return data() + index;
   }
 
-  /// Queues the copy of `value` into an element; `value` has to live until it has happened. Throws
-  /// out_of_range.
+  /// Queues the copy of `value` into an element; `value` has to live until the copy is done. Throws out_of_range.
   void set_element_async(size_type index, value_type const& value, cuda_stream_view stream)
   {
     expect_in_range(index);
@@ -143,7 +143,7 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     stream.synchronize_no_throw();
   }
 
-  /// The value of an element, after waiting for the stream. Throws out_of_range.
+  /// Waits for the stream and returns the value of an element. Throws out_of_range.
   value_type element(size_type index, cuda_stream_view stream) const
   {
     expect_in_range(index);
@@ -153,32 +153,32 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     return copy.value;
   }
 
-  /// element(0), which an empty vector has not: out_of_range.
+  /// Returns element(0). Throws out_of_range if the vector is empty.
   value_type front_element(cuda_stream_view stream) const { return element(0, stream); }
 
-  /// element(size() - 1). Throws out_of_range, too.
+  /// Returns element(size() - 1). Throws out_of_range if the vector is empty.
   value_type back_element(cuda_stream_view stream) const { return element(size() - 1, stream); }
 
-  /// See device_buffer::reserve(), in elements.
+  /// See device_buffer::reserve(); counts elements.
   void reserve(size_type new_capacity, cuda_stream_view stream) { storage_.reserve(bytes_of(new_capacity), stream); }
 
-  /// See device_buffer::resize(), in elements. New elements have no value.
+  /// See device_buffer::resize(); counts elements. New elements are uninitialised.
   void resize(size_type new_size, cuda_stream_view stream) { storage_.resize(bytes_of(new_size), stream); }
 
   /// See device_buffer::shrink_to_fit().
   void shrink_to_fit(cuda_stream_view stream) { storage_.shrink_to_fit(stream); }
 
-  /// Hands the memory over, which leaves the vector empty.
+  /// Returns the memory, and leaves the vector empty.
   device_buffer release() noexcept { return std::move(storage_); }
 
-  /// Elements that there is room for without another allocation.
+  /// Returns the number of elements up to which the vector can grow without another allocation.
   [[nodiscard]] size_type capacity() const noexcept { return storage_.capacity() / sizeof(T); }
 
-  /// Address of the first element; null if there is no memory.
+  /// Returns the address of the first element; null if the capacity is 0.
   [[nodiscard]] pointer data() noexcept { return static_cast<pointer>(storage_.data()); }
   [[nodiscard]] const_pointer data() const noexcept { return static_cast<const_pointer>(storage_.data()); }
 
-  /// Addresses on the device, as data(): for kernels and for algorithms that run there.
+  /// Iterators are device addresses, as data(): for kernels, and for algorithms that run on the device.
   [[nodiscard]] iterator begin() noexcept { return data(); }
   [[nodiscard]] const_iterator begin() const noexcept { return data(); }
   [[nodiscard]] const_iterator cbegin() const noexcept { return data(); }
@@ -188,7 +188,7 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   [[nodiscard]] const_iterator end() const noexcept { return data() + size(); }
   [[nodiscard]] const_iterator cend() const noexcept { return data() + size(); }
 
-  /// From the last element to the first, on the device too.
+  /// Iterates from the last element to the first, on the device.
   [[nodiscard]] reverse_iterator rbegin() noexcept { return reverse_iterator{end()}; }
   [[nodiscard]] const_reverse_iterator rbegin() const noexcept { return crbegin(); }
   [[nodiscard]] const_reverse_iterator crbegin() const noexcept { return const_reverse_iterator{end()}; }
@@ -201,27 +201,27 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   /// Number of elements.
   [[nodiscard]] size_type size() const noexcept { return storage_.size() / sizeof(T); }
 
-  /// The same as a signed number.
+  /// Number of elements, as a signed number.
   [[nodiscard]] std::int64_t ssize() const noexcept
   {
     RMM_ASSERT(size() <= static_cast<size_type>(std::numeric_limits<std::int64_t>::max()));
     return static_cast<std::int64_t>(size());
   }
 
-  /// Whether there are no elements; there may be capacity all the same.
+  /// Whether the size is 0. The capacity may be larger.
   [[nodiscard]] bool is_empty() const noexcept { return size() == 0; }
 
-  /// The resource that the memory came from and goes back to.
+  /// Returns the resource that the memory comes from.
   [[nodiscard]] device_async_resource_ref memory_resource() const noexcept { return storage_.memory_resource(); }
 
-  /// The stream on which the memory will go back.
+  /// Returns the stream in whose order the memory will be freed.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return storage_.stream(); }
 
   /// See device_buffer::set_stream().
   void set_stream(cuda_stream_view stream) noexcept { storage_.set_stream(stream); }
 
  private:
-  // Room for a value on the host, whose type need not have a default constructor.
+  // Room on the host for a value whose type may lack a default constructor.
   union uninitialized_value {
     uninitialized_value() noexcept {}
     value_type value;
@@ -232,7 +232,7 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     return rmm::detail::checked_multiply(count, sizeof(value_type));
   }
 
-  /// `resource`: one, or none. Resources align to CUDA_ALLOCATION_ALIGNMENT; the buffer does so for elements that need more.
+  // `resource` is a resource reference, or empty. The buffer aligns elements that need more than resources guarantee.
   template <class... Resource>
   [[nodiscard]] static device_buffer make_storage(size_type size, cuda_stream_view stream, Resource... resource)
   {
@@ -245,7 +245,13 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
 
   void expect_in_range(size_type index) const
   {
-    RMM_EXPECTS(index < size(), "Attempt to access out of bounds element of a device_uvector", out_of_range);
+    RMM_EXPECTS(index < size(), out_of_range_text(index, size()), out_of_range);
+  }
+
+  [[nodiscard]] RMM_COLD static std::string out_of_range_text(size_type index, size_type size)
+  {
+    return "index " + std::to_string(index) + " is out of range: the device_uvector has " + std::to_string(size) +
+           " elements";
   }
 
   device_buffer storage_;

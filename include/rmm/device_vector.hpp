@@ -9,8 +9,8 @@
 
 namespace RMM_NAMESPACE {
 
-/// A thrust::device_vector with memory from RMM's resources. Unlike device_uvector it initialises
-/// its elements, and does so on the default stream.
+/// A thrust::device_vector with memory from RMM's resources. Use it where elements have to be initialised: unlike device_uvector it
+/// does so, on the default stream.
 template <class T>
 using device_vector = thrust::device_vector<T, mr::thrust_allocator<T>>;
 

@@ -9,17 +9,17 @@
 
 namespace RMM_NAMESPACE {
 
-/// The caller broke a precondition: an argument or the order of calls is wrong.
+/// Thrown when the caller broke a precondition: an argument or the order of calls is wrong.
 struct logic_error : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-/// A call of the CUDA runtime failed; the message names the error.
+/// Thrown when a call of the CUDA runtime failed. The message names the error.
 struct cuda_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Memory could not be had, for whatever reason.
+/// Thrown when an allocation failed, for whatever reason. Catch out_of_memory instead where only missing memory is handled.
 class bad_alloc : public std::bad_alloc {
  public:
   /// what() is `std::bad_alloc: ` and `message`.
@@ -30,18 +30,18 @@ class bad_alloc : public std::bad_alloc {
   [[nodiscard]] char const* what() const noexcept override { return text_.what(); }
 
  private:
-  std::runtime_error text_;  // for its shared string: copying an exception must not throw
+  std::runtime_error text_;  // copies of it share one string: copying an exception must not throw
 };
 
 struct memory_report;
 
 namespace detail {
 
-/// A memory_report that is counted, in a form that this header need not know.
+/// A reference-counted memory_report. An interface, so that this header need not include the report.
 class shared_report {
  public:
   virtual void acquire() const noexcept                           = 0;
-  virtual void release() const noexcept                           = 0;  ///< the last one destroys it
+  virtual void release() const noexcept                           = 0;  ///< the last call destroys the report
   [[nodiscard]] virtual memory_report const& get() const noexcept = 0;
 
  protected:
@@ -50,13 +50,13 @@ class shared_report {
 
 }  // namespace detail
 
-/// Memory could not be had because there is not enough of it.
+/// Thrown when an allocation failed because there is not enough memory.
 class out_of_memory : public bad_alloc {
  public:
   /// what() is `std::bad_alloc: out_of_memory: ` and `message`. report() is null.
   out_of_memory(char const* message) : out_of_memory{std::string{message}} {}
   out_of_memory(std::string const& message) : bad_alloc{"out_of_memory: " + message} {}
-  /// Shares `report`.
+  /// Keeps a reference to `report`.
   out_of_memory(std::string const& message, detail::shared_report const& report)
     : bad_alloc{"out_of_memory: " + message}, report_{&report}
   {
@@ -80,21 +80,22 @@ class out_of_memory : public bad_alloc {
     if (report_ != nullptr) { report_->release(); }
   }
 
-  /// What there was and what was tried, if a pool threw this; else null. Valid as long as any copy of the exception. The text
-  /// of what() has it too. rmm/memory_report.hpp defines it.
+  /// Returns the report of the pool that threw this: how much memory there was, and what the pool tried. Null if no pool threw it.
+  ///
+  /// Valid as long as any copy of the exception exists. what() includes its text. rmm/memory_report.hpp defines the type.
   [[nodiscard]] memory_report const* report() const noexcept { return report_ != nullptr ? &report_->get() : nullptr; }
 
  private:
   detail::shared_report const* report_{nullptr};
 };
 
-/// An argument has a value that the call does not accept.
+/// Thrown when an argument has a value that the call does not accept.
 class invalid_argument : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// An index or a key is not in the range that the call accepts.
+/// Thrown when an index or a key is outside the range that the call accepts.
 class out_of_range : public std::out_of_range {
  public:
   using std::out_of_range::out_of_range;

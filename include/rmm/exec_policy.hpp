@@ -15,11 +15,11 @@
 
 namespace RMM_NAMESPACE {
 
-/// What thrust::cuda::par makes of an allocator and a stream.
+/// The type of thrust::cuda::par with an allocator and a stream.
 using thrust_exec_policy_t =
   decltype(thrust::cuda::par(std::declval<mr::thrust_allocator<char> const&>()).on(cudaStream_t{}));
 
-/// Runs Thrust's algorithms on a stream, with their temporary memory from a resource:
+/// An execution policy for Thrust's algorithms. Use it to run them on a stream, with their temporary memory from a resource:
 /// `thrust::sort(rmm::exec_policy(stream), ...)`.
 class exec_policy : public thrust_exec_policy_t {
  public:
@@ -32,11 +32,12 @@ class exec_policy : public thrust_exec_policy_t {
 
 #if THRUST_VERSION >= 101600
 
-/// What thrust::cuda::par_nosync makes of an allocator and a stream.
+/// The type of thrust::cuda::par_nosync with an allocator and a stream.
 using thrust_exec_policy_nosync_t =
   decltype(thrust::cuda::par_nosync(std::declval<mr::thrust_allocator<char> const&>()).on(cudaStream_t{}));
 
-/// The same, but an algorithm whose result does not need it does not wait for the stream.
+/// An execution policy as exec_policy. Use it where the host need not wait: an algorithm waits for the stream only if it returns a
+/// result that the device computes.
 class exec_policy_nosync : public thrust_exec_policy_nosync_t {
  public:
   /// `mr` has to outlive the algorithms.

@@ -9,39 +9,39 @@
 
 namespace RMM_NAMESPACE {
 
-/// What a suballocating resource has at one moment, and how it came by it.
+/// Figures of a suballocating resource at one moment: its memory, and counts of how allocations were served.
 ///
-/// live + free + graph == reserved, but for what is left at the end of an upstream block. Making them stops the threads
-/// that allocate for a moment: not for hot paths.
+/// live + free + graph == reserved, except for the unusable rest at the end of an upstream block.
+/// Cost  briefly stops the threads that allocate from the resource: do not call it in hot paths.
 struct heap_figures {
-  std::size_t live_bytes{};      ///< allocated, rounded up to blocks
-  std::size_t free_bytes{};      ///< not allocated, cached ones included
-  std::size_t graph_bytes{};     ///< kept for CUDA graphs, besides their live blocks
+  std::size_t live_bytes{};      ///< allocated bytes, rounded up to whole blocks
+  std::size_t free_bytes{};      ///< free bytes, those in caches included
+  std::size_t graph_bytes{};     ///< bytes kept for CUDA graphs, without their live blocks
   std::size_t cached_bytes{};    ///< the part of free_bytes that lies in caches of single threads
-  std::size_t reserved_bytes{};  ///< taken from upstream
-  /// The largest piece of free memory, coalesced across caches and streams; where there are more than 16,384, of
-  /// the largest as one of these has it.
+  std::size_t reserved_bytes{};  ///< bytes taken from upstream
+  /// Bytes of the largest range of free memory, coalesced across caches and streams. With more than 16,384 pieces of free memory: of
+  /// the largest single piece.
   std::size_t largest_free_bytes{};
-  std::size_t upstream_blocks{};  ///< in which that was taken
-  std::size_t caches{};           ///< pairs of a thread and a stream that have one
+  std::size_t upstream_blocks{};  ///< number of blocks taken from upstream
+  std::size_t caches{};           ///< number of caches: one for each thread and stream that has freed memory
 
-  // How often an allocation was served, since the resource was made, ...
-  std::uint64_t from_other_streams{};       ///< ... by memory of another stream, after a wait on the device
-  std::uint64_t from_other_caches{};        ///< ... out of the cache of another thread or stream
-  std::uint64_t put_together{};             ///< ... by neighbours that lay in different caches
-  std::uint64_t device_synchronizations{};  ///< waits on the host for the whole device; the last resort
+  // Counts since the resource was made.
+  std::uint64_t from_other_streams{};       ///< allocations served by memory of another stream, after a device wait
+  std::uint64_t from_other_caches{};        ///< allocations served from the cache of another thread or stream
+  std::uint64_t put_together{};             ///< allocations served by coalescing neighbours from different caches
+  std::uint64_t device_synchronizations{};  ///< waits of the host for the whole device; the last resort
 
-  recovery_figures recovery{};  ///< of pools: what was tried when there was no free memory
+  recovery_figures recovery{};  ///< counts of the rungs of pools
 
-  /// Which part of the free memory lies outside its largest piece: 0 if it is all in one, or there is none; near 1 if it is
-  /// in many small ones.
+  /// Returns the part of the free memory that lies outside its largest range. 0 if it is one range, or if no memory is free; near 1 if
+  /// it is in many small ranges.
   [[nodiscard]] constexpr double fragmentation() const noexcept
   {
     return free_bytes == 0 ? 0.0 : 1.0 - static_cast<double>(largest_free_bytes) / static_cast<double>(free_bytes);
   }
 };
 
-/// The figures of two resources together; the largest piece of either.
+/// Returns the sums of the figures of two resources, and the largest free range of either.
 [[nodiscard]] constexpr heap_figures operator+(heap_figures lhs, heap_figures const& rhs) noexcept
 {
   lhs.live_bytes += rhs.live_bytes;

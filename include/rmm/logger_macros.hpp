@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// RMM_LOG_TRACE to RMM_LOG_CRITICAL. Without spdlog there is no debug log, and what they write goes nowhere.
+/// RMM_LOG_TRACE to RMM_LOG_CRITICAL: macros that write to the debug log. Without spdlog they discard their messages.
 
 #include <rmm/detail/logger_frontend.hpp>  // IWYU pragma: export
 #include <rmm/detail/logger_spdlog.hpp>

@@ -13,17 +13,15 @@
 
 namespace RMM_NAMESPACE {
 
-/// Queues on `stream` the migration of `size` bytes of managed memory to `device`; to the host for
-/// cudaCpuDeviceId.
+/// Queues on `stream` the migration of `size` bytes of managed memory to `device`; cudaCpuDeviceId names the host.
 ///
-/// Does nothing for memory that does not migrate, and for no bytes. Throws cuda_error on other
-/// failures.
+/// Does nothing if the memory is of a kind that does not migrate, or if `size` is 0. Throws cuda_error on other failures.
 RMM_ALWAYS_INLINE void prefetch(void const* ptr, std::size_t size, cuda_device_id device, cuda_stream_view stream)
 {
   detail::prefetch_memory(ptr, size, device.value(), stream.value());
 }
 
-/// The same for the elements of `data`.
+/// Queues on `stream` the migration of the elements of `data` to `device`.
 template <class T>
 RMM_ALWAYS_INLINE void prefetch(::cuda::std::span<T const> data, cuda_device_id device, cuda_stream_view stream)
 {

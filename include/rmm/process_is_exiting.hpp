@@ -10,13 +10,12 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A handler for each shared object that includes this, registered while it initialises its global objects.
+/// Registers an exit handler in each shared object that includes this header, while its global objects are initialised.
 RMM_HIDDEN inline bool const process_exit_hook_is_set{(register_process_exit_hook(), true)};
 
 }  // namespace detail
 
-/// Whether the process has begun to exit, so that the CUDA runtime may be gone. For destructors
-/// that would call it.
+/// Whether the process has begun to exit. The CUDA runtime may be shut down then: ask before a destructor calls it.
 [[nodiscard]] RMM_HIDDEN inline bool process_is_exiting() noexcept
 {
   try {

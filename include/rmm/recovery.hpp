@@ -7,23 +7,23 @@
 #include <cstdint>
 
 /// @file
-/// What a pool tries before an allocation fails.
+/// The steps that a pool tries before an allocation fails, their order, and how often each helped.
 
 namespace RMM_NAMESPACE {
 
-/// One thing that a pool tries when no free memory fits, whatever thread and stream freed it.
+/// One step that a pool tries when no free memory fits a request.
 enum class recovery_rung : std::uint8_t {
-  reclaim,      ///< gives events to free memory; waits for the device where only that keeps enough of it apart
-  grow,         ///< takes more memory from where the pool has it
-  remap,        ///< maps memory that is free in pieces to one range of addresses
-  trim,         ///< gives unused memory back, so that there is some to be taken
-  synchronize,  ///< as reclaim, also for memory that other rungs leave alone; waits only where it serves
-  callback,     ///< asks the program to free memory, and begins again when it says so
+  reclaim,  ///< records events after unfenced free memory; waits for the device if enough memory is free but not reached
+  grow,     ///< takes more memory from the pool's upstream
+  remap,    ///< maps free pieces of memory to one range of addresses
+  trim,     ///< gives unused memory back to upstream, so that upstream can serve the request
+  synchronize,  ///< as reclaim, also for memory that other rungs leave alone; waits only if that can serve the request
+  callback,     ///< asks the program to free memory, and starts again at the first rung if the program returns true
 };
 
 inline constexpr std::size_t recovery_rung_count = 6;
 
-/// As it is written in reports: the name of the enumerator.
+/// Returns the name of the enumerator, as reports write it.
 [[nodiscard]] constexpr char const* name_of(recovery_rung rung) noexcept
 {
   constexpr char const* names[] = {"reclaim", "grow", "remap", "trim", "synchronize", "callback"};
@@ -31,18 +31,18 @@ inline constexpr std::size_t recovery_rung_count = 6;
   return index < recovery_rung_count ? names[index] : "unknown";
 }
 
-/// How often allocations came to a rung, and how often it served one.
+/// Counts of the allocations that tried a rung, and of those that it served.
 struct rung_figures {
   std::uint64_t tried{};
   std::uint64_t served{};
 };
 
-/// The same for each rung.
+/// The counts of all rungs.
 struct recovery_figures {
   rung_figures rungs[recovery_rung_count]{};
   std::uint64_t failures{};  ///< allocations that no rung could serve
 
-  /// Those of one rung.
+  /// Returns the counts of one rung.
   [[nodiscard]] constexpr rung_figures const& operator[](recovery_rung rung) const noexcept
   {
     return rungs[static_cast<std::size_t>(rung)];
@@ -63,7 +63,9 @@ struct recovery_figures {
   return lhs;
 }
 
-/// Rungs in the order in which they are tried, each at most once. Rungs that are left out are not tried.
+/// A list of rungs in the order in which a pool tries them. Use it to leave rungs out, or to change their order.
+///
+/// Each rung is in it at most once.
 class recovery_order {
  public:
   constexpr recovery_order() noexcept = default;
@@ -84,7 +86,7 @@ class recovery_order {
     return true;
   }
 
-  /// Whether the rung is tried.
+  /// Whether the rung is in the list.
   [[nodiscard]] constexpr bool contains(recovery_rung rung) const noexcept
   {
     for (auto const each : *this) {
@@ -93,7 +95,7 @@ class recovery_order {
     return false;
   }
 
-  /// Whether no rung is there twice.
+  /// Whether all values are rungs, and none is in the list twice.
   [[nodiscard]] constexpr bool is_valid() const noexcept
   {
     recovery_order once;
@@ -103,10 +105,10 @@ class recovery_order {
     return true;
   }
 
-  /// Number of rungs that are tried.
+  /// Number of rungs in the list.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
 
-  /// The rung that is tried after `index` others. Requires `index < size()`.
+  /// Returns the rung at position `index`, counted from 0. Requires `index < size()`.
   [[nodiscard]] constexpr recovery_rung operator[](std::size_t index) const noexcept { return rungs_[index]; }
 
   /// The rungs in their order.

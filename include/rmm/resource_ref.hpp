@@ -8,28 +8,29 @@
 
 namespace RMM_NAMESPACE {
 
-/// Reference to a resource whose memory the device can use.
+/// A non-owning reference to a resource whose memory the device can use.
 using device_resource_ref = detail::cccl_resource_ref<detail::cccl_sync_ref<::cuda::mr::device_accessible>>;
 
-/// Reference to a stream-ordered resource whose memory the device can use: what containers and allocators hold.
+/// A non-owning reference to a stream-ordered resource whose memory the device can use. Use it as the parameter of functions that
+/// allocate: containers and allocators hold one.
 using device_async_resource_ref =
   detail::cccl_async_resource_ref<detail::cccl_async_ref<::cuda::mr::device_accessible>>;
 
-/// Reference to a resource whose memory the host can use.
+/// A non-owning reference to a resource whose memory the host can use.
 using host_resource_ref = detail::cccl_resource_ref<detail::cccl_sync_ref<::cuda::mr::host_accessible>>;
 
-/// Reference to a stream-ordered resource whose memory the host can use.
+/// A non-owning reference to a stream-ordered resource whose memory the host can use.
 using host_async_resource_ref = detail::cccl_async_resource_ref<detail::cccl_async_ref<::cuda::mr::host_accessible>>;
 
-/// Reference to a resource whose memory host and device can use.
+/// A non-owning reference to a resource whose memory host and device can use.
 using host_device_resource_ref =
   detail::cccl_resource_ref<detail::cccl_sync_ref<::cuda::mr::host_accessible, ::cuda::mr::device_accessible>>;
 
-/// Reference to a stream-ordered resource whose memory host and device can use.
+/// A non-owning reference to a stream-ordered resource whose memory host and device can use.
 using host_device_async_resource_ref =
   detail::cccl_async_resource_ref<detail::cccl_async_ref<::cuda::mr::host_accessible, ::cuda::mr::device_accessible>>;
 
-/// Reference to `*resource`. Throws logic_error if it is null.
+/// Returns a reference to `*resource`. Throws logic_error if `resource` is null.
 template <class Resource>
 device_async_resource_ref to_device_async_resource_ref_checked(Resource* resource)
 {

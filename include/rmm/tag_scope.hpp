@@ -11,16 +11,16 @@
 
 namespace RMM_NAMESPACE {
 
-/// A name for what a program does, to label allocations with. A number, cheap to copy and compare.
+/// A label for allocations, such as the name of a part of the program. Make one from a name, and pass it to tag_scope.
 ///
-/// The same name is the same tag in all shared objects of the process. Names are kept until the process ends, so they are to
-/// be few: what a part of a program is called, not which request it serves. More than 65,534 share one tag.
+/// A tag is a number, cheap to copy and compare. One name gives one tag in all shared objects of the process. Names are kept until the
+/// process ends, so use few: name parts of the program, not single requests. After 65,534 names all further names share one tag.
 class tag {
  public:
   /// No tag.
   constexpr tag() noexcept = default;
 
-  /// The tag of that name; no tag if it is empty, or the host has no memory for it.
+  /// The tag of that name; no tag if the name is empty, or if host memory runs out.
   explicit tag(std::string_view name) : id_{detail::tags().intern(name.data(), name.size())} {}
 
   /// The tag of the innermost tag_scope of the calling thread.
@@ -33,7 +33,7 @@ class tag {
     }
   }
 
-  /// The tag that has this number; 0 is none.
+  /// The tag with this number; 0 gives no tag.
   [[nodiscard]] static constexpr tag from_id(std::uint32_t id) noexcept
   {
     tag made;
@@ -44,7 +44,7 @@ class tag {
   /// The number of the tag in this process; 0 for no tag. Another process may number them differently.
   [[nodiscard]] constexpr std::uint32_t id() const noexcept { return id_; }
 
-  /// Empty for no tag; stays valid.
+  /// Returns the name, which is valid until the process ends; empty for no tag.
   [[nodiscard]] char const* name() const noexcept
   {
     try {
@@ -54,7 +54,7 @@ class tag {
     }
   }
 
-  /// Whether it is a tag.
+  /// Whether this is a tag, that is, id() is not 0.
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return id_ != 0; }
   [[nodiscard]] friend constexpr bool operator==(tag lhs, tag rhs) noexcept { return lhs.id_ == rhs.id_; }
   [[nodiscard]] friend constexpr bool operator!=(tag lhs, tag rhs) noexcept { return lhs.id_ != rhs.id_; }
@@ -63,13 +63,15 @@ class tag {
   std::uint32_t id_{0};
 };
 
-/// Labels what the calling thread allocates, as long as it lives: `rmm::tag_scope const tag{"loader"};`.
+/// A scope that labels the allocations of the calling thread. Use it to see in figures, traces and snapshots which part of a program
+/// holds memory: `rmm::tag_scope const tag{"loader"};`.
 ///
-/// Scopes nest, and the innermost counts. One ends on the thread that began it, and before those around it. A pool that tracks
-/// tags, traces, and pausing by tag read it. A name costs a look-up under a lock each time; a `tag` made once does not.
+/// Scopes nest, and the innermost counts. A scope ends on the thread that began it, before the scopes around it. Pools that track tags,
+/// traces, and pausing by tag read the label.
+/// Cost  a name takes a look-up under a lock each time; a `tag` that was made once takes none.
 class tag_scope {
  public:
-  /// Labels with the tag of that name, or with the given one.
+  /// Labels with the tag of that name, or with the given tag.
   explicit tag_scope(std::string_view name) : tag_scope{tag{name}} {}
   explicit tag_scope(tag label) : current_{detail::tags().current()}, outer_{std::exchange(*current_, label.id())} {}
   ~tag_scope() { *current_ = outer_; }
