@@ -336,6 +336,6 @@ def test_sizes_are_counted_rounded_or_exactly(choose: str, variable: str | None,
 
 def test_sizes_are_chosen_before_the_first_allocation() -> None:
     rmm.DeviceBuffer(size=25)
-    with pytest.raises(RuntimeError, match="decided by an allocation before"):
+    with pytest.raises(RuntimeError, match="comes too late"):
         rmm.mr.use_unrounded_sizes()
     rmm.mr.use_unrounded_sizes(False)  # as it is

@@ -15,7 +15,7 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// The resource that an adaptor passes its calls to, with sizes exactly as they are. Does not own it.
+/// A non-owning handle to the upstream of an adaptor. It passes sizes on without rounding.
 template <class Upstream>
 class adaptor_upstream {
  public:
@@ -26,7 +26,7 @@ class adaptor_upstream {
 
   [[nodiscard]] device_async_resource_ref ref() const noexcept { return ref_; }
 
-  /// The resource itself, where it was given as a pointer; else null.
+  /// Returns the upstream if it was passed as a pointer; else null.
   [[nodiscard]] Upstream* pointer() const noexcept { return pointer_; }
 
   void* allocate(std::size_t bytes, cuda_stream_view stream)
@@ -59,7 +59,7 @@ class adaptor_upstream {
     return device_async_resource_ref{upstream};
   }
 
-  /// What Upstream inherits from it, even if Upstream has other functions of the same names.
+  /// Returns the upstream as its base class, because Upstream may hide the functions of the base.
   [[nodiscard]] device_memory_resource& base() const noexcept { return *pointer_; }
 
   [[nodiscard]] std::size_t exact_alignment(std::size_t bytes) const noexcept

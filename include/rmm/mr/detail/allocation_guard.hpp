@@ -36,12 +36,12 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// What a guard found.
+/// An error that a guard_resource_adaptor found.
 struct guard_violation {
   enum class kind {
-    double_free,       ///< memory that was freed is freed again
-    unknown_pointer,   ///< memory is freed that the adaptor did not allocate, or long ago
-    wrong_size,        ///< memory is freed with another size than it was allocated with
+    double_free,       ///< memory was freed twice
+    unknown_pointer,   ///< memory was freed that the adaptor did not allocate, or that was freed long ago
+    wrong_size,        ///< memory was freed with another size than that of its allocation
     overrun,           ///< bytes after an allocation were written
     underrun,          ///< bytes before an allocation were written
     write_after_free,  ///< an allocation was written after it was freed
@@ -49,55 +49,55 @@ struct guard_violation {
 
   kind what;
   void const* ptr;        ///< the allocation
-  std::size_t bytes;      ///< its size; of what is not known, the size it was freed with
-  std::ptrdiff_t offset;  ///< from the allocation's begin to the first byte that was written; else 0
-  std::string report;     ///< some lines that say all, with the places of allocation and first free
+  std::size_t bytes;      ///< its size; for an unknown pointer, the size in the call that freed it
+  std::ptrdiff_t offset;  ///< offset of the first wrong byte from the allocation; 0 if no write was found
+  std::string report;     ///< a text of several lines, with the call stacks of the allocation and the first free
 };
 
-/// What a guard_resource_adaptor checks.
+/// Options of a guard_resource_adaptor.
 struct guard_options {
-  /// Bytes before and after each allocation that nobody may write; rounded up to CUDA_ALLOCATION_ALIGNMENT.
+  /// Size of the red zones: bytes before and after each allocation that must not be written. Rounded up to CUDA_ALLOCATION_ALIGNMENT.
   std::size_t red_zone_bytes{CUDA_ALLOCATION_ALIGNMENT};
 
-  /// Freed memory that is kept from being allocated again, the newest, so that later writes and frees are noticed.
+  /// Bytes of the quarantine: the memory that was freed last is not allocated again, so that later writes and frees are detected.
   std::size_t quarantine_bytes{std::size_t{16} << 20U};
 
-  /// Whether to keep the call stacks of allocations and frees, for the reports.
+  /// Whether to record the call stacks of allocations and frees for reports.
   bool capture_stacks{true};
 
-  /// Called for each violation, by the thread that noticed it, without a lock. Must not throw. None: the report is
-  /// written to standard error and the program aborts.
+  /// Called for each violation, on the thread that detected it, without a lock. Must not throw. Without a handler, the report is
+  /// written to standard error, and the program aborts.
   std::function<void(guard_violation const&)> handler{};
 };
 
 namespace detail {
 
-/// The books of a guard_resource_adaptor, and what it writes into memory: `zone` on both sides of an allocation, `fresh` into
-/// it, and `freed` over all of it when it is freed. Thread-safe.
+/// The records and checks of a guard_resource_adaptor. It fills red zones with `zone_byte`, new allocations with `fresh_byte`, and
+/// freed ones, with their red zones, with `freed_byte`. Thread-safe.
 class allocation_guard {
  public:
   static constexpr unsigned char zone_byte  = 0xFA;
   static constexpr unsigned char fresh_byte = 0xCD;
   static constexpr unsigned char freed_byte = 0xDD;
 
-  /// Throws out_of_memory if no size is as large as the red zone.
+  /// Throws out_of_memory if rounding the size of the red zone overflows.
   explicit allocation_guard(guard_options options) : options_{std::move(options)}
   {
     options_.red_zone_bytes = rmm::detail::checked_align_up(rmm::detail::max<std::size_t>(options_.red_zone_bytes, 1),
                                                             CUDA_ALLOCATION_ALIGNMENT);
   }
 
-  /// What to ask from upstream for `bytes` bytes. Throws out_of_memory if no size can say it.
+  /// Returns the size to allocate from upstream for `bytes` bytes. Throws out_of_memory if it overflows.
   [[nodiscard]] std::size_t size_with_zones(std::size_t bytes) const
   {
     return rmm::detail::checked_add(bytes, rmm::detail::checked_multiply(2, options_.red_zone_bytes));
   }
 
-  /// Takes a new block into the books. Returns the allocation in it. Throws cuda_error or std::bad_alloc.
+  /// Records a new block and fills it. Returns the allocation in it. Throws cuda_error or std::bad_alloc.
   [[nodiscard]] RMM_COLD void* begin(void* base, std::size_t bytes, cudaStream_t stream)
   {
     auto* const ptr = static_cast<unsigned char*>(base) + options_.red_zone_bytes;
-    record made{base, bytes, rmm::detail::query_capture(stream).is_none(), here(), {}};
+    record made{base, bytes, rmm::detail::query_capture(stream).is_none(), current_place(), {}};
     if (made.is_filled) {
       rmm::detail::fill_async(base, zone_byte, options_.red_zone_bytes, stream);
       rmm::detail::fill_async(ptr, fresh_byte, bytes, stream);
@@ -108,34 +108,34 @@ class allocation_guard {
     return ptr;
   }
 
-  /// Whether it is an allocation now.
+  /// Whether `ptr` is a live allocation.
   [[nodiscard]] bool has(void* ptr)
   {
     rmm::detail::mutex_lock const lock{mutex_};
     return live_.count(ptr) != 0;
   }
 
-  /// Ends an allocation: checks it, and overwrites it. Calls `give_back(base, bytes)` for each block that is to go back to upstream
-  /// now, which is idle: that block or older ones. `stream` is where the memory is freed. Waits for the stream, unless it
-  /// captures. What takes host memory is left out where there is none.
+  /// Checks a freed allocation, and overwrites it. Calls `give_back(base, bytes)` for each idle block that goes back to upstream now:
+  /// this block, or older ones from the quarantine. `stream` is the stream of the free. Waits for the stream, unless it captures. Skips
+  /// the checks that need host memory if there is none.
   template <class GiveBack>
   RMM_COLD void end(void* ptr, std::size_t bytes, cudaStream_t stream, GiveBack&& give_back) noexcept
   {
     auto taken = take(ptr);
     if (!taken) { return report_unknown(ptr, bytes); }
-    auto& of = *taken;
-    if (of.bytes != bytes) { report(guard_violation::kind::wrong_size, ptr, of, 0, bytes); }
-    bool const is_checked = of.is_filled && rmm::detail::query_capture(stream).is_none();
-    bool const is_idle    = is_checked && check_and_overwrite(ptr, of, stream);
-    of.freed              = here_if_possible();
-    auto* const base      = of.base;
-    auto const total      = of.bytes + 2 * options_.red_zone_bytes;
-    bool const is_kept    = retire(ptr, std::move(of), is_idle);
+    auto& block = *taken;
+    if (block.bytes != bytes) { report(guard_violation::kind::wrong_size, ptr, block, 0, bytes); }
+    bool const is_checked = block.is_filled && rmm::detail::query_capture(stream).is_none();
+    bool const is_idle    = is_checked && check_and_overwrite(ptr, block, stream);
+    block.freed           = try_current_place();
+    auto* const base      = block.base;
+    auto const total      = block.bytes + 2 * options_.red_zone_bytes;
+    bool const is_kept    = retire(ptr, std::move(block), is_idle);
     if (is_idle) { shrink_quarantine(options_.quarantine_bytes, stream, give_back); }
     if (!is_kept) { give_back(base, total); }
   }
 
-  /// The same for all that is kept from upstream. Returns whether there was anything.
+  /// Checks all blocks in quarantine, and calls `give_back(base, bytes)` for each. Returns whether there were any.
   template <class GiveBack>
   RMM_COLD bool give_up_quarantine(cudaStream_t stream, GiveBack&& give_back) noexcept
   {
@@ -151,27 +151,27 @@ class allocation_guard {
   struct record {
     void* base;
     std::size_t bytes;
-    bool is_filled;  // the zones are as they should be: not if that was in a capture
+    bool is_filled;  // whether the red zones were filled: not in a capture
     place allocated;
     place freed;
   };
 
   struct freed_record {
     void* ptr;
-    record of;
-    bool is_kept;  // in quarantine
+    record block;
+    bool is_kept;  // whether it is in quarantine
   };
 
-  [[nodiscard]] place here() const
+  [[nodiscard]] place current_place() const
   {
     return {rmm::detail::thread_number(),
             options_.capture_stacks ? std::make_shared<rmm::detail::stack_trace>() : nullptr};
   }
 
-  [[nodiscard]] place here_if_possible() const noexcept
+  [[nodiscard]] place try_current_place() const noexcept
   {
     try {
-      return here();
+      return current_place();
     } catch (std::bad_alloc const&) {
       return {rmm::detail::thread_number(), nullptr};
     }
@@ -187,8 +187,8 @@ class allocation_guard {
     return taken;
   }
 
-  /// Returns whether it could: not if the host has no memory, or the runtime fails, for instance because the program ends.
-  bool check_and_overwrite(void* ptr, record const& of, cudaStream_t stream) noexcept
+  /// Checks the red zones, and overwrites the block. Returns false if host memory runs out, or the runtime fails, for example at exit.
+  bool check_and_overwrite(void* ptr, record const& block, cudaStream_t stream) noexcept
   {
     auto* const begin = static_cast<unsigned char*>(ptr);
     auto const zone   = options_.red_zone_bytes;
@@ -198,8 +198,8 @@ class allocation_guard {
       before.resize(zone);
       after.resize(zone);
       rmm::detail::copy_async(before.data(), begin - zone, zone, stream);
-      rmm::detail::copy_async(after.data(), begin + of.bytes, zone, stream);
-      rmm::detail::fill_async(of.base, freed_byte, of.bytes + 2 * zone, stream);
+      rmm::detail::copy_async(after.data(), begin + block.bytes, zone, stream);
+      rmm::detail::fill_async(block.base, freed_byte, block.bytes + 2 * zone, stream);
       rmm::detail::synchronize_stream(stream);
     } catch (std::exception const& e) {
       rmm::detail::log(rmm::detail::log_level::warn, e.what());
@@ -209,23 +209,23 @@ class allocation_guard {
     auto const wrong = [](unsigned char byte) { return byte != zone_byte; };
     auto const under = rmm::detail::find_if(before.begin(), before.end(), wrong);
     if (under != before.end()) {
-      report(kind::underrun, ptr, of, (under - before.begin()) - static_cast<std::ptrdiff_t>(zone));
+      report(kind::underrun, ptr, block, (under - before.begin()) - static_cast<std::ptrdiff_t>(zone));
     }
     auto const over = rmm::detail::find_if(after.begin(), after.end(), wrong);
     if (over != after.end()) {
-      report(kind::overrun, ptr, of, static_cast<std::ptrdiff_t>(of.bytes) + (over - after.begin()));
+      report(kind::overrun, ptr, block, static_cast<std::ptrdiff_t>(block.bytes) + (over - after.begin()));
     }
     return true;
   }
 
-  /// Puts a freed allocation into the history, and into quarantine if it fits and is idle. Returns whether it is there.
-  bool retire(void* ptr, record of, bool is_idle) noexcept
+  /// Adds a freed allocation to the history, and to the quarantine if it fits and is idle. Returns whether it is in quarantine.
+  bool retire(void* ptr, record block, bool is_idle) noexcept
   {
-    auto const total = of.bytes + 2 * options_.red_zone_bytes;
+    auto const total = block.bytes + 2 * options_.red_zone_bytes;
     bool const kept  = is_idle && total <= options_.quarantine_bytes;
     try {
       rmm::detail::mutex_lock const lock{mutex_};
-      history_.push_back({ptr, std::move(of), kept});
+      history_.push_back({ptr, std::move(block), kept});
       quarantined_bytes_ += kept ? total : 0;
       return kept;
     } catch (std::bad_alloc const&) {
@@ -233,21 +233,21 @@ class allocation_guard {
     }
   }
 
-  /// Ends the quarantine of the oldest until at most `bytes` are left there. Returns whether there were any.
+  /// Ends the quarantine of the oldest blocks until at most `bytes` are left. Returns whether it ended any.
   template <class GiveBack>
   bool shrink_quarantine(std::size_t bytes, cudaStream_t stream, GiveBack& give_back) noexcept
   {
     bool any = false;
     for (auto ended = end_oldest(bytes); ended; ended = end_oldest(bytes)) {
-      auto const& [ptr, of] = *ended;
-      any                   = true;
-      if (rmm::detail::query_capture(stream).is_none()) { check_freed(ptr, of, stream); }
-      give_back(of.base, of.bytes + 2 * options_.red_zone_bytes);
+      auto const& [ptr, block] = *ended;
+      any                      = true;
+      if (rmm::detail::query_capture(stream).is_none()) { check_freed(ptr, block, stream); }
+      give_back(block.base, block.bytes + 2 * options_.red_zone_bytes);
     }
     return any;
   }
 
-  /// The oldest in quarantine, if there are more than `bytes` there.
+  /// Removes the oldest block from the quarantine, and returns it. Returns nothing if the quarantine has at most `bytes`.
   [[nodiscard]] std::optional<std::pair<void*, record>> end_oldest(std::size_t bytes) noexcept
   {
     rmm::detail::mutex_lock const lock{mutex_};
@@ -256,20 +256,20 @@ class allocation_guard {
     auto const oldest =
       rmm::detail::find_if(history_.begin(), history_.end(), [](freed_record const& each) { return each.is_kept; });
     oldest->is_kept = false;
-    quarantined_bytes_ -= oldest->of.bytes + 2 * options_.red_zone_bytes;
-    return std::pair{oldest->ptr, oldest->of};
+    quarantined_bytes_ -= oldest->block.bytes + 2 * options_.red_zone_bytes;
+    return std::pair{oldest->ptr, oldest->block};
   }
 
-  void check_freed(void* ptr, record const& of, cudaStream_t stream) noexcept
+  void check_freed(void* ptr, record const& block, cudaStream_t stream) noexcept
   {
     constexpr std::size_t at_once = std::size_t{1} << 20U;
-    auto const total              = of.bytes + 2 * options_.red_zone_bytes;
+    auto const total              = block.bytes + 2 * options_.red_zone_bytes;
     std::vector<unsigned char> seen;
     for (std::size_t begin = 0; begin < total; begin += seen.size()) {
       auto const count = rmm::detail::min(total - begin, at_once);
       try {
         seen.resize(count);
-        rmm::detail::copy_async(seen.data(), static_cast<unsigned char*>(of.base) + begin, count, stream);
+        rmm::detail::copy_async(seen.data(), static_cast<unsigned char*>(block.base) + begin, count, stream);
         rmm::detail::synchronize_stream(stream);
       } catch (std::exception const& e) {
         rmm::detail::log(rmm::detail::log_level::warn, e.what());
@@ -281,7 +281,7 @@ class allocation_guard {
         auto const offset = static_cast<std::ptrdiff_t>(begin) + (wrong - seen.begin());
         report(guard_violation::kind::write_after_free,
                ptr,
-               of,
+               block,
                offset - static_cast<std::ptrdiff_t>(options_.red_zone_bytes));
         return;
       }
@@ -295,22 +295,22 @@ class allocation_guard {
       rmm::detail::mutex_lock const lock{mutex_};
       auto const found = rmm::detail::find_if(
         history_.rbegin(), history_.rend(), [&](freed_record const& each) { return each.ptr == ptr; });
-      if (found != history_.rend()) { first = found->of; }
+      if (found != history_.rend()) { first = found->block; }
     }
     if (first) { return report(guard_violation::kind::double_free, ptr, *first, 0); }
     report(guard_violation::kind::unknown_pointer, ptr, {nullptr, bytes, false, {}, {}}, 0);
   }
 
-  /// Where the host has no memory for the text, it stays empty.
+  /// Reports a violation. The text stays empty if host memory runs out.
   void report(guard_violation::kind what,
               void const* ptr,
-              record const& of,
+              record const& block,
               std::ptrdiff_t offset,
               std::optional<std::size_t> freed_as = {}) const noexcept
   {
-    guard_violation violation{what, ptr, of.bytes, offset, {}};
+    guard_violation violation{what, ptr, block.bytes, offset, {}};
     try {
-      violation.report = text_of(violation, of, freed_as);
+      violation.report = text_of(violation, block, freed_as);
     } catch (std::bad_alloc const&) {
       std::fprintf(stderr, "RMM guard: %s, and no host memory to tell more\n", describe(what));
     }
@@ -321,17 +321,17 @@ class allocation_guard {
   }
 
   [[nodiscard]] std::string text_of(guard_violation const& violation,
-                                    record const& of,
+                                    record const& block,
                                     std::optional<std::size_t> freed_as) const
   {
     std::ostringstream text;
-    text << "RMM guard: " << describe(violation.what) << ": " << violation.ptr << ", " << of.bytes << " bytes";
+    text << "RMM guard: " << describe(violation.what) << ": " << violation.ptr << ", " << block.bytes << " bytes";
     if (freed_as) { text << ", freed as " << *freed_as << " bytes"; }
     if (violation.offset != 0 || is_write(violation.what)) { text << ", first at offset " << violation.offset; }
     text << '\n';
-    print_place(text, "noticed", here());
-    if (of.freed.thread != 0) { print_place(text, "freed", of.freed); }
-    if (of.allocated.thread != 0) { print_place(text, "allocated", of.allocated); }
+    print_place(text, "noticed", current_place());
+    if (block.freed.thread != 0) { print_place(text, "freed", block.freed); }
+    if (block.allocated.thread != 0) { print_place(text, "allocated", block.allocated); }
     return text.str();
   }
 
@@ -367,11 +367,11 @@ class allocation_guard {
     return "";
   }
 
-  static constexpr std::size_t longest_history = 4096;  // without what is in quarantine
+  static constexpr std::size_t longest_history = 4096;  // blocks in quarantine do not count
 
   guard_options options_;
   mutable rmm::detail::mutex
-    mutex_;  // guards what follows; not held while the device is waited for, or the handler runs
+    mutex_;  // guards the members below; not held during a wait for the device or a call of the handler
   std::unordered_map<void*, record> live_;
   std::deque<freed_record> history_;  // oldest first
   std::size_t quarantined_bytes_{0};

@@ -20,17 +20,16 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// A table of allocations and deallocations in CSV form, in the order in which they are written. Thread-safe.
+/// A log of allocations and deallocations in CSV format, in the order of their times. Thread-safe.
 ///
-/// A row that cannot be written is lost: rows are written when memory has just been allocated or is about to be freed, and
-/// an exception would lose the memory.
+/// A row that cannot be written is dropped without an exception: an exception right after an allocation would leak the memory.
 class allocation_log {
  public:
   using sink_list = std::vector<std::shared_ptr<rmm::detail::text_sink>>;
 
   static constexpr char const* header = "Thread,Time,Action,Pointer,Size,Stream";
 
-  /// Writes the header. `auto_flush`: whether each line is flushed at once, or with flush() and at the end.
+  /// Writes the header. With `auto_flush`, each line is flushed at once; otherwise flush() and the destructor flush.
   allocation_log(sink_list sinks, bool auto_flush) : sinks_{std::move(sinks)}, auto_flush_{auto_flush}
   {
     write(std::string{header} + "\n");
@@ -43,7 +42,7 @@ class allocation_log {
   {
     try {
       flush();
-    } catch (...) {  // see above
+    } catch (...) {  // rows are lost: see the class
     }
   }
 
@@ -66,7 +65,7 @@ class allocation_log {
                                         bytes,
                                         reinterpret_cast<std::size_t>(stream.value()));
       write({line, static_cast<std::size_t>(length)});
-    } catch (...) {  // see above
+    } catch (...) {  // the row is lost: see the class
     }
   }
 
@@ -87,7 +86,7 @@ class allocation_log {
   sink_list sinks_;
   bool auto_flush_;
   rmm::detail::wall_clock clock_;
-  rmm::detail::mutex mutex_;  // held from reading the clock to writing: rows are in the order of their times
+  rmm::detail::mutex mutex_;  // held from reading the clock to writing, so that rows are in the order of their times
 };
 
 }  // namespace detail

@@ -15,10 +15,10 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// A pointer to a resource as a value that is a resource itself, for code that wants resources it can copy.
+/// A copyable resource that forwards to a pointer. Use it where code requires resources that can be copied.
 ///
-/// Does not own the resource. Says of any that host and device can use its memory: which of the two is so is not known of
-/// a pointer to the base.
+/// Does not own the resource. It always has the properties for host and device access, because a pointer to the base class does not say
+/// which of them the resource has.
 class device_memory_resource_view {
  public:
   /// Throws logic_error if `resource` is null.

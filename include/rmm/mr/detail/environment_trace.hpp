@@ -23,18 +23,18 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// Writes what goes through it to the trace that the environment names (RMM_TRACE_FILE, ...): one trace for each device, whatever
-/// resources there are of this class. Without a trace it passes calls on.
+/// A resource that writes its calls to the trace that the environment requests (RMM_TRACE_FILE, ...), and forwards them. All objects of
+/// a device share one trace. Without a trace it only forwards.
 ///
 /// Thread-safe. Does not own the upstream.
 class environment_trace final : public device_memory_resource {
  public:
-  /// Throws nothing if the trace cannot be written: that is logged, and said on standard error, once for each device.
+  /// Does not throw if the trace cannot be written: logs the failure and prints it to standard error, once for each device.
   environment_trace(device_memory_resource* upstream, int device) : upstream_{upstream}, writer_{writer_of(device)} {}
 
   [[nodiscard]] device_memory_resource* get_upstream() const noexcept { return upstream_; }
 
-  /// The first file; empty if there is none.
+  /// Returns the name of the first file; empty without a trace.
   [[nodiscard]] std::string file_name() const { return writer_ != nullptr ? writer_->file() : std::string{}; }
 
   void flush() noexcept
@@ -42,8 +42,7 @@ class environment_trace final : public device_memory_resource {
     if (writer_ != nullptr) { writer_->flush(); }
   }
 
-  /// `pattern` for one of several devices: if it does not name the device, and that is not the first, `.dev` and the number
-  /// come before the ending.
+  /// Returns `pattern` for a device. Without `%d` in it, adds `.dev` and the device number before the extension, except for device 0.
   [[nodiscard]] RMM_COLD static std::string file_for(std::string pattern, int device)
   {
     for (auto at = pattern.find('%'); at != std::string::npos; at = pattern.find('%', at + 2)) {
@@ -60,7 +59,7 @@ class environment_trace final : public device_memory_resource {
   using kind   = rmm::detail::trace::kind;
   using writer = rmm::detail::trace::trace_writer;
 
-  /// Never destroyed: what was allocated may be freed until the process ends, which flushes it.
+  /// Returns the trace of a device. It is flushed at exit and never destroyed, because memory may be freed until the process ends.
   [[nodiscard]] RMM_COLD static writer* writer_of(int device)
   {
     static auto& mutex   = *new rmm::detail::mutex;
@@ -77,7 +76,7 @@ class environment_trace final : public device_memory_resource {
     } catch (std::exception const& error) {
       auto const text = std::string{"RMM_TRACE_FILE: nothing is traced: "} + error.what();
       rmm::detail::log(rmm::detail::log_level::error, text.c_str());
-      std::fprintf(stderr, "%s\n", text.c_str());  // who set the variable looks there, and not for a log
+      std::fprintf(stderr, "%s\n", text.c_str());  // the user who set the variable may not see the log
     }
     return at->second.get();
   }

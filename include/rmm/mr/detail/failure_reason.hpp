@@ -11,13 +11,13 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// Why an attempt to get memory failed: words, and the exception that they come from.
+/// The reason of a failed attempt to get memory: a text, and the exception that it comes from.
 struct failure_reason {
   failure_reason() = default;
   failure_reason(char const* words) : text{words} {}
   failure_reason(std::string words) : text{std::move(words)} {}
 
-  /// For use in a handler of `error`: keeps the exception too.
+  /// Makes a reason from `error` and keeps the exception. Call it in a handler of `error`.
   static failure_reason from_current(std::exception const& error)
   {
     failure_reason reason{error.what()};
@@ -26,7 +26,7 @@ struct failure_reason {
   }
 
   std::string text{};
-  std::exception_ptr thrown{};  // null: nothing was thrown
+  std::exception_ptr thrown{};  // null if there was no exception
 };
 
 }  // namespace detail

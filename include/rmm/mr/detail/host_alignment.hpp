@@ -10,8 +10,7 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// How host resources align memory for which `alignment` is asked: at least by default, and by
-/// default also where `alignment` is no power of two.
+/// Returns the alignment that host resources use: at least the default, and the default if `alignment` is not a power of two.
 [[nodiscard]] constexpr std::size_t host_alignment(std::size_t alignment) noexcept
 {
   bool const is_usable = is_supported_alignment(alignment) && alignment > RMM_DEFAULT_HOST_ALIGNMENT;

@@ -10,27 +10,27 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// A resource with calls that never wait: they serve a request from the calling thread's own cache, or do nothing.
+/// A resource with calls that never wait: they serve a request from the calling thread's own cache, or fail.
 ///
 /// Python uses them to allocate while it holds the GIL, the interpreter's lock. To release the GIL and take it back costs as much as
 /// the allocation.
 ///
 /// A call cannot take part in a deadlock, whatever lock the caller holds, because it waits for no other thread:
-///  - It takes no lock. If another thread is emptying the cache of this one (see biased_lock.hpp), the call fails at once.
-///    That other thread waits until a call that has begun is over. This takes a few instructions and none of the caller's locks.
+///  - It takes no lock. If another thread has locked this thread out of its cache (see biased_lock.hpp), the call fails at once. The
+///    other thread waits until a call that has begun is over. This takes a few instructions and none of the caller's locks.
 ///  - It calls nothing that the program supplied (upstream, callbacks, error handlers) but the global operator new, and logs nothing.
 ///  - It asks CUDA at most two questions: whether the stream captures, and which stream the handle names. The driver answers both
 ///    at once, even while other threads wait in the driver, for example for room in the queue of that stream
 ///    (tests/cuda/stream_behaviour_tests.cpp).
 ///
-/// Adaptors are no immediate resources, so that they see each call. Statistics and limits only count. They have such calls too, which take
-/// their upstream's immediate_resource as an argument.
+/// Adaptors are not immediate resources, because they have to see each call. Adaptors for statistics and limits only count, and have
+/// such calls with their upstream's immediate_resource as an argument.
 class immediate_resource {
  public:
-  /// What allocate() would return; null, and nothing has changed, if this way does not serve.
+  /// Allocates as allocate() does. Returns null, and changes nothing, if the thread's cache cannot serve the request.
   [[nodiscard]] virtual void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept = 0;
 
-  /// Does what deallocate() does; or false, and nothing has changed.
+  /// Frees as deallocate() does. Returns false, and changes nothing, if the thread's cache cannot take the block.
   [[nodiscard]] virtual bool try_deallocate_nonblocking(void* ptr,
                                                         std::size_t bytes,
                                                         cuda_stream_view stream) noexcept = 0;

@@ -19,31 +19,31 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// Which tag each live allocation has. Sums are made when somebody asks.
+/// The tag and size of each live allocation. Sums by tag are computed on request.
 ///
-/// Thread-safe; addresses are spread over several tables with a lock each. A template for the same reason as the pools.
+/// Thread-safe: addresses are distributed over several tables, each with a lock. A template, so that translation units that include it
+/// without using it do not compile its members.
 template <class Unused>
 class basic_live_by_tag {
  public:
-  /// Notes an allocation under the calling thread's tag. Without memory for that it stays unknown.
+  /// Records an allocation with the calling thread's tag. If host memory runs out, it is not recorded.
   void add(void const* ptr, std::size_t bytes) noexcept
   {
-    auto& its = table_of(ptr);
+    auto& entries = table_of(ptr);
     try {
-      rmm::detail::mutex_lock const lock{its.mutex};
-      its.live.insert_or_assign(ptr, allocation{tag::current().id(), bytes});
+      rmm::detail::mutex_lock const lock{entries.mutex};
+      entries.live.insert_or_assign(ptr, allocation{tag::current().id(), bytes});
     } catch (std::exception const&) {
       return;
     }
   }
 
-  /// Forgets an allocation, if it was noted. To be called before its memory is given back, for the next owner is noted under
-  /// the same address.
+  /// Removes an allocation, if it was recorded. Call it before the memory is freed: another thread may then allocate the same address.
   void remove(void const* ptr) noexcept
   {
-    auto& its = table_of(ptr);
-    rmm::detail::mutex_lock const lock{its.mutex};
-    its.live.erase(ptr);
+    auto& entries = table_of(ptr);
+    rmm::detail::mutex_lock const lock{entries.mutex};
+    entries.live.erase(ptr);
   }
 
   void clear() noexcept
@@ -54,7 +54,7 @@ class basic_live_by_tag {
     }
   }
 
-  /// Keeps all as it is while what it returns lives.
+  /// Locks all tables. The caller keeps the returned locks as long as nothing may change.
   [[nodiscard]] auto lock_all() const
   {
     std::array<rmm::detail::mutex_lock, table_count> locks;
@@ -62,7 +62,7 @@ class basic_live_by_tag {
     return locks;
   }
 
-  /// Calls visit(pointer, number of its tag, bytes) for each live allocation. With lock_all().
+  /// Calls visit(pointer, number of its tag, bytes) for each live allocation. Requires lock_all().
   template <class Visit>
   void for_each(Visit&& visit) const
   {
@@ -71,7 +71,7 @@ class basic_live_by_tag {
     }
   }
 
-  /// The sums, those with most bytes first; O(live allocations). Throws std::bad_alloc.
+  /// Returns the sums by tag, in descending order of bytes; O(live allocations). Throws std::bad_alloc.
   [[nodiscard]] std::vector<memory_report::holder> holders() const
   {
     std::vector<memory_report::holder> all;  // by the number of the tag

@@ -16,18 +16,18 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// Base of the adaptors that write a line of CSV for each allocation, failed allocation and deallocation. Thread-safe.
+/// The base class of adaptors that write a line of CSV for each allocation, failed allocation and deallocation. Thread-safe.
 template <class Derived, class Upstream>
 class logging_adaptor : public resource_adaptor<Derived, Upstream> {
  public:
-  /// Writes what is buffered to the destinations.
+  /// Writes buffered lines to the destinations.
   void flush() { log_->flush(); }
 
-  /// The first line of the log.
+  /// Returns the first line of the log.
   [[nodiscard]] std::string header() const { return allocation_log::header; }
 
  protected:
-  /// `open()` returns the log as a unique_ptr. It is not called if upstream is null.
+  /// `open()` returns the log as a unique_ptr. It is not called if `upstream` is null.
   template <class Open>
   logging_adaptor(Upstream* upstream, Open&& open) : logging_adaptor::resource_adaptor{upstream}, log_{open()}
   {}

@@ -13,22 +13,22 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// The parts of a pool: a pool of its own for what is allocated under each of some tags.
+/// The parts of a pool: separate pools for the allocations of some tags.
 ///
-/// Every call of the pool looks them up, without a lock; one thread at a time adds to them. A part stays until all go, and so
-/// does each list that there was, for a thread may be reading it.
+/// Every call of the pool searches the parts, without a lock; one thread at a time adds parts. Parts, and outdated lists of them, stay
+/// until clear(), because other threads may read them.
 ///
-/// `Pool` has `contains(pointer)`: whether a block lies in it.
+/// `Pool` has a function `contains(pointer)`, which says whether a block lies in it.
 template <class Pool>
 class parts_by_tag {
  public:
-  /// The part for what is allocated under this tag; null if there is none.
-  [[nodiscard]] Pool* find(tag which) const noexcept
+  /// Returns the part for allocations of this tag; null if there is none.
+  [[nodiscard]] Pool* find(tag label) const noexcept
   {
-    return find_if([&](part const& each) { return each.which == which; });
+    return find_if([&](part const& each) { return each.label == label; });
   }
 
-  /// The part that a block lies in; null if it lies in none.
+  /// Returns the part that a block lies in; null if there is none.
   [[nodiscard]] Pool* find_with(void const* ptr) const noexcept
   {
     return find_if([&](part const& each) { return each.pool->contains(ptr); });
@@ -43,12 +43,12 @@ class parts_by_tag {
     }
   }
 
-  /// Adds a part for a tag that has none. Throws std::bad_alloc, and has added nothing then.
-  void add(tag which, rmm::detail::owned_ptr<Pool> pool)
+  /// Adds a part for a tag that has none. Throws std::bad_alloc, and adds nothing then.
+  void add(tag label, rmm::detail::owned_ptr<Pool> pool)
   {
     auto made = rmm::detail::make_owned<list>();
     if (auto const* const old = now_.load(std::memory_order_relaxed)) { *made = *old; }
-    made->push_back({which, pool.get()});
+    made->push_back({label, pool.get()});
     pools_.reserve(pools_.size() + 1);
     lists_.reserve(lists_.size() + 1);
     now_.store(made.get(), std::memory_order_release);
@@ -65,23 +65,23 @@ class parts_by_tag {
 
  private:
   struct part {
-    tag which;
+    tag label;
     Pool* pool;
   };
   using list = std::vector<part>;
 
   template <class Predicate>
-  [[nodiscard]] Pool* find_if(Predicate&& is_it) const noexcept
+  [[nodiscard]] Pool* find_if(Predicate&& predicate) const noexcept
   {
     if (auto const* const all = now_.load(std::memory_order_acquire)) {
       for (auto const& each : *all) {
-        if (is_it(each)) { return each.pool; }
+        if (predicate(each)) { return each.pool; }
       }
     }
     return nullptr;
   }
 
-  std::atomic<list const*> now_{nullptr};  // null: there are none
+  std::atomic<list const*> now_{nullptr};  // the newest list; null without parts
   std::vector<rmm::detail::owned_ptr<list const>> lists_;
   std::vector<rmm::detail::owned_ptr<Pool>> pools_;
 };

@@ -18,13 +18,12 @@
 #include <utility>
 
 /// @file
-/// The process-wide table of the resources that are registered for devices; mr/per_device_resource.hpp is its
-/// interface.
+/// The process-wide table of the resources that are registered for devices; mr/per_device_resource.hpp is its interface.
 ///
-/// Shared objects that share it may have been built by different compilers and with different releases of libcu++. So
-/// the layout of what they share depends on neither; whoever changes it takes another name and number for its anchor. Releases
-/// that differ in it then have a table each, in modules opened with RTLD_LOCAL; objects that are linked together have to
-/// be of one release, for the linker merges their inline functions by name. See docs/reliability.md.
+/// Shared objects with different compilers and releases of libcu++ share the table, so its layout depends on neither. A change of the
+/// layout needs a new name and number of the anchor. Releases of this library with different layouts then have separate tables, if
+/// their modules are opened with RTLD_LOCAL. Objects that are linked together have to use one release, because the linker merges inline
+/// functions by name. See docs/reliability.md.
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -32,9 +31,8 @@ namespace detail {
 
 /// A resource that allocates through a reference.
 ///
-/// The class of references depends on the release of libcu++. Shared objects built with another one than that which
-/// registered a reference use this resource instead. A template, so that two releases of libcu++ do not give the same name to
-/// two classes.
+/// The class of references depends on the release of libcu++. A shared object that cannot read a reference, because another release of
+/// libcu++ registered it, uses this resource instead. A template, so that two releases of libcu++ do not define one class differently.
 template <int Libcudacxx>
 class resource_of_ref final : public device_memory_resource {
  public:
@@ -51,25 +49,25 @@ class resource_of_ref final : public device_memory_resource {
   device_async_resource_ref ref_;
 };
 
-/// The words of a reference, with the release of the libcu++ that its class is of.
+/// The bytes of a reference, as words, and the release of libcu++ that defines its class.
 struct ref_words {
-  static constexpr std::size_t most = 4;
+  static constexpr std::size_t max_count = 4;
 
   template <class Ref>
   static constexpr std::size_t count_of = (sizeof(Ref) + sizeof(std::uintptr_t) - 1) / sizeof(std::uintptr_t);
 
   template <int Libcudacxx, class Ref>
-  [[nodiscard]] static ref_words of(Ref const& ref) noexcept
+  [[nodiscard]] static ref_words copy_of(Ref const& ref) noexcept
   {
-    static_assert(count_of<Ref> <= most);
+    static_assert(count_of<Ref> <= max_count);
     ref_words made;
     made.libcudacxx = Libcudacxx;
     std::memcpy(made.values, &ref, sizeof ref);
     return made;
   }
 
-  /// Makes `ref` the reference. Requires that `Ref` is the class whose words these are. Word by word: processors are slow to read
-  /// at once what was written in parts.
+  /// Copies the words to `ref`. Requires that `Ref` is their class. Copies word by word, because processors are slow to read in one
+  /// piece what was written in several.
   template <class Ref>
   void copy_to(Ref& ref) const noexcept
   {
@@ -80,7 +78,7 @@ struct ref_words {
     }
   }
 
-  /// Whether both refer to the same resource, called in the same way.
+  /// Whether both references have equal bytes and are of one class.
   [[nodiscard]] bool operator==(ref_words const& other) const noexcept
   {
     return libcudacxx == other.libcudacxx && std::memcmp(values, other.values, sizeof values) == 0;
@@ -97,16 +95,15 @@ struct ref_words {
   }
 
   int libcudacxx{0};
-  std::uintptr_t values[most]{};
+  std::uintptr_t values[max_count]{};
 };
 
-/// Memory for a registered reference, and for a resource that allocates through it. It is used again for other references,
-/// unless it is kept.
+/// Memory for a registered reference, and for a resource that allocates through it. Reused for other references, unless it is kept.
 ///
 /// Invariants:
-///  F1  the state is odd while it is written, and different after each time
-///  F2  a kept one never changes
-///  F3  one that is being written is in no entry
+///  F1  the state is odd during a write, and each write changes it
+///  F2  a kept object never changes
+///  F3  no entry points to an object during a write
 class registered_ref {
  public:
   registered_ref() noexcept                        = default;
@@ -117,11 +114,11 @@ class registered_ref {
   [[nodiscard]] static bool is_being_written(std::uintptr_t state) noexcept { return (state & being_written) != 0; }
   [[nodiscard]] static bool is_kept(std::uintptr_t state) noexcept { return (state & kept) != 0; }
 
-  /// Release of the libcu++ whose reference it holds.
+  /// Returns the release of libcu++ that defines the class of the reference.
   [[nodiscard]] int libcudacxx() const noexcept { return libcudacxx_.load(std::memory_order_acquire); }
 
-  /// The first `Count` words of what it holds. What the caller reads next is not older than they are.
-  template <std::size_t Count = ref_words::most>
+  /// Returns the first `Count` words of the reference. Later reads of the caller are not older than these words.
+  template <std::size_t Count = ref_words::max_count>
   [[nodiscard]] ref_words words() const noexcept
   {
     ref_words read;
@@ -130,63 +127,65 @@ class registered_ref {
     return read;
   }
 
-  /// The resource that allocates through the reference. Requires that it is kept.
+  /// Returns the resource that allocates through the reference. Requires that the object is kept.
   [[nodiscard]] device_memory_resource* resource() noexcept
   {
     return std::launder(reinterpret_cast<device_memory_resource*>(resource_));
   }
 
-  /// Keeps it, with what it holds, for as long as the process lives. Returns false if the state is not `state` any more.
+  /// Keeps the object and its reference until the process ends. Returns false if the state is no longer `state`.
   [[nodiscard]] bool try_keep(std::uintptr_t state) noexcept
   {
     return is_kept(state) || state_.compare_exchange_strong(state, state | kept, std::memory_order_acq_rel);
   }
 
-  /// Begins to write it; returns false if it is kept. Requires the registry's refs_mutex, and that it is in no entry.
+  /// Begins a write. Returns false if the object is kept. Requires the registry's refs_mutex, and that no entry points to the object.
   [[nodiscard]] bool try_begin_writing() noexcept
   {
     auto state = state_.load(std::memory_order_relaxed);
     return !is_kept(state) && state_.compare_exchange_strong(state, state | being_written, std::memory_order_acq_rel);
   }
 
-  /// Writes it. Requires that try_begin_writing() returned true. Who sees one of the words sees that they are being written,
-  /// or a later state.
+  /// Writes a reference. Requires that try_begin_writing() returned true. A thread that reads one of the new words also sees the odd
+  /// state, or a later one.
   template <int Libcudacxx, class Ref>
   void write(Ref const& ref) noexcept
   {
     using resource_type = resource_of_ref<Libcudacxx>;
     static_assert(sizeof(resource_type) <= sizeof resource_ && alignof(resource_type) <= alignof(std::max_align_t));
-    static_assert(std::is_trivially_destructible_v<Ref>, "what it held before is not destroyed");
-    auto const written = ref_words::of<Libcudacxx>(ref);
+    static_assert(std::is_trivially_destructible_v<Ref>, "the previous reference is not destroyed");
+    auto const written = ref_words::copy_of<Libcudacxx>(ref);
     libcudacxx_.store(written.libcudacxx, std::memory_order_release);
-    for (std::size_t i = 0; i < ref_words::most; ++i) { words_[i].store(written.values[i], std::memory_order_release); }
+    for (std::size_t i = 0; i < ref_words::max_count; ++i) {
+      words_[i].store(written.values[i], std::memory_order_release);
+    }
     new (resource_) resource_type{ref};
     auto const state = state_.load(std::memory_order_relaxed);
     state_.store((state & ~being_written) + next_state, std::memory_order_release);
   }
 
-  registered_ref* next{nullptr};  // in the list that it is in; guarded by the registry's refs_mutex
-  bool is_found{false};           // whether it is in the kept_ref_table; guarded likewise
+  registered_ref* next{nullptr};  // the next object of a list; the registry's refs_mutex guards it
+  bool is_listed{false};          // whether it is in the kept_ref_table; the registry's refs_mutex guards it
 
  private:
   static constexpr std::uintptr_t being_written{1};
   static constexpr std::uintptr_t kept{2};
   static constexpr std::uintptr_t next_state{4};
 
-  alignas(std::max_align_t) unsigned char resource_[(1 + ref_words::most) * sizeof(void*)]{};
+  alignas(std::max_align_t) unsigned char resource_[(1 + ref_words::max_count) * sizeof(void*)]{};
   std::atomic<std::uintptr_t> state_{0};
   std::atomic<int> libcudacxx_{0};
-  std::atomic<std::uintptr_t> words_[ref_words::most]{};
+  std::atomic<std::uintptr_t> words_[ref_words::max_count]{};
 };
 
-/// The registered_refs that are kept, to be found by what they hold. Guarded by the registry's refs_mutex.
+/// A hash table of the kept registered_refs, searched by their words. The registry's refs_mutex guards it.
 class kept_ref_table {
  public:
   kept_ref_table() noexcept                        = default;
   kept_ref_table(kept_ref_table const&)            = delete;
   kept_ref_table& operator=(kept_ref_table const&) = delete;
 
-  /// Null if there is none. O(1), unless the host lacked memory for more buckets.
+  /// Returns the object with these words; null if there is none. O(1), unless host memory ran out when the table had to grow.
   [[nodiscard]] registered_ref* find(ref_words const& words) const noexcept
   {
     auto* found = buckets_[words.hash() & (bucket_count_ - 1)];
@@ -198,7 +197,7 @@ class kept_ref_table {
   {
     if (count_ >= bucket_count_) { try_grow(); }
     push(ref);
-    ref.is_found = true;
+    ref.is_listed = true;
     ++count_;
   }
 
@@ -231,22 +230,21 @@ class kept_ref_table {
   std::size_t count_{0};
 };
 
-/// The resources of all devices.
+/// The registered resources of all devices.
 ///
 /// Invariants:
 ///  R1  a pointer is null until one is registered; null means the initial resource
-///  R2  a ref word is 0 for the initial resource, the address of a device_memory_resource, or that of a
-///      registered_ref plus 1
-///  R3  entries and registered_refs are never freed: readers take no lock and may look into them at any time
-///  R4  a registered_ref that is not kept is in one entry at most; when it has left that, it is used for other references
+///  R2  a ref word is 0 for the initial resource, or the address of a device_memory_resource, or that of a registered_ref plus 1
+///  R3  entries and registered_refs are never freed, because readers take no lock
+///  R4  a registered_ref that is not kept is in at most one entry; when it has left that entry, it is reused for other references
 ///  R5  pointers are written with pointers_mutex and refs_mutex held, taken in this order; ref words and registered_refs are
 ///      written, and entries and registered_refs are made, with refs_mutex held
-/// Writers release and readers acquire, so a registered resource is seen constructed.
+/// Writers release and readers acquire, so that readers see a registered resource completely constructed.
 ///
-/// A reader of a registered_ref reads its state, its words, the entry again and the state again. If neither has changed, the
-/// words were registered for the device when the entry was read again. Otherwise a setter has changed the entry meanwhile, and the
-/// reader starts over; it never waits for a setter. A registered_ref is kept from when somebody has a pointer to it: because
-/// resource_for() returned one, or because a shared object with another libcu++ read it.
+/// A reader of a registered_ref reads its state, its words, then the entry again, and the state again. If neither has changed, these
+/// words were registered for the device at the second read of the entry. Otherwise a setter has changed the entry meanwhile, and the
+/// reader starts over; it never waits for a setter. A registered_ref is kept as soon as a pointer to its resource exists outside:
+/// because resource_for() returned it, or because a shared object with another release of libcu++ read it.
 class registry {
  public:
   explicit registry(device_memory_resource* initial) noexcept : initial_{initial} {}
@@ -270,32 +268,32 @@ class registry {
     return found != nullptr ? read(found->ref) : device_async_resource_ref{initial_};
   }
 
-  /// Registers a pointer. Requires both mutexes. Returns the one before.
+  /// Registers a pointer. Returns the previous one. Requires both mutexes.
   device_memory_resource* exchange_pointer(int device, device_memory_resource* resource)
   {
     auto* const old = make_entry(device).pointer.exchange(resource, std::memory_order_acq_rel);
     return old != nullptr ? old : initial_;
   }
 
-  /// Registers a reference to `*resource`. Requires refs_mutex. Returns the reference before.
+  /// Registers a reference to `*resource`. Returns the previous reference. Requires refs_mutex.
   device_async_resource_ref exchange_ref(int device, device_memory_resource* resource)
   {
     return exchange_word(make_entry(device).ref, reinterpret_cast<std::uintptr_t>(resource));
   }
 
-  /// Registers a reference. Requires refs_mutex. Returns the one before.
+  /// Registers a reference. Returns the previous one. Requires refs_mutex.
   device_async_resource_ref exchange_ref(int device, device_async_resource_ref const& ref)
   {
     auto& changed    = make_entry(device).ref;
-    auto* registered = kept_.find(ref_words::of<CCCL_VERSION>(ref));
+    auto* registered = kept_.find(ref_words::copy_of<CCCL_VERSION>(ref));
     if (registered == nullptr) { registered = &make_registered(ref); }
     return exchange_word(changed, reinterpret_cast<std::uintptr_t>(registered) | is_ref);
   }
 
-  /// A resource that allocates through `ref`, for as long as the process lives: one for equal references. Requires refs_mutex.
+  /// Returns the resource that allocates through `ref` or equal references. It is never destroyed. Requires refs_mutex.
   [[nodiscard]] device_memory_resource* resource_for(device_async_resource_ref const& ref)
   {
-    auto* registered = kept_.find(ref_words::of<CCCL_VERSION>(ref));
+    auto* registered = kept_.find(ref_words::copy_of<CCCL_VERSION>(ref));
     if (registered == nullptr) {
       registered = &make_registered(ref);
       static_cast<void>(registered->try_keep(registered->state()));
@@ -304,10 +302,10 @@ class registry {
     return registered->resource();
   }
 
-  /// Number of registered_refs there are: the kept ones, one for each device at most, and a few free ones. Requires refs_mutex.
+  /// Returns the number of registered_refs: the kept ones, at most one for each device, and a few free ones. Requires refs_mutex.
   [[nodiscard]] std::size_t kept_refs() const noexcept { return registered_count_; }
 
-  /// Calls `function(device, pointer)` for each device that a pointer was registered for. Requires pointers_mutex.
+  /// Calls `function(device, pointer)` for each device with a registered pointer. Requires pointers_mutex.
   template <class Function>
   void for_each_pointer(Function function) const
   {
@@ -317,7 +315,7 @@ class registry {
     });
   }
 
-  /// The same for references. Requires refs_mutex.
+  /// Calls `function(device, reference)` for each device with a registered reference. Requires refs_mutex.
   template <class Function>
   void for_each_ref(Function function) const
   {
@@ -332,17 +330,17 @@ class registry {
     std::atomic<std::uintptr_t> ref{0};
   };
 
-  /// Entry of a device outside of the table.
+  /// The entry of a device whose number is outside of the table.
   struct listed_entry : entry {
     listed_entry(int device_id, listed_entry* next_entry) noexcept : device{device_id}, next{next_entry} {}
     int device;
     listed_entry* next;
   };
 
-  static constexpr std::uintptr_t is_ref{1};  // in a ref word
+  static constexpr std::uintptr_t is_ref{1};  // the bit of a ref word that means a registered_ref
   static_assert(alignof(device_memory_resource) > is_ref);
   static constexpr int table_size{64};
-  static constexpr std::size_t most_free{16};  // so many setters pass before a reader has to start over
+  static constexpr std::size_t max_free{16};  // a registered_ref is reused only after this many setters
 
   [[nodiscard]] static bool is_in_table(int device) noexcept
   {
@@ -361,7 +359,7 @@ class registry {
     return listed;
   }
 
-  /// Finds or makes the entry. Requires refs_mutex.
+  /// Returns the entry of a device; makes it if there is none. Requires refs_mutex.
   [[nodiscard]] entry& make_entry(int device)
   {
     if (is_in_table(device)) { return table_[device]; }
@@ -380,7 +378,7 @@ class registry {
     }
   }
 
-  /// The reference that an entry has.
+  /// Returns the reference of an entry.
   [[nodiscard]] device_async_resource_ref read(std::atomic<std::uintptr_t> const& ref) const noexcept
   {
     auto const word = ref.load(std::memory_order_acquire);
@@ -389,7 +387,7 @@ class registry {
     auto const* const registered = to_registered(word);
     auto const state             = registered->state();
     auto const words             = registered->words<ref_words::count_of<device_async_resource_ref>>();
-    // By F1 and F3 that is enough: what is being written between the two looks at its state is not in the entry meanwhile.
+    // F1 and F3 make this check sufficient: an object that is written between the two reads of its state is in no entry then.
     if (words.libcudacxx != CCCL_VERSION || ref.load(std::memory_order_acquire) != word ||
         registered->state() != state) {
       return read_slowly(ref);
@@ -404,7 +402,7 @@ class registry {
     return reinterpret_cast<registered_ref*>(word & ~is_ref);
   }
 
-  /// As read(), for references of another libcu++, and where a setter has changed the entry meanwhile.
+  /// As read(), for references of another release of libcu++, and if a setter has changed the entry meanwhile.
   [[nodiscard]] RMM_COLD device_async_resource_ref read_slowly(std::atomic<std::uintptr_t> const& ref) const noexcept
   {
     auto const word = ref.load(std::memory_order_acquire);
@@ -420,7 +418,7 @@ class registry {
     return read(ref);
   }
 
-  /// Writes a ref word. Returns the reference before, whose registered_ref is free then unless it is kept.
+  /// Writes a ref word. Returns the previous reference. Its registered_ref becomes free, unless it is kept.
   device_async_resource_ref exchange_word(std::atomic<std::uintptr_t>& ref, std::uintptr_t word) noexcept
   {
     auto const before = read(ref);
@@ -429,16 +427,16 @@ class registry {
     return before;
   }
 
-  /// Takes one that has left its entry. By then nobody new finds it.
-  void retire(registered_ref& left) noexcept
+  /// Makes a registered_ref that has left its entry free, or adds it to the table of kept ones.
+  void retire(registered_ref& ref) noexcept
   {
-    if (registered_ref::is_kept(left.state())) {
-      if (!left.is_found) { kept_.add(left); }
+    if (registered_ref::is_kept(ref.state())) {
+      if (!ref.is_listed) { kept_.add(ref); }
       return;
     }
-    left.next                                                = nullptr;
-    (last_free_ != nullptr ? last_free_->next : first_free_) = &left;
-    last_free_                                               = &left;
+    ref.next                                                 = nullptr;
+    (last_free_ != nullptr ? last_free_->next : first_free_) = &ref;
+    last_free_                                               = &ref;
     ++free_count_;
   }
 
@@ -451,16 +449,16 @@ class registry {
     return taken;
   }
 
-  /// A registered_ref for `ref` that is in no entry.
+  /// Returns a registered_ref for `ref` that is in no entry: a free one, or a new one.
   [[nodiscard]] registered_ref& make_registered(device_async_resource_ref const& ref)
   {
-    while (free_count_ > most_free) {
+    while (free_count_ > max_free) {
       auto& taken = take_free();
       if (taken.try_begin_writing()) {
         taken.write<CCCL_VERSION>(ref);
         return taken;
       }
-      kept_.add(taken);  // a reader with another libcu++ has kept it since it left its entry
+      kept_.add(taken);  // a reader with another release of libcu++ has kept it after it left its entry
     }
     auto* const made = new registered_ref;
     ++registered_count_;
@@ -475,7 +473,7 @@ class registry {
   entry table_[table_size];
   std::atomic<listed_entry*> list_{nullptr};
   kept_ref_table kept_;
-  registered_ref* first_free_{nullptr};  // the one that is free for longest
+  registered_ref* first_free_{nullptr};  // the one that has been free longest
   registered_ref* last_free_{nullptr};
   std::size_t free_count_{0};
   std::size_t registered_count_{0};

@@ -31,21 +31,22 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// A block set aside, as a resource that allocates parts of it, up to its size in all.
+/// A reserved block of a pool, as a resource that allocates parts of it. The sum of the parts is limited to its size.
 ///
-/// It lives as long as its reservation or any of its blocks does, whichever is longer. A block that outlives the reservation
-/// keeps only itself: what is free when the reservation ends is given back then, and each block when it is freed.
+/// It lives as long as its reservation or any block from it. When the reservation ends, free memory goes back to the source; live
+/// blocks go back when they are freed.
 ///
 /// Invariants:
-///  M1  charged_ is the sum of the live blocks, rounded up, of what was shrunk away, and, until the reservation has ended, of
-///      its highest bit. Who makes it 0 destroys the object, and nobody is in it then: charging is the first thing that an
-///      allocation does, discharging the last of a deallocation
-///  M2  kept_ bytes of the block were not given back to the source, which expects them in one part, or was told of each more
+///  M1  charged_ is the sum of the live blocks, rounded up, of the bytes removed by shrink(), and of the bit is_reserved until the
+///      reservation has ended. The thread that makes it 0 destroys the object. No other thread is in it then: an allocation first
+///      charges, and a deallocation discharges last
+///  M2  kept_ bytes of the block have not been given back to the source. The source expects them in one part, and is told of
+///      each further part
 ///
-/// Thread-safe, but for shrink() and end(), which belong to the reservation's owner.
+/// Thread-safe, except for shrink() and end(), which only the reservation's owner calls.
 class reserved_memory final : public device_memory_resource, public reservable {
  public:
-  /// Takes over `block`, which `stream` may use. Throws std::bad_alloc, and has not taken it over then.
+  /// Takes over `block`, which `stream` may use. Throws std::bad_alloc, and does not take the block over then.
   reserved_memory(reservable& source, void* block, std::size_t bytes, cuda_stream_view stream)
     : source_{source},
       begin_{reinterpret_cast<std::uintptr_t>(block)},
@@ -58,10 +59,10 @@ class reserved_memory final : public device_memory_resource, public reservable {
   reserved_memory(reserved_memory const&)            = delete;
   reserved_memory& operator=(reserved_memory const&) = delete;
 
-  /// Bytes that it was made with, less what was shrunk away.
+  /// Returns the reserved bytes, without the bytes removed by shrink().
   [[nodiscard]] std::size_t size() const noexcept { return bytes_ - shrunk_.load(std::memory_order_relaxed); }
 
-  /// Bytes of live blocks.
+  /// Returns the bytes of live blocks.
   [[nodiscard]] std::size_t used() const noexcept
   {
     auto const charged = static_cast<std::size_t>(charged_.load(std::memory_order_relaxed) & ~is_reserved);
@@ -70,18 +71,18 @@ class reserved_memory final : public device_memory_resource, public reservable {
 
   [[nodiscard]] heap_figures figures() const { return heap_.figures(); }
 
-  /// Gives back what is not in use, until at most `bytes` are reserved, as far as possible; returns how much less is.
+  /// Gives back memory that is not in use, until at most `bytes` are reserved, if possible. Returns the bytes given back.
   RMM_COLD std::size_t shrink(std::size_t bytes, cuda_stream_view stream) noexcept
   {
-    auto const now = size();
-    if (bytes >= now) { return 0; }
-    auto const less = charge_up_to(align_down(now - bytes, CUDA_ALLOCATION_ALIGNMENT));
-    shrunk_.store(shrunk_.load(std::memory_order_relaxed) + less, std::memory_order_relaxed);
-    give_back(less, stream);
-    return less;
+    auto const old_size = size();
+    if (bytes >= old_size) { return 0; }
+    auto const removed = charge_up_to(align_down(old_size - bytes, CUDA_ALLOCATION_ALIGNMENT));
+    shrunk_.store(shrunk_.load(std::memory_order_relaxed) + removed, std::memory_order_relaxed);
+    give_back(removed, stream);
+    return removed;
   }
 
-  /// The reservation ends: no more allocations. What is free goes back when `stream` gets there, the rest when it is freed.
+  /// Ends the reservation: later allocations fail. Free memory goes back in the order of `stream`, live blocks when they are freed.
   RMM_COLD void end(cuda_stream_view stream) noexcept
   {
     ended_.store(true, std::memory_order_relaxed);
@@ -141,8 +142,9 @@ class reserved_memory final : public device_memory_resource, public reservable {
     discharge(rounded, stream);
   }
 
-  /// From the block; if what is free of it is too scattered, and nothing was shrunk away, from the source.
-  [[nodiscard]] void* allocate_charged(std::size_t bytes, cuda_stream_view stream, bool must)
+  /// Allocates from the block. If its free ranges are too small, and shrink() removed nothing, allocates from the source. Returns null
+  /// on failure; throws instead if `throws`.
+  [[nodiscard]] void* allocate_charged(std::size_t bytes, cuda_stream_view stream, bool throws)
   {
     rmm::detail::scope_guard refund{[&]() noexcept { discharge(bytes, stream); }};
     source_.expect_usable(reinterpret_cast<void const*>(begin_));  // NOLINT: the heap works on addresses
@@ -151,9 +153,9 @@ class reserved_memory final : public device_memory_resource, public reservable {
       ptr = heap_.allocate_reclaimed(bytes, stream, rmm::detail::stream_ordered_heap::reclaiming::before_growth);
     }
     if (ptr == nullptr && shrunk_.load(std::memory_order_relaxed) == 0) {
-      ptr = must ? source_.set_aside(bytes, stream) : source_.try_set_aside(bytes, stream);
+      ptr = throws ? source_.set_aside(bytes, stream) : source_.try_set_aside(bytes, stream);
     }
-    if (ptr == nullptr && must) { throw_exceeded(bytes, stream); }
+    if (ptr == nullptr && throws) { throw_exceeded(bytes, stream); }
     if (ptr != nullptr) { refund.dismiss(); }
     return ptr;
   }
@@ -174,7 +176,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
     return true;
   }
 
-  /// As much as is not in use; returns how much.
+  /// Charges up to `bytes`, as far as they are not in use. Returns the bytes charged.
   [[nodiscard]] std::size_t charge_up_to(std::size_t bytes) noexcept
   {
     auto charged = charged_.load(std::memory_order_relaxed);
@@ -185,7 +187,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
     return taken;
   }
 
-  /// The last access to the object, unless it was the last charge.
+  /// Reduces the charge. The caller must not access the object afterwards: the last discharge destroys it.
   void discharge(std::uint64_t charge, cuda_stream_view stream) noexcept
   {
     if (charged_.fetch_sub(charge, std::memory_order_acq_rel) != charge) { return; }
@@ -194,24 +196,24 @@ class reserved_memory final : public device_memory_resource, public reservable {
     delete this;
   }
 
-  /// Takes free memory out of the heap, in pieces as large as they are, each ordered on `stream`, and returns it to the source.
-  RMM_COLD void give_back(std::size_t most, cuda_stream_view stream) noexcept
+  /// Returns up to `limit` bytes of free memory to the source: the largest free range first, each ordered on `stream`.
+  RMM_COLD void give_back(std::size_t limit, cuda_stream_view stream) noexcept
   {
     try {
-      while (most != 0) {
-        auto const bytes = rmm::detail::min(heap_.figures().largest_free_bytes, most);
+      while (limit != 0) {
+        auto const bytes = rmm::detail::min(heap_.figures().largest_free_bytes, limit);
         if (bytes == 0) { return; }
         void* ptr = heap_.try_allocate(bytes, stream);
         if (ptr == nullptr) { ptr = heap_.allocate_reclaimed(bytes, stream); }
         if (ptr == nullptr) { return; }
         if (!try_give_back(ptr, bytes, stream)) { return heap_.deallocate(ptr, bytes, stream); }
-        most -= bytes;
+        limit -= bytes;
       }
-    } catch (std::exception const&) {  // no host memory, or the stream captures: it goes back later
+    } catch (std::exception const&) {  // host memory runs out, or the stream captures: the memory goes back later
     }
   }
 
-  /// Returns a part of the block to the source. False if the host has no memory for that.
+  /// Gives a part of the block back to the source. Returns false if host memory runs out.
   [[nodiscard]] bool try_give_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     rmm::detail::mutex_lock const lock{giving_mutex_};
@@ -221,8 +223,8 @@ class reserved_memory final : public device_memory_resource, public reservable {
     return true;
   }
 
-  /// The last resort, where the heap cannot say what its memory waits for: waits for the device. What is left when parts were
-  /// given back before stays allocated until the source is gone.
+  /// Waits for the device, and gives the whole block back. For memory that give_back() could not return. If parts of the block have
+  /// been given back before, the rest stays allocated until the source is destroyed.
   RMM_COLD void give_back_after_all_work(cuda_stream_view stream) noexcept
   {
     if (kept_ == bytes_ && heap_.wait_for_all()) {
@@ -252,7 +254,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   reservable& source_;
   std::uintptr_t begin_;
   std::size_t bytes_;
-  rmm::detail::mutex giving_mutex_;  // taken before those of the source; guards kept_
+  rmm::detail::mutex giving_mutex_;  // guards kept_; taken before the locks of the source
   std::size_t kept_;
   std::atomic<std::size_t> shrunk_{0};
   std::atomic<bool> ended_{false};

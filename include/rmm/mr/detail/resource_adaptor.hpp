@@ -15,29 +15,29 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// Base of the resource adaptors: holds upstream, tells of it, and forwards every call to it.
+/// The base class of adaptors. It holds the upstream, has the getters for it, and forwards every call to it.
 ///
-/// `Derived` overrides do_allocate() and do_deallocate() where it does more, and shadows same_policy() where adaptors of
-/// its class over equal upstreams may differ. Upstream has to outlive the adaptor. Not copyable.
+/// `Derived` overrides do_allocate() and do_deallocate() to do more. It shadows same_policy() if two adaptors of its class over equal
+/// upstreams may differ. The upstream has to outlive the adaptor. Not copyable.
 template <class Derived, class Upstream>
 class resource_adaptor : public device_memory_resource {
  public:
   /// Adapts `*upstream`. Throws logic_error if it is null.
   resource_adaptor(Upstream* upstream) : upstream_{upstream} {}
 
-  /// Adapts what `upstream` refers to, which has all properties of an Upstream.
+  /// Adapts the resource that `upstream` refers to. It must have all properties of Upstream.
   resource_adaptor(device_async_resource_ref upstream) noexcept : upstream_{upstream} {}
 
   resource_adaptor(resource_adaptor const&)            = delete;
   resource_adaptor& operator=(resource_adaptor const&) = delete;
 
-  /// What the adaptor allocates from.
+  /// Returns a reference to the upstream.
   [[nodiscard]] device_async_resource_ref get_upstream_resource() const noexcept { return upstream_.ref(); }
 
-  /// The same as a pointer; null if the adaptor was made from a reference.
+  /// Returns a pointer to the upstream; null if the adaptor was made from a reference.
   [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
 
-  /// The host can use the adaptor's memory if it can use upstream's. The device always can.
+  /// The host can use the adaptor's memory if it can use memory of the upstream. The device always can.
   template <class Memory                                                                     = Upstream,
             std::enable_if_t<::cuda::has_property<Memory, ::cuda::mr::host_accessible>, int> = 0>
   friend void get_property(Derived const&, ::cuda::mr::host_accessible) noexcept
@@ -60,7 +60,7 @@ class resource_adaptor : public device_memory_resource {
     upstream_.deallocate(ptr, bytes, stream);
   }
 
-  /// Adaptors of one class are equal if they do the same to equal upstreams. Others are not, and neither is upstream.
+  /// Adaptors are equal if they are of one class, their upstreams are equal, and same_policy() is true.
   [[nodiscard]] bool do_is_equal(device_memory_resource const& other) const noexcept final
   {
     if (this == &other) { return true; }

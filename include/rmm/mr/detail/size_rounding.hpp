@@ -11,12 +11,13 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 /// @file
-/// Whether sizes are rounded up to their alignment before a resource gets them.
+/// The choice whether sizes are rounded up to their alignment before a resource receives them.
 ///
-/// One choice a process, made before the first size is rounded and never changed: a block comes back with the size it
-/// was allocated with. What is hidden here reads and sets what the shared object knows whose code calls it.
+/// The process makes one choice, before it rounds the first size, and never changes it, so that a block is freed with the size of its
+/// allocation. Each shared object has its own copy of the choice: the hidden functions use that of the calling object.
 
 RMM_PROCESS_WIDE_ANCHOR(rmm_size_rounding_v1, 7);
 
@@ -24,15 +25,15 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// The choice, once made.
+/// The choice of the process.
 struct size_rounding {
   bool rounds;
 };
 
-/// Whether this shared object knows that sizes are rounded, so that most calls need not look further.
+/// Whether this shared object knows that sizes are rounded. Most calls read only this.
 RMM_HIDDEN inline std::atomic<bool> sizes_known_as_rounded{false};
 
-/// Makes the choice for the process, or finds the one that was made. Whether sizes are rounded.
+/// Makes the choice for the process, or finds the choice that was made before. Returns whether sizes are rounded.
 RMM_HIDDEN inline bool choose_size_rounding(bool rounds)
 {
   auto const* const chosen = static_cast<size_rounding const*>(rmm::detail::find_or_publish(
@@ -44,22 +45,24 @@ RMM_HIDDEN inline bool choose_size_rounding(bool rounds)
   return chosen->rounds;
 }
 
-/// Makes the choice that the environment asks for, else that of who compiled this. Throws logic_error if the environment is unclear.
+/// Makes the choice that the environment requests, else the choice of the macro RMM_UNROUNDED_SIZES. Throws logic_error if the
+/// environment has another value than 0 or 1.
 [[nodiscard]] RMM_HIDDEN RMM_COLD inline bool choose_size_rounding_by_environment()
 {
   auto const* const value = std::getenv("RMM_UNROUNDED_SIZES");
-  auto const is           = [value](char const* text) { return std::strcmp(value, text) == 0; };
+  auto const equals       = [value](char const* text) { return std::strcmp(value, text) == 0; };
 #ifdef RMM_UNROUNDED_SIZES
   constexpr bool usual = false;
 #else
   constexpr bool usual = true;
 #endif
-  if (value == nullptr || is("")) { return choose_size_rounding(usual); }
-  RMM_EXPECTS(is("0") || is("1"), "The environment variable RMM_UNROUNDED_SIZES has to be 0 or 1.");
-  return choose_size_rounding(is("0"));
+  if (value == nullptr || equals("")) { return choose_size_rounding(usual); }
+  RMM_EXPECTS(equals("0") || equals("1"),
+              std::string{"The environment variable RMM_UNROUNDED_SIZES is '"} + value + "', but has to be 0 or 1.");
+  return choose_size_rounding(equals("0"));
 }
 
-/// The choice, where this shared object knows it; else null.
+/// Returns the choice if this shared object knows it; else null.
 [[nodiscard]] RMM_HIDDEN inline size_rounding const* known_size_rounding() noexcept
 {
   return static_cast<size_rounding const*>(rmm_size_rounding_v1.load(std::memory_order_acquire));
@@ -72,27 +75,28 @@ RMM_HIDDEN inline bool choose_size_rounding(bool rounds)
   return chosen != nullptr ? chosen->rounds : choose_size_rounding_by_environment();
 }
 
-/// The size that a resource got for `bytes` bytes with `alignment`, when they were allocated.
+/// Returns the size that a resource received when `bytes` bytes with `alignment` were allocated.
 [[nodiscard]] RMM_HIDDEN inline std::size_t size_when_allocated(std::size_t bytes, std::size_t alignment) noexcept
 {
   try {
     return sizes_are_rounded() ? align_up(bytes, alignment) : bytes;
-  } catch (...) {  // no choice can be made, so none was made when they were allocated
+  } catch (...) {  // the choice fails now, so it was not made at the allocation either
     return align_up(bytes, alignment);
   }
 }
 
 }  // namespace detail
 
-/// Hands sizes to resources as they were asked for, in the whole process, as RMM does since 25.12; `false`: in multiples of their
-/// alignment, as it did before. So does RMM_UNROUNDED_SIZES in the environment (0 or 1). Where neither says anything, files that are
-/// compiled with the macro RMM_UNROUNDED_SIZES choose the first, and others the second.
+/// Makes resources receive sizes without rounding, in the whole process, as RMM does since 25.12. With `false`, sizes are rounded up to
+/// their alignment, as before 25.12.
 ///
-/// To be called before the first allocation: throws logic_error if the process has made the other choice already.
+/// Call it before the first allocation: it throws logic_error if the process has made the other choice already. Without a call,
+/// RMM_UNROUNDED_SIZES=1 or 0 in the environment decides. Without that, the macro RMM_UNROUNDED_SIZES in the file that allocates first
+/// decides.
 RMM_HIDDEN inline void use_unrounded_sizes(bool unrounded = true)
 {
   RMM_EXPECTS(detail::choose_size_rounding(!unrounded) != unrounded,
-              "Whether sizes are rounded was decided by an allocation before, or by another call.");
+              "use_unrounded_sizes() comes too late: an earlier allocation or call has made the other choice.");
 }
 
 }  // namespace mr

@@ -12,10 +12,11 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// The alignment to ask a reference to `upstream` for, where device memory is wanted and `bytes` are to arrive as they are.
+/// Returns the alignment for a call through a reference to `upstream`, so that device memory is aligned and `bytes` are not rounded.
 ///
-/// A device_memory_resource rounds sizes up to the alignment of a call, and guarantees enough without: of it the largest
-/// that divides `bytes` is asked, also where `upstream` is null and only a reference is known. Others are told what is needed.
+/// A device_memory_resource rounds sizes up to the alignment of a call, but always guarantees CUDA_ALLOCATION_ALIGNMENT. It gets the
+/// largest power of two that divides `bytes`, up to that value; so does a resource of unknown type, if `upstream` is null. Other
+/// resources get CUDA_ALLOCATION_ALIGNMENT.
 template <class Upstream>
 [[nodiscard]] constexpr std::size_t alignment_without_rounding(Upstream const* upstream, std::size_t bytes) noexcept
 {
