@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -26,19 +27,21 @@ struct memory_snapshot;
 
 namespace mr {
 
-/// Sends each request to the bin of the smallest size that fits, and what fits in none to upstream.
+/// A resource that sends each request to a bin by its size. Use it for programs with many blocks of a few small sizes.
 ///
-/// Bins are resources for one size each: of its own, or given by the caller. Adding bins must not overlap with other calls.
+/// A bin is a resource for blocks of one size. A request goes to the bin of the smallest size that fits, or to upstream if it fits in
+/// no bin. The resource makes its own bins, or gets them from the caller.
+/// Threads  add_bin() must not run at the same time as other calls.
 template <class Upstream>
 class binning_memory_resource final : public device_memory_resource, public detail::upstream_getters<Upstream> {
  public:
-  /// No bins yet. Throws logic_error if `upstream` is null.
+  /// A resource without bins. Throws logic_error if `upstream` is null.
   explicit binning_memory_resource(Upstream* upstream) : binning_memory_resource::upstream_getters{upstream} {}
   explicit binning_memory_resource(device_async_resource_ref upstream)
     : binning_memory_resource::upstream_getters{upstream}
   {}
 
-  /// Bins of its own for 2^min_size_exponent, ... 2^max_size_exponent bytes.
+  /// A resource with its own bins for 2^min_size_exponent, ... 2^max_size_exponent bytes. Throws logic_error if one is not in 0 to 63.
   binning_memory_resource(Upstream* upstream, std::int8_t min_size_exponent, std::int8_t max_size_exponent)
     : binning_memory_resource{upstream}
   {
@@ -59,7 +62,7 @@ class binning_memory_resource final : public device_memory_resource, public deta
   binning_memory_resource& operator=(binning_memory_resource&&)      = delete;
   ~binning_memory_resource() override                                = default;
 
-  /// What is allocated and free now in bins of its own; the bins that were given, and upstream, have figures of their own.
+  /// Returns the sum of the figures of its own bins. Bins from the caller, and upstream, are not included.
   [[nodiscard]] heap_figures figures() const
   {
     heap_figures sum;
@@ -67,7 +70,7 @@ class binning_memory_resource final : public device_memory_resource, public deta
     return sum;
   }
 
-  /// All memory of those bins, range by range; each bin's at one moment. Callers include rmm/memory_snapshot.hpp.
+  /// Returns all memory of its own bins, range by range. The ranges of one bin are from one moment. Needs rmm/memory_snapshot.hpp.
   template <class Snapshot = memory_snapshot>
   [[nodiscard]] Snapshot snapshot() const
   {
@@ -76,8 +79,8 @@ class binning_memory_resource final : public device_memory_resource, public deta
     return sum;
   }
 
-  /// Adds a bin for requests of up to `allocation_size` bytes, rounded up to 256, served by `bin_resource`; if that is null,
-  /// by a fixed_size_memory_resource of its own over upstream. Changes nothing if there is a bin of that size.
+  /// Adds a bin for requests of up to `allocation_size` bytes, rounded up to 256. `bin_resource` serves it; if that is null, the
+  /// resource makes a fixed_size_memory_resource over upstream. Does nothing if a bin of that size exists.
   void add_bin(std::size_t allocation_size, device_memory_resource* bin_resource = nullptr)
   {
     if (bin_resource == nullptr) { return add_bin(allocation_size, std::nullopt); }
@@ -101,7 +104,7 @@ class binning_memory_resource final : public device_memory_resource, public deta
 
   struct bin_entry {
     device_async_resource_ref resource;
-    bool is_base;  // a device_memory_resource, which is told sizes as they are
+    bool is_base;  // whether it is a device_memory_resource, which receives sizes without rounding
   };
 
   [[nodiscard]] static std::size_t bin_size(std::size_t bytes)
@@ -111,13 +114,15 @@ class binning_memory_resource final : public device_memory_resource, public deta
 
   void add_bins(int min_size_exponent, int max_size_exponent)
   {
-    RMM_EXPECTS(min_size_exponent >= 0 && max_size_exponent < 64, "Bin size exponents have to be in 0 to 63");
+    RMM_EXPECTS(min_size_exponent >= 0 && max_size_exponent < 64,
+                "The exponents of bin sizes are " + std::to_string(min_size_exponent) + " to " +
+                  std::to_string(max_size_exponent) + ", but have to be in 0 to 63");
     for (int exponent = min_size_exponent; exponent <= max_size_exponent; ++exponent) {
       add_bin(std::size_t{1} << static_cast<unsigned>(exponent));
     }
   }
 
-  /// Calls `call(resource, alignment)` with what serves `bytes`, and with the alignment to ask it for.
+  /// Calls `call(resource, alignment)` with the resource that serves `bytes`, and the alignment for the call.
   template <class Call>
   auto served(std::size_t bytes, Call call) const
   {

@@ -12,20 +12,19 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Allocates `bytes` bytes for use on the stream; the last argument is what the resource was made
-/// with.
+/// A function that allocates. Its arguments are the bytes, the stream, and the argument that the resource was made with.
 using allocate_callback_t = std::function<void*(std::size_t, cuda_stream_view, void*)>;
 
-/// Gives memory back; the arguments are pointer, bytes, stream and what the resource was made with.
+/// A function that frees. Its arguments are the pointer, the bytes, the stream, and the argument that the resource was made with.
 using deallocate_callback_t = std::function<void(void*, std::size_t, cuda_stream_view, void*)>;
 
-/// Allocates by calling functions of the user's.
+/// A resource that allocates by calling functions of the program. Use it to connect another allocator to RMM.
 ///
-/// They get every call as it comes, zero bytes and null pointers included, and what they throw
-/// leaves the resource as it is. As safe under concurrent use as they are.
+/// The functions receive every call unchanged, including 0 bytes and null pointers. Exceptions of the functions propagate.
+/// Threads  thread-safe if the functions are.
 class callback_memory_resource final : public device_memory_resource {
  public:
-  /// Calls the functions with these last arguments. Both functions have to be there.
+  /// Calls the functions with the given last arguments. Neither function may be empty.
   callback_memory_resource(allocate_callback_t allocate_callback,
                            deallocate_callback_t deallocate_callback,
                            void* allocate_callback_arg   = nullptr,

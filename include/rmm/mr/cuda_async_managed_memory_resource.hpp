@@ -19,17 +19,16 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Managed memory, which host and devices can use, from the driver's own pool of it (CUDA 13).
+/// A resource that allocates managed memory from the driver's own pool. Use it with CUDA 13 for stream-ordered managed memory.
 ///
-/// Orders reuse between streams as cuda_async_memory_resource does. The pool belongs to the driver
-/// and to all of the process; instances that use the same are equal. Zero bytes are a null pointer.
+/// Orders reuse between streams as cuda_async_memory_resource does. The driver owns the pool, and all of the process shares it.
+/// Instances that use one pool are equal. Returns a null pointer for 0 bytes.
 class cuda_async_managed_memory_resource final : public device_memory_resource {
  public:
-  /// Uses the pool of the current device. Throws logic_error if toolkit, driver or device have no
-  /// pools of managed memory.
+  /// Uses the pool of the current device. Throws logic_error if the toolkit, the driver or the device does not support such pools.
   cuda_async_managed_memory_resource() : pool_{default_pool()} {}
 
-  /// The driver's handle of the pool, which stays the driver's.
+  /// Returns the handle of the pool. The driver owns the pool.
   [[nodiscard]] cudaMemPool_t pool_handle() const noexcept { return pool_.pool_handle(); }
 
   friend void get_property(cuda_async_managed_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}
@@ -37,8 +36,9 @@ class cuda_async_managed_memory_resource final : public device_memory_resource {
  private:
   [[nodiscard]] static cudaMemPool_t default_pool()
   {
-    RMM_EXPECTS(rmm::detail::runtime_async_managed_alloc::is_known_to_be_supported(),
-                "Managed memory pools are not supported by this device, driver or toolkit");
+    RMM_EXPECTS(
+      rmm::detail::runtime_async_managed_alloc::is_known_to_be_supported(),
+      "Pools of managed memory need CUDA 13 or later (toolkit and driver) and a device with concurrent managed access");
     return rmm::detail::default_managed_pool(rmm::detail::known_current_device());
   }
 

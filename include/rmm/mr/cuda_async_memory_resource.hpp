@@ -24,13 +24,13 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Memory from a pool of the driver's that this resource owns (cudaMallocFromPoolAsync).
+/// A resource that allocates from its own memory pool of the driver (cudaMallocFromPoolAsync). Use it to leave pooling to the driver.
 ///
-/// The driver shares what the pool has cached with nobody, orders reuse between streams itself and gives memory above the
-/// release threshold back when the program synchronises.
+/// Other pools cannot use the memory that this pool has cached. The driver orders reuse between streams. When the program synchronises,
+/// the driver gives memory above the release threshold back to the device.
 class cuda_async_memory_resource final : public device_memory_resource, public trimmable_resource {
  public:
-  /// Ways to share the pool's memory with other processes; the values are those of cudaMemAllocationHandleType.
+  /// The kinds of handles that share the pool's memory with other processes, with the values of cudaMemAllocationHandleType.
   enum class allocation_handle_type : std::int32_t {
     none                  = 0x0,
     posix_file_descriptor = 0x1,
@@ -39,17 +39,17 @@ class cuda_async_memory_resource final : public device_memory_resource, public t
     fabric                = 0x8,
   };
 
-  /// What the pool's memory is used for; the values are those of cudaMemPoolProps::usage.
+  /// The uses of the pool's memory, with the values of cudaMemPoolProps::usage.
   enum class mempool_usage : unsigned short {
     hw_decompress = 0x2,
   };
 
   /// Makes a pool on the current device.
   ///
-  /// `initial_pool_size`   bytes that the pool takes from the device at once; none if not given or 0.
-  /// `release_threshold`   bytes that it keeps when the program synchronises; by default all of the device's memory.
-  /// `export_handle_type`  how its memory can be shared; by default not at all.
-  /// Throws logic_error if the device has no pools or cannot export that way, cuda_error or bad_alloc if CUDA fails.
+  /// `initial_pool_size`   bytes that the pool takes from the device in the constructor; by default none.
+  /// `release_threshold`   bytes that the pool keeps when the program synchronises; by default all memory of the device.
+  /// `export_handle_type`  the kind of handle that shares its memory with other processes; by default it cannot be shared.
+  /// Throws logic_error if the device does not support pools or the kind of handle, cuda_error or bad_alloc if CUDA fails.
   cuda_async_memory_resource(std::optional<std::size_t> initial_pool_size             = {},
                              std::optional<std::size_t> release_threshold             = {},
                              std::optional<allocation_handle_type> export_handle_type = {})
@@ -68,10 +68,10 @@ class cuda_async_memory_resource final : public device_memory_resource, public t
   cuda_async_memory_resource& operator=(cuda_async_memory_resource&&)      = delete;
   ~cuda_async_memory_resource() override                                   = default;
 
-  /// The driver's handle of the pool, which stays ours.
+  /// Returns the handle of the pool. The resource owns the pool.
   [[nodiscard]] cudaMemPool_t pool_handle() const noexcept { return pool_.handle(); }
 
-  /// Gives memory that no work uses back to the device, until at most `bytes` bytes stay. Does not wait.
+  /// Gives unused memory back to the device, until at most `bytes` bytes are reserved. Does not wait. Returns the bytes given back.
   std::size_t trim_to(std::size_t bytes) noexcept override { return rmm::detail::trim_pool(pool_.handle(), bytes); }
 
  private:

@@ -16,22 +16,23 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Memory from a pool of the driver's that somebody else owns, such as the default pool of a device.
+/// A resource that allocates from a memory pool of the driver without owning it. Use it for a pool that exists already, such as the
+/// default pool of a device.
 class cuda_async_view_memory_resource final : public device_memory_resource {
  public:
-  /// A resource with no pool; it cannot allocate.
+  /// A resource without a pool. It cannot allocate.
   cuda_async_view_memory_resource() = default;
 
-  /// Uses `pool`, which has to outlive this object. Throws logic_error if it is null or the device has no pools, cuda_error if
-  /// CUDA does not say.
+  /// Uses `pool`, which has to outlive this object. Throws logic_error if it is null or the device has no pools, cuda_error.
   cuda_async_view_memory_resource(cudaMemPool_t pool) : pool_{pool}
   {
-    RMM_EXPECTS(pool != nullptr, "Unexpected null pool handle.");
+    RMM_EXPECTS(pool != nullptr,
+                "Unexpected null pool handle: pass the handle of a pool, such as the device's default pool.");
     RMM_EXPECTS(rmm::detail::runtime_async_alloc::is_known_to_be_supported(),
                 "cudaMallocAsync is not supported by this device, driver or runtime");
   }
 
-  /// The pool, which stays its owner's.
+  /// Returns the handle of the pool. The resource does not own the pool.
   [[nodiscard]] cudaMemPool_t pool_handle() const noexcept { return pool_; }
 
  private:

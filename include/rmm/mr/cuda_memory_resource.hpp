@@ -12,7 +12,9 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Allocates with cudaMalloc and frees with cudaFree. Ignores streams; all instances are equal.
+/// A resource that allocates with cudaMalloc and frees with cudaFree. Use it as upstream of a pool.
+///
+/// Ignores streams; all instances are equal.
 class cuda_memory_resource final : public device_memory_resource {
   void* do_allocate(std::size_t bytes, cuda_stream_view) override { return rmm::detail::allocate_device_memory(bytes); }
 

@@ -15,20 +15,21 @@
 #include <rmm/mr/detail/size_rounding.hpp>  // IWYU pragma: export
 
 #include <cstddef>
+#include <string>
 
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Base of the classes that allocate memory which the device can use.
+/// The base class of resources that allocate memory for the device. Derive from it to write a resource; take a
+/// device_async_resource_ref to use one.
 ///
-/// Memory is aligned to at least CUDA_ALLOCATION_ALIGNMENT bytes and may be used at once by work on the stream it was
-/// allocated on; the caller orders all other use. It is given back with the size it was asked with, on a stream that
-/// the work using it is ordered before. Failure to allocate throws out_of_memory, or another bad_alloc if memory is not
-/// what is missing; deallocation does not throw.
+/// Memory is aligned to at least CUDA_ALLOCATION_ALIGNMENT bytes. Work on the stream of the allocation may use it immediately; the
+/// caller orders all other use. Free it with the size of the allocation, on a stream that is ordered after the work that uses it. A
+/// failed allocation throws out_of_memory if memory is missing, another bad_alloc on other failures. Deallocation does not throw.
 ///
-/// A call with an alignment in the order of 24.08, which includes all calls through resource references, rounds the
-/// size up to a multiple of that alignment. With use_unrounded_sizes(), RMM_UNROUNDED_SIZES=1 in the environment, or that
-/// macro in the file that allocates first, sizes arrive as they were asked, as they do from 25.12 on.
+/// The functions of 24.08 with an alignment, and all calls through resource references, round the size up to a multiple of the
+/// alignment. Sizes pass unchanged, as from 25.12 on, with use_unrounded_sizes(), with RMM_UNROUNDED_SIZES=1 in the environment, or if
+/// the file that allocates first defines that macro.
 class device_memory_resource {
  public:
   device_memory_resource()                                             = default;
@@ -45,29 +46,28 @@ class device_memory_resource {
     return do_allocate(bytes, stream);
   }
 
-  /// Gives back what allocate() returned for the same `bytes`.
+  /// Frees memory that allocate() returned for the same `bytes`.
   void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream = cuda_stream_view{})
   {
     RMM_FUNC_RANGE();
     do_deallocate(ptr, bytes, stream);
   }
 
-  /// The same with an alignment, on the default stream. Throws bad_alloc unless `alignment` is a power of two.
+  /// Allocates at a multiple of `alignment`, for use on the default stream. Throws bad_alloc unless `alignment` is a power of two.
   void* allocate(std::size_t bytes, std::size_t alignment)
   {
     RMM_FUNC_RANGE();
     return allocate_rounded(bytes, alignment, cuda_stream_view{});
   }
 
-  /// Gives back what that returned for the same `bytes` and `alignment`.
+  /// Frees memory that allocate() returned for the same `bytes` and `alignment`.
   void deallocate(void* ptr, std::size_t bytes, std::size_t alignment)
   {
     RMM_FUNC_RANGE();
     deallocate_rounded(ptr, bytes, alignment, cuda_stream_view{});
   }
 
-  /// allocate() in the spelling of resource references. Throws bad_alloc unless `alignment`, where there is one, is a power of
-  /// two.
+  /// Allocates as allocate(), under the name that resource references use. Throws bad_alloc if `alignment` is not a power of two.
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
     RMM_FUNC_RANGE();
@@ -80,7 +80,7 @@ class device_memory_resource {
     return do_allocate(bytes, stream);
   }
 
-  /// Gives back what allocate_async() returned for the same `bytes` and, where there was one, `alignment`.
+  /// Frees memory that allocate_async() returned for the same `bytes` and, if one was given, `alignment`.
   void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
     RMM_FUNC_RANGE();
@@ -93,8 +93,8 @@ class device_memory_resource {
     do_deallocate(ptr, bytes, stream);
   }
 
-  /// The same in the spelling of 25.10: the size is passed on as it is. Throws bad_alloc unless `alignment` is a power
-  /// of two of at most CUDA_ALLOCATION_ALIGNMENT.
+  /// Allocates for use on the default stream; a function of 25.10, which does not round the size. Throws bad_alloc unless `alignment`
+  /// is a power of two of at most CUDA_ALLOCATION_ALIGNMENT.
   void* allocate_sync(std::size_t bytes, std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
   {
     RMM_FUNC_RANGE();
@@ -102,7 +102,7 @@ class device_memory_resource {
     return do_allocate(bytes, cuda_stream_view{});
   }
 
-  /// Gives back what allocate_sync() returned for the same `bytes`.
+  /// Frees memory that allocate_sync() returned for the same `bytes`.
   void deallocate_sync(void* ptr, std::size_t bytes, [[maybe_unused]] std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
   {
     RMM_FUNC_RANGE();
@@ -110,7 +110,7 @@ class device_memory_resource {
     do_deallocate(ptr, bytes, cuda_stream_view{});
   }
 
-  /// allocate_sync() for use on `stream`.
+  /// Allocates as allocate_sync() does, but for use on `stream`.
   void* allocate(cuda_stream_view stream, std::size_t bytes, std::size_t alignment = CUDA_ALLOCATION_ALIGNMENT)
   {
     RMM_FUNC_RANGE();
@@ -118,7 +118,7 @@ class device_memory_resource {
     return do_allocate(bytes, stream);
   }
 
-  /// Gives back what that returned for the same `bytes`.
+  /// Frees memory that allocate() with a leading stream returned for the same `bytes`.
   void deallocate(cuda_stream_view stream,
                   void* ptr,
                   std::size_t bytes,
@@ -129,10 +129,10 @@ class device_memory_resource {
     do_deallocate(ptr, bytes, stream);
   }
 
-  /// Whether memory allocated by one of the two resources may be given back to the other.
+  /// Whether memory from one of the two resources may be freed with the other.
   [[nodiscard]] bool is_equal(device_memory_resource const& other) const noexcept { return do_is_equal(other); }
 
-  /// is_equal().
+  /// Whether the resources are equal: see is_equal().
   [[nodiscard]] bool operator==(device_memory_resource const& other) const noexcept { return do_is_equal(other); }
 
   [[nodiscard]] bool operator!=(device_memory_resource const& other) const noexcept { return !do_is_equal(other); }
@@ -143,15 +143,17 @@ class device_memory_resource {
   /// Allocates. `bytes` may be 0.
   virtual void* do_allocate(std::size_t bytes, cuda_stream_view stream) = 0;
 
-  /// Deallocates. Must not throw; not declared noexcept, so that overrides with and without it compile.
+  /// Frees. Must not throw; not declared noexcept, so that overrides with and without noexcept compile.
   virtual void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) = 0;
 
-  /// Whether the resources are interchangeable; here: are the same.
+  /// Whether memory from one of the two resources may be freed with the other. By default only if they are one object.
   [[nodiscard]] virtual bool do_is_equal(device_memory_resource const& other) const noexcept { return this == &other; }
 
-  [[noreturn]] RMM_COLD static void throw_bad_alignment()
+  [[noreturn]] RMM_COLD static void throw_bad_alignment(std::size_t alignment)
   {
-    throw bad_alloc{"the alignment is not a power of two, or is above what the resource guarantees"};
+    throw bad_alloc{"the alignment is " + std::to_string(alignment) +
+                    (is_supported_alignment(alignment) ? ", but the resource guarantees only 256 bytes"
+                                                       : ", but has to be a power of two")};
   }
 
   [[nodiscard]] static constexpr bool is_guaranteed(std::size_t alignment) noexcept
@@ -161,10 +163,10 @@ class device_memory_resource {
 
   static constexpr void expect_guaranteed(std::size_t alignment)
   {
-    if (!is_guaranteed(alignment)) { throw_bad_alignment(); }
+    if (!is_guaranteed(alignment)) { throw_bad_alignment(alignment); }
   }
 
-  // What calls without an alignment pass in resource references.
+  // The alignment that resource references pass for calls without one.
   static constexpr std::size_t usual_alignment = alignof(std::max_align_t);
 
   RMM_HIDDEN void* allocate_rounded(std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
@@ -183,11 +185,11 @@ class device_memory_resource {
     do_deallocate(ptr, align_up(bytes, usual_alignment), stream);
   }
 
-  // With another alignment, or where sizes are not rounded, or that is not known yet.
+  // For other alignments, and if sizes are not rounded or that is not known yet.
 
   RMM_HIDDEN RMM_COLD void* allocate_as_chosen(std::size_t bytes, std::size_t alignment, cuda_stream_view stream)
   {
-    if (!is_supported_alignment(alignment)) { throw_bad_alignment(); }
+    if (!is_supported_alignment(alignment)) { throw_bad_alignment(alignment); }
     return do_allocate(detail::sizes_are_rounded() ? rmm::detail::checked_align_up(bytes, alignment) : bytes, stream);
   }
 

@@ -9,7 +9,7 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Called with the size of an allocation that failed and the argument registered with it. Returns whether to try again.
+/// A function that is called with the size of a failed allocation and its registered argument. Returns whether to try again.
 using failure_callback_t = std::function<bool(std::size_t, void*)>;
 
 }  // namespace mr

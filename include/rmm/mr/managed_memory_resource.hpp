@@ -13,8 +13,9 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Allocates with cudaMallocManaged and frees with cudaFree: memory that host and devices can use. Ignores streams; all
-/// instances are equal. Zero bytes are a null pointer.
+/// A resource that allocates with cudaMallocManaged and frees with cudaFree. Use it for memory that migrates between host and devices.
+///
+/// Ignores streams; all instances are equal. Returns a null pointer for 0 bytes.
 class managed_memory_resource final : public device_memory_resource {
  public:
   friend void get_property(managed_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}

@@ -21,17 +21,18 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Memory of a pool that is kept for who reserved it, and a bound on what that one uses: `auto task = pool.reserve(bytes);`.
+/// A part of a pool's memory that is kept for one user and also limits that user: `auto task = pool.reserve(bytes);`. Use it to start a
+/// task only when its memory is certain.
 ///
-/// Its bytes lie in one piece. They are there when they are allocated through resource(): none of those requests fails as long
-/// as the live blocks together, each rounded up to 256 bytes, are not more than was reserved and one piece that is free is
-/// large enough; where frees have left no such piece, the pool is asked for one. More than was reserved is refused.
+/// The reserved memory is one range. A request through resource() succeeds if all live blocks together, each rounded up to 256 bytes,
+/// do not exceed the reservation, and a free range in it is large enough. If frees have left no such range, the pool is asked for
+/// memory. A request that exceeds the reservation throws out_of_memory.
 ///
-/// Ends with the object or by release(): what is free goes back to the pool then. Blocks that are still live stay valid, also
-/// for resource(), and go back when they are freed. All memory goes back in the order of streams: of that which the reservation
-/// was made with, which has to exist as long, or of that which a block is freed on last. The pool has to outlive all blocks.
-///
-/// The object itself belongs to one thread at a time; resource() is thread-safe.
+/// The reservation ends with the object or with release(), and its free memory goes back to the pool. Live blocks stay valid, and go
+/// back when they are freed. The pool has to outlive all blocks.
+/// Stream   memory goes back in the order of the stream that the reservation was made with, which has to exist until then, or of
+///          the stream on which a block is freed.
+/// Threads  one thread at a time uses the object; resource() is thread-safe.
 class memory_reservation {
  public:
   memory_reservation(memory_reservation&& other) noexcept
@@ -47,36 +48,36 @@ class memory_reservation {
   memory_reservation& operator=(memory_reservation const&) = delete;
   ~memory_reservation() { release(); }
 
-  /// Allocates from what is reserved. Valid as long as the reservation or a block from it. Throws logic_error if the
-  /// reservation has ended.
+  /// Returns the resource that allocates from the reservation. It is valid as long as the reservation or a block from it exists. Throws
+  /// logic_error if the reservation has ended.
   [[nodiscard]] device_memory_resource& resource() const { return memory(); }
 
-  /// The same for containers.
+  /// Converts to a reference to resource(), for containers.
   operator device_async_resource_ref() const { return resource(); }
 
-  /// What is reserved; 0 if the reservation has ended.
+  /// Returns the reserved bytes; 0 if the reservation has ended.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_ != nullptr ? memory_->size() : 0; }
 
-  /// The part of that which is in use: live blocks, rounded up, and reservations within this one.
+  /// Returns the bytes in use: live blocks, rounded up, and reservations within this one.
   [[nodiscard]] std::size_t used_bytes() const noexcept { return memory_ != nullptr ? memory_->used() : 0; }
 
-  /// What is live and free in it.
+  /// Returns the figures of the reserved memory. Throws logic_error if the reservation has ended.
   [[nodiscard]] heap_figures figures() const { return memory().figures(); }
 
-  /// Sets a part of this reservation aside, with the same rules. Throws out_of_memory if there is not so much left.
+  /// Reserves a part of this reservation. Throws out_of_memory if less is left.
   [[nodiscard]] memory_reservation reserve(std::size_t bytes, cuda_stream_view stream = cuda_stream_view{})
   {
     return from(memory(), bytes, stream);
   }
 
-  /// The same, or nothing if there is not so much left.
+  /// Reserves a part of this reservation, or returns nothing if less is left.
   [[nodiscard]] std::optional<memory_reservation> try_reserve(std::size_t bytes,
                                                               cuda_stream_view stream = cuda_stream_view{})
   {
     return try_from(memory(), bytes, stream);
   }
 
-  /// Gives back what is not in use, until at most `bytes` are reserved, or what is in use. Returns how much went back.
+  /// Gives back memory that is not in use, until at most `bytes` are reserved. Returns the bytes given back.
   std::size_t shrink_to(std::size_t bytes) noexcept { return memory_ != nullptr ? memory_->shrink(bytes, stream_) : 0; }
 
   /// Ends the reservation.
@@ -97,7 +98,7 @@ class memory_reservation {
 
   [[nodiscard]] static std::size_t checked(std::size_t bytes)
   {
-    RMM_EXPECTS(bytes != 0, "A reservation needs a size above 0");
+    RMM_EXPECTS(bytes != 0, "Cannot reserve 0 bytes: the size of a reservation has to be at least 1");
     return rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
   }
 
@@ -131,7 +132,7 @@ class memory_reservation {
 
   [[nodiscard]] detail::reserved_memory& memory() const
   {
-    RMM_EXPECTS(memory_ != nullptr, "The reservation has ended");
+    RMM_EXPECTS(memory_ != nullptr, "The reservation has ended: it was released or moved from");
     return *memory_;
   }
 

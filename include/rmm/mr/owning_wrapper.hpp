@@ -27,7 +27,7 @@ std::unique_ptr<Resource> make_resource(std::tuple<std::shared_ptr<Upstreams>...
 
 }  // namespace detail
 
-/// A resource together with its upstreams, which it keeps alive.
+/// A resource that also owns its upstreams. Use it to return a resource from a function together with its upstreams.
 template <class Resource, class... Upstreams>
 class owning_wrapper : public device_memory_resource {
  public:
@@ -40,11 +40,11 @@ class owning_wrapper : public device_memory_resource {
       wrapped_{detail::make_resource<Resource>(upstreams_, std::forward<Args>(args)...)}
   {}
 
-  /// The resource that is made over the upstreams.
+  /// Returns the resource that was made over the upstreams.
   [[nodiscard]] Resource const& wrapped() const noexcept { return *wrapped_; }
   [[nodiscard]] Resource& wrapped() noexcept { return *wrapped_; }
 
-  /// The host can use the wrapper's memory if it can use the wrapped resource's. The device always can.
+  /// The host can use the wrapper's memory if it can use memory of the wrapped resource. The device always can.
   template <class Memory                                                                     = Resource,
             std::enable_if_t<::cuda::has_property<Memory, ::cuda::mr::host_accessible>, int> = 0>
   friend void get_property(owning_wrapper const&, ::cuda::mr::host_accessible) noexcept
@@ -66,7 +66,7 @@ class owning_wrapper : public device_memory_resource {
   }
 
   upstream_tuple upstreams_;
-  std::unique_ptr<Resource> wrapped_;  // after upstreams_: goes first
+  std::unique_ptr<Resource> wrapped_;  // declared after upstreams_, so that it is destroyed first
 };
 
 /// Makes a `Resource<Upstreams...>` over `upstreams` that keeps them alive.

@@ -22,15 +22,15 @@
 #include <utility>
 
 /// @file
-/// The resource that is registered for each device, from which containers and allocators take memory if they are given
-/// no other. There is one registration a process, whatever shared objects use it.
+/// The registry of one resource for each device. Containers and allocators use the registered resource by default. All shared objects
+/// of a process use one registry.
 ///
-/// Initially it is one cuda_memory_resource for all devices. The registry does not own resources: one has to live as
-/// long as memory from it. Registering another changes later allocations only. All functions are thread-safe; getters
-/// take no lock. A device need not be current, nor exist, to be named.
+/// Initially one cuda_memory_resource is registered for all devices. The registry does not own resources: a resource has to outlive the
+/// memory that it allocated. A new registration only affects later allocations. The device of a call need not be current, or exist.
 ///
-/// Resources are registered by pointer or by reference. Containers and allocators read the reference. Registering a
-/// pointer registers a reference to `*pointer` as well; registering a reference leaves the pointer as it was.
+/// Resources are registered by pointer or by reference. Containers and allocators read the reference. Registering a pointer also
+/// registers a reference to `*pointer`; registering a reference does not change the pointer.
+/// Threads  all functions are thread-safe; getters take no lock.
 
 RMM_PROCESS_WIDE_ANCHOR(rmm_registry_v2, 6);
 
@@ -40,7 +40,7 @@ namespace detail {
 
 [[nodiscard]] RMM_HIDDEN RMM_COLD inline registry& find_process_registry()
 {
-  rmm::detail::register_process_exit_hook();  // before exit handlers that the program has registered
+  rmm::detail::register_process_exit_hook();  // registered now, so that it runs before handlers that exist already
   return *static_cast<registry*>(rmm::detail::find_or_publish(
     rmm_registry_v2,
     6,
@@ -51,23 +51,22 @@ namespace detail {
     [](void* made) { delete static_cast<registry*>(made); }));
 }
 
-/// The registry of the process. Never destroyed: resources are in use until the last static object is gone.
+/// Returns the registry of the process. It is never destroyed, because static objects may use resources in their destructors.
 [[nodiscard]] RMM_HIDDEN inline registry& process_registry()
 {
   void* const found = rmm_registry_v2.load(std::memory_order_acquire);
   return found != nullptr ? *static_cast<registry*>(found) : find_process_registry();
 }
 
-/// The resource of devices for which none was registered.
+/// Returns the resource of devices for which none was registered.
 [[nodiscard]] RMM_EXPORT inline device_memory_resource* initial_resource() { return process_registry().initial(); }
 
-/// The mutex that setters of pointers hold.
+/// Returns the mutex that setters of pointers hold.
 [[nodiscard]] RMM_EXPORT inline std::mutex& map_lock() { return process_registry().pointers_mutex(); }
 
-// The two mirrors are templates so that only who uses them pays for compiling their maps.
+// The two mirrors are templates, so that files that do not use them need not compile their maps.
 
-/// A mirror of the registered pointers: what is in it now, for the caller to look at while holding map_lock(). Changes
-/// to it register nothing.
+/// Updates a copy of the registered pointers, and returns it. Requires map_lock(). Changes of the copy register nothing.
 template <class = void>
 [[nodiscard]] RMM_EXPORT std::map<int, device_memory_resource*>& get_map()
 {
@@ -76,11 +75,11 @@ template <class = void>
   return *mirror;
 }
 
-/// The mutex that setters of references, and setters of pointers after map_lock(), hold.
+/// Returns the mutex that setters of references hold. Setters of pointers also hold it, and take it after map_lock().
 [[nodiscard]] RMM_EXPORT inline std::mutex& ref_map_lock() { return process_registry().refs_mutex(); }
 
-/// A mirror of the registered references, with ref_map_lock(), as get_map(). Each shared object has its own, for its
-/// libcu++ determines the class of references.
+/// Returns a copy of the registered references, as get_map() does for pointers. The caller has to hold ref_map_lock(). Each shared
+/// object has its own copy, because the class of references depends on its release of libcu++.
 template <class = void>
 [[nodiscard]] RMM_HIDDEN std::map<int, device_async_resource_ref>& get_ref_map()
 {
@@ -90,14 +89,14 @@ template <class = void>
   return *mirror;
 }
 
-/// Whether an argument of type `Object` is a resource, not a pointer to one, that can be kept or referred to.
+/// Whether an argument of type `Object` is a resource (not a pointer to one) that can be copied, moved, or referred to.
 template <class Object, class Resource = std::remove_cv_t<std::remove_reference_t<Object>>>
 inline constexpr bool is_resource_object =
   rmm::detail::polyfill::async_resource_with<Resource, ::cuda::mr::device_accessible> &&
   (std::is_constructible_v<Resource, Object> ||
    (std::is_lvalue_reference_v<Object> && !std::is_const_v<std::remove_reference_t<Object>>));
 
-/// A resource equal to `object` that lives as long as the process: the one there is, or one made from `object`.
+/// Returns a resource equal to `object` that is never destroyed: one from an earlier call, or a new one made from `object`.
 template <class Resource, class Object>
 [[nodiscard]] Resource& lasting_equal(Object&& object)
 {
@@ -113,7 +112,7 @@ template <class Resource, class Object>
   return found->resource;
 }
 
-/// The pointer to register for `resource`.
+/// Returns the pointer to register for `resource`.
 template <class Resource>
 [[nodiscard]] device_memory_resource* pointer_to(Resource& resource)
 {
@@ -134,13 +133,13 @@ inline device_async_resource_ref set_per_device_resource_ref_unsafe(cuda_device_
 
 }  // namespace detail
 
-/// The resource registered for `device`; never null.
+/// Returns the resource registered for `device`; never null.
 [[nodiscard]] inline device_memory_resource* get_per_device_resource(cuda_device_id device)
 {
   return detail::process_registry().pointer(device.value());
 }
 
-/// Registers `*new_resource` for `device`, or the initial resource again if it is null. Returns the one before.
+/// Registers `*new_resource` for `device`; if it is null, registers the initial resource. Returns the previous resource.
 inline device_memory_resource* set_per_device_resource(cuda_device_id device, device_memory_resource* new_resource)
 {
   auto& registry       = detail::process_registry();
@@ -153,7 +152,7 @@ inline device_memory_resource* set_per_device_resource(cuda_device_id device, de
 
 namespace detail {
 
-/// Registers `ref` for `device`, and a pointer to a resource that allocates through it. Returns the pointer before.
+/// Registers `ref` for `device`, and a pointer to a resource that allocates through it. Returns the previous pointer.
 inline device_memory_resource* set_per_device_resource_of(cuda_device_id device, device_async_resource_ref ref)
 {
   auto& registry = process_registry();
@@ -166,8 +165,10 @@ inline device_memory_resource* set_per_device_resource_of(cuda_device_id device,
 
 }  // namespace detail
 
-/// The same for a resource given as an object. What can be copied or moved is kept for as long as the process lives, as an
-/// equal one if that was kept before; of what cannot, and of references, only the address is taken.
+/// Registers a resource that is passed as an object. Returns the previous resource.
+///
+/// If the type can be copied or moved, the registry keeps an equal object until the process ends. Otherwise, and for resource
+/// references, it only keeps the address, and the resource has to outlive its use.
 template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
 device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& object)
 {
@@ -182,41 +183,41 @@ device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& 
   }
 }
 
-/// The resource registered for the current device; never null.
+/// Returns the resource registered for the current device; never null.
 [[nodiscard]] inline device_memory_resource* get_current_device_resource()
 {
   return get_per_device_resource(cuda_device_id{rmm::detail::current_device()});
 }
 
-/// set_per_device_resource() for the current device.
+/// Registers a resource for the current device: see set_per_device_resource().
 inline device_memory_resource* set_current_device_resource(device_memory_resource* new_resource)
 {
   return set_per_device_resource(cuda_device_id{rmm::detail::current_device()}, new_resource);
 }
 
-/// The same for a resource given as an object: see set_per_device_resource().
+/// Registers a resource that is passed as an object for the current device: see set_per_device_resource().
 template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
 device_memory_resource* set_current_device_resource(Object&& object)
 {
   return set_per_device_resource(cuda_device_id{rmm::detail::current_device()}, std::forward<Object>(object));
 }
 
-/// Registers the initial resource for `device` again. Returns the one before.
+/// Registers the initial resource for `device` again. Returns the previous resource.
 inline device_memory_resource* reset_per_device_resource(cuda_device_id device)
 {
   return set_per_device_resource(device, nullptr);
 }
 
-/// The same for the current device.
+/// Registers the initial resource for the current device again. Returns the previous resource.
 inline device_memory_resource* reset_current_device_resource() { return set_current_device_resource(nullptr); }
 
-/// A reference to the resource registered for `device`.
+/// Returns a reference to the resource registered for `device`.
 [[nodiscard]] inline device_async_resource_ref get_per_device_resource_ref(cuda_device_id device)
 {
   return detail::process_registry().ref(device.value());
 }
 
-/// Registers a reference for `device`. Returns the one before.
+/// Registers a reference for `device`. Returns the previous reference.
 inline device_async_resource_ref set_per_device_resource_ref(cuda_device_id device,
                                                              device_async_resource_ref new_resource)
 {
@@ -224,19 +225,19 @@ inline device_async_resource_ref set_per_device_resource_ref(cuda_device_id devi
   return detail::set_per_device_resource_ref_unsafe(device, new_resource);
 }
 
-/// A reference to the resource registered for the current device.
+/// Returns a reference to the resource registered for the current device.
 [[nodiscard]] inline device_async_resource_ref get_current_device_resource_ref()
 {
   return get_per_device_resource_ref(cuda_device_id{rmm::detail::current_device()});
 }
 
-/// set_per_device_resource_ref() for the current device.
+/// Registers a reference for the current device. Returns the previous reference.
 inline device_async_resource_ref set_current_device_resource_ref(device_async_resource_ref new_resource)
 {
   return set_per_device_resource_ref(cuda_device_id{rmm::detail::current_device()}, new_resource);
 }
 
-/// Registers a reference to the initial resource for `device` again. Returns the one before.
+/// Registers a reference to the initial resource for `device` again. Returns the previous reference.
 inline device_async_resource_ref reset_per_device_resource_ref(cuda_device_id device)
 {
   auto& registry = detail::process_registry();
@@ -244,7 +245,7 @@ inline device_async_resource_ref reset_per_device_resource_ref(cuda_device_id de
   return registry.exchange_ref(device.value(), registry.initial());
 }
 
-/// The same for the current device.
+/// Registers a reference to the initial resource for the current device again. Returns the previous reference.
 inline device_async_resource_ref reset_current_device_resource_ref()
 {
   return reset_per_device_resource_ref(cuda_device_id{rmm::detail::current_device()});

@@ -13,16 +13,16 @@
 
 #include <cstddef>
 #include <memory>  // IWYU pragma: export
+#include <string>
 #include <typeinfo>
 
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Allocates page-locked host memory, which host and devices can use, with cudaHostAlloc.
+/// A resource that allocates page-locked host memory with cudaHostAlloc. Use it for memory that host and devices share.
 ///
-/// Ignores streams; all instances are equal. Zero bytes are a null pointer. Calls that name an
-/// alignment get it, also above what other resources give. They read nothing of the object: pools over it call these, and
-/// programs destroy it before the pool.
+/// Ignores streams; all instances are equal. Returns a null pointer for 0 bytes. Calls with an alignment get that alignment, however
+/// large. These calls do not access the object, because programs may destroy it before a pool over it.
 class pinned_host_memory_resource final : public device_memory_resource {
  public:
   using device_memory_resource::allocate;
@@ -30,22 +30,22 @@ class pinned_host_memory_resource final : public device_memory_resource {
   using device_memory_resource::deallocate;
   using device_memory_resource::deallocate_async;
 
-  /// Memory that can be used at once, on the host too. Throws bad_alloc unless `alignment` is a power of two.
+  /// Allocates memory that host and devices may use immediately. Throws bad_alloc unless `alignment` is a power of two.
   void* allocate(std::size_t bytes, std::size_t alignment) { return allocate_aligned(bytes, alignment); }
 
-  /// The same, whatever the stream.
+  /// Allocates memory that host and devices may use immediately; ignores the stream.
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view)
   {
     return allocate_aligned(bytes, alignment);
   }
 
-  /// Gives memory back at once: all work with it has to be done.
+  /// Frees memory immediately. All work that uses it has to be done.
   void deallocate(void* ptr, std::size_t bytes, std::size_t alignment) noexcept
   {
     deallocate_aligned(ptr, bytes, alignment);
   }
 
-  /// The same, whatever the stream: does not wait for its work.
+  /// Frees memory immediately. Ignores the stream and does not wait for it: all work that uses the memory has to be done.
   void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view) noexcept
   {
     deallocate_aligned(ptr, bytes, alignment);
@@ -71,19 +71,22 @@ class pinned_host_memory_resource final : public device_memory_resource {
 
   [[nodiscard]] static void* allocate_aligned(std::size_t bytes, std::size_t alignment)
   {
-    if (!is_supported_alignment(alignment)) { throw_bad_alignment(); }
+    if (!is_supported_alignment(alignment)) { throw_bad_alignment(alignment); }
     if (bytes == 0) { return nullptr; }
     auto const at_least = alignment < CUDA_ALLOCATION_ALIGNMENT ? CUDA_ALLOCATION_ALIGNMENT : alignment;
     return rmm::detail::aligned_host_allocate(bytes, at_least, rmm::detail::allocate_pinned_memory);
   }
 
-  // The pointer that came from CUDA is kept next to the memory, so the alignment does not matter.
+  // Frees the pointer that CUDA returned, which is stored next to the memory. So the alignment does not matter.
   static void deallocate_aligned(void* ptr, std::size_t bytes, std::size_t alignment) noexcept
   {
     rmm::detail::aligned_host_deallocate(ptr, bytes, alignment, rmm::detail::free_pinned_memory);
   }
 
-  [[noreturn]] RMM_COLD static void throw_bad_alignment() { throw bad_alloc{"the alignment is not a power of two"}; }
+  [[noreturn]] RMM_COLD static void throw_bad_alignment(std::size_t alignment)
+  {
+    throw bad_alloc{"the alignment is " + std::to_string(alignment) + ", but has to be a power of two"};
+  }
 };
 
 }  // namespace mr

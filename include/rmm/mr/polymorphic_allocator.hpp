@@ -14,39 +14,39 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Allocates arrays of `T` from any resource, in the order of a stream.
+/// An allocator of arrays of `T` from any resource, in the order of a stream. Use it in containers that pass a stream to each call.
 ///
-/// Not yet an Allocator of the standard library, whose calls name no stream: stream_allocator_adaptor
-/// makes it one. Allocators are equal if their resources are.
+/// Allocators of the standard library do not take a stream: stream_allocator_adaptor makes one from this class. Allocators are equal if
+/// their resources are.
 template <class T>
 class polymorphic_allocator {
  public:
   using value_type = T;
 
-  /// Uses what is now the resource of the current device.
+  /// Uses the resource that is registered for the current device now.
   polymorphic_allocator() = default;
 
-  /// Uses `mr`, which has to outlive what it allocates.
+  /// Uses `mr`, which has to outlive the memory that it allocates.
   polymorphic_allocator(device_async_resource_ref mr) : mr_{mr} {}
 
   template <class U>
   polymorphic_allocator(polymorphic_allocator<U> const& other) noexcept : mr_{other.get_upstream_resource()}
   {}
 
-  /// Memory for `num` objects, none of which is constructed.
+  /// Allocates memory for `num` objects, and constructs none.
   value_type* allocate(std::size_t num, cuda_stream_view stream)
   {
     auto const bytes = rmm::detail::checked_multiply(num, sizeof(T));
     return static_cast<value_type*>(mr_.allocate_async(bytes, stream));
   }
 
-  /// Gives back what allocate() returned for the same `num`.
+  /// Frees memory that allocate() returned for the same `num`.
   void deallocate(value_type* ptr, std::size_t num, cuda_stream_view stream)
   {
     mr_.deallocate_async(ptr, num * sizeof(T), stream);
   }
 
-  /// What the allocator allocates from.
+  /// Returns the resource that the allocator uses.
   [[nodiscard]] device_async_resource_ref get_upstream_resource() const noexcept { return mr_; }
 
  private:
@@ -65,17 +65,17 @@ template <class T, class U>
   return !(lhs == rhs);
 }
 
-/// An Allocator of the standard library, made from one that wants a stream with each call, such as
-/// polymorphic_allocator, and a stream.
+/// An allocator with the interface of the standard library, made from a stream and an allocator that takes one, such as
+/// polymorphic_allocator.
 ///
-/// Equal if the underlying allocators are, whatever the streams: what one has allocated another may
-/// free, if the caller has ordered the streams.
+/// Adaptors are equal if their allocators are, whatever their streams. One may free the memory of an equal one, if the caller has
+/// ordered the streams.
 template <class Allocator>
 class stream_allocator_adaptor {
  public:
   using value_type = typename std::allocator_traits<Allocator>::value_type;
 
-  /// The same for elements of type `T`.
+  /// The adaptor for elements of type `T`.
   template <class T>
   struct rebind {
     using other = stream_allocator_adaptor<typename std::allocator_traits<Allocator>::template rebind_alloc<T>>;
@@ -83,7 +83,7 @@ class stream_allocator_adaptor {
 
   stream_allocator_adaptor() = delete;
 
-  /// Calls `allocator` with `stream`.
+  /// Passes `stream` to each call of `allocator`.
   stream_allocator_adaptor(Allocator const& allocator, cuda_stream_view stream) : allocator_{allocator}, stream_{stream}
   {}
 
@@ -92,17 +92,16 @@ class stream_allocator_adaptor {
     : stream_allocator_adaptor{Allocator{other.underlying_allocator()}, other.stream()}
   {}
 
-  /// Memory for `num` objects, for use on stream().
+  /// Allocates memory for `num` objects, for use on stream().
   value_type* allocate(std::size_t num) { return allocator_.allocate(num, stream_); }
 
-  /// Gives back what allocate() returned for the same `num`; the work that uses it is ordered before
-  /// this on stream().
+  /// Frees memory that allocate() returned for the same `num`. stream() has to be ordered after the work that uses it.
   void deallocate(value_type* ptr, std::size_t num) { allocator_.deallocate(ptr, num, stream_); }
 
-  /// The stream of all calls.
+  /// Returns the stream of all calls.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return stream_; }
 
-  /// A copy of the allocator that is called.
+  /// Returns a copy of the underlying allocator.
   [[nodiscard]] Allocator underlying_allocator() const noexcept { return allocator_; }
 
  private:
@@ -122,8 +121,7 @@ template <class Lhs, class Rhs>
   return !(lhs == rhs);
 }
 
-/// stream_allocator_adaptor{allocator, stream}, for code from before class template argument
-/// deduction.
+/// Returns stream_allocator_adaptor{allocator, stream}. For code without class template argument deduction.
 template <class Allocator>
 [[nodiscard]] stream_allocator_adaptor<Allocator> make_stream_allocator_adaptor(Allocator const& allocator,
                                                                                 cuda_stream_view stream)

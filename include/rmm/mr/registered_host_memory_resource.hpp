@@ -11,35 +11,35 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <typeinfo>
 
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Where page-locked host memory lies, and how it is made.
+/// Options of page-locked host memory: its NUMA node, and the threads that create its pages.
 struct pinned_memory_options {
-  /// Take memory of the node of the host's memory that is nearest to the current device. Where the system does not tell the
-  /// node, or does not let a program choose, or the node is full, memory lies where the system puts it.
+  /// Prefers the NUMA node that is nearest to the current device. The system chooses another node if the nearest one is full or
+  /// unknown, or if the process may not choose.
   bool near_device{false};
-  /// The same for the node of this number.
+  /// Prefers the NUMA node with this number.
   std::optional<int> numa_node{};
-  /// Threads that make the pages of a block, at most; 0 is as many as is worth it.
+  /// Maximum number of threads that create the pages of a block; 0: the library chooses.
   unsigned threads{0};
 };
 
-/// Page-locked host memory in large blocks, which host and devices can use, ready sooner than with cudaHostAlloc: several
-/// threads make the pages, cudaHostRegister locks them.
+/// A resource that allocates large blocks of page-locked host memory. Use it as upstream of a pool: it is faster than cudaHostAlloc,
+/// because several threads create the pages before cudaHostRegister locks them.
 ///
-/// Meant as upstream of a pool. Blocks of 1 MiB or more are aligned to the system's pages and take one page more than was
-/// asked; smaller ones, and those that the system or the device does not allow to be made this way, come from cudaHostAlloc.
-/// Memory is not stream-ordered: deallocate() waits on the host for the stream. All instances are equal. Zero bytes are a
-/// null pointer. A process that is forked does not see the memory.
+/// Blocks of 1 MiB or more are aligned to pages, and take one page in addition. Smaller blocks come from cudaHostAlloc, and also all
+/// blocks if the system or the device does not support registration. deallocate() is not stream-ordered: it waits on the host for the
+/// stream. All instances are equal. Returns a null pointer for 0 bytes. A forked child does not see the memory.
 class registered_host_memory_resource final : public device_memory_resource {
  public:
-  /// Throws logic_error if both `near_device` and `numa_node` are given, or the node's number is negative.
+  /// Throws logic_error if both `near_device` and `numa_node` are set, or if `numa_node` is negative.
   explicit registered_host_memory_resource(pinned_memory_options const& options = {}) : plan_{plan_for(options)} {}
 
-  /// The node that memory is taken from; nothing if that is left to the system.
+  /// Returns the preferred NUMA node; nothing if the system chooses.
   [[nodiscard]] std::optional<int> numa_node() const noexcept
   {
     return plan_.numa_node >= 0 ? std::optional<int>{plan_.numa_node} : std::nullopt;
@@ -52,11 +52,12 @@ class registered_host_memory_resource final : public device_memory_resource {
 
   [[nodiscard]] static rmm::detail::registered_memory_plan plan_for(pinned_memory_options const& options)
   {
+    auto const node = options.numa_node.value_or(-1);
     RMM_EXPECTS(!options.near_device || !options.numa_node,
-                "Memory near the device and of a given node were asked for");
-    RMM_EXPECTS(options.numa_node.value_or(0) >= 0, "The number of a node of memory is not negative");
-    auto const node = options.near_device ? rmm::detail::nearest_numa_node() : options.numa_node.value_or(-1);
-    return {node, options.threads};
+                "pinned_memory_options has both near_device and numa_node: set only one of them");
+    RMM_EXPECTS(!options.numa_node || node >= 0,
+                "pinned_memory_options::numa_node is " + std::to_string(node) + ", but must not be negative");
+    return {options.near_device ? rmm::detail::nearest_numa_node() : node, options.threads};
   }
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override

@@ -19,14 +19,14 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Allocates like system_memory_resource and tells the driver to keep the memory on the device, but
-/// for what would leave less than a headroom free there: that it keeps on the host.
+/// A system_memory_resource that keeps its memory on the device, except for a headroom. Use it where a program also needs device memory
+/// from other allocators.
 ///
+/// It advises the driver to keep new memory on the device. The part that would leave less than the headroom free is kept on the host.
 /// Instances are equal if their headrooms are.
 class sam_headroom_memory_resource final : public device_memory_resource {
  public:
-  /// Leaves `headroom` bytes to cudaMalloc. Throws logic_error if the current device cannot use
-  /// ordinary host memory.
+  /// Leaves `headroom` bytes of the device free. Throws logic_error if the current device cannot use pageable host memory.
   explicit sam_headroom_memory_resource(std::size_t headroom) : headroom_{headroom} {}
 
   sam_headroom_memory_resource()                                               = delete;

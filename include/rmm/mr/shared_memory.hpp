@@ -12,27 +12,27 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
 /// @file
-/// Memory of an elastic pool that processes share.
+/// Sharing of an elastic pool's memory between processes.
 ///
-/// The process that has the memory exports a block; the chunks that it lies in become file descriptors, or fabric handles, which
-/// it sends to the other process by its own means: descriptors over a Unix socket, handles as bytes. There they are mapped
-/// to addresses of their own. Nothing is shared unless a pool was made for it and a block was exported, but then whole chunks
-/// are, with what else lies in them.
+/// The owning process exports a block, and gets a file descriptor or a fabric handle for each chunk that the block lies in. The program
+/// sends descriptors to the other process over a Unix socket, and handles as bytes. The other process maps the chunks to its own
+/// addresses. Sharing requires a pool that was made for it. It covers whole chunks, with all other blocks in them.
 
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Where a block lies in the chunks that it touches.
+/// The position of a block in the chunks that it lies in.
 struct shared_block {
-  std::size_t offset_bytes{};  ///< of the block in its first chunk
-  std::size_t bytes{};
-  std::size_t chunk_bytes{};
+  std::size_t offset_bytes{};  ///< offset of the block in its first chunk
+  std::size_t bytes{};         ///< size of the block
+  std::size_t chunk_bytes{};   ///< size of a chunk
 
-  /// How many chunks it touches.
+  /// Returns the number of chunks that the block lies in.
   [[nodiscard]] constexpr std::size_t chunks() const noexcept
   {
     if (bytes == 0 || offset_bytes >= chunk_bytes) { return 0; }
@@ -42,41 +42,44 @@ struct shared_block {
   }
 };
 
-/// A block as its pool exported it: elastic_pool_memory_resource::export_descriptors().
+/// A block that elastic_pool_memory_resource::export_descriptors() exported.
 struct exported_descriptors {
   shared_block block{};
-  std::vector<rmm::detail::file_descriptor> chunks;  ///< closed with this object; importers have duplicates
+  std::vector<rmm::detail::file_descriptor> chunks;  ///< this object closes them; importers have duplicates
 };
 
-/// The same for other machines: elastic_pool_memory_resource::export_fabric().
+/// A block that elastic_pool_memory_resource::export_fabric() exported, also for other machines.
 struct exported_fabric {
   shared_block block{};
   std::vector<rmm::detail::fabric_handle> chunks;
 };
 
-/// A block of another process, mapped in this one as long as this object lives.
+/// A mapping of a block that another process exported. Use it to read and write the block without copies.
 ///
-/// It is the same memory: what one process writes, the other reads, once the work that writes it is done. The other process has
-/// to keep the block allocated as long as anybody uses it; its chunks stay in any case until all mappings have gone.
+/// Both processes use the same memory: one reads what the other wrote, once the writing work is done. The exporting process has to keep
+/// the block allocated while any process uses it. The chunks are not freed before all mappings are gone.
 class imported_memory {
  public:
-  /// `descriptors`: one for each chunk, in order; they stay the caller's. `device` is the one that is to use the memory, and
-  /// that it belongs to. Throws logic_error if block and descriptors do not fit each other, cuda_error if the driver refuses
-  /// them, bad_alloc if mapping fails.
+  /// Maps the chunks of `descriptors`, one for each chunk, in order. The caller keeps the descriptors. `device` uses the memory, and
+  /// has to be the device that it belongs to.
+  ///
+  /// Throws logic_error if block and descriptors do not match, cuda_error if the driver refuses them, bad_alloc if mapping fails.
   imported_memory(cuda_device_id device, shared_block const& block, std::vector<int> const& descriptors)
     : imported_memory{device, block, descriptors.size(), [&](std::size_t i) {
-                        RMM_EXPECTS(descriptors[i] >= 0, "This is no descriptor of a chunk");
+                        RMM_EXPECTS(descriptors[i] >= 0,
+                                    "Descriptor " + std::to_string(i) + " of a shared block is " +
+                                      std::to_string(descriptors[i]) + ", not an open file descriptor");
                         return rmm::detail::physical_memory::import_descriptor(
                           device.value(), block.chunk_bytes, descriptors[i]);
                       }}
   {}
 
-  /// The same for descriptors that are written out: `imported_memory{device, block, {descriptor}}`.
+  /// Maps the chunks of a list of descriptors: `imported_memory{device, block, {descriptor}}`.
   imported_memory(cuda_device_id device, shared_block const& block, std::initializer_list<int> descriptors)
     : imported_memory{device, block, std::vector<int>(descriptors)}
   {}
 
-  /// The same for fabric handles.
+  /// Maps the chunks of fabric handles, one for each chunk, in order. Throws as the constructor for descriptors.
   imported_memory(cuda_device_id device,
                   shared_block const& block,
                   std::vector<rmm::detail::fabric_handle> const& handles)
@@ -91,19 +94,19 @@ class imported_memory {
   imported_memory(imported_memory const&)            = delete;
   imported_memory& operator=(imported_memory const&) = delete;
 
-  /// No work may use the memory any more.
+  /// Unmaps the block. No work may use the memory any more.
   ~imported_memory()
   {
     if (addresses_.bytes() != 0) { addresses_.unmap(addresses_.begin(), addresses_.bytes()); }
   }
 
-  /// Address of the block in this process.
+  /// Returns the address of the block in this process.
   [[nodiscard]] void* data() const noexcept
   {
     return reinterpret_cast<void*>(addresses_.begin() + offset_bytes_);  // NOLINT: addresses are integers here
   }
 
-  /// Bytes of the block.
+  /// Returns the size of the block in bytes.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_; }
 
  private:
@@ -128,11 +131,14 @@ class imported_memory {
 
   [[nodiscard]] static shared_block const& checked(shared_block const& block, std::size_t count)
   {
-    RMM_EXPECTS(block.bytes != 0 && block.chunk_bytes != 0 && block.offset_bytes < block.chunk_bytes,
-                "This is not what a pool exported");
-    RMM_EXPECTS(block.chunks() == count, "There has to be one handle for each chunk of the block");
-    RMM_EXPECTS(count <= std::numeric_limits<std::size_t>::max() / block.chunk_bytes,
-                "This is not what a pool exported");
+    bool const is_valid = block.bytes != 0 && block.chunk_bytes != 0 && block.offset_bytes < block.chunk_bytes &&
+                          block.chunks() <= std::numeric_limits<std::size_t>::max() / block.chunk_bytes;
+    RMM_EXPECTS(is_valid,
+                "No pool exported this block: " + std::to_string(block.bytes) + " bytes at offset " +
+                  std::to_string(block.offset_bytes) + " in chunks of " + std::to_string(block.chunk_bytes) + " bytes");
+    RMM_EXPECTS(block.chunks() == count,
+                "A shared block in " + std::to_string(block.chunks()) + " chunks came with " + std::to_string(count) +
+                  " handles: pass one handle for each chunk");
     return block;
   }
 

@@ -23,24 +23,23 @@ namespace RMM_NAMESPACE {
 namespace mr {
 
 namespace detail {
-/// Whether `device` can use the host's ordinary memory. Throws cuda_error.
+/// Whether `device` can use pageable host memory. Throws cuda_error.
 inline bool is_system_memory_supported(cuda_device_id device)
 {
   return rmm::detail::can_use_system_memory(device.value());
 }
 }  // namespace detail
 
-/// Allocates ordinary host memory with operator new, which some devices can use as it is.
+/// A resource that allocates pageable host memory with operator new. Use it on devices that can access such memory directly.
 ///
-/// Memory is not stream-ordered: deallocate() waits on the host for the stream. All instances are
-/// equal. Zero bytes are a pointer of their own.
+/// deallocate() is not stream-ordered: it waits on the host for the stream. All instances are equal. 0 bytes get a unique pointer.
 class system_memory_resource final : public device_memory_resource {
  public:
-  /// Throws logic_error if the current device cannot use such memory.
+  /// Throws logic_error if the current device cannot use pageable host memory.
   system_memory_resource()
   {
     RMM_EXPECTS(detail::is_system_memory_supported(cuda_device_id{rmm::detail::known_current_device()}),
-                "System memory allocator is not supported with this hardware/software version.");
+                "The current device cannot use pageable host memory: use managed_memory_resource instead.");
   }
 
   friend void get_property(system_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}
@@ -59,7 +58,7 @@ class system_memory_resource final : public device_memory_resource {
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
     if (ptr == nullptr) { return; }
-    stream.synchronize_no_throw();  // the heap may hand the memory out at once
+    stream.synchronize_no_throw();  // operator new may return the memory again immediately
     rmm::detail::aligned_host_deallocate(
       ptr, bytes, CUDA_ALLOCATION_ALIGNMENT, [](void* original) { ::operator delete(original); });
   }

@@ -8,14 +8,14 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// A resource that holds memory for later requests and can give it back: `dynamic_cast<trimmable_resource*>(resource)`.
+/// The interface of resources that keep unused memory and can give it back. Find it with `dynamic_cast<trimmable_resource*>(resource)`.
 class trimmable_resource {
  public:
-  /// Gives memory that is not in use back to where the resource has it from, and so on down to the device, until at most
-  /// `bytes` bytes stay, as far as that goes. Returns how many bytes went back.
+  /// Gives unused memory back to upstream, and through upstreams to the device, until at most `bytes` bytes are reserved. Memory that
+  /// cannot be given back stays. Returns the bytes given back.
   virtual std::size_t trim_to(std::size_t bytes) noexcept = 0;
 
-  /// The same for all that is not in use.
+  /// Gives all unused memory back. Returns the bytes given back.
   std::size_t release_unused() noexcept { return trim_to(0); }
 
  protected:

@@ -16,9 +16,13 @@
 #include <rmm/mr/cuda_async_view_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
 #include <rmm/mr/guard_resource_adaptor.hpp>
+#include <rmm/mr/host/new_delete_resource.hpp>
 #include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pinned_host_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/registered_host_memory_resource.hpp>
+#include <rmm/mr/shared_memory.hpp>
 #include <rmm/mr/statistics_resource_adaptor.hpp>
 #include <rmm/resource_ref.hpp>
 
@@ -176,6 +180,44 @@ TEST(BadUpstream, AViewSaysThatThePoolIsNull)
   auto const message =
     message_of<rmm::logic_error>([] { rmm::mr::cuda_async_view_memory_resource const made{cudaMemPool_t{nullptr}}; });
   EXPECT_NE(message.find("null pool handle"), std::string::npos) << message;
+}
+
+TEST(BadValues, AreNamedInTheMessage)
+{
+  using rmm::mr::imported_memory;
+  using rmm::mr::registered_host_memory_resource;
+  cuda_memory_resource cuda;
+  rmm::cuda_device_id const device{0};
+  rmm::device_uvector<int> const vector{3, rmm::cuda_stream_view{}};
+  rmm::mr::new_delete_resource host;
+  rmm::mr::pinned_host_memory_resource pinned;
+  struct expected {
+    std::string message;
+    char const* part;
+  };
+  std::vector<expected> const table{
+    {message_of<rmm::bad_alloc>([&] { cuda.allocate(100, std::size_t{48}); }), "the alignment is 48, but has to be"},
+    {message_of<rmm::bad_alloc>([&] { cuda.allocate_sync(100, 512); }), "is 512, but the resource guarantees only 256"},
+    {message_of<rmm::bad_alloc>([&] { host.allocate_sync(100, 48); }), "the alignment is 48, but has to be"},
+    {message_of<rmm::bad_alloc>([&] { pinned.allocate(100, std::size_t{48}); }), "the alignment is 48, but has to be"},
+    {message_of<rmm::out_of_range>([&] { static_cast<void>(vector.element(7, vector.stream())); }),
+     "index 7 is out of range: the device_uvector has 3 elements"},
+    {message_of<rmm::logic_error>([&] { rmm::mr::binning_memory_resource const made(&cuda, 10, 64); }),
+     "The exponents of bin sizes are 10 to 64, but have to be in 0 to 63"},
+    {message_of<rmm::logic_error>([&] {
+       registered_host_memory_resource const made{{false, -3, 0}};
+     }),
+     "numa_node is -3, but must not be negative"},
+    {message_of<rmm::logic_error>([&] {
+       imported_memory const made{device, {1, 0, 2}, std::vector<int>{}};
+     }),
+     "No pool exported this block: 0 bytes at offset 1 in chunks of 2 bytes"},
+    {message_of<rmm::logic_error>([&] {
+       imported_memory const made{device, {0, 3, 2}, std::vector<int>{5}};
+     }),
+     "A shared block in 2 chunks came with 1 handles"},
+  };
+  for (auto const& [message, part] : table) { EXPECT_NE(message.find(part), std::string::npos) << message; }
 }
 
 TEST(BadSizes, AnArenaSaysHowSmallItMayBe)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/aligned.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/nvtx/func_range.hpp>
@@ -10,14 +11,15 @@
 
 #include <cstddef>
 #include <memory>  // IWYU pragma: export
+#include <string>
 
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Base of the classes that allocate memory which the host can use.
+/// The base class of resources that allocate memory for the host. Derive from it to write a host resource.
 ///
-/// Memory is aligned to the alignment asked for, at least alignof(std::max_align_t), and is given back with the size
-/// and alignment it was asked with. Failure to allocate throws std::bad_alloc; deallocation does not throw.
+/// Memory has the requested alignment, and at least alignof(std::max_align_t). Free it with the size and alignment of the allocation. A
+/// failed allocation throws std::bad_alloc; deallocation does not throw.
 class host_memory_resource {
  public:
   host_memory_resource()                                           = default;
@@ -34,30 +36,30 @@ class host_memory_resource {
     return do_allocate(bytes, alignment);
   }
 
-  /// Gives back what allocate() returned for the same arguments.
+  /// Frees memory that allocate() returned for the same arguments.
   void deallocate(void* ptr, std::size_t bytes, std::size_t alignment = alignof(std::max_align_t))
   {
     RMM_FUNC_RANGE();
     do_deallocate(ptr, bytes, alignment);
   }
 
-  /// The same in the spelling of 25.10, except that it throws bad_alloc unless `alignment` is a power of two.
+  /// Allocates as allocate() does; a function of 25.10. Throws bad_alloc unless `alignment` is a power of two.
   void* allocate_sync(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t))
   {
-    if (!is_supported_alignment(alignment)) { throw bad_alloc{"the alignment is not a power of two"}; }
+    if (!is_supported_alignment(alignment)) { throw_bad_alignment(alignment); }
     return allocate(bytes, alignment);
   }
 
-  /// Gives back what allocate_sync() returned for the same arguments.
+  /// Frees memory that allocate_sync() returned for the same arguments.
   void deallocate_sync(void* ptr, std::size_t bytes, std::size_t alignment = alignof(std::max_align_t))
   {
     deallocate(ptr, bytes, alignment);
   }
 
-  /// Whether memory allocated by one of the two resources may be given back to the other.
+  /// Whether memory from one of the two resources may be freed with the other.
   [[nodiscard]] bool is_equal(host_memory_resource const& other) const noexcept { return do_is_equal(other); }
 
-  /// is_equal().
+  /// Whether the resources are equal: see is_equal().
   [[nodiscard]] bool operator==(host_memory_resource const& other) const noexcept { return do_is_equal(other); }
 
   [[nodiscard]] bool operator!=(host_memory_resource const& other) const noexcept { return !do_is_equal(other); }
@@ -68,11 +70,16 @@ class host_memory_resource {
   /// Allocates. `bytes` may be 0.
   virtual void* do_allocate(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) = 0;
 
-  /// Must not throw.
+  /// Frees. Must not throw.
   virtual void do_deallocate(void* ptr, std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) = 0;
 
-  /// Whether the resources are interchangeable; here: are the same.
+  /// Whether memory from one of the two resources may be freed with the other. By default only if they are one object.
   [[nodiscard]] virtual bool do_is_equal(host_memory_resource const& other) const noexcept { return this == &other; }
+
+  [[noreturn]] RMM_COLD static void throw_bad_alignment(std::size_t alignment)
+  {
+    throw bad_alloc{"the alignment is " + std::to_string(alignment) + ", but has to be a power of two"};
+  }
 };
 
 static_assert(rmm::detail::polyfill::resource_with<host_memory_resource, ::cuda::mr::host_accessible>);

@@ -13,10 +13,9 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Allocates with the global operator new and frees with operator delete.
+/// A host resource that allocates with the global operator new and frees with operator delete.
 ///
-/// An alignment that is no power of two counts as the default one. Zero bytes are a pointer of
-/// their own.
+/// Uses the default alignment if the requested one is not a power of two. Returns a unique pointer for 0 bytes.
 class new_delete_resource final : public host_memory_resource {
   void* do_allocate(std::size_t bytes, std::size_t alignment = RMM_DEFAULT_HOST_ALIGNMENT) override
   {

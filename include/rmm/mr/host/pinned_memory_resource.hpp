@@ -15,16 +15,16 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Allocates page-locked host memory, which host and devices can use.
+/// A host resource that allocates page-locked memory, which host and devices can use. Use it where code takes a host_memory_resource.
 ///
-/// Also serves where a stream-ordered device resource is wanted; it ignores the streams. An alignment
-/// that is no power of two counts as the default one. Zero bytes are a null pointer.
+/// It can also be used as a stream-ordered device resource, but ignores streams. Uses the default alignment if the requested one is not
+/// a power of two. Returns a null pointer for 0 bytes.
 class pinned_memory_resource final : public host_memory_resource {
  public:
   using host_memory_resource::allocate;
   using host_memory_resource::deallocate;
 
-  /// allocate(), whatever the stream.
+  /// Allocates as allocate() does; ignores the stream.
   void* allocate_async(std::size_t bytes, std::size_t alignment, cuda_stream_view)
   {
     return allocate(bytes, alignment);
@@ -32,7 +32,7 @@ class pinned_memory_resource final : public host_memory_resource {
 
   void* allocate_async(std::size_t bytes, cuda_stream_view) { return allocate(bytes); }
 
-  /// deallocate(), whatever the stream: does not wait for its work, which has to be done.
+  /// Frees as deallocate() does. Ignores the stream and does not wait for it: all work that uses the memory has to be done.
   void deallocate_async(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream_view)
   {
     deallocate(ptr, bytes, alignment);
@@ -40,13 +40,13 @@ class pinned_memory_resource final : public host_memory_resource {
 
   void deallocate_async(void* ptr, std::size_t bytes, cuda_stream_view) { deallocate(ptr, bytes); }
 
-  /// The same in the spelling of 25.10.
+  /// Allocates as allocate_async() does; a function of 25.10.
   void* allocate(cuda_stream_view, std::size_t bytes, std::size_t alignment = RMM_DEFAULT_HOST_ALIGNMENT)
   {
     return allocate(bytes, alignment);
   }
 
-  /// deallocate_async() in the spelling of 25.10.
+  /// Frees as deallocate_async() does; a function of 25.10.
   void deallocate(cuda_stream_view, void* ptr, std::size_t bytes, std::size_t alignment = RMM_DEFAULT_HOST_ALIGNMENT)
   {
     deallocate(ptr, bytes, alignment);
