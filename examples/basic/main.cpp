@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The first program: one pool for the whole process, containers on a stream, and what the pool says about itself.
+// A first program: one pool for the whole process, containers on a stream, and the figures of the pool.
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/error.hpp>
@@ -20,23 +20,23 @@
 
 namespace {
 
-/// Sends `values` to the device and back, through a copy of them there. All work is queued on `stream`; nothing waits but
-/// the last line.
-std::vector<int> there_and_back(std::vector<int> const& values, rmm::cuda_stream_view stream)
+/// Copies `values` to the device, copies them again there, and copies the result back. All work is queued on `stream`; only the
+/// last step waits.
+std::vector<int> copy_to_device_and_back(std::vector<int> const& values, rmm::cuda_stream_view stream)
 {
   auto const bytes = values.size() * sizeof(int);
 
-  // Not initialised, as new int[n] is not: a kernel is going to write them anyway.
-  rmm::device_uvector<int> there(values.size(), stream);
-  RMM_CUDA_TRY(cudaMemcpyAsync(there.data(), values.data(), bytes, cudaMemcpyHostToDevice, stream.value()));
+  // The elements are uninitialised, as with new int[n], because the copy below writes them.
+  rmm::device_uvector<int> input(values.size(), stream);
+  RMM_CUDA_TRY(cudaMemcpyAsync(input.data(), values.data(), bytes, cudaMemcpyHostToDevice, stream.value()));
 
-  rmm::device_uvector<int> copy(there, stream);  // copies say on which stream
+  rmm::device_uvector<int> copy(input, stream);  // a copy is made on an explicit stream
 
-  std::vector<int> back(values.size());
-  RMM_CUDA_TRY(cudaMemcpyAsync(back.data(), copy.data(), bytes, cudaMemcpyDeviceToHost, stream.value()));
-  stream.synchronize();  // the host is about to read `back`
-  return back;
-  // `copy` and `there` free their memory on `stream`: no synchronization, as for all work that comes later on it.
+  std::vector<int> result(values.size());
+  RMM_CUDA_TRY(cudaMemcpyAsync(result.data(), copy.data(), bytes, cudaMemcpyDeviceToHost, stream.value()));
+  stream.synchronize();  // the host reads `result` next
+  return result;
+  // `copy` and `input` free their memory in the order of `stream`, without synchronization.
 }
 
 bool run()
@@ -45,7 +45,7 @@ bool run()
 
   std::vector<int> values(1'000'000);
   std::iota(values.begin(), values.end(), 0);
-  bool const same = there_and_back(values, stream) == values;
+  bool const same = copy_to_device_and_back(values, stream) == values;
 
   int const answer = 42;
   rmm::device_scalar<int> scalar(answer, stream);
@@ -58,16 +58,16 @@ int main()
 {
   try {
     rmm::mr::cuda_memory_resource cuda;                   // cudaMalloc and cudaFree
-    rmm::mr::pool_memory_resource pool(&cuda, 64 << 20);  // takes 64 MiB from it now, more when that is not enough
-    rmm::mr::set_current_device_resource(&pool);          // every container that is given no resource asks the pool
-    bool const worked = run();                            // all containers are gone when it returns
-    rmm::mr::set_current_device_resource(nullptr);        // the pool is about to go
+    rmm::mr::pool_memory_resource pool(&cuda, 64 << 20);  // takes 64 MiB from it now, and more when needed
+    rmm::mr::set_current_device_resource(&pool);          // containers use the pool by default
+    bool const worked = run();                            // destroys all its containers
+    rmm::mr::set_current_device_resource(nullptr);        // before the pool is destroyed
 
     auto const figures = pool.figures();
-    std::printf("%s; the pool holds %zu MiB, of which %zu bytes are in use\n",
-                worked ? "the data came back" : "the data did NOT come back",
-                figures.reserved_bytes >> 20,
-                figures.live_bytes);
+    std::printf("the data is %s; the pool has %zu bytes in use, of %zu MiB\n",
+                worked ? "right" : "WRONG",
+                figures.live_bytes,
+                figures.reserved_bytes >> 20);
     return worked ? 0 : 1;
   } catch (std::exception const& e) {
     std::fprintf(stderr, "%s\n", e.what());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RMM as part of this build, through CPM: nothing has to be installed. See CMakeLists.txt.
+// RMM as a part of this build, through CPM, without an installation. See CMakeLists.txt.
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/device_buffer.hpp>
@@ -16,7 +16,7 @@ int main()
   std::printf("RMM %d.%02d.%02d\n", RMM_VERSION_MAJOR, RMM_VERSION_MINOR, RMM_VERSION_PATCH);
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("there is no GPU here\n");
+    std::printf("this machine has no GPU\n");
     return 0;
   }
   try {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A resource and an adaptor of the program's own. Both derive from device_memory_resource and override two functions; every
-// container, library and other adaptor can then use them.
+// How to write a resource and an adaptor. Both derive from device_memory_resource and override two functions. All containers,
+// libraries and other adaptors can then use them.
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream.hpp>
@@ -21,11 +21,11 @@
 
 namespace {
 
-/// A resource: memory for the intermediate results of one stream. Allocating moves a pointer; freeing does nothing until
-/// all is freed, and then the next allocation starts from the beginning again.
+/// A resource for the intermediate results of one stream. An allocation moves a pointer. A free does nothing until all memory is
+/// freed; then the next allocation starts at the beginning again.
 ///
-/// Handing memory out again at once is right because it stays on one stream: the work that used it before comes first
-/// there. A resource that serves several streams has to make the new stream wait for the old one, as the pools do.
+/// It may reuse memory immediately because it serves only one stream: earlier work on the stream is done before later work begins.
+/// A resource that serves several streams has to make the new stream wait for the old one, as the pools do.
 class scratch_resource final : public rmm::mr::device_memory_resource {
  public:
   scratch_resource(std::size_t capacity, rmm::cuda_stream_view stream, rmm::device_async_resource_ref upstream)
@@ -33,10 +33,10 @@ class scratch_resource final : public rmm::mr::device_memory_resource {
   {}
 
  private:
-  // A failure to allocate throws std::bad_alloc: rmm::out_of_memory is one.
+  // A failed allocation throws std::bad_alloc, or a type derived from it, such as rmm::out_of_memory.
   void* do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override
   {
-    RMM_EXPECTS(stream == stream_, "scratch memory is used on one stream");
+    RMM_EXPECTS(stream == stream_, "scratch memory was requested for another stream than its own");
     auto const size = rmm::align_up(bytes, rmm::CUDA_ALLOCATION_ALIGNMENT);
     if (size < bytes || size > memory_.size() - used_) { throw rmm::out_of_memory{"no scratch memory left"}; }
     void* const ptr = static_cast<std::byte*>(memory_.data()) + used_;
@@ -57,7 +57,7 @@ class scratch_resource final : public rmm::mr::device_memory_resource {
   std::size_t allocations_{0};
 };
 
-/// An adaptor: counts requests by size, and leaves the rest to the resource behind it. Thread-safe if that is.
+/// An adaptor that counts requests by size, and forwards them to its upstream. Thread-safe if the upstream is.
 class size_histogram_adaptor final : public rmm::mr::device_memory_resource {
  public:
   explicit size_histogram_adaptor(rmm::device_async_resource_ref upstream) : upstream_{upstream} {}
@@ -81,7 +81,7 @@ class size_histogram_adaptor final : public rmm::mr::device_memory_resource {
  private:
   void* do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override
   {
-    void* const ptr = upstream_.allocate_async(bytes, stream);  // what it throws is passed on, and not counted
+    void* const ptr = upstream_.allocate_async(bytes, stream);  // an exception propagates, and nothing is counted
     counts_[power_of(bytes)].fetch_add(1, std::memory_order_relaxed);
     return ptr;
   }
@@ -91,7 +91,7 @@ class size_histogram_adaptor final : public rmm::mr::device_memory_resource {
     upstream_.deallocate_async(ptr, bytes, stream);
   }
 
-  /// The exponent of the smallest power of two that is not below `bytes`.
+  /// Returns the exponent of the smallest power of two that is not less than `bytes`.
   [[nodiscard]] static std::size_t power_of(std::size_t bytes) noexcept
   {
     std::size_t power{0};
@@ -126,7 +126,7 @@ int main()
     try {
       rmm::device_buffer const too_large(2 << 20, stream, counted);
     } catch (rmm::out_of_memory const& e) {
-      std::printf("refused, as it should be: %s\n", e.what());
+      std::printf("a request that is too large fails, as expected: %s\n", e.what());
       refused = true;
     }
 

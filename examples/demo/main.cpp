@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a memory resource is for: the same burst of allocations, asked from the current resource, with one resource after
-// the other being the current one.
+// Compares memory resources: the demo runs a burst of allocations through the current resource, once with each resource as the
+// current one.
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_pool.hpp>
@@ -33,8 +33,8 @@
 
 namespace {
 
-/// A resource of the program's own, in a few lines: keeps what is freed and hands it out again for the same size on the
-/// same stream, where it is safe to use at once. Everything that allocates through the current resource can use it.
+/// A resource that the program defines in a few lines. It keeps freed blocks, and reuses them for requests of equal size on the
+/// stream of the free, where they may be used immediately.
 class recycling_resource final : public rmm::mr::device_memory_resource {
  public:
   explicit recycling_resource(rmm::mr::device_memory_resource* upstream) : upstream_{upstream} {}
@@ -74,7 +74,7 @@ class recycling_resource final : public rmm::mr::device_memory_resource {
   std::map<std::pair<cudaStream_t, std::size_t>, std::vector<void*>> kept_;
 };
 
-/// One step of a program's work: a buffer of `bytes` on stream number `stream` replaces the one in `slot`.
+/// One step of the burst: a buffer of `bytes` on stream number `stream` replaces the buffer in `slot`.
 struct step {
   std::size_t slot;
   std::size_t stream;
@@ -83,7 +83,7 @@ struct step {
 
 constexpr std::size_t live_buffers = 200;
 
-/// The burst: what a data-frame query might ask for. Sizes spread over many powers of two and come from a set that repeats.
+/// Makes a burst such as a data-frame query: its sizes range over many powers of two, and are drawn from a set of 64.
 std::vector<step> make_burst(std::size_t streams)
 {
   std::mt19937 random{2024};
@@ -101,19 +101,19 @@ std::vector<step> make_burst(std::size_t streams)
 }
 
 struct outcome {
-  double microseconds;      ///< for one step
-  std::size_t live;         ///< most bytes in use at a time
-  std::size_t device_peak;  ///< most bytes taken from the device
+  double microseconds;      ///< time of one step
+  std::size_t live;         ///< peak of the bytes in use
+  std::size_t device_peak;  ///< peak of the bytes taken from the device
 };
 
-/// Runs the burst on the current resource: once to warm up and to see the memory, once for the time.
+/// Runs the burst on the current resource twice: first to warm up and to measure memory, then to measure time.
 outcome run(std::vector<step> const& burst, rmm::cuda_stream_pool const& streams, std::size_t free_before)
 {
   outcome result{};
   std::vector<rmm::device_buffer> buffers(live_buffers);
   auto const replace = [&](step const& s) {
     auto const stream = streams.get_stream(s.stream);
-    buffers[s.slot]   = rmm::device_buffer{};  // the old one goes before the new one comes
+    buffers[s.slot]   = rmm::device_buffer{};  // frees the old buffer before the new one is allocated
     buffers[s.slot]   = rmm::device_buffer{s.bytes, stream};
   };
 
@@ -143,7 +143,7 @@ void print_backend()
   RMM_CUDA_TRY(cudaDriverGetVersion(&driver));
   bool const simulated = std::strstr(properties.name, "simulated") != nullptr;
   std::printf("backend: %s, %s, CUDA %d.%d, %.1f GB\n",
-              simulated ? "simulator (no GPU: times are those of the host's part)" : "CUDA",
+              simulated ? "simulator (no GPU: times are host times only)" : "CUDA",
               properties.name,
               driver / 1000,
               driver % 1000 / 10,
@@ -181,7 +181,7 @@ void demonstrate()
   show("cuda_async (driver's pool)", [] { return std::make_unique<rmm::mr::cuda_async_memory_resource>(); });
   using pool = rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
   show("pool over cuda", [&] { return std::make_unique<pool>(&cuda, 64 << 20); });
-  for (auto const* const text : {"elastic", "cached", "arena,size=1GiB", "binning"}) {  // as in RMM_RESOURCE
+  for (auto const* const text : {"elastic", "cached", "arena,size=1GiB", "binning"}) {  // the syntax of RMM_RESOURCE
     show(text, [&] { return rmm::mr::configured_resource{text}.share(); });
   }
   show("recycling (in this file)", [&] { return std::make_unique<recycling_resource>(&cuda); });

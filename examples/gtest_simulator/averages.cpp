@@ -10,7 +10,7 @@
 
 namespace {
 
-/// An event that is destroyed at the end of the scope.
+/// An owner of an event.
 class event {
  public:
   event() { RMM_CUDA_TRY(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
@@ -18,7 +18,7 @@ class event {
   event(event const&)            = delete;
   event& operator=(event const&) = delete;
 
-  /// Makes later work on `waiting` wait for what is queued on `working` now.
+  /// Makes later work on `waiting` wait for the work that is queued on `working` now.
   void order(rmm::cuda_stream_view working, rmm::cuda_stream_view waiting)
   {
     RMM_CUDA_TRY(cudaEventRecord(event_, working.value()));
@@ -43,8 +43,8 @@ std::vector<float> averages_of_neighbours(std::vector<float> const& values,
 
   RMM_CUDA_TRY(
     cudaMemcpyAsync(input.data(), values.data(), count * sizeof(float), cudaMemcpyHostToDevice, copying.value()));
-  copied.order(copying, computing);  // without this line: a race, and the tests say where
-  input.set_stream(computing);       // the last stream that uses it is the one to free it on
+  copied.order(copying, computing);  // without this line there is a race, and the tests report where
+  input.set_stream(computing);       // frees the input on the last stream that uses it
   launch_add_neighbours(input.data(), output.data(), count, computing.value());
   launch_scale(output.data(), 0.5F, count - 1, computing.value());
   RMM_CUDA_TRY(cudaMemcpyAsync(

@@ -5,10 +5,10 @@
 
 #include <vector>
 
-/// The average of each two neighbours in `values`, of which there are at least two.
+/// Returns the average of each pair of neighbours in `values`, which has at least two elements.
 ///
-/// Copies on `copying` and computes on `computing`, so that several calls overlap; waits for the result.
-/// Throws what RMM throws: out_of_memory, cuda_error. Nothing stays allocated then.
+/// Copies on the stream `copying` and computes on `computing`, so that several calls overlap, and waits for the result. Throws
+/// rmm::out_of_memory and rmm::cuda_error, and frees all its memory then.
 std::vector<float> averages_of_neighbours(std::vector<float> const& values,
                                           rmm::cuda_stream_view copying,
                                           rmm::cuda_stream_view computing);

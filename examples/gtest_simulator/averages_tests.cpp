@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the simulator tells beyond "the result is right": whether the order of the streams is, what happens when any call fails,
-// and whether anything was left behind.
+// Tests on the simulator. Besides the result they check the order of the streams, the behaviour when any CUDA call fails, and that
+// no memory, event or stream is leaked.
 
 #include "averages.hpp"
 #include "kernels.hpp"
@@ -19,13 +19,13 @@
 
 namespace {
 
-/// Each test has a new machine, on which every use of memory is checked.
+/// Each test has a new simulated machine, which checks every use of memory.
 class AveragesTest : public ::testing::Test {
  protected:
   void SetUp() override
   {
     cudasim::options machine;
-    machine.mode           = cudasim::execution::stepped;  // nothing runs before something waits for it
+    machine.mode           = cudasim::execution::stepped;  // work runs only when something waits for it
     machine.check_ordering = true;
     cudasim::reset(machine);
     copying_.emplace(rmm::cuda_stream::flags::non_blocking);
@@ -70,7 +70,7 @@ TEST_F(AveragesTest, LeaveNothingBehindWhicheverCallFails)
       }
     };
     auto const verify = [&](std::uint64_t n) {
-      EXPECT_TRUE(threw) << "call " << n << " of " << function << " failed, and nobody said so";
+      EXPECT_TRUE(threw) << "call " << n << " of " << function << " failed, but no exception was thrown";
       cudasim::run_until_idle();
       EXPECT_EQ(cudasim::usage(0).allocated, 0) << "after call " << n << " of " << function << " failed";
     };
@@ -78,7 +78,7 @@ TEST_F(AveragesTest, LeaveNothingBehindWhicheverCallFails)
   }
 }
 
-// What it looks like when something is wrong: the line that orders the streams is missing here.
+// Shows the report of an error: here, the line that orders the streams is missing.
 TEST_F(AveragesTest, AMissingWaitWouldBeFound)
 {
   std::vector<float> const values(4);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stand-ins for the kernels: what they read, what they write, and a loop that does it when the stream gets there.
+// Host functions in place of the kernels. Each names the memory that the kernel reads and writes, and a loop that runs in the order of
+// the stream.
 
 #include "kernels.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several GPUs: a pool for each, registered once; from then on what is current when a container is made decides where its
-// memory comes from. Works with one GPU too.
+// Several GPUs, each with a pool that is registered once. A container then takes memory from the pool of the device that is current
+// when the container is made. Also works with one GPU.
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
@@ -24,7 +24,7 @@ namespace {
 
 using pool_resource = rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
 
-/// Pools for all devices, in use for as long as this object lives.
+/// Pools for all devices. They are registered as long as this object lives.
 class pools {
  public:
   explicit pools(std::size_t initial_bytes)
@@ -62,7 +62,7 @@ class pools {
   std::vector<std::unique_ptr<pool_resource>> pools_;
 };
 
-/// What one device works on. The stream and the memory are of the device that was current.
+/// The stream and the data of one device: the device that is current in the constructor.
 struct part {
   rmm::cuda_stream stream;
   rmm::device_uvector<unsigned char> data;
@@ -83,7 +83,7 @@ bool run(pools const& all)
     std::printf("device %d: %zu bytes of its pool are in use\n", i, all.live_bytes(i));
   }
 
-  // The first device collects one byte of each. Its stream has to wait for the others' work.
+  // The first device collects one byte of each device. The other streams have to be done before.
   rmm::cuda_set_device_raii const on_first{rmm::cuda_device_id{0}};
   auto& first = parts.front();
   rmm::device_uvector<unsigned char> collected(parts.size(), first.stream);
@@ -95,7 +95,7 @@ bool run(pools const& all)
   bool right = true;
   for (std::size_t i = 0; i < parts.size(); ++i) { right = right && collected.element(i, first.stream) == i + 1; }
   return right;
-  // The parts are freed here, with device 0 current: each gives its memory back to its own device's pool.
+  // The parts are freed here, while device 0 is current. Each still gives its memory back to the pool of its own device.
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL across the GPUs of a host, with memory of RMM: one pool and one stream for each GPU. An all-reduce is work on the
-// stream, as a kernel is, and orders the memory as one does.
+// NCCL across the GPUs of a host, with memory from RMM: one pool and one stream for each GPU. An all-reduce is work on a stream, like
+// a kernel, so it needs no further synchronization with the memory.
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
@@ -32,7 +32,8 @@ struct destroy_communicator {
 };
 using communicator = std::unique_ptr<ncclComm, destroy_communicator>;
 
-/// What one GPU has. Made while it is current, and freed in the reverse order: the data before the stream, that before the pool.
+/// The resources, stream and data of one GPU, which has to be current in constructor and destructor. Members are destroyed in reverse
+/// order: the data, the stream, the pool.
 class rank {
  public:
   explicit rank(std::size_t elements) : pool_{&cuda_, 32 << 20}, data_{elements, stream_, pool_} {}
@@ -81,7 +82,7 @@ bool run(int gpus)
     right =
       right && own.data().front_element(own.stream()) == expected && own.data().back_element(own.stream()) == expected;
   }
-  for (int i = 0; i < gpus; ++i) {  // a pool goes, as it came, while its device is current
+  for (int i = 0; i < gpus; ++i) {  // a pool is destroyed while its device is current
     rmm::cuda_set_device_raii const on_device{rmm::cuda_device_id{i}};
     ranks[static_cast<std::size_t>(i)].reset();
   }
@@ -95,7 +96,7 @@ int main()
 {
   try {
     int const gpus = rmm::get_num_cuda_devices();
-    if (gpus < 2) { std::printf("only %d GPU: there is nobody to reduce with\n", gpus); }
+    if (gpus < 2) { std::printf("%d GPU: this example shows more with two or more\n", gpus); }
     return run(gpus) ? 0 : 1;
   } catch (std::exception const& e) {
     std::fprintf(stderr, "%s\n", e.what());

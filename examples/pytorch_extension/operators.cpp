@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An operator for PyTorch that takes its temporary memory from RMM's current resource. With
-// rmm.allocators.enable("torch") the tensors come from the same pool; without, both work side by side.
+// An operator for PyTorch that takes its temporary memory from RMM's current resource. With rmm.allocators.enable("torch"), tensors
+// come from that resource too; otherwise PyTorch's allocator and RMM work side by side.
 
 #include "positions.hpp"
 
@@ -18,9 +18,9 @@ at::Tensor positions(at::Tensor const& mask)
 {
   TORCH_CHECK(mask.is_cuda() && mask.dim() == 1 && mask.scalar_type() == at::kBool,
               "mask has to be a vector of bools on a GPU");
-  c10::cuda::CUDAGuard const on_device{mask.device()};  // RMM, as PyTorch, allocates on the device that is current
+  c10::cuda::CUDAGuard const on_device{mask.device()};  // RMM, like PyTorch, allocates on the current device
 
-  // PyTorch's current stream is the one to allocate on and to work on: what comes before and after is ordered with it.
+  // Allocate and work on PyTorch's current stream, which orders the operator with PyTorch's earlier and later work.
   rmm::cuda_stream_view const stream{c10::cuda::getCurrentCUDAStream(mask.device().index()).stream()};
 
   auto const input = mask.contiguous();

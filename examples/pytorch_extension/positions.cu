@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Knows nothing of PyTorch: nvcc need not read its headers.
+// This file does not include PyTorch, so that nvcc need not compile its headers.
 
 #include "positions.hpp"
 
@@ -15,7 +15,7 @@
 
 std::int64_t find_positions(bool const* mask, std::int64_t size, std::int64_t* positions, rmm::cuda_stream_view stream)
 {
-  // CUB says how much temporary memory it needs; that and the count come from the current resource, in the order of `stream`.
+  // CUB returns the size of its temporary memory. This memory and the count come from the current resource, in the order of `stream`.
   thrust::counting_iterator<std::int64_t> const all{0};
   rmm::device_scalar<std::int64_t> count{stream};
   std::size_t bytes{0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A service: threads take requests from a queue, each works on a stream of its own, and all share one pool with a limit. A
-// request that does not fit is put off, not lost.
+// A service. Threads take requests from a queue, each thread has its own stream, and all threads share one pool with a limit. A
+// request that does not fit is postponed, not lost.
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/error.hpp>
@@ -31,7 +31,7 @@ struct request {
   std::size_t elements;
 };
 
-/// Requests that wait for a worker.
+/// The requests that wait for a worker. Thread-safe.
 class request_queue {
  public:
   void put(request r)
@@ -40,7 +40,7 @@ class request_queue {
     requests_.push_back(r);
   }
 
-  /// The next request, or nothing if there is none.
+  /// Removes and returns the next request; nothing if the queue is empty.
   [[nodiscard]] std::optional<request> take()
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -55,34 +55,34 @@ class request_queue {
   std::deque<request> requests_;
 };
 
-/// What stands for real work: two buffers, a fill, a copy, and an answer that is read back. Throws out_of_memory.
+/// Serves a request, in place of real work: fills a buffer, copies it, and checks the copy. Throws out_of_memory.
 bool serve(request const& r, rmm::cuda_stream_view stream)
 {
   rmm::device_uvector<unsigned char> input(r.elements, stream);
   rmm::device_uvector<unsigned char> output(r.elements, stream);
   RMM_CUDA_TRY(cudaMemsetAsync(input.data(), r.number, r.elements, stream.value()));
   RMM_CUDA_TRY(cudaMemcpyAsync(output.data(), input.data(), r.elements, cudaMemcpyDeviceToDevice, stream.value()));
-  return output.back_element(stream) == static_cast<unsigned char>(r.number);  // waits for this stream, and no other
+  return output.back_element(stream) == static_cast<unsigned char>(r.number);  // waits for this stream only
 }
 
 struct outcome {
   std::atomic<int> right{0};
   std::atomic<int> wrong{0};
-  std::atomic<int> put_off{0};
+  std::atomic<int> postponed{0};
 };
 
 void work(request_queue& queue, outcome& result)
 {
-  // Non-blocking: does not wait for the default stream. The thread's buffers are allocated and freed on it, and the pool
-  // serves the next request of this thread out of them without a lock and without an event.
+  // A non-blocking stream does not wait for the default stream. The thread allocates and frees all its buffers on it, so that the
+  // pool serves the next request from freed buffers, without a lock or an event.
   rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
   while (auto const r = queue.take()) {
     try {
       ++(serve(*r, stream) ? result.right : result.wrong);
     } catch (rmm::out_of_memory const&) {
-      ++result.put_off;
+      ++result.postponed;
       queue.put(*r);
-      std::this_thread::yield();  // until others are done
+      std::this_thread::yield();  // lets other threads finish and free memory
     }
   }
 }
@@ -111,11 +111,11 @@ int main()
     rmm::mr::set_current_device_resource(nullptr);
 
     auto const figures = pool.figures();
-    std::printf("%d requests served, %d wrong; %d times one was put off\n",
+    std::printf("%d requests served, %d with a wrong result; requests were postponed %d times\n",
                 result.right.load(),
                 result.wrong.load(),
-                result.put_off.load());
-    std::printf("the pool has %zu bytes in use, and holds %zu MiB\n", figures.live_bytes, figures.reserved_bytes >> 20);
+                result.postponed.load());
+    std::printf("the pool has %zu bytes in use, of %zu MiB\n", figures.live_bytes, figures.reserved_bytes >> 20);
     return result.right == requests && figures.live_bytes == 0 ? 0 : 1;
   } catch (std::exception const& e) {
     std::fprintf(stderr, "%s\n", e.what());

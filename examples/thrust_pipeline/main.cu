@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pipeline of Thrust's algorithms on one stream: how many visits each customer made, and how much they spent. Inputs,
-// results and the algorithms' own temporary memory come from one pool, and nothing waits for the device in between.
+// A pipeline of Thrust's algorithms on one stream: how much each customer spent in all visits. Inputs, results and the temporary
+// memory of the algorithms come from one pool. The host waits for the device only when it reads a result.
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/device_uvector.hpp>
@@ -35,7 +35,7 @@ struct price_of_visit {
 
 bool run(rmm::cuda_stream_view stream)
 {
-  // Runs on `stream`, takes temporary memory from the current resource, and does not wait where no result is read.
+  // Algorithms run on `stream`, take temporary memory from the current resource, and wait only if they return a result.
   rmm::exec_policy_nosync const policy{stream};
 
   rmm::device_uvector<int> customer(visits, stream);
@@ -52,7 +52,7 @@ bool run(rmm::cuda_stream_view stream)
                                           customer.end(),
                                           price.begin(),
                                           name.begin(),
-                                          spent.begin());  // waits: it returns a result
+                                          spent.begin());  // waits, because it returns a result
   auto const found = static_cast<std::size_t>(ends.first - name.begin());
   spent.resize(found, stream);
 
@@ -77,7 +77,7 @@ int main()
       stream.synchronize();
     }
     rmm::mr::set_current_device_resource(nullptr);
-    std::printf("%lld allocations, at most %lld KiB at a time: inputs, results and what Thrust needed\n",
+    std::printf("%lld allocations, at most %lld KiB at a time: inputs, results and temporary memory of Thrust\n",
                 static_cast<long long>(statistics.get_allocations_counter().total),
                 static_cast<long long>(statistics.get_bytes_counter().peak / 1024));
     return right ? 0 : 1;
