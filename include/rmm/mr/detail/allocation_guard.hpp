@@ -312,7 +312,7 @@ class allocation_guard {
     try {
       violation.report = text_of(violation, block, freed_as);
     } catch (std::bad_alloc const&) {
-      std::fprintf(stderr, "RMM guard: %s, and no host memory to tell more\n", describe(what));
+      std::fprintf(stderr, "RMM guard: %s; host memory ran out before the report was written\n", describe(what));
     }
     rmm::detail::log(rmm::detail::log_level::critical, violation.report.c_str());
     if (options_.handler) { return options_.handler(violation); }
@@ -329,7 +329,7 @@ class allocation_guard {
     if (freed_as) { text << ", freed as " << *freed_as << " bytes"; }
     if (violation.offset != 0 || is_write(violation.what)) { text << ", first at offset " << violation.offset; }
     text << '\n';
-    print_place(text, "noticed", current_place());
+    print_place(text, "detected", current_place());
     if (block.freed.thread != 0) { print_place(text, "freed", block.freed); }
     if (block.allocated.thread != 0) { print_place(text, "allocated", block.allocated); }
     return text.str();
@@ -354,13 +354,13 @@ class allocation_guard {
       case kind::double_free:
         return "memory was freed twice";
       case kind::unknown_pointer:
-        return "memory was freed that was not allocated here";
+        return "memory was freed that this guard did not allocate";
       case kind::wrong_size:
-        return "memory was freed with another size";
+        return "memory was freed with another size than that of its allocation";
       case kind::overrun:
-        return "memory was written behind its end";
+        return "memory was written after its end";
       case kind::underrun:
-        return "memory was written before its begin";
+        return "memory was written before its beginning";
       case kind::write_after_free:
         return "memory was written after it was freed";
     }
