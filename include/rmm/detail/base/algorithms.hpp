@@ -36,9 +36,9 @@ template <class T>
 }
 
 template <class T>
-[[nodiscard]] constexpr T const& clamp(T const& value, T const& least, T const& most) noexcept
+[[nodiscard]] constexpr T const& clamp(T const& value, T const& low, T const& high) noexcept
 {
-  return value < least ? least : most < value ? most : value;
+  return value < low ? low : high < value ? high : value;
 }
 
 template <class Iterator, class Predicate>

@@ -51,7 +51,7 @@ class process_barrier {
   }
 };
 
-/// A lock that costs its owner, one thread, a few plain instructions. Other threads, which are rare, pay for a barrier in all threads.
+/// A lock that costs its owner, one thread, a few plain instructions. Other threads use it rarely, and pay for a barrier in all threads.
 ///
 /// The owner calls try_enter() and leave(). Another thread locks the owner out of any number of locks: begin_keeping_out() for each,
 /// one process_barrier::pass_all_threads(), then wait_until_left() for each. It calls end_keeping_out() when it is done. A mutex of the

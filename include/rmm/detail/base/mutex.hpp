@@ -43,9 +43,9 @@ class mutex_lock {
   mutex_lock(mutex_lock&& other) noexcept : held_{other.held_} { other.held_ = nullptr; }
   mutex_lock& operator=(mutex_lock&& other) noexcept
   {
-    auto* const before = held_;
-    held_              = other.held_;
-    other.held_        = before;
+    auto* const previous = held_;
+    held_                = other.held_;
+    other.held_          = previous;
     other.release();
     return *this;
   }

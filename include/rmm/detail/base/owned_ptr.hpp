@@ -50,8 +50,8 @@ class owned_ptr {
   [[nodiscard]] element* release() noexcept { return std::exchange(object_, nullptr); }
   void reset(element* object = nullptr) noexcept
   {
-    auto* const before = std::exchange(object_, object);
-    if (before != nullptr) { Delete{}(before); }
+    auto* const previous = std::exchange(object_, object);
+    if (previous != nullptr) { Delete{}(previous); }
   }
 
   [[nodiscard]] friend bool operator==(owned_ptr const& owner, std::nullptr_t) noexcept { return !owner; }

@@ -91,10 +91,10 @@ struct anchored_object {
 /// A search of the loaded objects for anchors, and its results.
 struct anchor_search {
   std::uint32_t number;
-  process_wide_anchor const* own;
+  process_wide_anchor const* own_anchor;
   anchored_object home{};    // the first object that has an anchor
   void* published{nullptr};  // the value of the home's anchor
-  anchored_object maker{};   // the object with anchor `own`
+  anchored_object maker{};   // the object with anchor `own_anchor`
 };
 
 /// Returns the anchor that the note `number` in a segment of notes points to; null if there is no such note.
@@ -146,7 +146,7 @@ inline int visit_loaded_object(dl_phdr_info* info, std::size_t, void* data)
     remember(search.home);
     search.published = anchor->load(std::memory_order_acquire);
   }
-  if (anchor == search.own) { remember(search.maker); }
+  if (anchor == search.own_anchor) { remember(search.maker); }
   return 0;
 }
 
@@ -157,41 +157,41 @@ inline void pin(anchored_object const& object) noexcept
 }
 
 /// Returns the pinned home of the anchors of note `number`, and the process-wide object if it is published.
-inline anchor_search find_home(process_wide_anchor& own, std::uint32_t number)
+inline anchor_search find_home(process_wide_anchor& own_anchor, std::uint32_t number)
 {
-  anchor_search search{number, &own};
+  anchor_search search{number, &own_anchor};
   dl_iterate_phdr(visit_loaded_object, &search);
   while (search.published == nullptr && search.home.anchor != nullptr) {
     pin(search.maker);
     pin(search.home);
-    anchor_search again{number, &own};
+    anchor_search again{number, &own_anchor};
     dl_iterate_phdr(visit_loaded_object, &again);
     bool const pinned_the_home = again.home.anchor == search.home.anchor;
     search                     = again;
     if (pinned_the_home) { break; }  // otherwise the home was unloaded before it was pinned
   }
-  if (search.home.anchor == nullptr) { search.home.anchor = &own; }  // the note was stripped
+  if (search.home.anchor == nullptr) { search.home.anchor = &own_anchor; }  // the note was stripped
   return search;
 }
 
 #endif
 
-/// Finds or makes the process-wide object of note `number`, and stores its address in the anchor `own`.
+/// Finds or makes the process-wide object of note `number`, and stores its address in the anchor `own_anchor`.
 ///
 /// `make()` returns a new object. `discard(object)` deletes it if another thread has published one meanwhile.
 /// Cost  slow, and takes the dynamic linker's lock; called once for each shared object.
 template <class Make, class Discard>
-RMM_COLD void* find_or_publish(process_wide_anchor& own,
+RMM_COLD void* find_or_publish(process_wide_anchor& own_anchor,
                                [[maybe_unused]] std::uint32_t number,
                                Make make,
                                Discard discard)
 {
 #if defined(__ELF__)
-  auto const search         = find_home(own, number);
+  auto const search         = find_home(own_anchor, number);
   process_wide_anchor& home = *search.home.anchor;
   void* object              = search.published;
 #else
-  process_wide_anchor& home = own;
+  process_wide_anchor& home = own_anchor;
   void* object              = nullptr;
 #endif
   if (object == nullptr) {
@@ -202,7 +202,7 @@ RMM_COLD void* find_or_publish(process_wide_anchor& own,
       discard(made);
     }
   }
-  own.store(object, std::memory_order_release);
+  own_anchor.store(object, std::memory_order_release);
   return object;
 }
 

@@ -22,11 +22,11 @@ namespace detail {
 /// A long text is cut off around the position. Characters that are not printable ASCII are shown as `?`.
 [[noreturn]] RMM_COLD inline void throw_text_failure(std::string const& what, std::string_view text, std::size_t place)
 {
-  constexpr std::size_t most_before = 48;
-  constexpr std::size_t most_after  = 24;
+  constexpr std::size_t max_before = 48;
+  constexpr std::size_t max_after  = 24;
 
-  auto const begin = place > most_before ? place - most_before : 0;
-  auto const end   = detail::min(text.size(), detail::min(place, text.size()) + most_after);
+  auto const begin = place > max_before ? place - max_before : 0;
+  auto const end   = detail::min(text.size(), detail::min(place, text.size()) + max_after);
   std::string shown{text.substr(detail::min(begin, text.size()), end - detail::min(begin, end))};
   for (auto& character : shown) {
     if (character < ' ' || character > '~') { character = '?'; }
@@ -40,12 +40,12 @@ namespace detail {
 /// Returns `text` in quotes, cut off after 40 characters. Characters that are not printable ASCII are shown as `?`.
 [[nodiscard]] RMM_COLD inline std::string quoted(std::string_view text)
 {
-  constexpr std::size_t most = 40;
-  std::string shown{text.substr(0, most)};
+  constexpr std::size_t max_length = 40;
+  std::string shown{text.substr(0, max_length)};
   for (auto& character : shown) {
     if (character < ' ' || character > '~') { character = '?'; }
   }
-  return "'" + shown + (text.size() > most ? "...'" : "'");
+  return "'" + shown + (text.size() > max_length ? "...'" : "'");
 }
 
 }  // namespace detail

@@ -42,8 +42,8 @@ class time_counter {
 #if RMM_DETAIL_HAS_TIME_COUNTER
     std::uint32_t low{};
     std::uint32_t high{};
-    // Without the fence the processor may read the counter before an earlier load has completed. Later stores become visible after
-    // rdtsc without a fence.
+    // Without the fence the processor may read the counter before an earlier load has completed. Later stores need no fence: they
+    // become visible only after rdtsc has completed.
     asm volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high) : : "memory");
     return std::uint64_t{high} << 32U | low;
 #else

@@ -67,8 +67,8 @@ struct usage_counter {
 ///  I2  base + sum(limit of each share) + reserve == peak, and reserve >= 0
 ///  I3  0 <= room and high <= limit in each share; while frozen_, value == limit, high may be more, and no owner is inside its
 ///      lock
-/// So value <= peak at every instant. The peak is a value that occurs in a linear order of the calls, which keeps the order of calls
-/// that did not overlap: the peak only grows while frozen_, to the value at that moment.
+/// So value <= peak at every instant. The peak is a value that the counter really had, if calls that overlap are put in some order: it
+/// only grows while frozen_, to the value at that moment.
 ///
 /// Thread-safe. All threads share one stack of sections.
 class usage_statistics {
@@ -97,25 +97,25 @@ class usage_statistics {
   /// add_slowly() or subtract_slowly() then. As the last call of a function, it leaves the short path without a stack frame.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_add(std::size_t bytes) noexcept
   {
-    auto* const own = shares_.mine_at_hand();
-    return own != nullptr && own->try_add_below_high(static_cast<std::int64_t>(bytes));
+    auto* const own_share = shares_.mine_at_hand();
+    return own_share != nullptr && own_share->try_add_below_high(static_cast<std::int64_t>(bytes));
   }
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_subtract(std::size_t bytes) noexcept
   {
-    auto* const own = shares_.mine_at_hand();
-    return own != nullptr && own->try_subtract(static_cast<std::int64_t>(bytes), counts_always);
+    auto* const own_share = shares_.mine_at_hand();
+    return own_share != nullptr && own_share->try_subtract(static_cast<std::int64_t>(bytes), counts_always);
   }
   RMM_COLD void add_slowly(std::size_t bytes) noexcept
   {
-    auto const amount = static_cast<std::int64_t>(bytes);
-    auto* const own   = shares_.mine();
-    if (own == nullptr || !own->try_add(amount, counts_always)) { add_locked(own, amount); }
+    auto const amount     = static_cast<std::int64_t>(bytes);
+    auto* const own_share = shares_.mine();
+    if (own_share == nullptr || !own_share->try_add(amount, counts_always)) { add_locked(own_share, amount); }
   }
   RMM_COLD void subtract_slowly(std::size_t bytes) noexcept
   {
-    auto const amount = static_cast<std::int64_t>(bytes);
-    auto* const own   = shares_.mine();
-    if (own == nullptr || !own->try_subtract(amount, counts_always)) { subtract_locked(own, amount); }
+    auto const amount     = static_cast<std::int64_t>(bytes);
+    auto* const own_share = shares_.mine();
+    if (own_share == nullptr || !own_share->try_subtract(amount, counts_always)) { subtract_locked(own_share, amount); }
   }
 
   /// Calls `make()`, counts the allocation that it returns, and returns its address. The result is not visible before it is counted.
@@ -124,10 +124,10 @@ class usage_statistics {
   template <class Make>
   [[nodiscard]] void* try_add(std::size_t bytes, Make&& make) noexcept
   {
-    auto* const own = shares_.mine_at_hand();
-    void* made      = nullptr;
-    if (own != nullptr) {
-      own->try_add(static_cast<std::int64_t>(bytes), [&] { return (made = make()) != nullptr; });
+    auto* const own_share = shares_.mine_at_hand();
+    void* made            = nullptr;
+    if (own_share != nullptr) {
+      own_share->try_add(static_cast<std::int64_t>(bytes), [&] { return (made = make()) != nullptr; });
     }
     return made;
   }
@@ -138,8 +138,8 @@ class usage_statistics {
   template <class End>
   [[nodiscard]] bool try_subtract(std::size_t bytes, End&& end) noexcept
   {
-    auto* const own = shares_.mine_at_hand();
-    return own != nullptr && own->try_subtract(static_cast<std::int64_t>(bytes), end);
+    auto* const own_share = shares_.mine_at_hand();
+    return own_share != nullptr && own_share->try_subtract(static_cast<std::int64_t>(bytes), end);
   }
 
   /// Returns the counters of the innermost section. Stops the counting threads for some microseconds.
@@ -331,10 +331,10 @@ class usage_statistics {
     }
   };
 
-  void add_locked(thread_share* own, std::int64_t amount) noexcept
+  void add_locked(thread_share* own_share, std::int64_t amount) noexcept
   {
     detail::mutex_lock const lock{mutex_};
-    auto& to = own == nullptr ? unowned_ : *own;
+    auto& to = own_share == nullptr ? unowned_ : *own_share;
     if (!frozen_) {
       to.lock.end_keeping_out();  // a new share is locked out at first
       if (bytes_.can_lend(to.bytes, amount) && calls_.can_lend(to.calls, 1)) {
@@ -352,10 +352,10 @@ class usage_statistics {
     count_frozen_call();
   }
 
-  void subtract_locked(thread_share* own, std::int64_t amount) noexcept
+  void subtract_locked(thread_share* own_share, std::int64_t amount) noexcept
   {
     detail::mutex_lock const lock{mutex_};
-    auto& from = own == nullptr ? unowned_ : *own;
+    auto& from = own_share == nullptr ? unowned_ : *own_share;
     if (!frozen_) {
       from.lock.end_keeping_out();
       from.bytes.room += amount;
@@ -374,15 +374,15 @@ class usage_statistics {
     shares_.for_each(action);
   }
 
-  /// Locks all threads out of their shares, and takes their limits back. `own` is the share of the caller, or null.
-  void freeze(thread_share const* own) noexcept
+  /// Locks all threads out of their shares, and takes their limits back. `own_share` is the share of the caller, or null.
+  void freeze(thread_share const* own_share) noexcept
   {
     threads_seen_ = 0;
     bool alone    = true;
     shares_.for_each([&](thread_share& each) {
       each.lock.begin_keeping_out();
       ++threads_seen_;
-      alone = alone && &each == own;
+      alone = alone && &each == own_share;
     });
     if (!alone) { process_barrier::pass_all_threads(); }
     for_each_share([&](thread_share& each) {

@@ -133,7 +133,7 @@ class chunked_space {
   {
     RMM_ASSERT(!dropped_);
     for_each_run([&](run_of_chunks run) { addresses_.unmap(run.begin, run.bytes); });
-    for (auto& [at, memory] : chunks_) { physical_memory const gone{std::move(memory)}; }
+    for (auto& [at, memory] : chunks_) { physical_memory const released{std::move(memory)}; }
     dropped_ = true;
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }

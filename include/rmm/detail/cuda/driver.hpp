@@ -45,38 +45,38 @@ struct driver_functions {
 
 /// Finds the CUDA 12.0 version of a function. Returns whether it exists.
 template <class Function>
-[[nodiscard]] bool find_driver_function(Function& out, char const* name) noexcept
+[[nodiscard]] bool find_driver_function(Function& function, char const* name) noexcept
 {
   cudaError_t status{};
-  out = find_driver_entry<Function>(name, status);
-  return out != nullptr;
+  function = find_driver_entry<Function>(name, status);
+  return function != nullptr;
 }
 
 /// Finds all functions and initialises the driver. Returns whether that succeeded.
-[[nodiscard]] RMM_COLD inline bool find_driver_functions(driver_functions& out) noexcept
+[[nodiscard]] RMM_COLD inline bool find_driver_functions(driver_functions& functions) noexcept
 {
   bool all        = true;
   auto const find = [&](auto& function, char const* name) { all = all && find_driver_function(function, name); };
-  find(out.initialize, "cuInit");
-  find(out.error_name, "cuGetErrorName");
-  find(out.error_text, "cuGetErrorString");
-  find(out.device, "cuDeviceGet");
-  find(out.device_attribute, "cuDeviceGetAttribute");
-  find(out.device_of_context, "cuCtxGetDevice");
-  find(out.retain_primary_context, "cuDevicePrimaryCtxRetain");
-  find(out.push_context, "cuCtxPushCurrent");
-  find(out.pop_context, "cuCtxPopCurrent");
-  find(out.granularity, "cuMemGetAllocationGranularity");
-  find(out.reserve_addresses, "cuMemAddressReserve");
-  find(out.free_addresses, "cuMemAddressFree");
-  find(out.create, "cuMemCreate");
-  find(out.release, "cuMemRelease");
-  find(out.map, "cuMemMap");
-  find(out.unmap, "cuMemUnmap");
-  find(out.set_access, "cuMemSetAccess");
-  find(out.export_handle, "cuMemExportToShareableHandle");
-  find(out.import_handle, "cuMemImportFromShareableHandle");
-  return all && out.initialize(0) == CUDA_SUCCESS;
+  find(functions.initialize, "cuInit");
+  find(functions.error_name, "cuGetErrorName");
+  find(functions.error_text, "cuGetErrorString");
+  find(functions.device, "cuDeviceGet");
+  find(functions.device_attribute, "cuDeviceGetAttribute");
+  find(functions.device_of_context, "cuCtxGetDevice");
+  find(functions.retain_primary_context, "cuDevicePrimaryCtxRetain");
+  find(functions.push_context, "cuCtxPushCurrent");
+  find(functions.pop_context, "cuCtxPopCurrent");
+  find(functions.granularity, "cuMemGetAllocationGranularity");
+  find(functions.reserve_addresses, "cuMemAddressReserve");
+  find(functions.free_addresses, "cuMemAddressFree");
+  find(functions.create, "cuMemCreate");
+  find(functions.release, "cuMemRelease");
+  find(functions.map, "cuMemMap");
+  find(functions.unmap, "cuMemUnmap");
+  find(functions.set_access, "cuMemSetAccess");
+  find(functions.export_handle, "cuMemExportToShareableHandle");
+  find(functions.import_handle, "cuMemImportFromShareableHandle");
+  return all && functions.initialize(0) == CUDA_SUCCESS;
 }
 
 /// Returns the driver's functions; null if there is no driver, or it is too old for virtual memory. Searches again after a failure.

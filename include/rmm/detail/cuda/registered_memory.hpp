@@ -119,15 +119,15 @@ class mapped_pages {
   /// Maps `bytes` bytes at a multiple of registered_memory_alignment, and a page before them. begin() is null if that fails.
   explicit mapped_pages(std::size_t bytes) noexcept
   {
-    auto const page = page_bytes();
-    auto const room = bytes + page + registered_memory_alignment;
-    void* const all = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (all == MAP_FAILED) { return; }
-    auto const first = reinterpret_cast<std::uintptr_t>(all);
+    auto const page     = page_bytes();
+    auto const room     = bytes + page + registered_memory_alignment;
+    void* const mapping = ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) { return; }
+    auto const first = reinterpret_cast<std::uintptr_t>(mapping);
     auto const begin = align_up(first + page, registered_memory_alignment);
     auto const end   = align_up(begin + bytes, page);
-    if (auto const before = begin - page - first; before != 0) { ::munmap(all, before); }
-    begin_ = static_cast<char*>(all) + (begin - first);
+    if (auto const before = begin - page - first; before != 0) { ::munmap(mapping, before); }
+    begin_ = static_cast<char*>(mapping) + (begin - first);
     if (auto const after = first + align_up(room, page) - end; after != 0) { ::munmap(begin_ + (end - begin), after); }
     bytes_ = bytes;
     // After a fork the processes share pages until one of them writes. The parent could then get new pages, unknown to the device.
@@ -218,13 +218,13 @@ enum class memory_source : std::uint64_t { registered = 0x7265676973746572, runt
 /// Allocates page-locked memory that devices can use, aligned to a page. Throws as allocate_pinned_memory().
 [[nodiscard]] RMM_COLD inline void* allocate_registered_memory(std::size_t bytes, registered_memory_plan const& plan)
 {
-  auto const page = mapped_pages::page_bytes();
-  auto const all  = checked_add(checked_align_up(bytes, page), page + registered_memory_alignment);
-  auto source     = memory_source::registered;
-  char* begin     = try_map_and_register(bytes, plan);
+  auto const page  = mapped_pages::page_bytes();
+  auto const total = checked_add(checked_align_up(bytes, page), page + registered_memory_alignment);
+  auto source      = memory_source::registered;
+  char* begin      = try_map_and_register(bytes, plan);
   if (begin == nullptr) {
     source = memory_source::runtime;
-    begin  = static_cast<char*>(allocate_pinned_memory(all - registered_memory_alignment)) + page;
+    begin  = static_cast<char*>(allocate_pinned_memory(total - registered_memory_alignment)) + page;
   }
   *reinterpret_cast<memory_source*>(begin - page) = source;
   return begin;

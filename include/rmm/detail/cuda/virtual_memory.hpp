@@ -42,10 +42,10 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
 [[nodiscard]] inline bool has_driver_attribute(int device, CUdevice_attribute attribute) noexcept
 {
   auto const* const driver = find_driver();
-  CUdevice asked{};
+  CUdevice driver_device{};
   int value{};
-  return driver != nullptr && driver->device(&asked, device) == CUDA_SUCCESS &&
-         driver->device_attribute(&value, attribute, asked) == CUDA_SUCCESS && value != 0;
+  return driver != nullptr && driver->device(&driver_device, device) == CUDA_SUCCESS &&
+         driver->device_attribute(&value, attribute, driver_device) == CUDA_SUCCESS && value != 0;
 }
 
 /// Whether a yes-or-no attribute of `device` is set. False if the driver does not know the attribute or cannot be asked. Throws
@@ -54,10 +54,10 @@ inline constexpr auto fabric_attribute   = static_cast<CUdevice_attribute>(128);
 {
   auto const* const driver = find_driver();
   if (driver == nullptr) { return false; }
-  CUdevice asked{};
-  check_driver(driver->device(&asked, device), "cuDeviceGet");
+  CUdevice driver_device{};
+  check_driver(driver->device(&driver_device, device), "cuDeviceGet");
   int value{};
-  auto const status = driver->device_attribute(&value, attribute, asked);
+  auto const status = driver->device_attribute(&value, attribute, driver_device);
   if (status == CUDA_ERROR_INVALID_VALUE || status == CUDA_ERROR_NOT_SUPPORTED) { return false; }
   check_driver(status, "cuDeviceGetAttribute");
   return value != 0;
@@ -127,11 +127,11 @@ enum class granularity { minimum, recommended };
 /// Returns the unit, a power of two, of physical memory of `device` with these options. Throws cuda_error.
 [[nodiscard]] inline std::size_t virtual_memory_granularity(int device,
                                                             physical_memory_options const& options = {},
-                                                            granularity which = granularity::minimum)
+                                                            granularity unit = granularity::minimum)
 {
   auto const properties = physical_memory_properties(device, options);
   auto const flag =
-    which == granularity::minimum ? CU_MEM_ALLOC_GRANULARITY_MINIMUM : CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+    unit == granularity::minimum ? CU_MEM_ALLOC_GRANULARITY_MINIMUM : CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
   std::size_t bytes{};
   check_driver(driver().granularity(&bytes, &properties, flag), "cuMemGetAllocationGranularity");
   return bytes;
