@@ -23,7 +23,7 @@ struct heap_figures {
   /// the largest single piece.
   std::size_t largest_free_bytes{};
   std::size_t upstream_blocks{};  ///< number of blocks taken from upstream
-  std::size_t caches{};           ///< number of caches: one for each thread and stream that has freed memory
+  std::size_t caches{};           ///< number of caches; each belongs to one thread and one stream
 
   // Counts since the resource was made.
   std::uint64_t from_other_streams{};       ///< allocations served by memory of another stream, after a device wait

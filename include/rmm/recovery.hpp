@@ -13,12 +13,12 @@ namespace RMM_NAMESPACE {
 
 /// One step that a pool tries when no free memory fits a request.
 enum class recovery_rung : std::uint8_t {
-  reclaim,  ///< records events after unfenced free memory; waits for the device if enough memory is free but not reached
-  grow,     ///< takes more memory from the pool's upstream
-  remap,    ///< maps free pieces of memory to one range of addresses
-  trim,     ///< gives unused memory back to upstream, so that upstream can serve the request
+  reclaim,      ///< records events after unfenced free memory; waits for the device if that makes enough usable
+  grow,         ///< takes more memory from the pool's upstream
+  remap,        ///< maps free pieces of memory to one range of addresses
+  trim,         ///< gives unused memory back to upstream, so that upstream can serve the request
   synchronize,  ///< as reclaim, also for memory that other rungs leave alone; waits only if that can serve the request
-  callback,     ///< asks the program to free memory, and starts again at the first rung if the program returns true
+  callback,     ///< asks the program to free memory, and starts at the first rung again if it returns true
 };
 
 inline constexpr std::size_t recovery_rung_count = 6;
