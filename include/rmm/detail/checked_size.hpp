@@ -11,7 +11,7 @@
 #include <string>
 
 /// @file
-/// Arithmetic on sizes of requests. If the result exceeds std::size_t, throws an out_of_memory that names the sizes.
+/// Sums, products and aligned sizes of requests. If a result exceeds std::size_t, throws an out_of_memory that names the sizes.
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -38,21 +38,18 @@ namespace detail {
   throw_size_overflow(std::to_string(value) + " bytes, rounded up to a multiple of " + std::to_string(alignment));
 }
 
-/// Returns `lhs + rhs`.
 [[nodiscard]] constexpr std::size_t checked_add(std::size_t lhs, std::size_t rhs)
 {
   if (lhs > std::numeric_limits<std::size_t>::max() - rhs) { throw_sum_overflow(lhs, rhs); }
   return lhs + rhs;
 }
 
-/// Returns `lhs * rhs`.
 [[nodiscard]] constexpr std::size_t checked_multiply(std::size_t lhs, std::size_t rhs)
 {
   if (rhs != 0 && lhs > std::numeric_limits<std::size_t>::max() / rhs) { throw_product_overflow(lhs, rhs); }
   return lhs * rhs;
 }
 
-/// Returns align_up(value, alignment).
 [[nodiscard]] constexpr std::size_t checked_align_up(std::size_t value, std::size_t alignment)
 {
   if (value > std::numeric_limits<std::size_t>::max() - (alignment - 1)) { throw_alignment_overflow(value, alignment); }

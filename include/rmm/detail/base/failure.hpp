@@ -17,7 +17,6 @@ namespace detail {
   return std::string{file} + ":" + std::to_string(line);
 }
 
-/// Throws an `Exception` made from `text`.
 template <class Exception>
 [[noreturn]] RMM_COLD void throw_as(std::string const& text)
 {

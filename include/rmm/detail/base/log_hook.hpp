@@ -24,7 +24,6 @@ inline std::atomic<log_function> log_hook{nullptr};
 /// Whether messages are received. Check it before composing a message.
 [[nodiscard]] inline bool is_logging() noexcept { return log_hook.load(std::memory_order_acquire) != nullptr; }
 
-/// Passes `message` to the hook, if it is set.
 inline void log(log_level level, char const* message) noexcept
 {
   if (auto const hook = log_hook.load(std::memory_order_acquire)) { hook(level, message); }

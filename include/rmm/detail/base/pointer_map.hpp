@@ -68,7 +68,6 @@ class pointer_map {
     count_ = 0;
   }
 
-  /// Calls visit(pointer, value) for each pointer. O(places).
   template <class Visit>
   void for_each(Visit&& visit) const
   {

@@ -52,7 +52,6 @@ class device_memory_resource_view {
     resource_->deallocate(stream, ptr, bytes, alignment);
   }
 
-  /// Whether the resources are equal.
   [[nodiscard]] bool operator==(device_memory_resource_view const& other) const noexcept
   {
     return resource_->is_equal(*other.resource_);

@@ -378,7 +378,6 @@ class registry {
     }
   }
 
-  /// Returns the reference of an entry.
   [[nodiscard]] device_async_resource_ref read(std::atomic<std::uintptr_t> const& ref) const noexcept
   {
     auto const word = ref.load(std::memory_order_acquire);
