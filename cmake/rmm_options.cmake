@@ -6,6 +6,7 @@ option(RMM_NVTX "Mark ranges for NVIDIA's profilers (NVTX)" OFF)
 option(CUDA_STATIC_RUNTIME "Link the static CUDA runtime" OFF)
 option(RMM_USE_SPDLOG "Use spdlog where it is installed; only rmm/logger.hpp needs it" ON)
 option(RMM_INSTALL_RAPIDS_LOGGER "Install <rapids_logger/logger.hpp> where the library of that name is not installed" ON)
+option(RMM_BUILD_C_LIBRARY "Build librmm_c.so, the C interface" ${PROJECT_IS_TOP_LEVEL})
 option(RMM_BUILD_SIMULATOR "Build rmm::cudart_sim, the CUDA runtime simulated on the CPU" ${PROJECT_IS_TOP_LEVEL})
 
 set(RMM_LOGGING_LEVEL INFO CACHE STRING "Least severe log message that tests and benchmarks compile in")

@@ -7,7 +7,13 @@
 #include <atomic>
 #include <cstdint>
 
-#if defined(__ELF__)
+// RMM_PRIVATE_STATE, defined for all files of a shared library that shows nothing of RMM: its objects are its own, and it neither
+// finds those of the process nor is found.
+#if defined(__ELF__) && !defined(RMM_PRIVATE_STATE)
+#define RMM_DETAIL_HAS_ANCHOR_NOTES
+#endif
+
+#if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
 #include <dlfcn.h>
 #include <link.h>
 
@@ -45,12 +51,18 @@ using process_wide_anchor = std::atomic<void*>;
 /// `RMM_PROCESS_WIDE_ANCHOR(name, number);` at global scope defines the anchor `name` of a process-wide object.
 ///
 /// `number` is the type of the ELF note, unique in this library. A change of the object's layout needs a new name and a new number.
-#if defined(__ELF__)
+#if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
 #define RMM_PROCESS_WIDE_ANCHOR(name, number)                                               \
   extern "C" {                                                                              \
   RMM_HIDDEN __attribute__((used)) inline ::rmm::detail::process_wide_anchor name{nullptr}; \
   }                                                                                         \
   RMM_DETAIL_ANCHOR_NOTE(name, number)                                                      \
+  static_assert(number > 0, "notes are numbered from 1")
+#elif defined(RMM_PRIVATE_STATE)
+#define RMM_PROCESS_WIDE_ANCHOR(name, number)                         \
+  extern "C" {                                                        \
+  RMM_HIDDEN inline ::rmm::detail::process_wide_anchor name{nullptr}; \
+  }                                                                   \
   static_assert(number > 0, "notes are numbered from 1")
 #else
 #define RMM_PROCESS_WIDE_ANCHOR(name, number)                         \
@@ -80,7 +92,7 @@ using process_wide_anchor = std::atomic<void*>;
 namespace RMM_NAMESPACE {
 namespace detail {
 
-#if defined(__ELF__)
+#if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
 
 /// A shared object or executable that has an anchor.
 struct anchored_object {
@@ -186,7 +198,7 @@ RMM_COLD void* find_or_publish(process_wide_anchor& own_anchor,
                                Make make,
                                Discard discard)
 {
-#if defined(__ELF__)
+#if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
   auto const search         = find_home(own_anchor, number);
   process_wide_anchor& home = *search.home.anchor;
   void* object              = search.published;

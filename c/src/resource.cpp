@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resource.hpp"
+
+#include "failure.hpp"
+#include "live_blocks.hpp"
+#include "process.hpp"
+#include "sized_struct.hpp"
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/error.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/detail/suballocator.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
+#include <rmm/mr/resource_configuration.hpp>
+#include <rmm/mr/trimmable_resource.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+using rmm_c::activity;
+using rmm_c::fail;
+using rmm_c::guarded;
+
+/// A resource, and how long it is needed.
+///
+/// The memory of these objects is used again for later resources and never freed, so that a thread may look at one that another
+/// thread has just ended.
+///
+/// Invariants:
+///  R1  a phase is followed by the next one, and `gone` by `open` with another number: a state never comes back
+///  R2  the resource exists in the phases `open` and `closing`
+///  R3  uses_ counts the live blocks and the calls in progress; nothing is counted up and kept after `open`
+/// So the resource ends once, in the thread that first finds no use in the phase `closing`.
+struct rmm_c_resource {
+ public:
+  /// Makes the resource of a configuration on a device. Throws what its parts throw.
+  static rmm_c_resource* make(rmm::mr::resource_configuration const& configuration, int device)
+  {
+    rmm::detail::device_scope const on_device{device};
+    rmm::mr::configured_resource made{configuration};
+    if (made.device().value() != device) { throw rmm::cuda_error{"The device could not be made current"}; }
+    rmm_c::note_that_cuda_is_used();
+    auto* const result = take_gone();
+    result->fill(std::move(made));
+    return result;
+  }
+
+  /// Keeps the resource from ending while the object lives, or finds that it has ended.
+  class use {
+   public:
+    explicit use(rmm_c_resource& resource) noexcept : resource_{resource} { resource_.uses_.add(); }
+    ~use()
+    {
+      if (!is_kept_) { resource_.remove_use(); }
+    }
+    use(use const&)            = delete;
+    use& operator=(use const&) = delete;
+
+    /// The use goes on, as that of a live block.
+    void keep() noexcept { is_kept_ = true; }
+
+   private:
+    rmm_c_resource& resource_;
+    bool is_kept_{false};
+  };
+
+  /// Whether the resource may be used at all. Requires a use. Returns a failure if not.
+  [[nodiscard]] rmm_c_status check_usable() const noexcept
+  {
+    if (phase_of(state_.load()) != phase::open) {
+      return fail(RMM_C_MISUSE, "the resource was given up by rmm_c_resource_destroy()");
+    }
+    if (!may_use_cuda()) {
+      return fail(RMM_C_UNAVAILABLE,
+                  "CUDA is not used any more: the process exits, or was forked after the resource was made");
+    }
+    return RMM_C_OK;
+  }
+
+  /// Whether blocks may still be given back.
+  [[nodiscard]] bool takes_blocks() const noexcept
+  {
+    auto const now = phase_of(state_.load());
+    return now == phase::open || now == phase::closing;
+  }
+
+  [[nodiscard]] bool may_use_cuda() const noexcept { return rmm_c::may_use_cuda(generation_); }
+
+  /// Gives the use of the program up. Returns false if it has none.
+  [[nodiscard]] bool close() noexcept
+  {
+    auto now = state_.load();
+    if (is_permanent_ || phase_of(now) != phase::open || !state_.compare_exchange_strong(now, now + 1)) {
+      return false;
+    }
+    end_if_unused(now + 1);
+    return true;
+  }
+
+  /// Ends the use of a block or call.
+  void remove_use() noexcept
+  {
+    uses_.remove();
+    auto const now = state_.load();
+    if (phase_of(now) == phase::closing) { end_if_unused(now); }
+  }
+
+  /// Blocks that are live, with the calls of other threads in progress. Requires a use.
+  [[nodiscard]] std::uint64_t live_blocks() const noexcept { return static_cast<std::uint64_t>(uses_.sum() - 1); }
+
+  /// Whether blocks of `bytes` bytes have the alignment.
+  [[nodiscard]] bool has_alignment(std::size_t alignment, std::size_t bytes) const noexcept
+  {
+    if (alignment == 0) { return true; }
+    auto const available = bytes >= alignment_threshold_ ? alignment_ : std::size_t{rmm::CUDA_ALLOCATION_ALIGNMENT};
+    return rmm::is_supported_alignment(alignment) && alignment <= available;
+  }
+
+  [[nodiscard]] rmm::mr::device_memory_resource& memory() const noexcept { return *memory_; }
+  [[nodiscard]] rmm::mr::configured_resource const& configured() const noexcept { return *made_; }
+  [[nodiscard]] int device() const noexcept { return device_; }
+
+  /// From now on close() refuses.
+  void make_permanent() noexcept { is_permanent_ = true; }
+
+ private:
+  enum class phase : unsigned { open, closing, ending, gone };
+
+  static constexpr std::uint64_t phases = 4;
+
+  [[nodiscard]] static phase phase_of(std::uint64_t state) noexcept { return static_cast<phase>(state % phases); }
+
+  rmm_c_resource() = default;
+
+  /// One that is gone, or a new one.
+  [[nodiscard]] static rmm_c_resource* take_gone()
+  {
+    {
+      std::lock_guard<std::mutex> const lock{rmm_c::list_mutex()};
+      if (auto* const taken = first_gone) {
+        first_gone = taken->next_gone_;
+        return taken;
+      }
+    }
+    return new rmm_c_resource;
+  }
+
+  void fill(rmm::mr::configured_resource made) noexcept
+  {
+    made_.emplace(std::move(made));
+    memory_     = made_->get();
+    device_     = made_->device().value();
+    generation_ = rmm_c::fork_generation();
+    find_alignment(made_->configuration());
+    state_.store(state_.load() + 1);
+  }
+
+  void find_alignment(rmm::mr::resource_configuration const& configuration) noexcept
+  {
+    alignment_           = rmm::CUDA_ALLOCATION_ALIGNMENT;
+    alignment_threshold_ = 0;
+    if (auto const chosen = configuration.amount("alignment")) {
+      alignment_ = chosen->bytes(0, 0);
+      if (auto const threshold = configuration.amount("alignment_threshold")) {
+        alignment_threshold_ =
+          threshold->is_absolute() ? threshold->bytes(0, 0) : std::numeric_limits<std::size_t>::max();
+      }
+    }
+  }
+
+  /// Ends the resource if nothing uses it. Requires that `closing_state` was its state, of the phase `closing`.
+  void end_if_unused(std::uint64_t closing_state) noexcept
+  {
+    if (uses_.sum() != 0 || !state_.compare_exchange_strong(closing_state, closing_state + 1)) { return; }
+    if (!may_use_cuda()) { return; }  // its memory goes with the process
+    {
+      rmm::detail::device_scope const on_device{device_};
+      made_.reset();
+    }
+    state_.store(closing_state + 2);
+    std::lock_guard<std::mutex> const lock{rmm_c::list_mutex()};
+    next_gone_ = first_gone;
+    first_gone = this;
+  }
+
+  static inline rmm_c_resource* first_gone{nullptr};
+
+  std::atomic<std::uint64_t> state_{static_cast<std::uint64_t>(phase::gone)};
+  rmm::mr::device_memory_resource* memory_{nullptr};
+  int device_{-1};
+  std::uint32_t generation_{0};
+  std::size_t alignment_{0};
+  std::size_t alignment_threshold_{0};
+  bool is_permanent_{false};
+  rmm_c_resource* next_gone_{nullptr};
+  std::optional<rmm::mr::configured_resource> made_;
+  rmm_c::live_blocks uses_;
+};
+
+namespace {
+
+rmm::mr::resource_configuration configuration_of(char const* text)
+{
+  using rmm::mr::resource_configuration;
+  if (text != nullptr) { return resource_configuration::parse(text); }
+  auto const chosen = resource_configuration::from_environment();
+  return chosen ? *chosen : resource_configuration::parse("recommended");
+}
+
+/// The number of a device. Throws rmm::cuda_error, and rmm::out_of_range if there is no such device.
+int known_device(int device)
+{
+  if (device == RMM_C_CURRENT_DEVICE) { return rmm::detail::known_current_device(); }
+  int count{0};
+  RMM_CUDA_TRY(cudaGetDeviceCount(&count));
+  if (device < 0 || device >= count) {
+    throw rmm::out_of_range{"there is no device " + std::to_string(device) + "; the process sees " +
+                            std::to_string(count)};
+  }
+  return device;
+}
+
+/// The figures of what a configuration names; nothing if that has none.
+std::optional<rmm::heap_figures> figures_of(rmm::mr::configured_resource const& resource)
+{
+  using memory = rmm::mr::device_memory_resource;
+  using rmm::mr::detail::resource_kind;
+  auto const figures = [](auto const* part) {
+    return part != nullptr ? std::optional<rmm::heap_figures>{part->figures()} : std::nullopt;
+  };
+  switch (resource.configuration().kind()) {
+    case resource_kind::binning:
+      return figures(resource.find<rmm::mr::binning_memory_resource<memory>>());
+    case resource_kind::pinned_pool:
+      return figures(resource.find<rmm::mr::pinned_pool_memory_resource>());
+    default:
+      return figures(resource.find<rmm::mr::detail::suballocator>());
+  }
+}
+
+rmm_c_figures to_c(rmm::heap_figures const& from) noexcept
+{
+  rmm_c_figures to{};
+  to.live_bytes              = from.live_bytes;
+  to.free_bytes              = from.free_bytes;
+  to.graph_bytes             = from.graph_bytes;
+  to.cached_bytes            = from.cached_bytes;
+  to.reserved_bytes          = from.reserved_bytes;
+  to.largest_free_bytes      = from.largest_free_bytes;
+  to.upstream_blocks         = from.upstream_blocks;
+  to.caches                  = from.caches;
+  to.from_other_streams      = from.from_other_streams;
+  to.from_other_caches       = from.from_other_caches;
+  to.coalesced               = from.put_together;
+  to.device_synchronizations = from.device_synchronizations;
+  to.failures                = from.recovery.failures;
+  return to;
+}
+
+rmm::cuda_stream_view to_stream(void* stream) noexcept
+{
+  return rmm::cuda_stream_view{static_cast<cudaStream_t>(stream)};
+}
+
+rmm_c_status no_resource() noexcept { return fail(RMM_C_INVALID_ARGUMENT, "the resource is a null pointer"); }
+
+}  // namespace
+
+void rmm_c::make_permanent(rmm_c_resource& resource) noexcept { resource.make_permanent(); }
+
+rmm_c_status rmm_c_resource_create(char const* configuration, int device, rmm_c_resource** resource) noexcept
+{
+  if (resource == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the resource"); }
+  *resource = nullptr;
+  if (!rmm_c::may_use_cuda(rmm_c::fork_generation())) {
+    return fail(RMM_C_UNAVAILABLE, "CUDA is not used any more: the process exits");
+  }
+  return guarded(
+    [&] {
+      *resource = rmm_c_resource::make(configuration_of(configuration), known_device(device));
+      return RMM_C_OK;
+    },
+    activity::making_a_resource);
+}
+
+rmm_c_status rmm_c_resource_destroy(rmm_c_resource* resource) noexcept
+{
+  if (resource == nullptr) { return RMM_C_OK; }
+  if (resource->close()) { return RMM_C_OK; }
+  return fail(RMM_C_MISUSE, "the resource is given up already, or is that of rmm_c_default_resource()");
+}
+
+rmm_c_status rmm_c_resource_allocate(
+  rmm_c_resource* resource, size_t bytes, size_t alignment, void* stream, void** block) noexcept
+{
+  if (block == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the block"); }
+  *block = nullptr;
+  if (resource == nullptr) { return no_resource(); }
+  rmm_c_resource::use use{*resource};
+  if (auto const status = resource->check_usable()) { return status; }
+  if (!resource->has_alignment(alignment, bytes)) {
+    return fail(RMM_C_INVALID_ARGUMENT, "the alignment is not a power of two, or more than the resource guarantees");
+  }
+  if (bytes == 0) { return RMM_C_OK; }
+  return guarded([&] {
+    rmm::detail::device_scope const on_device{resource->device()};
+    *block = resource->memory().allocate(bytes, to_stream(stream));
+    use.keep();
+    return RMM_C_OK;
+  });
+}
+
+void rmm_c_resource_deallocate(
+  rmm_c_resource* resource, void* block, size_t bytes, size_t /*alignment*/, void* stream) noexcept
+{
+  if (block == nullptr) { return; }
+  if (resource == nullptr) { return static_cast<void>(no_resource()); }
+  if (!resource->may_use_cuda()) { return; }
+  if (!resource->takes_blocks()) {
+    return static_cast<void>(fail(RMM_C_MISUSE, "all blocks of the resource were given back already"));
+  }
+  static_cast<void>(guarded([&] {
+    rmm::detail::device_scope const on_device{resource->device()};
+    resource->memory().deallocate(block, bytes, to_stream(stream));
+    return RMM_C_OK;
+  }));
+  resource->remove_use();
+}
+
+rmm_c_status rmm_c_resource_trim(rmm_c_resource* resource, size_t keep_bytes, size_t* released_bytes) noexcept
+{
+  if (released_bytes != nullptr) { *released_bytes = 0; }
+  if (resource == nullptr) { return no_resource(); }
+  rmm_c_resource::use const use{*resource};
+  if (auto const status = resource->check_usable()) { return status; }
+  return guarded([&] {
+    auto* const trimmable = resource->configured().find<rmm::mr::trimmable_resource>();
+    if (trimmable == nullptr) { return fail(RMM_C_NOT_SUPPORTED, "the resource cannot give memory back"); }
+    rmm::detail::device_scope const on_device{resource->device()};
+    auto const released = trimmable->trim_to(keep_bytes);
+    if (released_bytes != nullptr) { *released_bytes = released; }
+    return RMM_C_OK;
+  });
+}
+
+int rmm_c_resource_device(rmm_c_resource const* resource) noexcept
+{
+  return resource != nullptr ? resource->device() : RMM_C_CURRENT_DEVICE;
+}
+
+rmm_c_status rmm_c_resource_figures(rmm_c_resource* resource, rmm_c_figures* figures) noexcept
+{
+  if (!rmm_c::can_be_written(figures)) {
+    return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the figures, or it has no size");
+  }
+  rmm_c::write_known_part(figures, rmm_c_figures{});
+  if (resource == nullptr) { return no_resource(); }
+  rmm_c_resource::use const use{*resource};
+  if (auto const status = resource->check_usable()) { return status; }
+  return guarded([&] {
+    rmm::detail::device_scope const on_device{resource->device()};
+    auto const found  = figures_of(resource->configured());
+    auto known        = found ? to_c(*found) : rmm_c_figures{};
+    known.live_blocks = resource->live_blocks();
+    rmm_c::write_known_part(figures, known);
+    return found ? RMM_C_OK : fail(RMM_C_NOT_SUPPORTED, "the resource has no figures");
+  });
+}

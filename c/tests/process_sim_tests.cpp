@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rmm/c/rmm.h>
+
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+/// The life of a process that uses the C interface: what RMM_RESOURCE says, its end, and its children. Each test is a process of its own.
+
+namespace {
+
+/// Ends the child process if something is not as it should be.
+void require(bool condition, char const* what)
+{
+  if (!condition) {
+    std::fprintf(stderr, "not true: %s; %s\n", what, rmm_c_last_failure_text());
+    std::_Exit(1);
+  }
+}
+#define REQUIRE(condition) require(condition, #condition)
+
+rmm_c_resource* resource{};
+void* block{};
+
+void make_and_allocate(char const* configuration)
+{
+  REQUIRE(rmm_c_resource_create(configuration, 0, &resource) == RMM_C_OK);
+  REQUIRE(rmm_c_resource_allocate(resource, 1000, 0, nullptr, &block) == RMM_C_OK);
+}
+
+TEST(CInterfaceProcessTest, TakesTheResourceOfTheEnvironment)
+{
+  EXPECT_EXIT(
+    {
+      ::setenv("RMM_RESOURCE", "pool,initial=3MiB", 1);
+      REQUIRE(rmm_c_default_resource(0, &resource) == RMM_C_OK);
+      rmm_c_figures figures{};
+      figures.size = sizeof figures;
+      REQUIRE(rmm_c_resource_figures(resource, &figures) == RMM_C_OK && figures.reserved_bytes == 3U << 20U);
+      auto* const given = rmm_c_torch_allocate(1000, 0, nullptr);
+      REQUIRE(rmm_c_resource_figures(resource, &figures) == RMM_C_OK && figures.live_blocks == 1);
+      rmm_c_torch_deallocate(given, 1000, 0, nullptr);
+      rmm_c_resource* other{};
+      REQUIRE(rmm_c_resource_create(nullptr, 0, &other) == RMM_C_OK && other != resource);
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(0),
+    "");
+}
+
+TEST(CInterfaceProcessTest, PrintsWhyPyTorchGetsNothing)
+{
+  EXPECT_EXIT(
+    {
+      ::setenv("RMM_RESOURCE", "pool,max=1MiB", 1);
+      REQUIRE(rmm_c_torch_allocate(2U << 20U, 0, nullptr) == nullptr);
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(0),
+    "rmm_c_torch_allocate: .*out_of_memory");
+  EXPECT_EXIT(
+    {
+      ::setenv("RMM_RESOURCE", "poool", 1);
+      REQUIRE(rmm_c_torch_allocate(1, 0, nullptr) == nullptr && rmm_c_last_failure() == RMM_C_BAD_CONFIGURATION);
+      ::setenv("RMM_RESOURCE", "pool", 1);  // nothing is kept of the failure
+      REQUIRE(rmm_c_torch_allocate(1, 0, nullptr) != nullptr);
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(0),
+    "rmm_c_torch_allocate: RMM_RESOURCE: .*poool");
+}
+
+/// Counts the calls of CUDA that the interface makes while the process exits. Registered before the resource is made, it is called after
+/// the library knows of the end.
+void use_at_exit()
+{
+  auto const before = cudasim::calls();
+  void* late{&late};
+  REQUIRE(rmm_c_resource_allocate(resource, 1, 0, nullptr, &late) == RMM_C_UNAVAILABLE && late == nullptr);
+  REQUIRE(rmm_c_resource_trim(resource, 0, nullptr) == RMM_C_UNAVAILABLE);
+  rmm_c_resource* other{};
+  REQUIRE(rmm_c_resource_create("cuda", 0, &other) == RMM_C_UNAVAILABLE);
+  REQUIRE(rmm_c_resource_destroy(resource) == RMM_C_OK);
+  rmm_c_resource_deallocate(resource, block, 1000, 0, nullptr);
+  std::_Exit(cudasim::calls() == before ? 0 : 1);
+}
+
+TEST(CInterfaceProcessTest, CallsNothingOfCudaWhileTheProcessExits)
+{
+  for (auto const* const configuration : {"pool,initial=1MiB", "cuda", "elastic", "cuda_async"}) {
+    EXPECT_EXIT(
+      {
+        std::atexit(use_at_exit);
+        make_and_allocate(configuration);
+        std::exit(2);  // use_at_exit() says how it ends
+      },
+      ::testing::ExitedWithCode(0),
+      "");
+  }
+}
+
+TEST(CInterfaceProcessTest, LeavesTheChildrenOfAForkAlone)
+{
+  EXPECT_EXIT(
+    {
+      make_and_allocate("pool,initial=1MiB");
+      auto const child = ::fork();
+      if (child == 0) {
+        auto const before = cudasim::calls();
+        void* other{};
+        REQUIRE(rmm_c_resource_allocate(resource, 1, 0, nullptr, &other) == RMM_C_UNAVAILABLE);
+        rmm_c_resource_deallocate(resource, block, 1000, 0, nullptr);
+        REQUIRE(rmm_c_resource_destroy(resource) == RMM_C_OK);
+        std::_Exit(cudasim::calls() == before ? 0 : 1);
+      }
+      int status{1};
+      REQUIRE(::waitpid(child, &status, 0) == child && status == 0);
+      rmm_c_resource_deallocate(resource, block, 1000, 0, nullptr);
+      REQUIRE(rmm_c_resource_destroy(resource) == RMM_C_OK && cudasim::usage(0).allocated == 0);
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(0),
+    "");
+}
+
+}  // namespace
