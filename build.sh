@@ -702,10 +702,10 @@ run_check() {
 
 cxx_sources() {
   local folder folders=()
-  for folder in include cmake simulator tests examples benchmarks tools; do
+  for folder in include c cmake simulator tests examples benchmarks tools; do
     if [[ -d "$REPOSITORY/$folder" ]]; then folders+=("$REPOSITORY/$folder"); fi
   done
-  find "${folders[@]}" -type f \( -name '*.hpp' -o -name '*.ipp' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0
+  find "${folders[@]}" -type f \( -name '*.hpp' -o -name '*.ipp' -o -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0
 }
 
 check_format() { cxx_sources | xargs -0 clang-format --dry-run -Werror; }

@@ -27,7 +27,7 @@ endif()
 # What the libraries of the package need themselves. Debian knows of no library of an NVIDIA toolkit.
 if(RMM_BACKEND STREQUAL "sim" OR NOT RMM_BUILD_ENVIRONMENT_LIBRARY)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib")
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}/lib" "${CUDAToolkit_LIBRARY_DIR}")
 endif()
 
 include(CPack)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# rmm.pc and rmm-cudart-sim.pc, for builds without CMake:
+# rmm.pc, rmm-c.pc and rmm-cudart-sim.pc, for builds without CMake:
 #
 #   c++ app.cpp $(pkg-config --cflags --libs rmm)
 #   c++ test.cpp $(pkg-config --cflags --libs rmm-cudart-sim rmm)      the simulator first; it runs without a GPU
+#   cc app.c $(pkg-config --cflags --libs rmm-c)                       the C interface
 #
 # They find the package from where they lie, so it can be moved. The toolkit and the other packages are named by the folders
 # that this build found them in.
@@ -61,4 +62,7 @@ if(RMM_BUILD_SIMULATOR)
   rmm_pkg_config(
     rmm-cudart-sim "The CUDA runtime, simulated on the CPU" "-I\${includedir} -I\"$<JOIN:${rmm_includes},\" -I\">\""
     "-L\${libdir} -Wl,--no-as-needed -lcudart_sim")
+endif()
+if(RMM_BUILD_C_LIBRARY)
+  rmm_pkg_config(rmm-c "The C interface of RMM" "-I\${includedir}" "-L\${libdir} -lrmm_c")
 endif()

@@ -16,11 +16,14 @@ What becomes of a block depends on its language:
     sh       checked: its syntax, and that the files, commands of build.sh and presets that it names are there
     console  lines that begin with `$ ` as sh; the rest is output
     text     output, or a grammar
+    c, rust  a part of a file that other tests compile: the comment in the line before the block names the file, which has these
+             lines one after the other
 
 A block that cannot be treated so has a comment in the line before it that says why:
 
     <!-- not run: needs PyTorch -->
     <!-- not compiled: a fragment of another project's file -->
+    <!-- not compiled: a part of examples/c_interface/main.c -->
 """
 
 from __future__ import annotations
@@ -35,9 +38,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-LANGUAGES = ("cpp", "cmake", "python", "sh", "console", "text")
+LANGUAGES = ("cpp", "cmake", "python", "sh", "console", "text", "c", "rust")
+PARTS_OF_FILES = ("c", "rust")
 FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
 EXCUSE = re.compile(r"<!-- not (run|compiled): (.*?) -->\s*\Z")
+PART = re.compile(r"a part of (\S+)")
 MAIN = re.compile(r"^int main\(", re.MULTILINE)
 
 
@@ -145,6 +150,15 @@ def wrong_python(block: Block) -> list[str]:
     return []
 
 
+def wrong_part(block: Block, root: Path) -> list[str]:
+    named = PART.fullmatch(block.excuse)
+    if not named or not (root / named[1]).is_file():
+        return [block.complaint(f"a block of '{block.language}' says of which file of the repository it is a part")]
+    if block.code not in (root / named[1]).read_text(encoding="utf-8"):
+        return [block.complaint(f"{named[1]} has no such lines")]
+    return []
+
+
 def wrong_in(page: Path, root: Path = ROOT) -> list[str]:
     """What is wrong with the blocks of a page, a line for each thing."""
     wrong = []
@@ -155,6 +169,8 @@ def wrong_in(page: Path, root: Path = ROOT) -> list[str]:
             wrong += wrong_shell(block, root)
         elif block.language == "python":
             wrong += wrong_python(block)
+        elif block.language in PARTS_OF_FILES:
+            wrong += wrong_part(block, root)
     return wrong
 
 

@@ -58,6 +58,7 @@ class RmmConan(ConanFile):
         toolchain = CMakeToolchain(self)
         toolchain.cache_variables["BUILD_TESTS"] = False
         toolchain.cache_variables["BUILD_EXAMPLES"] = False
+        toolchain.cache_variables["RMM_BUILD_C_LIBRARY"] = False
         toolchain.cache_variables["RMM_BUILD_SIMULATOR"] = bool(self.options.simulator)
         toolchain.cache_variables["RMM_DOWNLOAD_MISSING"] = False
         toolchain.cache_variables["RMM_NVTX"] = bool(self.options.nvtx)

@@ -45,7 +45,7 @@ PARTS: list[tuple[str, list[str]]] = [
             "configuration",
         ],
     ),
-    ("With other things", ["frameworks", "cuda-graphs", "simulator", "migration"]),
+    ("With other things", ["frameworks", "c-interface", "cuda-graphs", "simulator", "migration"]),
     ("Seeing", ["traces", "snapshots", "trace-format"]),
     ("More", ["performance", "benchmarks", "design", "compatibility", "reliability"]),
 ]

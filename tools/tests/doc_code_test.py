@@ -119,6 +119,13 @@ class DocCode(unittest.TestCase):
         self.assertEqual("", self.wrong("```python\nimport rmm\n```\n\n```python\n>>> 1 +\n```\n"))
         self.assertIn("3: not Python", self.wrong("```python\nimport rmm\nrmm.(\n```\n"))
 
+    def test_a_block_of_c_is_a_part_of_the_file_that_it_names(self) -> None:
+        named = "<!-- not compiled: a part of examples/c_interface/main.c -->\n```c\n{code}\n```\n"
+        self.assertEqual("", self.wrong(named.format(code="  void* block;")))
+        self.assertIn("examples/c_interface/main.c has no such lines", self.wrong(named.format(code="  void* blokc;")))
+        self.assertIn("is a part", self.wrong("```rust\nfn main() {}\n```\n"))
+        self.assertIn("is a part", self.wrong("<!-- not compiled: a part of examples/none.c -->\n```c\nint a;\n```\n"))
+
     def test_blocks_of_this_repository_are_all_in_order(self) -> None:
         self.assertEqual([], [line for page in doc_code.all_pages() for line in doc_code.wrong_in(page)])
 

@@ -30,6 +30,7 @@ class Rmm(CMakePackage):
         return [
             self.define("BUILD_TESTS", False),
             self.define("BUILD_EXAMPLES", False),
+            self.define("RMM_BUILD_C_LIBRARY", False),
             self.define("RMM_DOWNLOAD_MISSING", False),
             self.define_from_variant("RMM_NVTX", "nvtx"),
             self.define_from_variant("RMM_BUILD_SIMULATOR", "simulator"),

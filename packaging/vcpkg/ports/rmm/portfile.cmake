@@ -23,6 +23,7 @@ vcpkg_cmake_configure(
   OPTIONS
     -DBUILD_TESTS=OFF
     -DBUILD_EXAMPLES=OFF
+    -DRMM_BUILD_C_LIBRARY=OFF
     -DRMM_DOWNLOAD_MISSING=OFF
     ${FEATURE_OPTIONS})
 vcpkg_cmake_install()
