@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ordering.hpp"
 
-#include <dlfcn.h>
+#include "callers.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace cudasim {
 namespace {
@@ -64,23 +63,6 @@ void vector_clock::forget(vector_clock const& known)
     std::remove_if(
       entries_.begin(), entries_.end(), [&](auto const& entry) { return known.covers(entry.first, entry.second); }),
     entries_.end());
-}
-
-std::string describe_address(void const* code)
-{
-  if (code == nullptr) { return "an unknown place"; }
-  Dl_info info{};
-  char offset[32];
-  if (dladdr(code, &info) != 0 && info.dli_fname != nullptr) {
-    std::string text{info.dli_fname};
-    auto const slash = text.rfind('/');
-    if (slash != std::string::npos) { text.erase(0, slash + 1); }
-    auto const* const base = info.dli_saddr != nullptr ? info.dli_saddr : info.dli_fbase;
-    std::snprintf(offset, sizeof offset, "+0x%tx", static_cast<char const*>(code) - static_cast<char const*>(base));
-    return info.dli_sname != nullptr ? std::string{info.dli_sname} + offset + " in " + text : text + offset;
-  }
-  std::snprintf(offset, sizeof offset, "%p", code);
-  return offset;
 }
 
 std::string describe(place const& where)

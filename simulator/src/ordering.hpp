@@ -45,9 +45,6 @@ struct place {
 /// "cudaMemcpyAsync (operation 3 of stream 17, called from app+0x1234)"
 [[nodiscard]] std::string describe(place const& where);
 
-/// Name of the code at an address, as far as the dynamic symbols tell.
-[[nodiscard]] std::string describe_address(void const* code);
-
 /// Detects uses of the same bytes that nothing orders.
 ///
 /// Operations are shown to it in the order of their submission, which extends the order that streams and events give.

@@ -702,7 +702,7 @@ void check_ordering(bool on)
 
 void touch(void const* ptr, std::size_t bytes, bool write)
 {
-  auto const* const site = __builtin_return_address(0);
+  auto const* const site = program_caller(__builtin_return_address(0));
   std::unique_lock<std::mutex> const lock{the_world().mutex};
   check_host_access("cudasim::touch", site, reinterpret_cast<std::uintptr_t>(ptr), bytes, write);
 }

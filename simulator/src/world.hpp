@@ -9,6 +9,7 @@
 ///
 /// The world is leaked on purpose: threads of the program may call us until the process is gone.
 
+#include "callers.hpp"
 #include "ordering.hpp"
 
 #include <cuda.h>
@@ -311,8 +312,9 @@ cudaError_t remember(cudaError_t error);
 
 /// Runs an API function under the lock: counts it, lets faults and broken devices answer first, keeps the last error.
 template <class Body>
-cudaError_t enter(entry_point& entry, void const* site, Body&& body) noexcept
+cudaError_t enter(entry_point& entry, void const* returns_to, Body&& body) noexcept
 {
+  auto const* const site = program_caller(returns_to);
   entry.calls.fetch_add(1, std::memory_order_relaxed);
   if (attention.load(std::memory_order_relaxed)) {
     auto const error = attend(entry);

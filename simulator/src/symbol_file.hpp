@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <elf.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cudasim {
+
+/// The functions that the file of a loaded object knows by name, static ones too. Empty if it has been stripped, cannot be read or is no
+/// ELF file of 64 bits.
+class symbol_file {
+ public:
+  explicit symbol_file(char const* path);
+
+  struct function {
+    std::string name;  ///< as the linker knows it
+    std::uint64_t begin;
+  };
+
+  /// Finds the function that has the code at an address, counted from where the object is loaded. Returns whether there is one.
+  [[nodiscard]] bool find(std::uint64_t address, function& found) const;
+
+ private:
+  struct entry {
+    std::uint64_t begin;
+    std::uint64_t end;
+    std::size_t name;  // where it begins in names_
+  };
+
+  void read(unsigned char const* file, std::size_t bytes);
+  void read_symbols(unsigned char const* symbols, std::size_t bytes);
+
+  std::vector<entry> functions_;  // by their begin
+  std::string names_;             // the string table; ends with a zero
+};
+
+}  // namespace cudasim
