@@ -63,10 +63,16 @@ constexpr std::size_t most_freed = 4096;
     s.queue.begin(), s.queue.end(), [&](operation const& work) { return touches(work.accesses, begin, bytes); });
 }
 
-void report_bad_access(
-  violation::kind kind, char const* what, void const* site, std::uintptr_t begin, std::string const& why)
+void report_bad_access(violation::kind kind,
+                       char const* what,
+                       void const* site,
+                       std::uintptr_t begin,
+                       std::string const& why,
+                       void const* freed_at = nullptr)
 {
-  report(kind, std::string{what} + " (called from " + describe_address(site) + ") uses " + hex(begin) + ": " + why);
+  report(kind,
+         {what, site, freed_at},
+         std::string{what} + " (called from " + describe_address(site) + ") uses " + hex(begin) + ": " + why);
 }
 
 /// What is wrong with work on an address that no allocation holds; nothing, if it is ordinary host memory.
@@ -78,7 +84,8 @@ void report_bad_access(
   }
   if (!memory().addresses.owns(begin)) { return true; }
   if (auto const* const range = find_freed(begin)) {
-    report_bad_access(violation::kind::use_after_free, what, site, begin, "it lies in " + describe(*range));
+    report_bad_access(
+      violation::kind::use_after_free, what, site, begin, "it lies in " + describe(*range), range->site);
   } else {
     report_bad_access(violation::kind::out_of_bounds, what, site, begin, "no allocation holds it");
   }
@@ -238,6 +245,7 @@ cudaError_t end_use(call& c, std::uintptr_t begin, std::size_t bytes)
   }
   for (auto const& s : users) {
     report(violation::kind::misuse,
+           {c.name(), c.site()},
            std::string{c.name()} + " (called from " + describe_address(c.site()) + ") takes " + std::to_string(bytes) +
              " bytes at " + hex(begin) + " away while work of stream " + std::to_string(s->id) +
              " uses them: the program has to wait first");

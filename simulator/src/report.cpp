@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdarg>
@@ -16,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <string_view>
 
 extern char** environ;
@@ -125,7 +127,8 @@ void warn_of_unknown_variables()
                                             "CUDASIM_REPORT",
                                             "CUDASIM_SHARED",
                                             "CUDASIM_TIMEOUT",
-                                            "CUDASIM_QUIET"};
+                                            "CUDASIM_QUIET",
+                                            "CUDASIM_ALL"};
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     std::string_view name{*entry};
     name = name.substr(0, name.find('='));
@@ -138,36 +141,65 @@ void warn_of_unknown_variables()
 // ---------------------------------------------------------------------------------------------------------------
 // The report at exit
 
-[[nodiscard]] char const* kind_name(violation::kind kind)
+/// One write, so that lines of several threads and processes do not mix.
+void print_line(std::string const& text)
 {
-  switch (kind) {
-    case violation::kind::race:
-      return "race";
-    case violation::kind::use_after_free:
-      return "use after free";
-    case violation::kind::out_of_bounds:
-      return "out of bounds";
-    case violation::kind::misuse:
-      return "misuse";
-    case violation::kind::deadlock:
-      return "deadlock";
-  }
-  return "violation";
+  auto const line = "cudasim: " + text + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-[[nodiscard]] std::string report_text(std::string const& leaks, std::vector<violation> const& violations)
+/// A leak in words.
+[[nodiscard]] std::string line_of(outstanding const& item)
+{
+  char handle[32];
+  std::snprintf(handle, sizeof handle, "%p", item.handle);
+  auto text = item.made_by + " " + handle;
+  if (item.bytes != 0) { text += ", " + std::to_string(item.bytes) + " bytes"; }
+  if (item.device >= 0) { text += ", device " + std::to_string(item.device); }
+  if (!item.where.empty()) { text += ", from " + item.where; }
+  return text + ": no " + item.freed_by;
+}
+
+/// The leaks in lines: of calls from one place the first few, with a count of the rest.
+[[nodiscard]] std::string leak_lines(std::vector<outstanding> const& leaks, bool in_full)
+{
+  std::map<std::pair<std::string, std::string>, std::vector<outstanding const*>> by_place;
+  std::vector<std::vector<outstanding const*> const*> in_order;
+  for (auto const& leak : leaks) {
+    auto const [at, is_new] = by_place.try_emplace({leak.made_by, leak.where});
+    at->second.push_back(&leak);
+    if (is_new) { in_order.push_back(&at->second); }
+  }
+  std::string text;
+  for (auto const* const same : in_order) {
+    auto const shown = in_full ? same->size() : std::min<std::size_t>(same->size(), violation_list::printed_in_full);
+    std::size_t bytes{0};
+    for (std::size_t i = 0; i < same->size(); ++i) {
+      if (i < shown) {
+        text += "  " + line_of(*(*same)[i]) + "\n";
+      } else {
+        bytes += (*same)[i]->bytes;
+      }
+    }
+    if (shown < same->size()) {
+      text += "    and " + std::to_string(same->size() - shown) + " more from the same caller" +
+              (bytes != 0 ? ", " + std::to_string(bytes) + " bytes" : std::string{}) + "\n";
+    }
+  }
+  return text;
+}
+
+[[nodiscard]] std::string report_text(std::vector<outstanding> const& leaks,
+                                      violation_list const& violations,
+                                      bool in_full)
 {
   std::string text{"cudasim: calls\n"};
   for (auto const& [name, count] : calls_by_function()) {
     text +=
       "  " + name + std::string(name.size() < 40 ? 40 - name.size() : 0, ' ') + " " + std::to_string(count) + "\n";
   }
-  text += leaks.empty() ? "cudasim: leaks: none\n" : "cudasim: leaks\n";
-  for (auto const& line : split(leaks, '\n')) {
-    if (!line.empty()) { text += "  " + line + "\n"; }
-  }
-  text += violations.empty() ? "cudasim: violations: none\n" : "cudasim: violations\n";
-  for (auto const& v : violations) { text += std::string{"  "} + kind_name(v.what) + ": " + v.text + "\n"; }
+  text += leaks.empty() ? "cudasim: leaks: none\n" : "cudasim: leaks\n" + leak_lines(leaks, in_full);
+  text += violations.empty() ? "cudasim: violations: none\n" : "cudasim: violations\n" + violations.text("  ", in_full);
   return text;
 }
 
@@ -221,9 +253,13 @@ void report_at_exit(int status, void* path_argument)
 {
   if (is_forked()) { return; }  // the report is the other process's
   auto const* const path = static_cast<char const*>(path_argument);
-  auto const leaks       = leak_report();
-  auto const all         = violations();
-  bool const written     = write_report(path, report_text(leaks, all));
+  auto const leaks       = ledger();
+  auto& w                = the_world();
+  std::unique_lock<std::mutex> lock{w.mutex};
+  auto const all        = w.violations;
+  bool const prints_all = w.prints_all;
+  lock.unlock();
+  bool const written = write_report(path, report_text(leaks, all, prints_all));
   if (!written) { std::fprintf(stderr, "cudasim: CUDASIM_REPORT=%s: %s\n", path, std::strerror(errno)); }
   if (status == 0 && !(written && leaks.empty() && all.empty())) {
     std::fflush(nullptr);
@@ -231,10 +267,28 @@ void report_at_exit(int status, void* path_argument)
   }
 }
 
+/// Whether a violation was not printed since the last that was told of. Needs no lock.
+std::atomic<bool> is_something_untold{false};
+
+/// Tells how many violations were not printed, once. Expects the lock.
+void tell_untold()
+{
+  if (!is_something_untold.exchange(false)) { return; }
+  for (auto const& line : the_world().violations.untold()) { print_line(line); }
+}
+
+void tell_untold_at_exit(int /*status*/, void* /*argument*/)
+{
+  if (is_forked() || !is_something_untold) { return; }
+  std::lock_guard<std::mutex> const lock{the_world().mutex};
+  tell_untold();
+}
+
 /// Before the constructors of the program, so that the report comes after its destructors.
 [[gnu::constructor]] void arrange_report()
 {
   if (auto const* const path = environment("CUDASIM_REPORT")) { on_exit(report_at_exit, ::strdup(path)); }
+  on_exit(tell_untold_at_exit, nullptr);  // comes before the other, which may end the process
 }
 
 }  // namespace
@@ -300,8 +354,9 @@ void apply_environment()
   applied = true;
   auto& w = the_world();
   warn_of_unknown_variables();
-  w.timeout = std::chrono::seconds{number_from("CUDASIM_TIMEOUT", 60, 1, 1'000'000)};
-  w.quiet   = number_from("CUDASIM_QUIET", 0, 0, 1) != 0;
+  w.timeout    = std::chrono::seconds{number_from("CUDASIM_TIMEOUT", 60, 1, 1'000'000)};
+  w.quiet      = number_from("CUDASIM_QUIET", 0, 0, 1) != 0;
+  w.prints_all = number_from("CUDASIM_ALL", 0, 0, 1) != 0;
   if (auto const* const list = environment("CUDASIM_FAULT")) {
     for (auto const& text : split(list, ',')) {
       fault what;
@@ -315,22 +370,22 @@ void apply_environment()
 // ---------------------------------------------------------------------------------------------------------------
 // Violations
 
-namespace {
-
-/// One write, so that lines of several threads and processes do not mix.
-void print_line(std::string const& text)
+void report(violation::kind what, mistake const& by, std::string text)
 {
-  auto const line = "cudasim: " + text + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  auto& w          = the_world();
+  auto const count = w.violations.add(by, {what, text});
+  if (w.quiet) { return; }
+  if (w.prints_all || count <= violation_list::printed_in_full) { return print_line(text); }
+  if (count == violation_list::printed_in_full + 1) {
+    print_line("more of these from the same callers are counted, not printed; CUDASIM_ALL=1 prints them");
+  }
+  is_something_untold = true;
 }
 
-}  // namespace
-
-void report(violation::kind what, std::string text)
+void forget_violations()
 {
-  auto& w = the_world();
-  if (!w.quiet) { print_line(text); }
-  w.violations.push_back({what, std::move(text)});
+  tell_untold();
+  the_world().violations.clear();
 }
 
 cudaError_t report_fork(char const* function)
@@ -345,7 +400,7 @@ cudaError_t report_fork(char const* function)
 cudaError_t report_unsimulated(std::string const& what)
 {
   print_line(what);
-  the_world().violations.push_back({violation::kind::misuse, what});
+  the_world().violations.add({what}, {violation::kind::misuse, what});
   return cudaErrorNotSupported;
 }
 
@@ -358,6 +413,7 @@ cudaError_t call::misuse(cudaError_t error, char const* format, ...)
   va_end(arguments);
   auto const* const known = error_name(error);
   report(violation::kind::misuse,
+         {std::string{name()} + ": " + format, site()},
          std::string{name()} + ": " + reason + " (" + (known != nullptr ? known : std::to_string(error)) +
            ", called from " + describe_address(site()) + ")");
   return error;
@@ -367,14 +423,14 @@ std::vector<violation> violations()
 {
   auto& w = the_world();
   std::lock_guard<std::mutex> const lock{w.mutex};
-  return w.violations;
+  return w.violations.all();
 }
 
 void clear_violations()
 {
   auto& w = the_world();
   std::lock_guard<std::mutex> const lock{w.mutex};
-  w.violations.clear();
+  forget_violations();
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -392,15 +448,7 @@ std::vector<outstanding> ledger()
 std::string leak_report()
 {
   std::string text;
-  for (auto const& item : ledger()) {
-    char handle[32];
-    std::snprintf(handle, sizeof handle, "%p", item.handle);
-    text += item.made_by + " " + handle;
-    if (item.bytes != 0) { text += ", " + std::to_string(item.bytes) + " bytes"; }
-    if (item.device >= 0) { text += ", device " + std::to_string(item.device); }
-    if (!item.where.empty()) { text += ", from " + item.where; }
-    text += ": no " + item.freed_by + "\n";
-  }
+  for (auto const& item : ledger()) { text += line_of(item) + "\n"; }
   return text;
 }
 

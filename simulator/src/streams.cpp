@@ -94,7 +94,9 @@ void run_head(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> const&
   complete(*s, work, end_ns);
   if (threw) {
     break_device(s->device, cudaErrorLaunchFailure);
-    report(violation::kind::misuse, std::string{work.what} + " ended with an exception: the device is broken now");
+    report(violation::kind::misuse,
+           {work.what, work.call_site},
+           std::string{work.what} + " ended with an exception: the device is broken now");
   }
   if (w.waiters != 0) { w.progress.notify_all(); }
   if (std::count_if(w.active.begin(), w.active.end(), [](auto const& other) { return runnable(*other); }) > 1) {
@@ -260,6 +262,7 @@ void report_race(place const& later, access const& range, access_history::confli
   char bytes[64];
   std::snprintf(bytes, sizeof bytes, "[%#tx, +%zu)", static_cast<std::ptrdiff_t>(range.begin), range.bytes);
   report(violation::kind::race,
+         {std::string{later.what} + " after " + found.earlier.what, later.call_site, found.earlier.call_site},
          std::string{range.write ? "write" : "read"} + " of " + bytes + " by " + describe(later) +
            " is not ordered after the " + (found.earlier_writes ? "write" : "read") + " by " + describe(found.earlier) +
            "; an event or a synchronisation between them is missing");
@@ -400,6 +403,7 @@ cudaError_t wait_for(call& c, point const& where, vector_clock const& clock)
   auto& w = the_world();
   if (!block_until(c.lock(), where)) {
     report(violation::kind::deadlock,
+           {c.name(), c.site()},
            std::string{c.name()} + " waited " + std::to_string(w.timeout.count()) + " s for stream " +
              std::to_string(where.of->id) + ", operation " + std::to_string(where.sequence) + " of " +
              std::to_string(where.of->submitted) + " (completed: " + std::to_string(where.of->completed) +
@@ -610,7 +614,7 @@ namespace {
 {
   static_cast<void>(device_of_test(what, this_thread().device));  // whose default stream it may be
   auto found = try_find_stream(handle);
-  if (found == nullptr) { report(violation::kind::misuse, std::string{what} + ": the handle names no stream"); }
+  if (found == nullptr) { report(violation::kind::misuse, {what}, std::string{what} + ": the handle names no stream"); }
   return found;
 }
 

@@ -35,7 +35,7 @@ void build_machine(world& w)
   w.next_order     = 1;
   w.host_sequence  = 0;
   w.history.clear();
-  w.violations.clear();
+  forget_violations();
 }
 
 thread_exit::~thread_exit()

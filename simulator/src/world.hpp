@@ -11,6 +11,7 @@
 
 #include "callers.hpp"
 #include "ordering.hpp"
+#include "violation_list.hpp"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -200,6 +201,7 @@ struct world {
   options machine;
   std::chrono::seconds timeout{60};
   bool quiet{false};
+  bool prints_all{false};  ///< violations that repeat, too
   bool checking{false};
   int driver_version{0};  ///< 0: not overridden
   int runtime_version{0};
@@ -230,7 +232,7 @@ struct world {
   std::uint64_t running{0};    ///< operations that run now
 
   access_history history;
-  std::vector<violation> violations;
+  violation_list violations;
   std::shared_ptr<memory_state> memory;
 };
 
@@ -416,8 +418,11 @@ void check_host_access(char const* what, void const* site, std::uintptr_t begin,
 /// Makes every later call on the device answer `error`, until cudaDeviceReset.
 void break_device(int device, cudaError_t error);
 
-/// Adds a violation, and prints its one line unless quiet.
-void report(violation::kind what, std::string text);
+/// Adds a violation, and prints its one line unless quiet, or unless the same mistake was printed often enough.
+void report(violation::kind what, mistake const& by, std::string text);
+
+/// Forgets all violations. Tells before how many were not printed.
+void forget_violations();
 
 // ---------------------------------------------------------------------------------------------------------------
 // Memory (memory.cpp and its companions). All functions below expect the lock.

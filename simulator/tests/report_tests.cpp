@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <regex>
@@ -234,6 +236,156 @@ TEST_F(EnvironmentProcess, AWaitThatCannotEndEndsWithTheTimeLimit)
     },
     ExitedWithCode(0),
     HasSubstr("cudaStreamSynchronize waited 1 s"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Mistakes that repeat
+
+void ask_nowhere(int times)
+{
+  for (int i = 0; i < times; ++i) { cudaGetDeviceCount(nullptr); }
+}
+
+[[nodiscard]] std::size_t count_of(std::string const& text, std::string const& part)
+{
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) { ++count; }
+  return count;
+}
+
+constexpr auto misuse_line = "cudasim: cudaGetDeviceCount: no place to put the number \\([^\n]*\\)\n";
+constexpr auto more_line =
+  "cudasim: more of these from the same callers are counted, not printed; CUDASIM_ALL=1 prints them\n";
+
+TEST_F(EnvironmentProcess, AMistakeThatRepeatsIsPrintedThreeTimesAndCounted)
+{
+  EXPECT_EXIT(
+    {
+      ask_nowhere(20);
+      end_if(cudasim::violations().size() == 20);
+    },
+    ExitedWithCode(0),
+    MatchesRegex(std::string{misuse_line} + misuse_line + misuse_line + more_line +
+                 "cudasim: 17 more from the same callers: cudaGetDeviceCount: no place [^\n]*\n"));
+}
+
+TEST_F(EnvironmentProcess, ThreeTimesAreNotCounted)
+{
+  EXPECT_EXIT(
+    {
+      ask_nowhere(3);
+      end_if(true);
+    },
+    ExitedWithCode(0),
+    MatchesRegex(std::string{misuse_line} + misuse_line + misuse_line));
+}
+
+TEST_F(EnvironmentProcess, AMistakeFromAnotherPlaceIsAnotherOne)
+{
+  EXPECT_EXIT(
+    {
+      for (int i = 0; i < 4; ++i) {
+        cudaGetDeviceCount(nullptr);
+        cudaGetDeviceCount(nullptr);
+      }
+      end_if(true);
+    },
+    ExitedWithCode(0),
+    ::testing::Truly([](std::string const& text) {
+      return count_of(text, "no place to put the number") == 8 &&
+             count_of(text, ": 1 more from the same callers: ") == 2;
+    }));
+}
+
+TEST_F(EnvironmentProcess, WhatRepeatsIsPrintedOnRequest)
+{
+  scoped_variable const all{"CUDASIM_ALL", "1"};
+  EXPECT_EXIT(
+    {
+      ask_nowhere(20);
+      end_if(true);
+    },
+    ExitedWithCode(0),
+    ::testing::Truly([](std::string const& text) {
+      return count_of(text, "no place to put the number") == 20 && count_of(text, "more") == 0;
+    }));
+}
+
+TEST_F(EnvironmentProcess, WhatWasNotPrintedIsToldBeforeItIsForgotten)
+{
+  EXPECT_EXIT(
+    {
+      ask_nowhere(5);
+      cudasim::clear_violations();
+      std::fputs("cleared\n", stderr);
+      end_if(cudasim::violations().empty());
+    },
+    ExitedWithCode(0),
+    AllOf(HasSubstr("cudasim: 2 more from the same callers: "), MatchesRegex("(.|\n)*\ncleared\n")));
+}
+
+/// Two streams that nothing orders write the same bytes, again and again.
+void race(int times)
+{
+  cudasim::check_ordering(true);
+  cudaStream_t streams[2]{};
+  for (auto& s : streams) { cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking); }
+  void* bytes = nullptr;
+  cudaMalloc(&bytes, 256);
+  for (int i = 0; i < times; ++i) {
+    cudasim::launch(streams[0], {}, {{bytes, 256}});
+    cudasim::launch(streams[1], {}, {{bytes, 256}});
+    cudaDeviceSynchronize();
+  }
+}
+
+TEST_F(EnvironmentProcess, RacesOfTheSameTwoCallersAreOneMistake)
+{
+  EXPECT_EXIT(
+    {
+      race(50);
+      end_if(cudasim::violations().size() == 50);
+    },
+    ExitedWithCode(0),
+    ::testing::Truly([](std::string const& text) {
+      return count_of(text, "is not ordered after") == 4 &&
+             count_of(text, "cudasim: 47 more from the same callers: ") == 1;
+    }));
+}
+
+TEST_F(EnvironmentProcess, TheReportCountsViolationsAndLeaksThatRepeat)
+{
+  scoped_variable const to{"CUDASIM_REPORT", "-"};
+  scoped_variable const quiet{"CUDASIM_QUIET", "1"};
+  EXPECT_EXIT(
+    {
+      ask_nowhere(20);
+      for (int i = 0; i < 10; ++i) {
+        void* lost = nullptr;
+        cudaMalloc(&lost, 1000);
+      }
+      std::exit(0);
+    },
+    ExitedWithCode(66),
+    ::testing::Truly([](std::string const& text) {
+      return count_of(text, "no cudaFree") == 3 &&
+             count_of(text, "    and 7 more from the same caller, 7000 bytes\n") == 1 &&
+             count_of(text, "misuse: ") == 3 && count_of(text, "    and 17 more from the same callers\n") == 1;
+    }));
+}
+
+TEST_F(EnvironmentProcess, TheReportHasAllOnRequest)
+{
+  scoped_variable const to{"CUDASIM_REPORT", "-"};
+  scoped_variable const quiet{"CUDASIM_QUIET", "1"};
+  scoped_variable const all{"CUDASIM_ALL", "1"};
+  EXPECT_EXIT(
+    {
+      ask_nowhere(20);
+      std::exit(3);
+    },
+    ExitedWithCode(3),
+    ::testing::Truly([](std::string const& text) { return count_of(text, "misuse: ") == 20; }));
 }
 
 // ---------------------------------------------------------------------------------------------------------------

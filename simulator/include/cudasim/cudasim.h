@@ -23,7 +23,8 @@
 ///   CUDASIM_SHARED=FILE        processes that name the same file share the memory of the devices: what one takes is not
 ///                              free for the others
 ///   CUDASIM_TIMEOUT=SECONDS    a wait that lasts longer ends with cudaErrorLaunchTimeout and a message (default 60)
-///   CUDASIM_QUIET=1            no one-line diagnostics of misuse on standard error
+///   CUDASIM_QUIET=1            no one-line diagnostics on standard error
+///   CUDASIM_ALL=1              prints each violation and leak: without it, of those from the same callers the first three, and a count
 ///
 /// Everything here may be called from any thread unless a comment says otherwise. What names a device that there is not, or
 /// asks for something that cannot be, throws std::invalid_argument and changes nothing.

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cudasim/cudasim.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace cudasim {
+
+/// What makes two violations one mistake to a reader: what was done wrong, and the places of the program that did it.
+struct mistake {
+  std::string what;
+  void const* first{nullptr};
+  void const* second{nullptr};
+};
+
+/// All violations, and how often each mistake was made.
+class violation_list {
+ public:
+  /// Of one mistake so many are printed in full, unless all are asked for.
+  static constexpr std::uint64_t printed_in_full = 3;
+
+  /// Adds a violation. Returns how many of the mistake there are now.
+  std::uint64_t add(mistake const& by, violation one);
+
+  [[nodiscard]] std::vector<violation> const& all() const noexcept { return all_; }
+  [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
+  void clear() noexcept;
+
+  /// In lines that begin with `indent` and the kind: a mistake after the other, in the order in which they were first made. With `in_full`
+  /// each violation has its line, else the first few of a mistake, with a count of the rest.
+  [[nodiscard]] std::string text(std::string const& indent, bool in_full) const;
+
+  /// What was not printed when it happened: a line for each mistake that was made more than a few times.
+  [[nodiscard]] std::vector<std::string> untold() const;
+
+ private:
+  struct group {
+    std::vector<std::size_t> members;  // places in all_
+  };
+
+  std::vector<violation> all_;
+  std::vector<group> groups_;  // in the order of their first members
+  std::map<std::tuple<violation::kind, std::string, void const*, void const*>, std::size_t> group_of_;
+};
+
+}  // namespace cudasim
