@@ -5,7 +5,7 @@
     check_links.py [PAGE.md | FOLDER]...
 
 A link within the repository has to name a file or folder that is there, and its anchor a heading of that page. Of links
-elsewhere only the form is checked, for nothing here asks the network. A folder is a site: each link of its pages has to name
+elsewhere only the form is checked, because nothing here asks the network. Links in comments are not checked. A folder is a site: each link of its pages has to name
 a file of it, and its anchor an element with that id. Without arguments: all pages of the repository.
 """
 
@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^ {0,3}(```+|~~~+).*?^ {0,3}\1[ \t]*$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(<?([^()\s>]+(?:\([^()]*\))?)>?(?:\s+\"[^\"]*\")?\)")
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 HEADING = re.compile(r"^#{1,6}[ \t]+(.*?)[ \t#]*$", re.MULTILINE)
 HOST = re.compile(r"^[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$")
 
@@ -56,7 +57,7 @@ def wrong_outside(target: str) -> str:
 
 def check_page(page: Path) -> list[str]:
     text = page.read_text(encoding="utf-8")
-    prose = CODE.sub(blanked, FENCE.sub(blanked, text))
+    prose = COMMENT.sub(blanked, CODE.sub(blanked, FENCE.sub(blanked, text)))
     # A label in `code` is blanked, its target is not: the brackets have stayed.
     wrong = []
     for match in LINK.finditer(prose):

@@ -4,10 +4,11 @@
 
     build_site.py [--output build/docs] [--source-url URL]
 
-The pages are laid out in OUTPUT/source as they lie in the repository, README.md as the start page; Sphinx makes OUTPUT/html of
-them. Links to files that are no pages become links to URL/FILE, or plain text where no URL is given. Warnings of Doxygen and
-Sphinx are errors, and so are public functions of C++ without a comment, and links and anchors of the finished pages that lead
-nowhere.
+The pages are laid out in OUTPUT/source as they lie in the repository, docs/index.md as the start page; Sphinx makes OUTPUT/html of
+them. README.md is no page of the site, and links to it lead to the start page. Text in a comment `<!-- site: TEXT -->` is shown in the
+site only. Links to files that are no pages become links to URL/FILE, or plain text where no URL is given. Beside each page lies
+its plain-Markdown copy, and OUTPUT/html/llms.txt lists these. Warnings of Doxygen and Sphinx are errors, and so are public functions
+of C++ without a comment, and links and anchors of the finished pages that lead nowhere.
 """
 
 from __future__ import annotations
@@ -27,71 +28,85 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import check_links  # noqa: E402
 import cpp_reference  # noqa: E402
+import plain_copies  # noqa: E402
 import python_reference  # noqa: E402
 
-# Pages in the order of the navigation. Other pages of docs/ follow in the last part.
+# Pages of docs/ in the order of the navigation. Others follow in the last part.
 PARTS: list[tuple[str, list[str]]] = [
+    ("Tutorials", ["tutorial-cpp", "tutorial-python"]),
     (
-        "Guide",
+        "How-to guides",
         [
             "choosing",
-            "concepts",
-            "stream-order",
-            "pools",
-            "elastic-pool",
-            "out-of-memory",
-            "devices",
-            "threads",
             "configuration",
+            "out-of-memory",
+            "performance",
+            "traces",
+            "snapshots",
+            "elastic-pool",
+            "threads",
+            "devices",
+            "cuda-graphs",
+            "frameworks",
+            "simulator",
+            "migration",
+            "benchmark-programs",
         ],
     ),
-    ("With other things", ["frameworks", "c-interface", "cuda-graphs", "simulator", "migration"]),
-    ("Seeing", ["traces", "snapshots", "trace-format"]),
-    ("More", ["performance", "benchmarks", "design", "compatibility", "reliability"]),
+    ("Explanation", ["stream-order", "pools", "benchmarks", "reliability", "design"]),
+    ("Reference", ["concepts", "trace-format", "compatibility"]),
 ]
-OTHERS = ["python/rmm/README.md", "examples/README.md", "packaging/README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+REFERENCES = ["reference/cpp/index", "reference/python/index", "python/rmm/README"]
+OTHERS = ["examples/README.md", "packaging/README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+START = {"README.md": "index.md", "docs/index.md": "index.md"}
 
+SITE_ONLY = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
 FENCE = re.compile(r"^(```+|~~~+).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+(?:\([^()]*\))?)\)")
 
 
 def pages(root: Path) -> list[str]:
     """Pages of the site, by their names in the repository."""
-    guide = sorted(file.relative_to(root).as_posix() for file in (root / "docs").glob("*.md"))
-    return ["README.md", *guide, *(page for page in OTHERS if (root / page).exists())]
+    guide = sorted(file.relative_to(root).as_posix() for file in (root / "docs").rglob("*.md"))
+    others = [f"{REFERENCES[-1]}.md", *OTHERS]
+    return [*guide, *(page for page in others if (root / page).exists())]
 
 
 def parts(root: Path) -> list[tuple[str, list[str]]]:
     """Parts of the navigation, with names of pages without their ending."""
-    there = [Path(page).stem for page in pages(root) if page.startswith("docs/")]
-    listed = {name for _, names in PARTS for name in names}
-    found = [(title, [f"docs/{name}" for name in names if name in there]) for title, names in PARTS]
-    found[-1][1].extend(f"docs/{name}" for name in there if name not in listed)
-    others = [page.removesuffix(".md") for page in OTHERS if (root / page).exists()]
-    found.append(("Reference", ["reference/cpp/index", "reference/python/index", others[0]]))
-    found.append(("Project", others[1:]))
+    names = [page.removesuffix(".md") for page in pages(root) if page not in START]
+    guide = [Path(name).name for name in names if posixpath.dirname(name) == "docs"]
+    listed = {name for _, part in PARTS for name in part}
+    found = [(title, [f"docs/{name}" for name in part if name in guide]) for title, part in PARTS]
+    found[-1][1].extend(f"docs/{name}" for name in guide if name not in listed)
+    found[-1][1].extend(REFERENCES)
+    found.append(("Project", [page.removesuffix(".md") for page in OTHERS if (root / page).exists()]))
+    measurements = [name for name in names if name.startswith("docs/measurements/")]
+    found.append(("Measurements", sorted(measurements, reverse=True)))
     return found
 
 
 def laid_out(text: str, page: str, known: set[str], source_url: str) -> str:
     """The text of a page with its links as the site needs them."""
 
+    place = posixpath.dirname(START.get(page, page))
+
     def link(match: re.Match[str]) -> str:
         image, label, target = match.groups()
-        if re.match(r"[a-z]+:|#", target) or image:
+        if re.match(r"[a-z]+:|#|reference/", target):
             return match.group(0)
         path, _, anchor = target.partition("#")
         file = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
         if f"{file}/README.md" in known:
             file += "/README.md"
-        if file in known:
-            name = "index.md" if file == "README.md" else file
-            to = posixpath.relpath(name, posixpath.dirname(page) or ".")
-            return f"[{label}]({to}{'#' + anchor if anchor else ''})"
+        if image or file in known:
+            to = posixpath.relpath(START.get(file, file), place or ".")
+            return f"{image}[{label}]({to}{'#' + anchor if anchor else ''})"
         if source_url:
             return f"[{label}]({source_url.rstrip('/')}/{file})"
         return label if label.startswith("`") else f"`{label}`" if "/" in label else label
 
+    text = SITE_ONLY.sub(lambda match: match.group(1), text)
     out, last = [], 0
     for fence in FENCE.finditer(text):
         out += [LINK.sub(link, text[last : fence.start()]), fence.group(0)]
@@ -111,12 +126,12 @@ def navigation(root: Path) -> str:
 def lay_out(root: Path, source: Path, source_url: str) -> None:
     if source.exists():
         shutil.rmtree(source)
-    known = set(pages(root))
+    known = {*pages(root), *START}
     for page in pages(root):
         text = laid_out((root / page).read_text(encoding="utf-8"), page, known, source_url)
-        if page == "README.md":
+        if page in START:
             text += navigation(root)
-        to = source / ("index.md" if page == "README.md" else page)
+        to = source / START.get(page, page)
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_text(text, encoding="utf-8")
     for folder in ("plots", "figures"):
@@ -147,6 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     command += ["-d", str(options.output / "doctrees"), str(source), str(html)]
     if subprocess.run(command, env={**os.environ, "RMM_SITE_VERSION": version}, check=False).returncode != 0:
         return 1
+    plain_copies.write(source, html, parts(ROOT))
     wrong = check_links.check_site(html)
     for line in wrong:
         print(line, file=sys.stderr)

@@ -40,3 +40,14 @@ add_module_names = False
 # Two specializations of what Sphinx takes for one template are declared once.
 # Members of different classes share names; a word in a text is none of them in particular.
 suppress_warnings = ["duplicate_declaration.cpp", "ref.python"]
+
+
+def note_plain_copy(app, pagename, templatename, context, doctree):  # noqa: ANN001, ANN201, ARG001
+    """Names the Markdown copy of the page in its head."""
+    if doctree is not None:
+        name = pagename.rpartition("/")[2]
+        context["metatags"] = context.get("metatags", "") + f'<link rel="alternate" type="text/markdown" href="{name}.md" />'
+
+
+def setup(app):  # noqa: ANN001, ANN201
+    app.connect("html-page-context", note_plain_copy)
