@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks docs/compatibility.md: every row has tests, every test is there, and every header of 24.08 is named.
+"""Checks tests/compatibility.md: every row has tests, every test is there, and every header of 24.08 is named.
 
     check_compatibility.py [ROOT]     default: this repository
 
 A cell of tests has entries `FILE` or `FILE`: `TEST`, `TEST`, separated by semicolons. A file alone is one that has to compile or to
-run as a whole. A test is Suite.Name, or refuses_NAME for a file that must not compile.
+run as a whole. A test is Suite.Name, or refuses_NAME for a file that must not compile. Names in `code` that rows have in the column
+`name` are also on the page for users.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-DOCUMENT = "docs/compatibility.md"
+DOCUMENT = "tests/compatibility.md"
+PAGE = "docs/compatibility.md"
 ENTRY = re.compile(r"`(?P<file>[^`]+)`(?:: (?P<tests>`[^`]+`(?:, `[^`]+`)*))?")
 TEST = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
 REFUSAL = re.compile(r"^\s*rmm_add_refusal\((\w+)\.cpp", re.MULTILINE)
@@ -60,6 +62,7 @@ def check(root: Path) -> list[str]:
     """All problems of the document, as lines `file:line: what is wrong`."""
     problems: list[str] = []
     text = (root / DOCUMENT).read_text(encoding="utf-8")
+    page = (root / PAGE).read_text(encoding="utf-8")
     columns: list[str] = []
     rows = 0
     for number, line in enumerate(text.splitlines(), start=1):
@@ -78,6 +81,8 @@ def check(root: Path) -> list[str]:
             problems.append(f"{where}: not one text for each of: {', '.join(columns)}")
         elif columns[-1] == "tests":
             problems += [f"{where}: {problem}" for problem in problems_of_tests(root, cells[-1])]
+            if columns[0] == "name":
+                problems += [f"{where}: {PAGE} does not name {name}" for name in re.findall(r"`[^`]+`", cells[0]) if name not in page]
     if rows == 0:
         problems.append(f"{DOCUMENT}:1: no rows")
     problems += [f"{DOCUMENT}:1: no row names {name}" for name in older_headers(root) if not re.search(rf"\b{name}\b", text)]

@@ -17,12 +17,13 @@ HEAD = "| name | tests |\n|---|---|\n"
 
 
 class CheckCompatibility(unittest.TestCase):
-    def check(self, document: str, **files: str) -> list[str]:
-        """Problems of `document` in a repository with these files; `a__b` names tests/a/b.cpp."""
+    def check(self, document: str, page: str = "`a`", **files: str) -> list[str]:
+        """Problems of `document` in a repository with these files and this page for users; `a__b` names tests/a/b.cpp."""
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            (root / "docs").mkdir()
-            (root / "docs" / "compatibility.md").write_text(document, encoding="utf-8")
+            for folder_of, text in (("tests", document), ("docs", page)):
+                (root / folder_of).mkdir()
+                (root / folder_of / "compatibility.md").write_text(text, encoding="utf-8")
             for name, text in files.items():
                 file = root / "tests" / (name.replace("__", "/") + ".cpp")
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +38,7 @@ class CheckCompatibility(unittest.TestCase):
 
     def test_a_test_that_is_gone_is_reported_with_its_line(self) -> None:
         self.assertEqual(
-            ["docs/compatibility.md:3: tests/a.cpp has no test A.Two"],
+            ["tests/compatibility.md:3: tests/a.cpp has no test A.Two"],
             self.check(HEAD + "| `a` | `tests/a.cpp`: `A.One`, `A.Two` |\n", a="TEST_F(A, One)\n"))
 
     def test_a_test_in_a_comment_does_not_count(self) -> None:
@@ -55,16 +56,21 @@ class CheckCompatibility(unittest.TestCase):
     def test_a_table_without_tests_needs_its_texts_only(self) -> None:
         self.assertEqual([], self.check("| what | why |\n|---|---|\n| this | that |\n"))
 
+    def test_a_name_that_the_page_for_users_lacks_is_reported(self) -> None:
+        self.assertEqual(
+            ["tests/compatibility.md:3: docs/compatibility.md does not name `b`"],
+            self.check(HEAD + "| `a`, `b` | `tests/a.cpp` |\n", a=""))
+
     def test_a_document_without_rows_is_reported(self) -> None:
         self.assertIn("no rows", self.check("text\n")[0])
 
     def test_an_older_header_without_a_row_is_reported(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            for path in ("docs/compatibility.md", "include/rmm/mr/device/x_resource.hpp", "include/rmm/mr/y.hpp"):
+            for path in ("docs/compatibility.md", "tests/compatibility.md", "include/rmm/mr/device/x_resource.hpp", "include/rmm/mr/y.hpp"):
                 (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / path).touch()
-            (Path(folder) / "docs/compatibility.md").write_text("| what | why |\n|---|---|\n| this | that |\n", encoding="utf-8")
-            self.assertEqual(["docs/compatibility.md:1: no row names x_resource"], check_compatibility.check(Path(folder)))
+            (Path(folder) / "tests/compatibility.md").write_text("| what | why |\n|---|---|\n| this | that |\n", encoding="utf-8")
+            self.assertEqual(["tests/compatibility.md:1: no row names x_resource"], check_compatibility.check(Path(folder)))
 
 
 if __name__ == "__main__":
