@@ -77,6 +77,7 @@ def all_pages(root: Path = ROOT) -> list[Path]:
         "CONTRIBUTING.md",
         "SECURITY.md",
         "CHANGELOG.md",
+        "benchmarks/README.md",
         "examples/README.md",
         "packaging/README.md",
         "python/rmm/README.md",

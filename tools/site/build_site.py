@@ -50,14 +50,13 @@ PARTS: list[tuple[str, list[str]]] = [
             "frameworks",
             "simulator",
             "migration",
-            "benchmark-programs",
         ],
     ),
     ("Explanation", ["stream-order", "pools", "benchmarks", "reliability", "design"]),
     ("Reference", ["concepts", "trace-format", "compatibility"]),
 ]
 REFERENCES = ["reference/cpp/index", "reference/python/index", "python/rmm/README"]
-OTHERS = ["examples/README.md", "packaging/README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+OTHERS = ["examples/README.md", "benchmarks/README.md", "packaging/README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
 START = {"README.md": "index.md", "docs/index.md": "index.md"}
 
 SITE_ONLY = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
