@@ -740,6 +740,8 @@ check() {
   run_check "compatibility" python3 "$REPOSITORY/tools/check_compatibility.py"
   run_check "include layers" python3 "$REPOSITORY/tools/check_layers.py"
   run_check "sizes of functions" check_functions
+  run_check "prose" python3 "$REPOSITORY/tools/check_prose.py"
+  run_check "subjects of commits" python3 "$REPOSITORY/tools/check_commits.py"
   run_check "tests of the tools" python3 -m unittest discover -q -s "$REPOSITORY/tools/tests" -p '*_test.py'
   run_check "cost of headers" python3 "$REPOSITORY/tools/header_cost.py" --seconds --jobs "$JOBS"
   run_check "headers alone" python3 "$REPOSITORY/tools/check_headers.py" --jobs "$JOBS" --cache "$BUILD_DIR/check_headers.json"

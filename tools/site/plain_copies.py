@@ -46,6 +46,7 @@ def from_reference(rst: str, folder: str) -> str:
                 if name and not name.startswith(":"):
                     out.append(f"- [{name}]({name}.md)")
                 index += 1
+            out.append("")
             continue
         elif not match.group(2).endswith("namespace") and match.group(2) != "py:module":
             signatures = [match.group(3)]

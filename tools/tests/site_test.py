@@ -39,6 +39,10 @@ class LayingOut(unittest.TestCase):
             "[x](https://example.org/r/include/rmm)", self.laid_out("[x](../include/rmm)", url="https://example.org/r/")
         )
 
+    def test_the_page_that_becomes_the_index_has_its_links_from_there(self) -> None:
+        text = self.laid_out("[a](a.md) [examples](../examples) ![plot](plots/x.svg) <!-- site: [C++](reference/cpp/index.rst) -->", "docs/index.md")
+        self.assertEqual("[a](docs/a.md) [examples](examples/README.md) ![plot](docs/plots/x.svg) [C++](reference/cpp/index.rst)", text)
+
     def test_code_is_left_alone(self) -> None:
         code = "```cpp\n[x](../include/rmm)\n```\n"
         self.assertEqual(code, self.laid_out(code))
@@ -46,7 +50,7 @@ class LayingOut(unittest.TestCase):
     def test_every_page_is_in_the_navigation(self) -> None:
         listed = [name + ".md" for _, names in build_site.parts(ROOT) for name in names]
         for page in build_site.pages(ROOT):
-            if page != "README.md":
+            if page not in build_site.START:
                 self.assertEqual(1, listed.count(page), page)
 
 
