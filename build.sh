@@ -453,11 +453,10 @@ is_free_threaded() { "$PYTHON" -c 'import sys, sysconfig; sys.exit(not sysconfig
 
 # run_python_suite BACKEND: builds the Python package for cuda or sim, runs its tests, and notes how they ended.
 run_python_suite() {
-  local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed neighbours=() flags="" arguments=()
-  if ! wants --all; then  # the package by the quickest compiler, and the tests that need no other package
+  local backend="$1" folder="$BUILD_DIR/python-$1" begin=$SECONDS status=passed neighbours=() arguments=()
+  if ! wants --all; then  # compiled quickly, with the tests that need no other package
     folder="$BUILD_DIR/test/python-$backend"
-    flags="-O0"
-    if [[ -n $(quick_compiler) ]]; then arguments=(--config-settings="cmake.define.CMAKE_CXX_COMPILER=$(quick_compiler)"); fi
+    arguments=(--config-settings=cmake.build-type=Debug --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0)
   elif [[ $backend == sim ]] && ! is_free_threaded; then
     neighbours=("${PYTHON_NEIGHBOURS[@]}")
   fi
@@ -466,7 +465,7 @@ run_python_suite() {
   mkdir -p "$folder/reports"
   if ! python_environment "$folder/environment" "${neighbours[@]}"; then
     status="no environment: pip has to get ${PYTHON_BUILD_NEEDS[*]} ${PYTHON_TEST_NEEDS[*]}"
-  elif ! install_python_package "$backend" "$folder" "$flags" "${arguments[@]}"; then
+  elif ! install_python_package "$backend" "$folder" "" "${arguments[@]}"; then
     status="not built"
   else
     if wants --all; then check_distributions "$folder" || status=failed; fi

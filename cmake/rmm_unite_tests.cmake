@@ -59,17 +59,17 @@ endif()
 set(rmm_unit_lines 2500)
 
 # rmm_can_be_united(<file> <variable>): whether a file may stand in a namespace, beside others. One that defines a macro before it
-# includes a header, or declares something in a namespace that is not its own, may not.
+# includes a header, or declares or instantiates something in a namespace that is not its own, may not.
 function(rmm_can_be_united source variable)
   set(${variable} FALSE PARENT_SCOPE)
   if(NOT source MATCHES "_tests\\.cpp$" OR NOT EXISTS "${source}")
     return()
   endif()
   file(READ "${source}" text)
-  string(REGEX REPLACE ";" " " text "${text}")
-  string(REGEX MATCH "(.*\n)#include " before_last_include "${text}")
+  string(REPLACE ";" " " text "\n${text}")
+  string(REGEX MATCH ".*\n#include " before_last_include "${text}")
   if(before_last_include MATCHES "\n#[ ]*(define|undef|if)"
-     OR text MATCHES "\nnamespace (rmm|std|cuda|RMM_NAMESPACE)[: ]|operator (new|delete)|\nextern \"C\"")
+     OR text MATCHES "\nnamespace (rmm|std|cuda|RMM_NAMESPACE)[: ]|operator (new|delete)|\nextern \"C\"|\ntemplate class ")
     return()
   endif()
   set(${variable} TRUE PARENT_SCOPE)
