@@ -17,8 +17,9 @@ namespace rmm::test {
 /// Whether operator new ends the program, instead of throwing, when the host's memory is exhausted: that of the sanitizers does.
 inline constexpr bool exhaustion_ends_program = RMM_TEST_UNDER_SANITIZER;
 
-/// Whether a build tells what calls cost: sanitizers slow them down, and expensive assertions look at all of a pool.
-#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
+/// Whether a build tells what calls cost: sanitizers slow them down, as does a compiler that does not optimize, and expensive assertions
+/// look at all of a pool.
+#if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS) || !defined(__OPTIMIZE__)
 inline constexpr bool tells_costs = false;
 #else
 inline constexpr bool tells_costs = !RMM_TEST_UNDER_SANITIZER;

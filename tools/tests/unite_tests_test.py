@@ -74,7 +74,7 @@ class UniteTestsTest(unittest.TestCase):
         self.assertTrue(self.can_be_united('// a; b\n#include "a.hpp"\n\n#define AFTERWARDS 1\nnamespace {\n}\n'))
         for text in ("#define FIRST\n#include <a.hpp>\n", "// a\n#undef FIRST\n#include <a.hpp>\n",
                      "#include <a.hpp>\n#ifdef A\n#include <b.hpp>\n#endif\n", "#include <a.hpp>\nnamespace rmm::test {\n}\n", "#include <a.hpp>\nvoid* operator new(std::size_t);\n",
-                     "#include <a.hpp>\ntemplate class rmm::pool<int>;\n"):
+                     "#include <a.hpp>\ntemplate class rmm::pool<int>;\n", "#include <a.hpp>\nbool rmm::test::fails() { return true; }\n"):
             self.assertFalse(self.can_be_united(text), text)
 
 
