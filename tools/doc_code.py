@@ -78,6 +78,7 @@ def all_pages(root: Path = ROOT) -> list[Path]:
         "SECURITY.md",
         "CHANGELOG.md",
         "benchmarks/README.md",
+        "c/README.md",
         "examples/README.md",
         "packaging/README.md",
         "python/rmm/README.md",

@@ -48,7 +48,6 @@ PARTS: list[tuple[str, list[str]]] = [
             "devices",
             "cuda-graphs",
             "frameworks",
-            "c-interface",
             "simulator",
             "migration",
         ],
@@ -57,7 +56,15 @@ PARTS: list[tuple[str, list[str]]] = [
     ("Reference", ["concepts", "trace-format", "compatibility"]),
 ]
 REFERENCES = ["reference/cpp/index", "reference/python/index", "python/rmm/README"]
-OTHERS = ["examples/README.md", "benchmarks/README.md", "packaging/README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+OTHERS = [
+    "c/README.md",
+    "examples/README.md",
+    "benchmarks/README.md",
+    "packaging/README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+]
 START = {"README.md": "index.md", "docs/index.md": "index.md"}
 
 SITE_ONLY = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
