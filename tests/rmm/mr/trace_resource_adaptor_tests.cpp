@@ -522,7 +522,7 @@ TEST_F(RefusedFile, HasAnotherName)
 {
   std::ofstream{folder / "precious"} << "data";
   std::filesystem::create_hard_link(folder / "precious", file);
-  expect_refusal("it has other hard links");
+  expect_refusal("it has other names");
   EXPECT_EQ(contents_of(folder / "precious"), "data");
 }
 
