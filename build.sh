@@ -421,7 +421,7 @@ LEFT_OUT=()  # names of combinations whose headers or compiler are not to be had
 
 # How much random tests do where all of it runs elsewhere.
 LESS=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=2000000 RMM_TEST_PROCESSES=50 RMM_TEST_REQUESTS=2000 RMM_TEST_SEEDS=10)
-FEW=(RMM_TEST_FAULTS=1000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_REQUESTS=1000 RMM_TEST_SEEDS=3)
+FEW=(RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_REQUESTS=1000 RMM_TEST_SEEDS=5)
 
 # run_suite NAME PRESET FOLDER [ARGUMENT of cmake...]: configures, builds and runs one suite, and notes how it ended. Those of the
 # matrix leave out what their compiler and headers change nothing of. Random tests do less there, and least in the functional tests.
@@ -676,7 +676,7 @@ run_coverage() {
     find "$folder" -name '*.gcda' -delete
     rm -rf "$folder/reports"
     mkdir -p "$folder/reports"
-    RMM_TEST_FAULTS=4000 RMM_TEST_OPERATIONS=100000 RMM_TEST_PROCESSES=5 RMM_TEST_REQUESTS=1000 RMM_TEST_SEEDS=5 GTEST_OUTPUT="xml:$folder/reports/" \
+    env "${FEW[@]}" GTEST_OUTPUT="xml:$folder/reports/" \
       ctest --test-dir "$folder" --output-on-failure --parallel "$JOBS" --label-exclude '^long$' --tests-regex '_TEST(_4_DEVICES)?$' \
       --exclude-regex '^BENCHMARKS_' --no-tests=error --output-junit "$folder/reports/ctest.junit" || status=failed
     rm -rf "$folder/report"
