@@ -10,6 +10,7 @@
 function(rmm_includes_of source variable)
   cmake_path(GET source PARENT_PATH folder)
   file(STRINGS "${source}" lines REGEX "^#include ")
+  list(FILTER lines EXCLUDE REGEX "\\.inc\"") # parts of the file itself
   set(includes "")
   foreach(line IN LISTS lines)
     if(line MATCHES "^#include \"(.*)\"")
