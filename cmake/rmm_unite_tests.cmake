@@ -72,7 +72,7 @@ function(rmm_can_be_united source variable)
   string(REPLACE ";" " " text "\n${text}")
   string(REGEX MATCH ".*\n#include " before_last_include "${text}")
   if(before_last_include MATCHES "\n#[ ]*(define|undef|if)"
-     OR text MATCHES "\nnamespace (rmm|std|cuda|RMM_NAMESPACE)[: ]|operator (new|delete)|\nextern \"C\"|\ntemplate class |\n[a-z_:]+ rmm::[a-z_:]+\\(")
+     OR text MATCHES "\nnamespace (rmm|std|cuda|RMM_NAMESPACE)[: ]|operator (new|delete)|[\n ]extern |\ntemplate class |\n[a-z_:]+ rmm::[a-z_:]+\\(")
     return()
   endif()
   set(${variable} TRUE PARENT_SCOPE)
