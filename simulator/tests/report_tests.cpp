@@ -151,6 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
     malformed{"CUDASIM_SEED", "7up", "expected a number from 0"},
     malformed{"CUDASIM_CHECK", "yes", "expected a number from 0 to 1"},
     malformed{"CUDASIM_QUIET", "2", "expected a number from 0 to 1"},
+    malformed{"CUDASIM_ALL", "yes", "expected a number from 0 to 1"},
     malformed{"CUDASIM_TIMEOUT", "0", "expected a number from 1"},
     malformed{"CUDASIM_FAULT", "cudaMalloc", "expected FUNCTION:N:ERROR or FUNCTION:N:ERROR:COUNT, not 'cudaMalloc'"},
     malformed{"CUDASIM_FAULT", "cudaMalloc:x:2", "'x' is not the number of a call"},
