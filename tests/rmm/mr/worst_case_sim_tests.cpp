@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // How long single calls take where a million blocks are live and as many ranges are free. Measured is the processor time of the
-// calling thread; the limits are far above what the calls take, and far below what they take if they look at all ranges.
+// calling thread. Everything is built anew some times, and the medians count: the first call of a kind has the most to do, and the
+// machine interrupts a call of a million now and then.
 
 #include "../../support/simulated.hpp"
 
@@ -17,8 +18,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <ctime>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -44,91 +47,150 @@ double time_of(Call&& call)
   return thread_milliseconds() - begin;
 }
 
-/// Blocks of one size on some streams, a thousand in turn; every second of them is freed.
+/// Milliseconds of the slowest call of each kind.
+struct slowest_calls {
+  double allocation{};
+  double free{};
+  double figures{};
+  double failure{};
+  double growth{};
+  double trim{};
+};
+
+template <class Call>
+void note(double& slowest, Call&& call)
+{
+  slowest = std::max(slowest, time_of(call));
+}
+
+/// Blocks of one size on some streams, a thousand in turn; every second of them is freed. Small calls are timed some at a time, which
+/// takes at least as long as the slowest of them.
 template <class Pool>
 class holes {
  public:
-  holes(Pool& pool, std::size_t streams) : pool_{pool}, streams_(streams), live_(streams)
+  holes(Pool& pool, std::size_t streams, slowest_calls& slowest)
+    : pool_{pool}, slowest_{slowest}, streams_(streams), live_(blocks)
   {
-    for (std::size_t i = 0; i != blocks; ++i) {
-      auto const on = i / 1000 % streams;
-      live_[on].push_back(pool_.allocate(block_bytes, streams_[on]));
+    for (std::size_t i = 0; i != blocks; i += at_a_time) {
+      note(slowest.allocation, [&] {
+        for (std::size_t at = i; at != i + at_a_time; ++at) {
+          live_[at] = pool_.allocate(block_bytes, streams_[stream_of(at)]);
+        }
+      });
     }
-    for (std::size_t on = 0; on != streams; ++on) {
-      for (std::size_t i = 0; i < live_[on].size(); i += 2) {
-        slowest_free =
-          std::max(slowest_free, time_of([&] { pool_.deallocate(live_[on][i], block_bytes, streams_[on]); }));
-      }
-    }
+    free(0);
   }
   holes(holes const&)            = delete;
   holes& operator=(holes const&) = delete;
   ~holes()
   {
-    for (std::size_t on = 0; on != live_.size(); ++on) {
-      for (std::size_t i = 1; i < live_[on].size(); i += 2) {
-        pool_.deallocate(live_[on][i], block_bytes, streams_[on]);
-      }
-    }
+    free(1);
+    note(slowest_.figures, [&] { static_cast<void>(pool_.figures()); });
   }
 
   [[nodiscard]] rmm::cuda_stream_view stream() const { return streams_.front(); }
 
-  double slowest_free{};
-
  private:
+  static constexpr std::size_t at_a_time = 50;
+
+  [[nodiscard]] std::size_t stream_of(std::size_t block) const { return block / 1000 % streams_.size(); }
+
+  /// Frees the even blocks, or the odd ones, of one stream after the other.
+  void free(std::size_t from)
+  {
+    for (std::size_t on = 0; on != streams_.size(); ++on) {
+      for (std::size_t i = from; i < blocks; i += 2 * at_a_time) {
+        if (stream_of(i) != on) { continue; }
+        note(slowest_.free, [&] {
+          for (std::size_t at = i; at < i + 2 * at_a_time; at += 2) {
+            pool_.deallocate(live_[at], block_bytes, streams_[on]);
+          }
+        });
+      }
+    }
+  }
+
   Pool& pool_;
+  slowest_calls& slowest_;
   std::vector<rmm::cuda_stream> streams_;
-  std::vector<std::vector<void*>> live_;
+  std::vector<void*> live_;
 };
 
+[[nodiscard]] double median(std::vector<double> times)
+{
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
 struct WorstCase : Simulated, ::testing::WithParamInterface<std::size_t> {
+  static constexpr int repetitions = 3;
+
   void SetUp() override
   {
     Simulated::SetUp();
     if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
   }
+
+  /// Calls measure(slowest_calls&) some times, and expects that no call takes long: 1 ms on a machine that does nothing else, and
+  /// half of that is to spare. Where the simulated CUDA maps and unmaps memory meanwhile, that counts too.
+  template <class Measure>
+  static void expect_short_calls(Measure&& measure)
+  {
+    std::vector<slowest_calls> all(repetitions);
+    for (auto& each : all) { measure(each); }
+    struct kind {
+      double slowest_calls::*time;
+      char const* name;
+      double limit;
+    };
+    for (auto const& each : {kind{&slowest_calls::allocation, "allocate()", 1},
+                             kind{&slowest_calls::free, "deallocate()", 1},
+                             kind{&slowest_calls::figures, "figures()", 1},
+                             kind{&slowest_calls::failure, "allocate() that fails", 1},
+                             kind{&slowest_calls::growth, "allocate() that grows", 2},
+                             kind{&slowest_calls::trim, "trim_to()", 2}}) {
+      std::vector<double> times;
+      for (auto const& slowest : all) { times.push_back(slowest.*each.time); }
+      std::printf("%s: %.3f ms\n", each.name, median(times));
+      EXPECT_LT(median(times), noise * each.limit) << each.name;
+    }
+  }
+
+  static constexpr double noise = 2;  // other programs that run at the same time
 };
 
 TEST_P(WorstCase, APoolThatCannotServeSaysSoAtOnce)
 {
-  rmm::mr::cuda_memory_resource cuda;
-  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, 600 * MiB, 600 * MiB};
-  holes const scattered{pool, GetParam()};
-  EXPECT_LT(scattered.slowest_free, 20);
-  ASSERT_GT(pool.figures().free_bytes, 300 * MiB);
-  ASSERT_LT(pool.figures().largest_free_bytes, 200 * MiB);
-  double slowest{};
-  double fastest{1e9};
-  for (int i = 0; i != 5; ++i) {
-    auto const time = time_of(
-      [&] { EXPECT_THROW(static_cast<void>(pool.allocate(200 * MiB, scattered.stream())), rmm::out_of_memory); });
-    slowest = std::max(slowest, time);
-    fastest = std::min(fastest, time);
-  }
-  EXPECT_LT(slowest, 60);
-  EXPECT_LT(fastest, 2);
+  expect_short_calls([](slowest_calls& slowest) {
+    rmm::mr::cuda_memory_resource cuda;
+    rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, 600 * MiB, 600 * MiB};
+    holes const scattered{pool, GetParam(), slowest};
+    note(slowest.figures, [&] { ASSERT_LT(pool.figures().largest_free_bytes, 200 * MiB); });
+    ASSERT_GT(pool.figures().free_bytes, 300 * MiB);
+    for (int i = 0; i != 5; ++i) {
+      note(slowest.failure,
+           [&] { EXPECT_THROW(static_cast<void>(pool.allocate(200 * MiB, scattered.stream())), rmm::out_of_memory); });
+    }
+  });
 }
 
 TEST_P(WorstCase, AnElasticPoolGrowsAtOnce)
 {
-  rmm::mr::elastic_pool_memory_resource pool{0, 2048 * MiB};
-  if (!pool.has_virtual_memory()) { GTEST_SKIP() << "no virtual memory"; }
-  holes const scattered{pool, GetParam()};
-  EXPECT_LT(scattered.slowest_free, 20);
-  double slowest{};
-  double fastest{1e9};
-  std::vector<void*> large;
-  for (int i = 0; i != 5; ++i) {
-    auto const before = pool.pool_size();
-    auto const time   = time_of([&] { large.push_back(pool.allocate(64 * MiB, scattered.stream())); });
-    EXPECT_GT(pool.pool_size(), before);
-    slowest = std::max(slowest, time);
-    fastest = std::min(fastest, time);
-  }
-  for (void* const each : large) { pool.deallocate(each, 64 * MiB, scattered.stream()); }
-  EXPECT_LT(slowest, 60);
-  EXPECT_LT(fastest, 5);
+  expect_short_calls([](slowest_calls& slowest) {
+    rmm::mr::elastic_pool_memory_resource pool{0, 2048 * MiB};
+    if (!pool.has_virtual_memory()) { GTEST_SKIP() << "no virtual memory"; }
+    holes const scattered{pool, GetParam(), slowest};
+    std::vector<void*> large;
+    for (int i = 0; i != 5; ++i) {
+      auto const before = pool.pool_size();
+      note(slowest.growth, [&] { large.push_back(pool.allocate(64 * MiB, scattered.stream())); });
+      EXPECT_GT(pool.pool_size(), before);
+    }
+    for (void* const each : large) { pool.deallocate(each, 64 * MiB, scattered.stream()); }
+    for (int i = 0; i != 2; ++i) {
+      note(slowest.trim, [&] { static_cast<void>(pool.trim_to(0)); });
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Streams, WorstCase, ::testing::Values(1, 2, 8), [](auto const& streams) {

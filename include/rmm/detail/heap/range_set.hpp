@@ -209,7 +209,8 @@ class range_set {
     return best == none ? taken_range{} : cut_back(best, bytes);
   }
 
-  /// Takes the largest range, or its first `most` bytes if it has more. Nothing if there is none. O(ranges in one bin).
+  /// Takes the largest range, or its first `most` bytes if it has more. Nothing if there is none. Where very many are nearly as
+  /// large, takes one of those.
   [[nodiscard]] fenced_range take_up_to(std::size_t most) noexcept
   {
     RMM_ASSERT(most != 0 && most % heap_granule == 0);
@@ -249,53 +250,71 @@ class range_set {
     auto const move = [&](index at) {
       other.insert(range_at(at), epoch == any_epoch ? node_at(at).epoch : epoch, seams);
     };
-    if (count_ > most) {
-      for (; most != 0; --most) {
-        auto const word = highest_bit(filled_words_);
-        auto const at   = head_of(word * 64 + highest_bit(filled_bins_[word]));
-        move(at);
-        total_bytes_ -= node_at(at).bytes;
-        erase(at);
-      }
-      return false;
+    if (count_ <= most) {
+      for_each_node(move);
+      clear();
+      return true;
     }
-    if (empty()) { return true; }
-    for (auto at = first_node; at != unused_; at += node_units) {
-      if (node_at(at).bytes != 0) { move(at); }
+    for (; most != 0; --most) {
+      auto const word = highest_bit(filled_words_);
+      auto const at   = head_of(word * 64 + highest_bit(filled_bins_[word]));
+      move(at);
+      total_bytes_ -= node_at(at).bytes;
+      erase(at);
     }
-    clear();
-    RMM_ASSERT(empty() && total_bytes_ == 0);
-    return true;
+    RMM_ASSERT(count_ != 0 && total_bytes_ != 0);
+    return false;
   }
 
-  /// Forgets all ranges, and keeps the host memory. O(the most ranges there were since the last time): most bins and slots name
-  /// none, so it goes to those that do.
+  /// Takes all of a set that has more ranges than this one, in a time that depends on how many this one has. Requires that `larger`
+  /// has room for them.
+  void take_all_of(range_set& larger, seam_list const* seams = nullptr) noexcept
+  {
+    RMM_ASSERT(count_ <= larger.count_);
+    move_to(larger, seams);
+    std::swap(nodes_, larger.nodes_);
+    std::swap(slots_, larger.slots_);
+    std::swap(room_, larger.room_);
+    std::swap(filled_words_, larger.filled_words_);
+    std::swap(unsplit_below_, larger.unsplit_below_);
+    std::swap(hash_shift_, larger.hash_shift_);
+    std::swap(spare_, larger.spare_);
+    std::swap(unused_, larger.unused_);
+    std::swap(count_, larger.count_);
+    std::swap(capacity_, larger.capacity_);
+    std::swap(total_bytes_, larger.total_bytes_);
+    std::swap(filled_bins_, larger.filled_bins_);
+    RMM_ASSERT(larger.empty() && larger.total_bytes_ == 0);
+    RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || validate(seams));
+  }
+
+  /// Forgets all ranges, and keeps the host memory. O(ranges).
   void clear() noexcept
   {
-    if (capacity_ == 0) { return; }
-    for (auto at = first_node; at != unused_; at += node_units) {
-      auto& forgotten = node_at(at);
-      if (forgotten.bytes == 0) { continue; }
-      word_at(word_of_head(bin_of(forgotten.bytes))) = none;
-      slot_of(forgotten.begin)                       = slot{};
-      slot_of(forgotten.end())                       = slot{};
-      forgotten.bytes                                = 0;
-    }
-    filled_words_          = 0;
-    filled_bins_           = {};
-    filled_bins_[end_word] = 1;
-    spare_                 = none;
-    unused_                = first_node;
-    count_                 = 0;
-    total_bytes_           = 0;
+    for_each_node([&](index at) { erase(at); });
+    spare_       = none;
+    unused_      = first_node;
+    total_bytes_ = 0;
+    RMM_ASSERT(empty() && filled_words_ == 0);
     RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_sound());
   }
 
-  /// Calls visit(address_range, epoch) for each range, in no particular order. O(the most ranges there ever were).
+  /// Calls visit(address_range, epoch) for each range, in no particular order. O(ranges).
   template <class Visit>
   void for_each(Visit&& visit) const
   {
-    for (auto at = first_node; at != unused_; at += node_units) {
+    for_each_node([&](index at) { visit(range_at(at), node_at(at).epoch); });
+  }
+
+  /// Calls visit(address_range, epoch) for some ranges, and sets `next` so that the following calls visit others: all in turn. Looks
+  /// at no more than `most` places. Begin with `next` 0.
+  template <class Visit>
+  void for_some(std::size_t& next, std::size_t most, Visit&& visit) const
+  {
+    auto const places = static_cast<std::size_t>(unused_ - first_node) / node_units;
+    if (next >= places) { next = 0; }
+    for (auto const end = detail::min(places, next + most); next != end; ++next) {
+      auto const at = first_node + static_cast<index>(next) * node_units;
       if (node_at(at).bytes != 0) { visit(range_at(at), node_at(at).epoch); }
     }
   }
@@ -348,11 +367,31 @@ class range_set {
     return at != none;
   }
 
-  /// Bytes of the largest range; 0 if there is none. O(ranges in one bin).
+  /// Bytes of the largest range; 0 if there is none. Where very many are nearly as large, those of one of these.
   [[nodiscard]] std::size_t largest() const noexcept
   {
     auto const which = find_largest();
     return which == none ? 0 : node_at(which).bytes;
+  }
+
+  /// A size that no `ranges` ranges exceed together. Constant time: exact for few ranges, and where only few are large.
+  [[nodiscard]] std::size_t most_bytes_of(std::size_t ranges) const noexcept
+  {
+    std::size_t sum{};
+    std::size_t looks{};
+    for (auto words = filled_words_; words != 0; words &= ~(std::uint64_t{1} << highest_bit(words))) {
+      auto const word = highest_bit(words);
+      for (auto bits = filled_bins_[word]; bits != 0; bits &= ~(std::uint64_t{1} << highest_bit(bits))) {
+        auto const bin = word * 64 + highest_bit(bits);
+        for (auto at = head_of(bin); at != none; at = node_at(at).next) {
+          if (ranges == 0) { return sum; }
+          if (++looks > good_looks) { return detail::min(total_bytes_, sum + ranges * largest_in(bin)); }
+          sum += node_at(at).bytes;
+          --ranges;
+        }
+      }
+    }
+    return sum;
   }
 
   /// Whether I1 to I6 hold. O(ranges * log ranges). Defined in range_set_validation.hpp.
@@ -388,7 +427,9 @@ class range_set {
   // Enough words of bits for the bin of any std::size_t, and for the bin after it: no size leads out of the array.
   static constexpr std::size_t bin_words = (std::size_t{52} << bins_per_doubling_bits) / 64 + 1;
 
-  static constexpr unsigned good_looks = 64;
+  static constexpr unsigned good_looks    = 64;
+  static constexpr unsigned largest_looks = 1024;
+  static constexpr std::size_t few        = 8;  // a set whose nodes are fewer times its ranges is walked node by node
 
   static constexpr std::size_t index_unit    = 8;
   static constexpr index node_units          = sizeof(node) / index_unit;
@@ -423,6 +464,17 @@ class range_set {
   {
     auto const granules = bytes / heap_granule;
     return bin_of(granules, doubling_of(granules));
+  }
+
+  /// The largest size that belongs into a bin.
+  [[nodiscard]] static std::size_t largest_in(std::size_t bin) noexcept
+  {
+    auto const doublings = bin >> bins_per_doubling_bits;
+    auto const doubling  = doublings == 0 ? 0 : doublings - 1;
+    auto const granules  = bin - (doubling << bins_per_doubling_bits);
+    auto const bytes     = (((granules + 1) << doubling) - 1) * heap_granule;
+    RMM_ASSERT(bin_of(bytes) == bin && bin_of(bytes + heap_granule) == bin + 1);
+    return bytes;
   }
 
   [[nodiscard]] static bool is_smaller(node const& lhs, node const& rhs) noexcept
@@ -537,8 +589,10 @@ class range_set {
   {
     if (filled_words_ == 0) { return none; }
     auto const word = highest_bit(filled_words_);
+    auto looks      = largest_looks;
     index best      = none;
-    for (auto at = head_of(word * 64 + highest_bit(filled_bins_[word])); at != none; at = node_at(at).next) {
+    for (auto at = head_of(word * 64 + highest_bit(filled_bins_[word])); at != none && looks-- != 0;
+         at      = node_at(at).next) {
       if (best == none || node_at(at).bytes > node_at(best).bytes) { best = at; }
     }
     RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_largest(best));
@@ -642,6 +696,26 @@ class range_set {
   }
 
   // --- whole ranges ---
+
+  /// Calls visit(index) for each range; visit() may erase it. A set that had very many more ranges is walked by its bins.
+  template <class Visit>
+  void for_each_node(Visit&& visit) const
+  {
+    if (count_ == 0) { return; }
+    if (static_cast<std::size_t>(unused_ - first_node) <= few * node_units * count_) {
+      for (auto at = first_node; at != unused_; at += node_units) {
+        if (node_at(at).bytes != 0) { visit(at); }
+      }
+      return;
+    }
+    for (auto bin = next_filled_bin(0); bin != bin_count; bin = next_filled_bin(bin + 1)) {
+      for (auto at = head_of(bin); at != none;) {
+        auto const next = node_at(at).next;
+        visit(at);
+        at = next;
+      }
+    }
+  }
 
   /// Adds a range that coalesces with none; leaves total_bytes_ alone, as erase() does.
   void add(address_range range, std::uint64_t epoch) noexcept

@@ -254,14 +254,21 @@ bool range_set::is_highest(index found, std::size_t bytes) const noexcept
   return true;
 }
 
-/// What take_up_to() and largest() promise.
+/// What take_up_to() and largest() promise: only ranges of the same bin may be larger, if that has more than they look at.
 bool range_set::is_largest(index found) const noexcept
 {
   if (found == none) { return empty(); }
+  auto const bin      = bin_of(node_at(found).bytes);
+  std::size_t in_bin  = 0;
+  bool is_in_last_bin = true;
+  bool has_no_larger  = true;
   for (auto at = first_node; at != unused_; at += node_units) {
-    if (node_at(at).bytes > node_at(found).bytes) { return false; }
+    if (node_at(at).bytes == 0) { continue; }
+    in_bin += bin_of(node_at(at).bytes) == bin ? 1U : 0U;
+    is_in_last_bin = is_in_last_bin && bin_of(node_at(at).bytes) <= bin;
+    has_no_larger  = has_no_larger && node_at(at).bytes <= node_at(found).bytes;
   }
-  return true;
+  return is_in_last_bin && (has_no_larger || in_bin > largest_looks);
 }
 
 }  // namespace detail

@@ -203,16 +203,21 @@ class basic_cache_set {
   /// Whether the cache holds more than its share, or a range that is large. Called by the owner.
   [[nodiscard]] bool has_to_flush(stream_cache const& cache) const noexcept
   {
-    return cache.is_flushing() || is_beyond_share(cache) || has_large_range(cache);
+    return cache.is_flushing() || has_too_much(cache) || has_too_many(cache) || has_large_range(cache);
   }
 
   /// Whether other threads and streams have more use for what a cache has. A cache that takes back what others allocated has a
-  /// smaller share: it will hardly need the memory itself. Very many ranges are too much for the searches of others.
-  [[nodiscard]] bool is_beyond_share(stream_cache const& cache) const noexcept
+  /// smaller share: it will hardly need the memory itself.
+  [[nodiscard]] bool has_too_much(stream_cache const& cache) const noexcept
   {
     auto const& share = cache.live_bytes() < 0 ? share_of_consumer_ : share_;
-    return cache.ranges().total_bytes() > share.load(std::memory_order_relaxed) ||
-           cache.ranges().count() > most_ranges_.load(std::memory_order_relaxed);
+    return cache.ranges().total_bytes() > share.load(std::memory_order_relaxed);
+  }
+
+  /// Whether a cache has more ranges than the searches of others can look at.
+  [[nodiscard]] bool has_too_many(stream_cache const& cache) const noexcept
+  {
+    return cache.ranges().count() > most_ranges_.load(std::memory_order_relaxed);
   }
 
   /// The host had to wait for frees without events: from now on each free is fenced, until many were.
@@ -280,8 +285,8 @@ class basic_cache_set {
   [[nodiscard]] bool refill(stream_cache& to, free_store& from, std::size_t bytes) noexcept
   {
     if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
-    if (caches_.size() == 1 && from.ranges().count() <= most_moved && to.try_make_room(from.ranges().count())) {
-      from.ranges().move_to(to.ranges(), limits_.seams(), most_moved, 0);
+    if (caches_.size() == 1 && from.ranges().count() <= most_refilled && to.try_make_room(from.ranges().count())) {
+      from.ranges().move_to(to.ranges(), limits_.seams(), most_refilled, 0);
       return true;
     }
     auto size = bytes;
@@ -313,35 +318,46 @@ class basic_cache_set {
   void flush(stream_cache& cache) noexcept
   {
     auto& ranges = cache.ranges();
-    if (cache.is_flushing()) { shared_.poll(polls_in_passing); }  // what comes in becomes idle in passing
-    cache.set_flushing(cache.is_flushing() || is_beyond_share(cache));
+    if (cache.is_flushing() || has_too_many(cache)) {
+      shared_.poll(polls_in_passing);
+    }  // what comes in becomes idle in passing
+    cache.set_flushing(cache.is_flushing() || has_too_much(cache));
     if (cache.is_flushing()) { cache.empty_stacks(); }
     auto* const store = shared_.find_or_make(cache.identity(), cache.device());
     auto const most   = detail::min(ranges.count(), most_moved);
     if (store == nullptr || !store->try_make_room(most) || !shared_.try_add_fence(*store, cache.stream())) { return; }
-    if (cache.is_flushing()) {
+    if (ranges.count() > most && store->ranges().count() <= most && store->try_take_all_of(ranges, limits_.seams())) {
+      cache.set_flushing(false);
+    } else if (cache.is_flushing()) {
       cache.set_flushing(!ranges.move_to(store->ranges(), limits_.seams(), most, store->newest()));
-      return;
-    }
-    for (auto left = most; left != 0 && has_large_range(cache); --left) {
-      store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), limits_.seams());
+    } else if (has_too_many(cache)) {
+      ranges.move_to(store->ranges(), limits_.seams(), detail::min(most, ranges.count() / 2), store->newest());
+    } else {
+      for (auto left = most; left != 0 && has_large_range(cache); --left) {
+        store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), limits_.seams());
+      }
     }
   }
 
-  /// Moves what no work uses from caches to the idle store, where neighbours coalesce. Requires that all caches but the calling
-  /// thread's are closed.
-  void collect_idle() noexcept
+  /// Moves what no work uses from caches to the idle store, where neighbours coalesce, as much as may move in one call. Returns
+  /// whether that was all. Requires that all caches but the calling thread's are closed.
+  bool collect_idle() noexcept
   {
+    auto moves = most_moved;
     for (auto const& cache : caches_) {
       if (!cache->event().is_reached()) { continue; }
       cache->empty_stacks();
       auto& ranges = cache->ranges();
-      if (!shared_.idle().try_make_room(ranges.count())) { continue; }
+      if (ranges.count() > most_ranges_.load(std::memory_order_relaxed)) { continue; }
+      auto const count = detail::min(ranges.count(), moves);
+      if (!shared_.idle().try_make_room(count)) { continue; }
       // What is left of the part that the cache took last stays: its next blocks shall lie beside those before.
       auto const rest = !ranges.has_range_of(refill_bytes_) ? ranges.take_up_to(range_set::no_limit) : fenced_range{};
-      ranges.move_to(shared_.idle().ranges(), limits_.seams());
+      ranges.move_to(shared_.idle().ranges(), limits_.seams(), count);
       if (rest) { cache->add_range(rest.range); }
+      moves -= count;
     }
+    return moves != 0;
   }
 
   /// The devices whose work may use what was freed without an event. A handle whose stream may have ended can name a stream of
@@ -388,7 +404,7 @@ class basic_cache_set {
         continue;
       }
       auto const most = detail::min(ranges.count(), most_moved);
-      if (reached && is_beyond_share(*cache) && shared_.idle().try_make_room(most)) {
+      if (reached && has_too_much(*cache) && shared_.idle().try_make_room(most)) {
         // More than its share, and idle: the next call need not come here for it.
         ranges.move_to(shared_.idle().ranges(), limits_.seams(), most);
       }
@@ -484,6 +500,7 @@ class basic_cache_set {
 
  private:
   static constexpr std::size_t most_moved          = shared_free_lists::most_moved;
+  static constexpr std::size_t most_refilled       = 1024;  // where there is one cache
   static constexpr std::size_t stack_shortening    = 16;
   static constexpr std::size_t polls_in_passing    = 4;  // with each cache that may leave an event
   static constexpr std::size_t most_thread_caches  = 4096;
@@ -491,8 +508,8 @@ class basic_cache_set {
   static constexpr std::size_t largest_refill      = std::size_t{8} << 20;
   static constexpr std::size_t most_unfenced_alone = std::size_t{16} << 20;
   static constexpr std::size_t least_large         = std::size_t{1} << 20;
-  static constexpr std::size_t ranges_in_all       = 65536;
-  static constexpr std::size_t ranges_in_each      = 4096;
+  static constexpr std::size_t ranges_in_all       = 2048;
+  static constexpr std::size_t ranges_in_each      = 256;
 
   [[nodiscard]] RMM_COLD stream_cache* make(thread_caches& mine, cudaStream_t stream) noexcept
   {
@@ -558,7 +575,8 @@ class basic_cache_set {
         store = shared_.try_add(cache.identity(), cache.device());
       }
     }
-    if (store == nullptr || !store->try_make_room(ranges.count())) { return false; }
+    bool const is_larger = store != nullptr && ranges.count() > store->ranges().count();
+    if (store == nullptr || (!is_larger && !store->try_make_room(ranges.count()))) { return false; }
     if (!reached) {
       auto event = cache.take_event();
       if (!store->try_add_fence(event)) {
@@ -566,6 +584,7 @@ class basic_cache_set {
         return false;
       }
     }
+    if (is_larger) { return store->try_take_all_of(ranges, limits_.seams()); }
     ranges.move_to(store->ranges(), limits_.seams(), range_set::no_limit, store->newest());
     return true;
   }

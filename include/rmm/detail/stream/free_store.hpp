@@ -30,7 +30,8 @@ namespace detail {
 /// Invariants:
 ///  F1  fences are in the order of their numbers, without a gap, and the last one's is newest(); memory with an epoch below that
 ///      of the first may be used by all
-///  F2  no epoch is above the number of the last fence that there was, but for the identity 0
+///  F2  no epoch is above the number of the last fence that there was, but for the identity 0; nor is the least epoch, which
+///      epoch_of() knows
 ///  F3  the event of a fence was recorded after the events of all fences below it: a wait for one is a wait for all of them
 ///  F4  fewer than half of the fences that are noted are dropped ones
 ///  F5  no unfenced range is empty
@@ -61,6 +62,23 @@ class basic_free_store {
     }
     return true;
   }
+
+  /// Takes all of a set that has more ranges than this store. They get the epoch of the newest fence, as what was here does. False,
+  /// and nothing has changed, if the host has no memory for that. O(ranges of this store).
+  [[nodiscard]] bool try_take_all_of(range_set& larger, seam_list const* seams) noexcept
+  {
+    if (!larger.try_reserve(larger.count() + ranges_.count())) { return false; }
+    ranges_.take_all_of(larger, seams);
+    least_epoch_ = newest_;
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_free_store>(ranges_.count() + fences_.size()) || check_invariants());
+    return true;
+  }
+
+  /// The epoch of memory of this store that has `noted` in its set.
+  [[nodiscard]] std::uint64_t epoch_of(std::uint64_t noted) const noexcept { return detail::max(noted, least_epoch_); }
+
+  /// Where range_set::for_some() goes on in the ranges.
+  [[nodiscard]] std::size_t& next_looked_at() noexcept { return next_looked_at_; }
 
   [[nodiscard]] bool is_empty() const noexcept { return ranges_.empty() && unfenced_.empty(); }
 
@@ -149,9 +167,9 @@ class basic_free_store {
     for (auto at = fences_.size(); good && at-- > dropped_; --number) { good = fences_[at].number == number; }  // F1
     ranges_.for_each(
       [&](address_range, std::uint64_t epoch) { good = good && (identity_ == 0 || epoch <= newest_); });  // F2
-    return good && noted_epoch_ <= newest_ && detail::all_of(unfenced_.begin(), unfenced_.end(), [](auto const& range) {
-             return range.bytes != 0;
-           });  // F5
+    return good && noted_epoch_ <= newest_ && least_epoch_ <= newest_ &&
+           detail::all_of(
+             unfenced_.begin(), unfenced_.end(), [](auto const& range) { return range.bytes != 0; });  // F5
   }
 
  private:
@@ -181,8 +199,10 @@ class basic_free_store {
   std::uint64_t identity_;
   int device_;
   std::uint64_t newest_{};
+  std::uint64_t least_epoch_{};  // of all ranges, whatever they have noted
   std::uint64_t noted_epoch_{};
   bool wait_noted_{false};
+  std::size_t next_looked_at_{};
   range_set ranges_;
   std::vector<address_range> unfenced_;
   std::vector<fence>

@@ -35,7 +35,8 @@ struct wanted_runs {
 ///
 /// A set coalesces its own ranges. So two neighbours in a run lie in different sets, and most ranges of the largest set are no part
 /// of a longer run. From a large set only those ranges are taken that are a wanted run themselves, or that touch a piece of another
-/// set. Then a heap with a million free ranges in one set is searched as fast as an empty one.
+/// set. Then a heap with a million free ranges in one set is searched as fast as an empty one. Where
+/// bound_of_runs() says that no run can be long enough, no list has to be made.
 ///
 /// Invariants:
 ///  N1  pieces are ascending and do not overlap
@@ -61,6 +62,34 @@ class basic_piece_list {
     }
   };
   using iterator = typename std::vector<piece>::iterator;
+
+  /// A size that no run exceeds, with or without events. Constant time for each cache and store.
+  [[nodiscard]] static std::size_t bound_of_runs(shared_free_lists const& shared, cache_set const& caches) noexcept
+  {
+    std::size_t pieces{};
+    std::size_t bytes{};
+    auto const* largest = &shared.idle().ranges();
+    auto const add      = [&](range_set const& ranges, std::size_t count, std::size_t total) {
+      pieces += count;
+      bytes += total;
+      if (ranges.count() > largest->count()) { largest = &ranges; }
+    };
+    add(*largest, largest->count(), largest->total_bytes());
+    for (auto const& store : shared.stores()) {
+      add(store->ranges(), store->ranges().count(), store->ranges().total_bytes());
+    }
+    for (auto const& cache : caches) {
+      auto const [count, total] = cache->free_pieces();
+      add(cache->ranges(), count, total);
+    }
+    shared.for_each_unfenced([&](address_range range) {
+      ++pieces;
+      bytes += range.bytes;
+    });
+    // Two pieces of one set do not lie side by side. So a run has at most one piece of the largest set more than it has others.
+    auto const others = pieces - largest->count();
+    return bytes - largest->total_bytes() + largest->most_bytes_of(others + 1);
+  }
 
   /// Empties the stacks of all caches, so that what is fenced lies in ranges. Throws std::bad_alloc.
   basic_piece_list(shared_free_lists& shared,
@@ -193,6 +222,10 @@ class basic_piece_list {
     {
       return store != nullptr ? store->ranges() : cache->ranges();
     }
+    [[nodiscard]] std::uint64_t epoch_of(std::uint64_t noted) const noexcept
+    {
+      return store != nullptr ? store->epoch_of(noted) : noted;
+    }
     [[nodiscard]] bool operator==(source const& other) const noexcept
     {
       return store == other.store && cache == other.cache;
@@ -236,7 +269,7 @@ class basic_piece_list {
   void add_all(source const& from)
   {
     from.ranges().for_each([&](address_range range, std::uint64_t epoch) {
-      pieces_.push_back({range, epoch, from.store, from.cache});
+      pieces_.push_back({range, from.epoch_of(epoch), from.store, from.cache});
     });
   }
 
@@ -244,7 +277,7 @@ class basic_piece_list {
   void add_some(source const& from, wanted_runs const& wanted)
   {
     auto const add = [&](fenced_range const& found) {
-      if (found) { pieces_.push_back({found.range, found.epoch, from.store, from.cache}); }
+      if (found) { pieces_.push_back({found.range, from.epoch_of(found.epoch), from.store, from.cache}); }
     };
     auto const& ranges = from.ranges();
     for (std::size_t at = 0, others = pieces_.size(); at != others; ++at) {

@@ -224,7 +224,9 @@ class basic_stream_ordered_heap {
     {
       detail::mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
-      if (unfenced_bytes() == 0 && !wait_failed_) { return nullptr; }
+      if ((unfenced_bytes() == 0 && !wait_failed_) || free_pieces::bound_of_runs(shared_, caches_) < bytes) {
+        return nullptr;
+      }
     }
     auto* const cache  = caches_.find_or_make(stream.value(), true);
     auto who           = asker::make(stream.value(), cache, capture.is_none());
@@ -673,7 +675,7 @@ class basic_stream_ordered_heap {
  private:
   static constexpr std::size_t most_polls             = 8;  // with one miss
   static constexpr std::size_t many_pieces            = 4096;
-  static constexpr std::size_t most_pieces_in_figures = 16384;
+  static constexpr std::size_t most_pieces_in_figures = 4096;
   static constexpr std::size_t steps_between_checks   = 4096;  // with expensive assertions
   // In contents: of memory that has lost its stream.
   static constexpr std::uint64_t lost_stream = std::numeric_limits<std::uint64_t>::max() / 2;
@@ -756,6 +758,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] taken_range take_from_caches(std::size_t bytes, free_store* own, asker& who)
   {
     all_closed const closed{caches_, who.cache};
+    if (free_pieces::bound_of_runs(shared_, caches_) < bytes) { return {}; }
     taken_range taken{};
     // Large blocks need neighbours that lie in different caches. Once they have coalesced, they serve the next requests too.
     if (caches_.is_shared() && pieces_searched_ > many_pieces) {
@@ -795,8 +798,7 @@ class basic_stream_ordered_heap {
   {
     capture_exemption const exemption;
     shared_.poll(std::numeric_limits<std::size_t>::max());
-    caches_.collect_idle();
-    pieces_searched_ = 0;
+    if (caches_.collect_idle()) { pieces_searched_ = 0; }
   }
 
   /// A free of what is too large for caches, or of a thread that has none, because it ends or the host has no memory. Each gets a

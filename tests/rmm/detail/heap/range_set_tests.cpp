@@ -784,6 +784,87 @@ TEST_F(RangeSet, TakesFromTheMiddleOfARangeThatBeginsAtAnAddress)
   EXPECT_FALSE(set.take_exact({102_g, 2_g}, 100_g));  // reaches out of it
 }
 
+TEST_F(RangeSet, TakesAllOfALargerSet)
+{
+  range_set other;
+  ASSERT_TRUE(other.try_reserve(11));
+  for (std::size_t at = 1; at <= 10; ++at) { other.insert({at * 100_g, 2_g}, at); }
+  ASSERT_TRUE(set.try_reserve(1));
+  set.insert({502_g, 3_g}, 70);
+  set.take_all_of(other);
+  EXPECT_TRUE(other.empty());
+  EXPECT_TRUE(other.validate());
+  EXPECT_TRUE(set.validate());
+  EXPECT_EQ(set.count(), 10U);
+  EXPECT_EQ(set.total_bytes(), 23_g);
+  EXPECT_EQ(set.range_beginning_at(500_g).range.bytes, 5_g);
+  EXPECT_EQ(set.range_beginning_at(500_g).epoch, 70U);
+  EXPECT_EQ(set.range_beginning_at(900_g).epoch, 9U);
+  set.insert({1_g, 1_g}, 0);  // the room of the larger one
+  ASSERT_TRUE(other.try_reserve(1));
+  other.insert({1_g, 1_g}, 0);
+  EXPECT_TRUE(other.validate());
+}
+
+TEST_F(RangeSet, VisitsEachRangeOfASetThatWasMuchLarger)
+{
+  ASSERT_TRUE(set.try_reserve(5'000));
+  for (std::size_t at = 1; at <= 5'000; ++at) { insert(at * 10_g, 1_g + at % 3 * 1_g); }
+  for (std::size_t at = 1; at <= 5'000; ++at) {
+    if (at % 1000 != 7) { ASSERT_TRUE(set.take_exact({at * 10_g, 1_g + at % 3 * 1_g})); }
+  }
+  std::vector<std::uintptr_t> found;
+  set.for_each([&](address_range range, std::uint64_t) { found.push_back(range.begin / 10_g); });
+  std::sort(found.begin(), found.end());
+  EXPECT_EQ(found, (std::vector<std::uintptr_t>{7, 1007, 2007, 3007, 4007}));
+  range_set other;
+  ASSERT_TRUE(other.try_reserve(5));
+  EXPECT_TRUE(set.move_to(other));
+  EXPECT_EQ(other.count(), 5U);
+  EXPECT_TRUE(set.empty());
+  EXPECT_TRUE(set.validate());
+  insert(7_g, 1_g);
+  EXPECT_TRUE(set.validate());
+}
+
+TEST_F(RangeSet, VisitsSomeRangesAtATimeAndAllInTurn)
+{
+  ASSERT_TRUE(set.try_reserve(10));
+  for (std::size_t at = 1; at <= 10; ++at) { insert(at * 10_g, 1_g); }
+  ASSERT_TRUE(set.take_exact({50_g, 1_g}));
+  std::size_t next{};
+  std::vector<std::size_t> counts;
+  std::vector<std::uintptr_t> found;
+  for (int turn = 0; turn != 4; ++turn) {
+    auto const before = found.size();
+    set.for_some(next, 4, [&](address_range range, std::uint64_t) { found.push_back(range.begin / 10_g); });
+    counts.push_back(found.size() - before);
+  }
+  EXPECT_EQ(counts, (std::vector<std::size_t>{4, 3, 2, 4}));  // the last one begins again
+  std::sort(found.begin(), found.begin() + 9);
+  EXPECT_EQ(std::unique(found.begin(), found.begin() + 9), found.begin() + 9);
+}
+
+TEST_F(RangeSet, BoundsTheBytesOfSoManyRanges)
+{
+  EXPECT_EQ(set.most_bytes_of(3), 0U);
+  ASSERT_TRUE(set.try_reserve(1'000));
+  insert(10_g, 700_g);
+  insert(1'000_g, 500_g);
+  insert(2'000_g, 30_g);
+  EXPECT_EQ(set.most_bytes_of(0), 0U);
+  EXPECT_EQ(set.most_bytes_of(1), 700_g);
+  EXPECT_EQ(set.most_bytes_of(2), 1'200_g);
+  EXPECT_EQ(set.most_bytes_of(9), 1'230_g);
+  for (std::size_t at = 0; at != 900; ++at) { insert(100'000_g + at * 2'000_g, 1'000_g + at % 7 * 1_g); }
+  for (std::size_t count : {1U, 10U, 64U, 65U, 200U, 900U, 903U}) {
+    auto const bound = set.most_bytes_of(count);
+    EXPECT_GE(bound, std::min(count * 1'000_g, set.total_bytes())) << count;  // 1,000 to 1,006 granules each
+    EXPECT_LE(bound, std::min(count * 1'007_g, set.total_bytes())) << count;
+  }
+  EXPECT_EQ(set.most_bytes_of(903), set.total_bytes());
+}
+
 #if RMM_ASSERTIONS_ENABLED
 using RangeSetDeathTest = RangeSet;
 

@@ -3,6 +3,7 @@
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/heap/range_set.hpp>
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -123,6 +124,26 @@ TEST_F(FreeStore, KeepsTheOrderOfTicketsWhileSomeAreForgotten)
   }
   store.all_reached(spare);
   EXPECT_FALSE(store.has_fences());
+}
+
+TEST_F(FreeStore, TakesAllOfALargerSetWithTheNewestEpoch)
+{
+  add_ticket();
+  rmm::detail::range_set larger;
+  ASSERT_TRUE(larger.try_reserve(3));
+  for (std::uintptr_t i = 0; i != 3; ++i) { larger.insert({base + i * 1024, 256}, 0); }
+  ASSERT_TRUE(store.try_make_room(1));
+  store.ranges().insert({base + 256, 256}, store.newest());
+  EXPECT_EQ(store.epoch_of(0), 0U);
+  add_ticket();
+  ASSERT_TRUE(store.try_take_all_of(larger, nullptr));
+  EXPECT_TRUE(larger.empty());
+  EXPECT_EQ(store.ranges().count(), 3U);
+  EXPECT_EQ(store.epoch_of(store.ranges().range_beginning_at(base + 1024).epoch), store.newest());
+  EXPECT_TRUE(store.check_invariants());
+  add_ticket();
+  EXPECT_EQ(store.epoch_of(0), store.newest() - 1);
+  EXPECT_EQ(store.epoch_of(store.newest()), store.newest());
 }
 
 TEST_F(FreeStore, NobodyWaitsForMemoryThatIsFree)

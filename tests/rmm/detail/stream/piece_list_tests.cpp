@@ -120,6 +120,18 @@ TEST_F(PieceList, IsEmptyWhereAllThatIsFreeIsTooLittle)
   EXPECT_EQ(make({6 * heap_granule}).count(), 0U);
 }
 
+TEST_F(PieceList, BoundsItsRunsWithoutALook)
+{
+  EXPECT_EQ(piece_list::bound_of_runs(shared, caches), 0U);
+  add_pairs(shared.idle(), 100'000, 0);
+  EXPECT_EQ(piece_list::bound_of_runs(shared, caches), 2 * heap_granule);
+  add(*first, 4002, 2);  // between two of them
+  EXPECT_EQ(piece_list::bound_of_runs(shared, caches), 6 * heap_granule);
+  ASSERT_TRUE(second->try_add_unfenced({base + 4006 * heap_granule, 2 * heap_granule}));
+  EXPECT_EQ(piece_list::bound_of_runs(shared, caches), 10 * heap_granule);
+  second->unfenced().clear();
+}
+
 TEST_F(PieceList, LooksOnlyAtThoseOfALargeSetThatMatter)
 {
   add_pairs(shared.idle(), 100'000, 0);
@@ -161,7 +173,9 @@ TEST_F(PieceList, HasEachWantedRunWhole)
     at += granules;
   }
   ASSERT_GT(shared.idle().ranges().count(), 1000U);
-  auto const all = make({}).runs();
+  auto const all   = make({}).runs();
+  auto const bound = piece_list::bound_of_runs(shared, caches);
+  for (auto const run : all) { EXPECT_LE(run.bytes, bound); }
   for (auto least : {2U, 5U, 9U, 14U, 20U, 40U}) {
     auto const bytes = least * heap_granule;
     std::vector<std::uintptr_t> edges;
