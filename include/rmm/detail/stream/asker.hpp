@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/assert.hpp>
 #include <rmm/detail/cuda/stream_device.hpp>
 #include <rmm/detail/cuda/stream_lifetimes.hpp>
 #include <rmm/detail/export.hpp>
@@ -25,7 +26,10 @@ struct asker {
 
   [[nodiscard]] static asker make(cudaStream_t stream, stream_cache* cache, bool may_wait = true) noexcept
   {
-    if (cache != nullptr) { return {stream, cache->identity(), cache, cache->device(), may_wait}; }
+    if (cache != nullptr) {
+      RMM_ASSERT(cache->stream() == stream && cache->identity() != 0);
+      return {stream, cache->identity(), cache, cache->device(), may_wait};
+    }
     return {stream, stream_identity(stream), nullptr, device_of_stream(stream), may_wait};
   }
 

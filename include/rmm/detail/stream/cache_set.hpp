@@ -6,6 +6,7 @@
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/biased_lock.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
@@ -114,6 +115,7 @@ class basic_cache_set {
     }
     if (cache == nullptr) { cache = make(*mine, stream); }
     if (cache != nullptr) { slot = {number_, key, cache}; }
+    RMM_ASSERT(cache == nullptr || (cache->key() == key && find_local(key) == cache));  // S1
     return cache;
   }
 
@@ -285,8 +287,11 @@ class basic_cache_set {
   [[nodiscard]] bool refill(stream_cache& to, free_store& from, std::size_t bytes) noexcept
   {
     if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
+    RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
+    [[maybe_unused]] auto const all = from.ranges().total_bytes() + to.ranges().total_bytes();
     if (caches_.size() == 1 && from.ranges().count() <= most_refilled && to.try_make_room(from.ranges().count())) {
       from.ranges().move_to(to.ranges(), limits_.seams(), most_refilled, 0);
+      RMM_ASSERT(from.ranges().empty() && to.ranges().total_bytes() == all);
       return true;
     }
     auto size = bytes;
@@ -302,6 +307,7 @@ class basic_cache_set {
     if (!taken) { taken = from.ranges().take_good(size); }
     if (!taken) { return false; }
     to.add_range({taken.begin, size});
+    RMM_ASSERT(to.ranges().has_range_of(bytes) && from.ranges().total_bytes() + to.ranges().total_bytes() == all);
     return true;
   }
 
@@ -323,8 +329,9 @@ class basic_cache_set {
     }  // what comes in becomes idle in passing
     cache.set_flushing(cache.is_flushing() || has_too_much(cache));
     if (cache.is_flushing()) { cache.empty_stacks(); }
-    auto* const store = shared_.find_or_make(cache.identity(), cache.device());
-    auto const most   = detail::min(ranges.count(), most_moved);
+    auto* const store               = shared_.find_or_make(cache.identity(), cache.device());
+    auto const most                 = detail::min(ranges.count(), most_moved);
+    [[maybe_unused]] auto const all = ranges.total_bytes() + (store != nullptr ? store->ranges().total_bytes() : 0);
     if (store == nullptr || !store->try_make_room(most) || !shared_.try_add_fence(*store, cache.stream())) { return; }
     if (ranges.count() > most && store->ranges().count() <= most && store->try_take_all_of(ranges, limits_.seams())) {
       cache.set_flushing(false);
@@ -337,6 +344,9 @@ class basic_cache_set {
         store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), limits_.seams());
       }
     }
+    RMM_ASSERT(ranges.total_bytes() + store->ranges().total_bytes() == all);
+    RMM_ASSERT(!ranges.empty() || !has_to_flush(cache));
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_cache_set>(store->ranges().count()) || store->check_invariants());
   }
 
   /// Moves what no work uses from caches to the idle store, where neighbours coalesce, as much as may move in one call. Returns
@@ -355,8 +365,10 @@ class basic_cache_set {
       auto const rest = !ranges.has_range_of(refill_bytes_) ? ranges.take_up_to(range_set::no_limit) : fenced_range{};
       ranges.move_to(shared_.idle().ranges(), limits_.seams(), count);
       if (rest) { cache->add_range(rest.range); }
+      RMM_ASSERT(count <= moves && ranges.count() <= most_ranges_.load(std::memory_order_relaxed));
       moves -= count;
     }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_cache_set>(shared_.idle().ranges().count()) || is_listing_right());
     return moves != 0;
   }
 
@@ -381,6 +393,7 @@ class basic_cache_set {
     RMM_ASSERT(!cache.has_ended());
     cache.set_ended();
     ended_.fetch_add(1, std::memory_order_relaxed);
+    RMM_ASSERT_EXPENSIVE(is_listing_right());
   }
 
   /// Takes `bytes` bytes of a range of another cache, after a wait if that is another stream's. Nothing if no cache has a range that
@@ -409,6 +422,7 @@ class basic_cache_set {
         ranges.move_to(shared_.idle().ranges(), limits_.seams(), most);
       }
       ++taken_from_others_;
+      RMM_ASSERT(same_stream || reached || who.may_wait);  // H2 of the heap
       return taken;
     }
     return {};
@@ -447,6 +461,7 @@ class basic_cache_set {
     caches_[at]->set_place(at);
     caches_.pop_back();
     set_limits();
+    RMM_ASSERT_EXPENSIVE(is_listing_right());
   }
 
   void clear() noexcept { caches_.clear(); }
@@ -485,17 +500,11 @@ class basic_cache_set {
     return sum;
   }
 
-  /// Whether S1, S3 and the invariants of all caches hold. Requires that all caches are closed; O(free blocks in them).
+  /// Whether S1 to S3 and the invariants of all caches hold. Requires that all caches are closed; O(free blocks in them).
   [[nodiscard]] bool check_invariants() const noexcept
   {
-    bool good = true;
-    std::size_t ended{};
-    for (std::size_t at = 0; at != caches_.size(); ++at) {
-      auto const& cache = *caches_[at];
-      good              = good && cache.place() == at && cache.check_invariants();
-      ended += cache.has_ended() ? 1U : 0U;
-    }
-    return good && ended == ended_.load(std::memory_order_relaxed);
+    return is_listing_right() &&
+           detail::all_of(caches_.begin(), caches_.end(), [](auto const& cache) { return cache->check_invariants(); });
   }
 
  private:
@@ -510,6 +519,20 @@ class basic_cache_set {
   static constexpr std::size_t least_large         = std::size_t{1} << 20;
   static constexpr std::size_t ranges_in_all       = 2048;
   static constexpr std::size_t ranges_in_each      = 256;
+
+  /// Whether S1 and S3 hold, and what S2 says without numbers; O(caches).
+  [[nodiscard]] bool is_listing_right() const noexcept
+  {
+    std::size_t ended{};
+    for (std::size_t at = 0; at != caches_.size(); ++at) {
+      if (caches_[at]->place() != at) { return false; }  // S1
+      ended += caches_[at]->has_ended() ? 1U : 0U;
+    }
+    auto const most_ranges = most_ranges_.load(std::memory_order_relaxed);
+    return ended == ended_.load(std::memory_order_relaxed) &&                                                 // S3
+           is_shared() == (caches_.size() > 1) && is_shared() == (most_ranges != range_set::no_limit) &&      // S2
+           refill_bytes_ <= block_bytes() / 1024 && share_.load(std::memory_order_relaxed) <= block_bytes();  // S2
+  }
 
   [[nodiscard]] RMM_COLD stream_cache* make(thread_caches& mine, cudaStream_t stream) noexcept
   {
@@ -533,6 +556,7 @@ class basic_cache_set {
       cache->set_place(caches_.size() - 1);
       set_limits();
       undo.dismiss();
+      RMM_ASSERT_EXPENSIVE(is_listing_right());
       return cache;
     } catch (std::exception const&) {
       return nullptr;
@@ -617,6 +641,8 @@ class basic_cache_set {
     most_ranges_.store(shared ? detail::max(ranges_in_all / caches_.size(), ranges_in_each) : range_set::no_limit,
                        std::memory_order_relaxed);
     large_.store(shared ? detail::max(bytes / 1024, least_large) : range_set::no_limit, std::memory_order_relaxed);
+    RMM_ASSERT(refill_bytes_ % heap_granule == 0 && refill_bytes_ <= largest_refill);
+    RMM_ASSERT(shared || (share_.load(std::memory_order_relaxed) == bytes && !is_large(bytes)));
   }
 
   // Read by all threads, hardly ever written; what each call reads comes first.

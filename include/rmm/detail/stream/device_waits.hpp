@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -50,6 +51,7 @@ class device_waits {
   [[nodiscard]] std::uint64_t bit_of(int device) const noexcept
   {
     auto const known = device >= 0 ? device : detail::max(home_, 0);
+    RMM_ASSERT(known >= 0 && (device < 0 || known == device));
     return std::uint64_t{1} << static_cast<unsigned>(known % most_devices);
   }
 

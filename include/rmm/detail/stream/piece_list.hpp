@@ -3,6 +3,7 @@
 
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/base/invariant_clock.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/export.hpp>
@@ -124,6 +125,7 @@ class basic_piece_list {
     if (!all) { add_some(largest, wanted); }
     detail::sort(pieces_.begin(), pieces_.end(), is_below);
     if (!all) { remove_doubles(); }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_piece_list>(pieces_.size()) || check_invariants(largest.ranges()));
   }
 
   [[nodiscard]] iterator begin() noexcept { return pieces_.begin(); }
@@ -193,6 +195,7 @@ class basic_piece_list {
       who.wait_failed = true;
       return {};
     }
+    RMM_ASSERT(best_size >= bytes && best != end);
     cut(best, end, {begin, bytes});
     return {begin, 0};
   }
@@ -200,7 +203,9 @@ class basic_piece_list {
   /// Takes a range out of the sets that it lies in. Requires that the pieces hold it, are fenced, and have room for what is left.
   static void cut(iterator first, iterator last, address_range range) noexcept
   {
+    RMM_ASSERT(first != last && first->range.begin <= range.begin && range.end() <= (last - 1)->range.end());
     for (auto at = first; at != last; ++at) {
+      RMM_ASSERT(at->is_fenced && at->range.begin < range.end() && range.begin < at->range.end());
       auto const begin = detail::max(at->range.begin, range.begin);
       auto const taken =
         at->ranges().take_exact({begin, detail::min(at->range.end(), range.end()) - begin}, at->range.begin);
@@ -231,6 +236,21 @@ class basic_piece_list {
       return store == other.store && cache == other.cache;
     }
   };
+
+  /// Whether N1 holds, and N2 for the neighbours that pieces have in a set of which the list has only some ranges.
+  [[nodiscard]] bool check_invariants(range_set const& partial) const noexcept
+  {
+    for (auto at = pieces_.begin(); at != pieces_.end(); ++at) {
+      auto const next = at + 1;
+      if (at->range.bytes == 0 || (next != pieces_.end() && next->range.begin < at->range.end())) {
+        return false;
+      }  // N1
+      bool const has_next = next != pieces_.end() && next->range.begin == at->range.end();
+      if (!at->is_fenced || &at->ranges() == &partial || has_next) { continue; }
+      if (partial.range_beginning_at(at->range.end())) { return false; }  // N2
+    }
+    return true;
+  }
 
   [[nodiscard]] static bool is_below(piece const& lhs, piece const& rhs) noexcept
   {
@@ -305,6 +325,7 @@ class basic_piece_list {
         at->cache->note_wait();
       }
     }
+    RMM_ASSERT(first != last && (who.identity != 0 || who.cache == nullptr));
     bool waits = true;
     for (auto at = first; at != last; ++at) {
       if (at->store != nullptr) {

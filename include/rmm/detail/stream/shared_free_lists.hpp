@@ -306,6 +306,7 @@ class shared_free_lists {
   /// Makes idle what fences of a store cover that are reached: up to `moves` ranges, which it counts down, or all.
   void move_reached(free_store& store, std::size_t& moves) noexcept
   {
+    RMM_ASSERT(&store != &idle_ && moves <= most_moved);
     auto& ranges = store.ranges();
     if (!store.has_fences()) {
       if (ranges.count() > moves && idle_.ranges().count() <= moves) {

@@ -245,6 +245,7 @@ class basic_stream_ordered_heap {
       taken = take_coalesced(bytes, who);
     }
     wait_failed_ = who.wait_failed;
+    RMM_ASSERT_EXPENSIVE(check_sum(taken ? bytes : 0));
     if (!taken) { return nullptr; }
     cancel.dismiss();
     return hand_out(taken, bytes, who);
@@ -393,6 +394,7 @@ class basic_stream_ordered_heap {
     detail::mutex_lock const lock{mutex_};
     if (!shared_.idle().try_make_room(1)) { throw std::bad_alloc{}; }
     blocks_.extend(added);
+    RMM_ASSERT(blocks_.holds(added));
     shared_.idle().ranges().insert(added, 0, seams());
     caches_.set_block_bytes(blocks_.total_bytes());
   }
@@ -409,6 +411,7 @@ class basic_stream_ordered_heap {
         if (!cache->has_unfenced() || !caches_.is_kept_alive(*cache, known)) { continue; }
         device_scope const on_device{cache->device()};  // the handle of a default stream names that of the current one
         if (cache->fence(cache->stream())) { static_cast<void>(cache->coalesce_fenced()); }
+        RMM_ASSERT(!cache->has_ended());  // H3
       }
       for (auto const& store : shared_.stores()) {
         if (store->unfenced().empty()) { continue; }
@@ -545,6 +548,8 @@ class basic_stream_ordered_heap {
       detail::mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
       auto const count = add_up(now);
+      RMM_ASSERT(now.free_bytes + now.live_bytes + now.graph_bytes == blocks_.usable_bytes());  // H1
+      RMM_ASSERT(now.cached_bytes <= now.free_bytes && now.reserved_bytes == blocks_.total_bytes());
       if (contents != nullptr || count <= most_pieces_in_figures) {
         pieces.reserve(count);
         for_each_free([&](free_piece const& each) { pieces.push_back(each); });
@@ -570,6 +575,7 @@ class basic_stream_ordered_heap {
       end                    = range.end();
       now.largest_free_bytes = detail::max(now.largest_free_bytes, run);
     }
+    RMM_ASSERT(now.largest_free_bytes <= now.free_bytes && (now.largest_free_bytes != 0) == (now.free_bytes != 0));
     if (contents != nullptr) {
       contents->pieces = std::move(pieces);
       contents->pieces.insert(contents->pieces.end(), graph_pieces.begin(), graph_pieces.end());
@@ -610,6 +616,7 @@ class basic_stream_ordered_heap {
       taken = shared_.idle().ranges().take_best(bytes);
     }
     if (!taken) { return {}; }
+    RMM_ASSERT(blocks_.holds({taken.begin, bytes}));
     cancel.dismiss();
     caches_.note_live(nullptr, static_cast<std::int64_t>(bytes));
     return {taken.begin, bytes};
@@ -619,6 +626,7 @@ class basic_stream_ordered_heap {
   RMM_COLD void put_idle(address_range range) noexcept
   {
     detail::mutex_lock const lock{mutex_};
+    RMM_ASSERT(blocks_.holds(range));
     caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
     if (!shared_.try_insert_idle(range)) { return shared_.lose(range, waits_.bit_of(home_device())); }
     caches_.return_claim(nullptr);
@@ -654,6 +662,7 @@ class basic_stream_ordered_heap {
   RMM_COLD void free_fenced(address_range range, std::uint64_t store) noexcept
   {
     detail::mutex_lock const lock{mutex_};
+    RMM_ASSERT(blocks_.holds(range));
     caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
     auto* const found = shared_.find(store);
     if (found == nullptr || !found->try_make_room(1)) { return shared_.lose(range, device_waits::every_device); }
@@ -665,6 +674,7 @@ class basic_stream_ordered_heap {
   RMM_COLD void free_after_a_wait(address_range range) noexcept
   {
     detail::mutex_lock const lock{mutex_};
+    RMM_ASSERT(blocks_.holds(range));
     caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
     shared_.lose(range, device_waits::every_device);
   }
@@ -767,6 +777,7 @@ class basic_stream_ordered_heap {
     }
     if (!taken) { taken = caches_.take_from_other(bytes, who); }
     if (!taken) { taken = take_coalesced(bytes, who); }
+    RMM_ASSERT_EXPENSIVE(check_sum(taken ? bytes : 0));
     return taken;
   }
 
@@ -789,6 +800,7 @@ class basic_stream_ordered_heap {
   /// A block that was cut and claimed.
   [[nodiscard]] void* hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept
   {
+    RMM_ASSERT(taken && blocks_.holds({taken.begin, bytes}));  // H1
     caches_.note_live(who.cache, static_cast<std::int64_t>(bytes));
     return to_pointer(taken.begin);
   }
@@ -805,6 +817,7 @@ class basic_stream_ordered_heap {
   /// fence of its own, so that the next large request, on any stream, finds it coalesced with its neighbours.
   void free_to_store(address_range range, asker const& who) noexcept
   {
+    RMM_ASSERT(blocks_.holds(range));  // H1
     caches_.note_live(who.cache, -static_cast<std::int64_t>(range.bytes));
     auto* const store = shared_.find_or_make(who.identity, who.device);
     if (store != nullptr && store->try_make_room(1) && shared_.try_add_fence(*store, who.stream)) {
@@ -865,6 +878,7 @@ class basic_stream_ordered_heap {
       if (cache->has_unfenced()) { static_cast<void>(cache->fence(stream)); }
       heap.caches_.note_end(*cache);
     }
+    RMM_ASSERT_EXPENSIVE(heap.check_sum());
   }
 
   // --- waits on the host; with the lock ---
@@ -886,6 +900,9 @@ class basic_stream_ordered_heap {
     ++device_synchronizations_;
     for (auto const& cache : caches_) { cache->all_fenced(); }
     shared_.all_reached();
+    RMM_ASSERT(detail::none_of(
+      shared_.stores().begin(), shared_.stores().end(), [](auto const& store) { return store->has_fences(); }));
+    RMM_ASSERT_EXPENSIVE(check_sum());
     return true;
   }
 
@@ -972,6 +989,8 @@ class basic_stream_ordered_heap {
       first->range.bytes = first->range.end() - range.end();  // what is left above
       first->range.begin = range.end();
     }
+    RMM_ASSERT(taken.size() <= wanted.size());
+    RMM_ASSERT_EXPENSIVE(check_sum());
     return taken;
   }
 
@@ -1002,6 +1021,18 @@ class basic_stream_ordered_heap {
   }
 
   // --- what figures() adds up; with the lock, while all caches are closed ---
+
+  /// Whether the first part of H1 holds, while so many bytes were taken and are not yet noted as live.
+  [[nodiscard]] bool check_sum(std::size_t on_their_way = 0) const
+  {
+    auto sum = limits_.reserve.waiting_bytes() + shared_.idle().ranges().total_bytes() + on_their_way;
+    for (auto const& store : shared_.stores()) {
+      sum += store->ranges().total_bytes();
+      for (auto const range : store->unfenced()) { sum += range.bytes; }
+    }
+    for (auto const& cache : caches_) { sum += cache->free_pieces().second; }
+    return sum + static_cast<std::size_t>(caches_.live_bytes()) == blocks_.usable_bytes();
+  }
 
   /// Writes all figures but the largest free piece. Returns how many pieces are free.
   [[nodiscard]] std::size_t add_up(heap_figures& now) const
