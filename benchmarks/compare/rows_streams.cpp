@@ -93,7 +93,8 @@ class dealt_blocks {
     std::size_t streams;
     std::size_t live;  ///< of each stream
     lognormal sizes;
-    bool crosses;  ///< whether every fourth block is freed on the next stream
+    bool crosses{};                  ///< whether every fourth block is freed on the next stream
+    std::size_t least_pool_bytes{};  ///< that hold what is live
   };
 
   dealt_blocks(allocator const& memory, shape const& how)
@@ -156,7 +157,8 @@ class dealt_blocks {
 row make_streams_row(char const* name, dealt_blocks::shape shape)
 {
   auto const run = [=](candidate const& c, settings const& s) {
-    auto const memory = c.make(s.pool_bytes, s.pool_bytes);
+    auto const pool_bytes = std::max(s.pool_bytes, shape.least_pool_bytes);
+    auto const memory     = c.make(pool_bytes, pool_bytes);
     dealt_blocks blocks{memory, shape};
     auto const some = [&] { return blocks.replace(256); };
     measure(s.seconds / 3, some);
@@ -399,7 +401,7 @@ std::vector<row> make_stream_rows()
     make_pair_row("pair-64M-shared", 64 * mib, true),
     make_streams_row("streams-8", {8, 100, {64 * kib, 2, 64 * mib}, false}),
     make_streams_row("streams-8-cross", {8, 100, {64 * kib, 2, 64 * mib}, true}),
-    make_streams_row("streams-32-large", {32, 4, {16 * mib, 1.5, 256 * mib}, false}),
+    make_streams_row("streams-32-large", {32, 4, {16 * mib, 1.5, 256 * mib}, false, 16 * gib}),
     make_large_threads_row(),
     make_short_threads_row(),
     make_tight_row(80),

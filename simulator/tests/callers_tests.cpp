@@ -71,7 +71,8 @@ TEST_F(CallerTest, IsOutsideOfTheCLibrary)
 TEST_F(CallerTest, IsWhatReturnsWhereNoCallerIsOutside)
 {
   pthread_t thread{};
-  ASSERT_EQ(pthread_create(&thread, nullptr, as<void* (*)(void*)>(&cudaEventDestroy), &thread), 0);
+  int no_event{};
+  ASSERT_EQ(pthread_create(&thread, nullptr, as<void* (*)(void*)>(&cudaEventDestroy), &no_event), 0);
   ASSERT_EQ(pthread_join(thread, nullptr), 0);
   EXPECT_THAT(take_violations().at(0).text, HasSubstr(", for a function that ends with this call)"));
 }
