@@ -320,8 +320,8 @@ struct Packing : ::testing::TestWithParam<mix> {
   void TearDown() override { Simulated::start(cudasim::environment_options()); }
 };
 
-/// For one stream at 60 % with lognormal sizes, the pool and the model are equal but for chance: which is better depends on the
-/// seeds. That mix is only printed.
+/// For one stream at 60 % with lognormal sizes failures are rare: 38 of the pool and 23 of the model in 960,000 requests. That mix is
+/// only printed.
 [[nodiscard]] bool is_uncertain(mix const& what)
 {
   return what.streams == 1 && what.law == size_law::lognormal && what.load_percent <= 60;
@@ -333,14 +333,12 @@ TEST_P(Packing, FailsNoMoreThanTheModelWhileTheDeviceKeepsUp)
   if (!is_uncertain(GetParam())) { EXPECT_LE(found.pool, found.model); }
 }
 
-/// No event is reached then, so memory of one stream is not joined with that of others before a stream waits for them. Eight
-/// streams at 80 % are only printed: in 120,000 requests the pool fails 6 to 10 % more often than the model.
+/// No event is reached then, so memory of one stream is not joined with that of others before a stream waits for them. In programs
+/// of eight streams that are six times as long, the pool fails 6 % more often than the model at 80 %.
 TEST_P(Packing, FailsNoMoreThanTheModelWhileTheDeviceStandsStill)
 {
-  auto const& what    = GetParam();
-  auto const found    = compare(what, false);
-  bool const is_worse = what.streams != 1 && what.load_percent > 60;
-  if (!is_uncertain(what) && !is_worse) { EXPECT_LE(found.pool, found.model); }
+  auto const found = compare(GetParam(), false);
+  if (!is_uncertain(GetParam())) { EXPECT_LE(found.pool, found.model); }
 }
 
 INSTANTIATE_TEST_SUITE_P(,
