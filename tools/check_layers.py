@@ -5,8 +5,9 @@
     check_layers.py [FOLDER]     FOLDER contains rmm/; default: include/ of this repository
 
 A header that the table does not know is an error: whoever adds a folder of headers decides where it stands. Also checked:
-which foreign headers a layer may include, that includes form no cycle, that only detail/cuda calls the CUDA runtime, and that each
-class that is declared, or is a friend, is defined in one of the headers.
+which foreign headers a layer may include, that includes form no cycle, that only detail/cuda calls the CUDA runtime, that each
+class that a header declares or befriends is defined in a header of its own layer or of a lower one, and that each header of detail
+is included by another one. Without FOLDER, also that no program that is shipped includes anything of benchmarks/.
 """
 
 from __future__ import annotations
@@ -51,13 +52,34 @@ FOREIGN: list[tuple[str, re.Pattern[str], int]] = [
     ("the logging library", re.compile(r"(spdlog|fmt|rapids_logger)/.*"), 9),
 ]
 
+# Headers of detail that programs include themselves, so that no other header has to.
+ENTRY_POINTS = {
+    "detail/cuda_memory_resource.hpp",
+    "detail/dynamic_load_runtime.hpp",
+    "detail/nvtx/ranges.hpp",
+    "detail/runtime_async_alloc.hpp",
+    "mr/detail/device_memory_resource_view.hpp",
+}
+
+# Classes of higher layers that a header may declare, because it uses nothing that they have.
+DECLARED_ONLY = {
+    ("detail/resource_facade.hpp", "device_memory_resource"),
+    ("error.hpp", "memory_report"),
+    ("mr/detail/growing_pool.hpp", "memory_reservation"),
+}
+
+# Folders of the repository whose programs and libraries are installed or packed.
+SHIPPED = ("include", "python/rmm", "tools/environment", "tools/gdb", "tools/recorded", "tools/trace")
+
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 CUDA_CALL = re.compile(r"(?<![\w.>])cu(da)?[A-Z][a-z]\w*(?<!_t)\s*\(")
 DEFINED_CLASS = re.compile(
     r"\b(?:class|struct|union)\s+(?:alignas\([^)]*\)\s*|[A-Z_]+\s+|\[\[[^\]]*\]\]\s*)*(?:\w+::)*(\w+)(?:<[^{;]*>)?(?:\s+final)?\s*(?::[^;{]*)?\{"
 )
 DECLARED_CLASS = re.compile(
-    r"^[ \t]*(?:template\s*<[^{;]*?>\s*)?(?:friend\s+)?(?:class|struct)\s+(?:\w+::)*(\w+)(?:<[^;{]*>)?;", re.MULTILINE
+    r"^[ \t]*(?:template\s*<[^{;]*?>\s*)?(?:friend\s+)?(?:class|struct)\s+(?:\w+::)*(\w+)(?:<[^;{]*>)?;"
+    r"|^[ \t]*friend\s+(?:\w+::)*(\w+)(?:<[^;{]*>)?;",
+    re.MULTILINE,
 )
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 
@@ -91,15 +113,49 @@ def blanked(text: str) -> str:
     return COMMENT_OR_STRING.sub(blank, text)
 
 
-def undefined_classes(codes: dict[str, str]) -> list[str]:
-    """Problems of classes that are declared and that no header defines. `codes`: the text of each header, blanked."""
-    defined = {match.group(1) for code in codes.values() for match in DEFINED_CLASS.finditer(code)}
+def declaration_problems(codes: dict[str, str]) -> list[str]:
+    """Problems of classes that are declared, or are friends, and are defined in no header or in those of higher layers only.
+
+    `codes`: the text of each header, blanked.
+    """
+    defined: dict[str, int] = {}  # the lowest layer that defines a class of that name
+    for path, code in codes.items():
+        for match in DEFINED_CLASS.finditer(code):
+            defined[match.group(1)] = min(layer_of(path) or 0, defined.get(match.group(1), 99))
     problems = []
     for path, code in codes.items():
+        layer = layer_of(path) or 0
         for match in DECLARED_CLASS.finditer(code):
-            if match.group(1) not in defined:
-                line = code.count("\n", 0, match.start(1)) + 1
-                problems.append(f"rmm/{path}:{line}: declares {match.group(1)}, which no header defines")
+            name = match.group(1) or match.group(2)
+            where = f"rmm/{path}:{code.count(chr(10), 0, match.end()) + 1}"
+            if name not in defined:
+                problems.append(f"{where}: declares {name}, which no header defines")
+            elif defined[name] > layer and (path, name) not in DECLARED_ONLY:
+                problems.append(f"{where}: layer {layer} declares {name} of layer {defined[name]}")
+    return problems
+
+
+def unused_headers(graph: dict[str, list[str]]) -> list[str]:
+    """Problems of headers of detail that no other header includes. `graph`: the headers that each header includes."""
+    used = {included for includes in graph.values() for included in includes}
+    return [
+        f"rmm/{path}:1: no header includes it; what only a tool needs belongs to that tool"
+        for path in graph
+        if "detail/" in path and path not in used and path not in ENTRY_POINTS and not path.endswith("_validation.hpp")
+    ]
+
+
+def benchmarks_included(repository: Path) -> list[str]:
+    """Problems of files that are shipped and include something of benchmarks/, which is not."""
+    problems = []
+    for folder in SHIPPED:
+        for file in sorted((repository / folder).rglob("*")):
+            if file.suffix not in (".cpp", ".hpp", ".h", ".pyx", ".pxd") or not file.is_file() or "build" in file.parts:
+                continue
+            text = file.read_text(encoding="utf-8")
+            for match in re.finditer(r'include[ \t]*[<"](?:[^>"\n]*/)?benchmarks/', text):
+                line = text.count("\n", 0, match.start()) + 1
+                problems.append(f"{file.relative_to(repository)}:{line}: includes a file of benchmarks/, which is not shipped")
     return problems
 
 
@@ -125,8 +181,11 @@ def find_cycle(graph: dict[str, list[str]]) -> list[str] | None:
     return next(filter(None, map(search, sorted(graph))), None)
 
 
-def check(root: Path) -> list[str]:
-    """All problems of the headers in root/rmm, as lines `file:line: what is wrong`."""
+def check(root: Path, is_whole: bool = False) -> list[str]:
+    """All problems of the headers in root/rmm, as lines `file:line: what is wrong`.
+
+    `is_whole`: these are all headers of the library, so that each of detail should be used by another one.
+    """
     problems: list[str] = []
     graph: dict[str, list[str]] = {}
     codes: dict[str, str] = {}
@@ -163,7 +222,9 @@ def check(root: Path) -> list[str]:
             for match in CUDA_CALL.finditer(code):
                 line = code.count("\n", 0, match.start()) + 1
                 problems.append(f"rmm/{path}:{line}: calls {match.group().rstrip('( ')}; only detail/cuda calls CUDA")
-    problems += undefined_classes(codes)
+    problems += declaration_problems(codes)
+    if is_whole:
+        problems += unused_headers(graph)
     cycle = find_cycle(graph)
     if cycle:
         problems.append(f"rmm/{cycle[0]}:1: headers include each other: {' -> '.join(cycle)}")
@@ -174,8 +235,12 @@ def check(root: Path) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Checks the layers of include/rmm.")
-    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent / "include")
-    problems = check(parser.parse_args().folder)
+    parser.add_argument("folder", nargs="?", type=Path)
+    folder = parser.parse_args().folder
+    repository = Path(__file__).resolve().parent.parent
+    problems = check(folder or repository / "include", is_whole=folder is None)
+    if folder is None:
+        problems += benchmarks_included(repository)
     for problem in problems:
         print(problem)
     return 1 if problems else 0

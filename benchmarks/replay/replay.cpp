@@ -4,13 +4,13 @@
 // on other resources. The exit status is the verdict: 0 if each resource could do what the log asks, 1 if one could not, 2 if
 // there is nothing to replay.
 
-#include <benchmarks/replay/log_replay.hpp>
 #include <benchmarks/utilities/metered_resource.hpp>
 #include <benchmarks/utilities/options.hpp>
-#include <benchmarks/utilities/progress.hpp>
 #include <benchmarks/utilities/resources.hpp>
 #include <benchmarks/utilities/simulated_memory_resource.hpp>
-#include <benchmarks/utilities/trace_events.hpp>
+#include <tools/recorded/log_replay.hpp>
+#include <tools/recorded/progress.hpp>
+#include <tools/recorded/trace_events.hpp>
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_device.hpp>
@@ -38,11 +38,11 @@
 
 namespace {
 
-using rmm::benchmarks::allocation_history;
-using rmm::benchmarks::log_replay;
 using rmm::benchmarks::metered_resource;
 using rmm::benchmarks::resource_ptr;
 using rmm::mr::simulated_memory_resource;
+using rmm::recorded::allocation_history;
+using rmm::recorded::log_replay;
 
 enum verdict : int { replayed = 0, failed = 1, nothing_to_replay = 2 };
 
@@ -229,7 +229,7 @@ class replay_benchmark {
 
   void make_resources()
   {
-    std::vector<rmm::benchmarks::replay_target> targets;
+    std::vector<rmm::recorded::replay_target> targets;
     for (auto const device : history_.devices()) {
       rmm::cuda_set_device_raii const with_device{rmm::cuda_device_id{device}};
       auto made = choice_.make(bytes_);
@@ -239,7 +239,7 @@ class replay_benchmark {
     replay_ = std::make_unique<log_replay>(history_, std::move(targets));
     if (!shown_.is_shown()) { return; }  // what observes costs time
     shown_.begin("replaying on " + choice_.benchmark_name, history_.size());
-    replay_->observe([this](rmm::benchmarks::replay_moment const& now) {
+    replay_->observe([this](rmm::recorded::replay_moment const& now) {
       if (now.event % 4096 == 0) { shown_.advance(now.event); }
     });
   }
@@ -271,18 +271,18 @@ class replay_benchmark {
   resource_choice choice_;
   allocation_history const& history_;
   std::size_t bytes_;
-  rmm::benchmarks::progress shown_;
+  rmm::recorded::progress shown_;
   std::mutex mutex_;
   int inside_{0};
   int gone_{0};
   std::vector<std::pair<int, resource_ptr>> resources_;
   std::unique_ptr<log_replay> replay_;
   std::string problem_;  // why there is nothing to replay on
-  std::optional<rmm::benchmarks::replay_failure> failure_;
-  rmm::benchmarks::leftovers left_;
-  rmm::benchmarks::replay_moment peak_live_;
-  rmm::benchmarks::replay_moment peak_reserved_;
-  std::vector<rmm::benchmarks::replay_moment> curve_;
+  std::optional<rmm::recorded::replay_failure> failure_;
+  rmm::recorded::leftovers left_;
+  rmm::recorded::replay_moment peak_live_;
+  rmm::recorded::replay_moment peak_reserved_;
+  std::vector<rmm::recorded::replay_moment> curve_;
   bool knows_reserved_{false};
   bool unknown_frees_{false};
   bool has_run_{false};
@@ -297,7 +297,7 @@ void print_events(allocation_history const& history)
   for (auto const* const event : all) { std::cout << *event << '\n'; }
 }
 
-void print_summary(allocation_history const& history, rmm::benchmarks::logged_events const& log)
+void print_summary(allocation_history const& history, rmm::recorded::logged_events const& log)
 {
   std::cout << "Total Events: " << history.size() << '\n';
   for (std::size_t thread = 0; thread < history.thread_count(); ++thread) {
@@ -361,12 +361,12 @@ verdict run(int argc, char** argv)
     for (auto const* each : {"pool", "arena", "binning", "cuda", "managed"}) { chosen.push_back(choices.at(each)); }
   }
 
-  rmm::benchmarks::logged_events log;
+  rmm::recorded::logged_events log;
   try {
     auto const file = options.get<std::string>("file", "");
-    rmm::benchmarks::progress shown;
+    rmm::recorded::progress shown;
     shown.begin("reading " + file);
-    log = rmm::benchmarks::read_events(file);
+    log = rmm::recorded::read_events(file);
   } catch (std::exception const& e) {
     std::cout << "Failed to parse events: " << e.what() << '\n';
     return nothing_to_replay;

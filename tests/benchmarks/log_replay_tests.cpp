@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <benchmarks/replay/log_replay.hpp>
-#include <benchmarks/utilities/log_parser.hpp>
 #include <benchmarks/utilities/simulated_memory_resource.hpp>
+#include <tools/recorded/log_parser.hpp>
+#include <tools/recorded/log_replay.hpp>
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
@@ -24,11 +24,11 @@
 
 namespace {
 
-using rmm::benchmarks::allocation_history;
-using rmm::benchmarks::log_replay;
 using rmm::detail::action;
 using rmm::detail::event;
 using rmm::mr::simulated_memory_resource;
+using rmm::recorded::allocation_history;
+using rmm::recorded::log_replay;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 

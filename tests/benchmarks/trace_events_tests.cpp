@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <benchmarks/replay/log_replay.hpp>
-#include <benchmarks/utilities/trace_events.hpp>
+#include <tools/recorded/log_replay.hpp>
+#include <tools/recorded/trace_events.hpp>
+#include <tools/recorded/trace_reader.hpp>
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
-#include <rmm/detail/trace/trace_reader.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/logging_resource_adaptor.hpp>
@@ -28,9 +28,9 @@
 
 namespace {
 
-using rmm::benchmarks::read_events;
 using rmm::detail::action;
 using rmm::mr::cuda_memory_resource;
+using rmm::recorded::read_events;
 using rmm::test::temporary_folder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -84,25 +84,23 @@ TEST_F(TraceEvents, AreNotInOtherFiles)
     ThrowsMessage<rmm::logic_error>(HasSubstr(file + ": line 1: this is no log, for it has no column 'Time'")));
   std::ofstream{file} << "\x1F\x8B\x08 and what gzip makes of a log";
   EXPECT_THAT([&] { read_events(file); },
-              ThrowsMessage<rmm::detail::trace::bad_trace>(HasSubstr(file + ": at byte 0: the file is compressed")));
+              ThrowsMessage<rmm::recorded::bad_trace>(HasSubstr(file + ": at byte 0: the file is compressed")));
   std::ofstream{file} << "RMMTRACE and then nothing good, for many characters, until the header is whole";
-  EXPECT_THAT([&] { read_events(file); },
-              ThrowsMessage<rmm::detail::trace::bad_trace>(HasSubstr(file + ": at byte 8")));
+  EXPECT_THAT([&] { read_events(file); }, ThrowsMessage<rmm::recorded::bad_trace>(HasSubstr(file + ": at byte 8")));
   std::ofstream{file, std::ios::trunc};
-  EXPECT_THROW(read_events(file), rmm::detail::trace::bad_trace);
+  EXPECT_THROW(read_events(file), rmm::recorded::bad_trace);
   EXPECT_THROW(read_events(folder / "no such file"), std::runtime_error);
 }
 
 TEST(Damage, IsToldInWords)
 {
-  rmm::detail::trace::recorded_trace trace{};
-  EXPECT_EQ(rmm::benchmarks::damage_of(trace), "");
+  rmm::recorded::recorded_trace trace{};
+  EXPECT_EQ(rmm::recorded::damage_of(trace), "");
   trace.missing_files = 1;
-  EXPECT_EQ(rmm::benchmarks::damage_of(trace), "1 file missing between its first and its last");
+  EXPECT_EQ(rmm::recorded::damage_of(trace), "1 file missing between its first and its last");
   trace.missing_files = 2;
   trace.cut_off_at    = 115;
-  EXPECT_EQ(rmm::benchmarks::damage_of(trace),
-            "cut off at byte 115, and 2 files missing between its first and its last");
+  EXPECT_EQ(rmm::recorded::damage_of(trace), "cut off at byte 115, and 2 files missing between its first and its last");
 }
 
 /// Live bytes after each event.
@@ -147,9 +145,9 @@ TEST_F(TraceEvents, GiveTheSameCurveWhenTheyAreTracedAndReplayed)
     }
     auto log = read_events(file);
     EXPECT_EQ(live_bytes(log.events), expected);
-    rmm::benchmarks::allocation_history const history{std::move(log.events)};
+    rmm::recorded::allocation_history const history{std::move(log.events)};
     EXPECT_THAT(history.own_streams(), SizeIs(3));
-    rmm::benchmarks::log_replay replay{history, cuda};
+    rmm::recorded::log_replay replay{history, cuda};
     EXPECT_TRUE(replay.play(0));
     std::vector<std::size_t> replayed;
     for (auto const& moment : replay.curve()) { replayed.push_back(moment.live); }
@@ -161,15 +159,15 @@ TEST_F(TraceEvents, GiveTheSameCurveWhenTheyAreTracedAndReplayed)
 // thread. What reads today's traces has to read it.
 TEST(KeptTrace, CanStillBeRead)
 {
-  auto const trace = rmm::detail::trace::trace_reader::read(rmm::test::trace_file("two-threads.rmmtrace"));
+  auto const trace = rmm::recorded::trace_reader::read(rmm::test::trace_file("two-threads.rmmtrace"));
   EXPECT_FALSE(trace.cut_off_at.has_value());
   EXPECT_EQ(trace.lost, 0);
   EXPECT_THAT(trace.threads, SizeIs(2));
   EXPECT_THAT(trace.tags, ElementsAre("", "loader"));
   EXPECT_THAT(trace.stacks, SizeIs(2));
   ASSERT_THAT(trace.events, SizeIs(801));
-  auto const events = rmm::benchmarks::events_of(trace).events;
-  rmm::benchmarks::allocation_history const history{events};
+  auto const events = rmm::recorded::events_of(trace).events;
+  rmm::recorded::allocation_history const history{events};
   EXPECT_THAT(history.own_streams(), SizeIs(3));
   EXPECT_EQ(history.logged_failures(), 1);
   std::size_t sum = 0;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <benchmarks/utilities/pickle.hpp>
-#include <benchmarks/utilities/recorded_file.hpp>
-#include <benchmarks/utilities/trace_events.hpp>
+#include <tools/recorded/pickle.hpp>
+#include <tools/recorded/recorded_file.hpp>
+#include <tools/recorded/trace_events.hpp>
+#include <tools/recorded/trace_reader.hpp>
 #include <tools/trace/exports.hpp>
 #include <tools/trace/json_writer.hpp>
 #include <tools/trace/lifetimes.hpp>
 #include <tools/trace/replays.hpp>
 #include <tools/trace/report.hpp>
 
-#include <rmm/detail/trace/trace_reader.hpp>
 #include <rmm/error.hpp>
 
 #include <tests/support/seeds.hpp>
@@ -34,15 +34,15 @@
 
 namespace {
 
-using rmm::benchmarks::bad_pickle;
-using rmm::benchmarks::pickle;
-using rmm::benchmarks::read_recorded_file;
-using rmm::benchmarks::read_torch_snapshot;
-using rmm::benchmarks::recorded_file;
-using rmm::detail::trace::bad_trace;
-using rmm::detail::trace::kind;
-using rmm::detail::trace::no_stack;
-using rmm::detail::trace::trace_reader;
+using rmm::recorded::bad_pickle;
+using rmm::recorded::bad_trace;
+using rmm::recorded::kind;
+using rmm::recorded::no_stack;
+using rmm::recorded::pickle;
+using rmm::recorded::read_recorded_file;
+using rmm::recorded::read_torch_snapshot;
+using rmm::recorded::recorded_file;
+using rmm::recorded::trace_reader;
 using rmm::test::contents_of;
 using rmm::test::temporary_folder;
 using rmm::tools::json_writer;
@@ -198,7 +198,7 @@ TEST(TorchSnapshot, HasTheSegments)
 
 TEST(TorchSnapshot, IsReplayedLikeOtherTraces)
 {
-  EXPECT_THAT(rmm::benchmarks::read_events(snapshot_path).events, SizeIs(9));
+  EXPECT_THAT(rmm::recorded::read_events(snapshot_path).events, SizeIs(9));
 }
 
 TEST(TorchSnapshot, IsRefusedWithThePlaceIfItIsSomethingElse)
@@ -258,7 +258,7 @@ TEST(BrokenFile, IsReadOrRefusedWhereverALogEnds)
   for (std::size_t length = 0; length <= whole.size(); ++length) {
     use([&] {
       std::istringstream in{whole.substr(0, length)};
-      return recorded_file{rmm::benchmarks::trace_of_log(rmm::detail::parse_csv(in)), "csv", {}};
+      return recorded_file{rmm::recorded::trace_of_log(rmm::detail::parse_csv(in)), "csv", {}};
     });
   }
 }

@@ -4,9 +4,9 @@
 //
 // One unit with most of what it tests, for that is compiled with the fuzzer's flags.
 
-#include "../../benchmarks/utilities/pickle.cpp"
-#include "../../benchmarks/utilities/recorded_file.cpp"
-#include "../../benchmarks/utilities/torch_snapshot.cpp"
+#include "../../tools/recorded/pickle.cpp"
+#include "../../tools/recorded/recorded_file.cpp"
+#include "../../tools/recorded/torch_snapshot.cpp"
 #include "../../tools/trace/exports.cpp"
 #include "../../tools/trace/lifetimes.cpp"
 #include "../../tools/trace/report.hpp"
@@ -25,7 +25,7 @@
 namespace {
 
 namespace trace = rmm::detail::trace;
-using rmm::benchmarks::recorded_file;
+using rmm::recorded::recorded_file;
 
 void require(bool holds, char const* what)
 {
@@ -37,7 +37,7 @@ void require(bool holds, char const* what)
 recorded_file read_log(std::string const& content)
 {
   std::istringstream in{content};
-  return {rmm::benchmarks::trace_of_log(rmm::detail::parse_csv(in)), "csv", {}};
+  return {rmm::recorded::trace_of_log(rmm::detail::parse_csv(in)), "csv", {}};
 }
 
 /// Makes blocks out of the bytes, with right lengths and checksums, which a search does not find.
@@ -64,14 +64,17 @@ std::string trace_of_records(std::string_view records)
   return content;
 }
 
-recorded_file read_trace(std::string_view content) { return {trace::trace_reader::read(content, "it"), "trace", {}}; }
+recorded_file read_trace(std::string_view content)
+{
+  return {rmm::recorded::trace_reader::read(content, "it"), "trace", {}};
+}
 
-void check(trace::recorded_trace const& read)
+void check(rmm::recorded::recorded_trace const& read)
 {
   for (auto const& event : read.events) {
     require(event.thread < read.threads.size(), "threads are in their list");
     require(event.place < read.places.size(), "places are in their list");
-    require(event.stack == trace::no_stack || event.stack < read.stacks.size(), "stacks are in their list");
+    require(event.stack == rmm::recorded::no_stack || event.stack < read.stacks.size(), "stacks are in their list");
   }
   for (auto const& place : read.places) {
     require(place.tag < read.tags.size(), "tags are in their list");
@@ -83,7 +86,7 @@ void check(trace::recorded_trace const& read)
 void use(recorded_file read)
 {
   check(read.trace);
-  auto const file = rmm::benchmarks::with_times_in_order(std::move(read));
+  auto const file = rmm::recorded::with_times_in_order(std::move(read));
   std::ostringstream snapshot;
   std::ostringstream log;
   std::ostringstream timeline;
@@ -93,7 +96,7 @@ void use(recorded_file read)
   rmm::tools::report const made{file, "it", 1};
   static_cast<void>(made.moments());
   static_cast<void>(made.document());
-  check(rmm::benchmarks::read_torch_snapshot(snapshot.str(), "exported").trace);
+  check(rmm::recorded::read_torch_snapshot(snapshot.str(), "exported").trace);
   require(read_log(log.str()).trace.events.size() == file.trace.events.size(), "an exported log has all events");
 }
 
@@ -109,7 +112,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
         use(read_log("Thread,Time,Action,Pointer,Size,Stream,Device\n" + content));
         break;
       case 'p':
-        use(rmm::benchmarks::read_torch_snapshot(content, "it"));
+        use(rmm::recorded::read_torch_snapshot(content, "it"));
         break;
       case 'r':
         use(read_trace(trace_of_records(content)));
@@ -120,7 +123,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
       default:
         use(read_log(content));
     }
-  } catch (trace::bad_trace const&) {  // and nothing else is thrown for a file that is none
+  } catch (rmm::recorded::bad_trace const&) {  // and nothing else is thrown for a file that is none
   } catch (rmm::logic_error const&) {}
   return 0;
 }

@@ -216,7 +216,7 @@ class Page(unittest.TestCase):
         package = "/venv/lib/python3.11/site-packages/rmm"
         library = "/venv/lib/python3.11/site-packages/librmm/lib/librmm_python.abi3.so"
         frames = [
-            f"rmm::mr::detail::environment_trace::do_allocate() from {library}",
+            f"rmm::tools::environment_trace::do_allocate() from {library}",
             f"{library}(+0x36026) [0x7f9b13e75026]",
             f"allocate from {library}",
             f"rmm_cupy_allocator at {package}/allocators/cupy.py:31",

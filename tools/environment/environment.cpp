@@ -3,12 +3,13 @@
 // librmm_environment.so: lets a program that knows nothing of it obey RMM_RESOURCE and RMM_TRACE_FILE. It is preloaded, or linked,
 // and makes the resource that every device has initially, before anybody else can.
 
+#include "environment_trace.hpp"
+
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/process_wide.hpp>
 #include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
-#include <rmm/mr/detail/environment_trace.hpp>
 #include <rmm/mr/detail/registry.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
@@ -48,7 +49,7 @@ class resource_of_environment final : public rmm::mr::device_memory_resource {
       } catch (std::exception const& error) {
         std::fprintf(stderr, "%s; cudaMalloc is used\n", error.what());
       }
-      return is_set("RMM_TRACE_FILE") ? new rmm::mr::detail::environment_trace{made, device} : made;
+      return is_set("RMM_TRACE_FILE") ? new rmm::tools::environment_trace{made, device} : made;
     } catch (std::exception const&) {
       static rmm::mr::cuda_memory_resource fallback;
       return &fallback;

@@ -15,14 +15,14 @@ import check_layers  # noqa: E402
 
 
 class CheckLayers(unittest.TestCase):
-    def check(self, **headers: str) -> list[str]:
+    def check(self, is_whole: bool = False, **headers: str) -> list[str]:
         """Problems of a tree with these headers; `a__b` names the header rmm/a/b.hpp."""
         with tempfile.TemporaryDirectory() as folder:
             for name, text in headers.items():
                 file = Path(folder, "rmm", name.replace("__", "/") + ".hpp")
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8")
-            return check_layers.check(Path(folder))
+            return check_layers.check(Path(folder), is_whole)
 
     def test_downward_and_sideways_includes_are_fine(self) -> None:
         self.assertEqual([], self.check(
@@ -68,6 +68,32 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(["rmm/error.hpp:2: declares parts, which no header defines"],
                          self.check(error="template <class T>\nstruct parts;\n"))
 
+    def test_a_friend_or_declaration_of_a_higher_layer_is_reported(self) -> None:
+        for declaration in ("struct buffer;\n", "class error {\n  friend class buffer;\n};\n",
+                            "class error {\n  friend mr::buffer<error>;\n};\n"):
+            with self.subTest(declaration):
+                problems = self.check(error=declaration, device_buffer="template <class T>\nclass buffer {\n};\n")
+                self.assertEqual(1, len(problems), problems)
+                self.assertIn("layer 4 declares buffer of layer 8", problems[0])
+        self.assertEqual([], self.check(device_buffer="struct error;\n", error="struct error {\n};\n"))
+        self.assertEqual([], self.check(error="class memory_report;\n", memory_report="class memory_report {\n};\n"))
+
+    def test_a_header_of_detail_that_no_header_includes_is_reported(self) -> None:
+        unused = self.check(is_whole=True, detail__heap__x="", error="", detail__nvtx__ranges="")
+        self.assertEqual(["rmm/detail/heap/x.hpp:1: no header includes it; what only a tool needs belongs to that tool"], unused)
+        self.assertEqual([], self.check(is_whole=True, detail__heap__x="", error="#include <rmm/detail/heap/x.hpp>\n"))
+
+    def test_what_is_shipped_includes_nothing_of_the_benchmarks(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            tool = Path(folder, "tools", "trace", "main.cpp")
+            tool.parent.mkdir(parents=True)
+            tool.write_text("#include <tools/recorded/pickle.hpp>\n", encoding="utf-8")
+            self.assertEqual([], check_layers.benchmarks_included(Path(folder)))
+            for include in ("<benchmarks/utilities/options.hpp>", '"../../benchmarks/replay.cpp"'):
+                tool.write_text(f"\n#include {include}\n", encoding="utf-8")
+                self.assertEqual(["tools/trace/main.cpp:2: includes a file of benchmarks/, which is not shipped"],
+                                 check_layers.benchmarks_included(Path(folder)))
+
     def test_only_the_cuda_folder_calls_cuda(self) -> None:
         self.assertEqual([], self.check(detail__cuda__memory="void f() { cudaFree(nullptr); }\n"))
         self.assertEqual(["rmm/device_buffer.hpp:2: calls cudaFree; only detail/cuda calls CUDA"],
@@ -92,7 +118,9 @@ class CheckLayers(unittest.TestCase):
         self.assertIn("no headers", self.check()[0])
 
     def test_our_own_headers_are_found(self) -> None:
-        self.assertEqual([], [line for line in check_layers.check(TOOLS.parent / "include") if "in no layer" in line])
+        problems = check_layers.check(TOOLS.parent / "include", is_whole=True)
+        self.assertEqual([], [line for line in problems if "in no layer" in line or "no header includes" in line])
+        self.assertEqual([], check_layers.benchmarks_included(TOOLS.parent))
 
 
 if __name__ == "__main__":

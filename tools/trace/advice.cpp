@@ -101,7 +101,7 @@ advice advise(replays& trace, std::vector<std::string> configurations, progress&
   return result;
 }
 
-std::vector<device_trace> by_device(rmm::detail::trace::recorded_trace const& trace)
+std::vector<device_trace> by_device(rmm::recorded::recorded_trace const& trace)
 {
   std::map<int, std::vector<std::size_t>> positions;
   for (std::size_t i = 0; i < trace.events.size(); ++i) {
@@ -122,7 +122,7 @@ std::vector<device_trace> by_device(rmm::detail::trace::recorded_trace const& tr
       auto const [found, is_new] = threads.try_emplace(event.thread, static_cast<std::uint32_t>(made.threads.size()));
       if (is_new) { made.threads.push_back(trace.threads[event.thread]); }
       event.thread = found->second;
-      event.stack  = rmm::detail::trace::no_stack;
+      event.stack  = recorded::no_stack;
       made.events.push_back(event);
     }
     its.positions = std::move(of_device);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <benchmarks/utilities/progress.hpp>
+#include <tools/recorded/progress.hpp>
+#include <tools/recorded/trace_reader.hpp>
 #include <tools/trace/replays.hpp>
-
-#include <rmm/detail/trace/trace_reader.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -13,7 +12,7 @@
 
 namespace rmm::tools {
 
-using rmm::benchmarks::progress;
+using rmm::recorded::progress;
 
 /// Configurations that were tried on a trace, and which of them is the best for it.
 struct advice {
@@ -33,12 +32,12 @@ struct advice {
 /// What happened on one device of several.
 struct device_trace {
   int device{};
-  rmm::detail::trace::recorded_trace trace;
+  rmm::recorded::recorded_trace trace;
   std::vector<std::size_t> positions;  ///< of its events, in the trace of all
 };
 
 /// One for each device that has events, in the order of their numbers.
-[[nodiscard]] std::vector<device_trace> by_device(rmm::detail::trace::recorded_trace const& trace);
+[[nodiscard]] std::vector<device_trace> by_device(rmm::recorded::recorded_trace const& trace);
 
 /// The same for each device by itself, and one configuration that serves all of them, for RMM_RESOURCE has only one.
 struct device_advice {

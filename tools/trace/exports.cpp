@@ -20,10 +20,10 @@ namespace rmm::tools {
 
 namespace {
 
-using rmm::benchmarks::recorded_file;
-using rmm::detail::trace::kind;
-using rmm::detail::trace::no_stack;
-using rmm::detail::trace::recorded_trace;
+using rmm::recorded::kind;
+using rmm::recorded::no_stack;
+using rmm::recorded::recorded_file;
+using rmm::recorded::recorded_trace;
 
 [[nodiscard]] std::string hexadecimal(std::uint64_t number)
 {

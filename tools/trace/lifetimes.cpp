@@ -12,7 +12,7 @@ namespace rmm::tools {
 
 namespace {
 
-using rmm::detail::trace::kind;
+using rmm::recorded::kind;
 
 /// What is allocated now: numbers by addresses. Open addressing, for there are millions of changes.
 class live_table {
@@ -83,7 +83,7 @@ class live_table {
 
 }  // namespace
 
-lifetimes::lifetimes(rmm::detail::trace::recorded_trace const& trace)
+lifetimes::lifetimes(rmm::recorded::recorded_trace const& trace)
 {
   if (trace.events.size() >= none) { throw std::runtime_error{"the trace has too many events"}; }
   of_event_.assign(trace.events.size(), none);
@@ -118,9 +118,7 @@ namespace {
 constexpr std::uint64_t region_gap = std::uint64_t{2} << 20U;  // what is nearer than this is one region
 
 /// Ranges of addresses that allocations of the device had, with the first event of each.
-std::vector<region> touched_regions(rmm::detail::trace::recorded_trace const& trace,
-                                    lifetimes const& of_trace,
-                                    int device)
+std::vector<region> touched_regions(rmm::recorded::recorded_trace const& trace, lifetimes const& of_trace, int device)
 {
   std::map<std::uint64_t, region> found;  // by their beginnings
   for (auto const& each : of_trace.all()) {
@@ -151,7 +149,7 @@ std::vector<region> touched_regions(rmm::detail::trace::recorded_trace const& tr
 
 }  // namespace
 
-std::vector<region> regions_of(rmm::benchmarks::recorded_file const& file,
+std::vector<region> regions_of(rmm::recorded::recorded_file const& file,
                                lifetimes const& of_file,
                                int device,
                                std::size_t most)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <benchmarks/utilities/recorded_file.hpp>
-
-#include <rmm/detail/trace/trace_reader.hpp>
+#include <tools/recorded/recorded_file.hpp>
+#include <tools/recorded/trace_reader.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +30,7 @@ struct lifetime {
 class lifetimes {
  public:
   /// Throws std::runtime_error if there are 2^32 events or more.
-  explicit lifetimes(rmm::detail::trace::recorded_trace const& trace);
+  explicit lifetimes(rmm::recorded::recorded_trace const& trace);
 
   [[nodiscard]] std::vector<lifetime> const& all() const noexcept { return all_; }
 
@@ -47,9 +46,9 @@ class lifetimes {
   }
 
   /// Whether an event is an allocation of no bytes, or the free of one.
-  [[nodiscard]] bool is_left_out(std::size_t event, rmm::detail::trace::event const& what) const
+  [[nodiscard]] bool is_left_out(std::size_t event, rmm::recorded::event const& what) const
   {
-    return what.what != rmm::detail::trace::kind::allocate_failure && of_event_[event] == none &&
+    return what.what != rmm::recorded::kind::allocate_failure && of_event_[event] == none &&
            (what.bytes == 0 || what.address == 0);
   }
 
@@ -72,7 +71,7 @@ struct region {
 
 /// The regions of a device, by their addresses: those that the file has or, where it has none or more than `most`, what the
 /// addresses of allocations show. At most `most`.
-[[nodiscard]] std::vector<region> regions_of(rmm::benchmarks::recorded_file const& file,
+[[nodiscard]] std::vector<region> regions_of(rmm::recorded::recorded_file const& file,
                                              lifetimes const& of_file,
                                              int device,
                                              std::size_t most);

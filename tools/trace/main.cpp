@@ -3,8 +3,8 @@
 // rmm-trace: what a recorded trace of allocations tells. The exit status is 0 if all went well, 1 if not, and 2 if the command
 // line or the file is wrong.
 
-#include <benchmarks/utilities/progress.hpp>
-#include <benchmarks/utilities/recorded_file.hpp>
+#include <tools/recorded/progress.hpp>
+#include <tools/recorded/recorded_file.hpp>
 #include <tools/trace/advice.hpp>
 #include <tools/trace/exports.hpp>
 #include <tools/trace/page.hpp>
@@ -34,8 +34,8 @@
 
 namespace {
 
-using rmm::benchmarks::progress;
-using rmm::benchmarks::recorded_file;
+using rmm::recorded::progress;
+using rmm::recorded::recorded_file;
 
 enum status : int { good = 0, failed = 1, wrong_input = 2 };
 
@@ -176,7 +176,7 @@ command_line parse(std::vector<std::string> const& words)
 recorded_file read(std::string const& path, progress& shown)
 {
   shown.begin("reading " + path);
-  auto file = rmm::benchmarks::read_recorded_file(path);
+  auto file = rmm::recorded::read_recorded_file(path);
   for (auto const& place : file.trace.places) {
     if (place.device < 0 || place.device >= rmm::tools::replays::most_devices) {
       throw input_error{path + ": there are events of device " + std::to_string(place.device) + ", and at most " +
@@ -187,7 +187,7 @@ recorded_file read(std::string const& path, progress& shown)
 }
 
 /// Memory for the simulated devices.
-std::size_t memory_for(command_line const& line, rmm::benchmarks::recorded_file const& file)
+std::size_t memory_for(command_line const& line, rmm::recorded::recorded_file const& file)
 {
   if (line.memory) { return *line.memory; }
   std::uint64_t live = 0;
@@ -196,7 +196,7 @@ std::size_t memory_for(command_line const& line, rmm::benchmarks::recorded_file 
   for (std::size_t i = 0; i < file.trace.events.size(); ++i) {
     if (all.of_event(i) == rmm::tools::none) { continue; }
     auto const bytes = all.all()[all.of_event(i)].bytes;
-    live += file.trace.events[i].what == rmm::detail::trace::kind::allocate ? bytes : 0 - bytes;
+    live += file.trace.events[i].what == rmm::recorded::kind::allocate ? bytes : 0 - bytes;
     peak = std::max(peak, live);
   }
   constexpr std::uint64_t most = std::uint64_t{1} << 44U;
@@ -280,7 +280,7 @@ void warn_of_gaps(std::string const& path, recorded_file const& file)
   auto const warn = [&](std::string const& what) {
     std::cerr << "rmm-trace: warning: " << path << ": " << what << '\n';
   };
-  if (auto const damage = rmm::benchmarks::damage_of(file.trace); !damage.empty()) {
+  if (auto const damage = rmm::recorded::damage_of(file.trace); !damage.empty()) {
     warn(damage + "; figures are of the rest");
   }
   if (file.trace.lost != 0) {
@@ -367,7 +367,7 @@ int main(int argc, char** argv)
     return run(parse(std::vector<std::string>(argv + 1, argv + argc)));
   } catch (input_error const& error) {
     return complain(error, wrong_input);
-  } catch (rmm::detail::trace::bad_trace const& error) {
+  } catch (rmm::recorded::bad_trace const& error) {
     return complain(error, wrong_input);
   } catch (rmm::logic_error const& error) {
     return complain(error, wrong_input);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tools/trace/replays.hpp>
 
-#include <benchmarks/replay/log_replay.hpp>
-#include <benchmarks/utilities/trace_events.hpp>
+#include <tools/recorded/log_replay.hpp>
+#include <tools/recorded/trace_events.hpp>
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/mr/configured_resource.hpp>
@@ -24,13 +24,13 @@ namespace {
 constexpr std::size_t most_threads = 64;  // that replay; those of the trace are shared out among them
 
 /// The events, with as many threads as are to replay them.
-rmm::benchmarks::allocation_history history_of(rmm::detail::trace::recorded_trace const& trace)
+rmm::recorded::allocation_history history_of(rmm::recorded::recorded_trace const& trace)
 {
-  auto events = rmm::benchmarks::events_of(trace).events;
+  auto events = rmm::recorded::events_of(trace).events;
   if (trace.threads.size() > most_threads) {
     for (std::size_t i = 0; i < events.size(); ++i) { events[i].thread_id = trace.events[i].thread % most_threads; }
   }
-  return rmm::benchmarks::allocation_history{std::move(events)};
+  return rmm::recorded::allocation_history{std::move(events)};
 }
 
 /// Bytes that programs have from a simulated device.
@@ -61,12 +61,12 @@ std::uint64_t upstream_calls()
 }  // namespace
 
 struct replays::content {
-  explicit content(rmm::detail::trace::recorded_trace const& trace) : history{history_of(trace)} {}
+  explicit content(rmm::recorded::recorded_trace const& trace) : history{history_of(trace)} {}
 
-  rmm::benchmarks::allocation_history history;
+  rmm::recorded::allocation_history history;
 };
 
-replays::replays(rmm::detail::trace::recorded_trace const& trace, std::size_t memory)
+replays::replays(rmm::recorded::recorded_trace const& trace, std::size_t memory)
 {
   int last = 0;
   for (auto const& place : trace.places) {
@@ -106,7 +106,7 @@ replay_figures replays::replay(std::string const& configuration,
 
   auto const parsed = rmm::mr::resource_configuration::parse(configuration);
   std::vector<std::unique_ptr<rmm::mr::configured_resource>> resources;
-  std::vector<rmm::benchmarks::replay_target> targets;
+  std::vector<rmm::recorded::replay_target> targets;
   auto const calls_before = upstream_calls();
   try {
     for (auto const device : history.devices()) {
@@ -118,10 +118,10 @@ replay_figures replays::replay(std::string const& configuration,
     result.first_failure = replay_figures::failure{0, 0, 0, error.what()};
     return result;
   }
-  rmm::benchmarks::log_replay replay{history, std::move(targets)};
+  rmm::recorded::log_replay replay{history, std::move(targets)};
   auto next = moments.begin();
   std::size_t at_end{};
-  replay.observe([&](rmm::benchmarks::replay_moment const& now) {
+  replay.observe([&](rmm::recorded::replay_moment const& now) {
     at_end = now.reserved;
     for (; next != moments.end() && *next <= now.event; ++next) {
       for (std::size_t i = 0; i < history.devices().size(); ++i) {

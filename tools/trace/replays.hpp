@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/detail/trace/trace_reader.hpp>
+#include <tools/recorded/trace_reader.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -46,7 +46,7 @@ struct replay_figures {
 class replays {
  public:
   /// Throws std::invalid_argument if the trace names a device that no machine has. `memory`: of each device.
-  replays(rmm::detail::trace::recorded_trace const& trace, std::size_t memory);
+  replays(rmm::recorded::recorded_trace const& trace, std::size_t memory);
   ~replays();
   replays(replays const&)            = delete;
   replays& operator=(replays const&) = delete;

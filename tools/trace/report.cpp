@@ -21,9 +21,9 @@ namespace rmm::tools {
 
 namespace {
 
-using rmm::detail::trace::kind;
-using rmm::detail::trace::no_stack;
-using rmm::detail::trace::recorded_trace;
+using rmm::recorded::kind;
+using rmm::recorded::no_stack;
+using rmm::recorded::recorded_trace;
 
 constexpr std::size_t most_groups   = 12;  // with columns of their own in a timeline
 constexpr std::size_t most_blocks   = 40'000;
@@ -168,7 +168,7 @@ class report::device {
   }
 
  private:
-  using event = rmm::detail::trace::event;
+  using event = rmm::recorded::event;
 
   /// Rows of the timeline by groups: at each point one number a group.
   struct group_columns {
@@ -784,7 +784,7 @@ class report::device {
   std::vector<std::uint32_t> small_;
 };
 
-report::report(rmm::benchmarks::recorded_file const& file, std::string name, std::uint64_t bytes)
+report::report(rmm::recorded::recorded_file const& file, std::string name, std::uint64_t bytes)
   : file_{file}, name_{std::move(name)}, bytes_{bytes}, lifetimes_{file.trace}
 {
   auto const& trace = file.trace;
@@ -918,7 +918,7 @@ void write_replay(json_writer& out,
 }
 
 /// What the file says of the program's own allocator, on all devices together.
-[[nodiscard]] replay_figures recorded_figures(rmm::benchmarks::recorded_file const& file, lifetimes const& of_file)
+[[nodiscard]] replay_figures recorded_figures(rmm::recorded::recorded_file const& file, lifetimes const& of_file)
 {
   std::vector<std::pair<std::size_t, std::int64_t>> changes;
   for (auto const& each : file.regions) {
@@ -982,7 +982,7 @@ std::string report::document() const
     out.null_member("begin");
   }
   out.member("bytes", bytes_).member("lost", trace.lost).member("unknown_frees", lifetimes_.unknown_frees());
-  if (auto const damage = benchmarks::damage_of(trace); !damage.empty()) {
+  if (auto const damage = recorded::damage_of(trace); !damage.empty()) {
     out.member("damaged", damage);
   } else {
     out.null_member("damaged");

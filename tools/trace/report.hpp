@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <benchmarks/utilities/recorded_file.hpp>
+#include <tools/recorded/recorded_file.hpp>
 #include <tools/trace/lifetimes.hpp>
 #include <tools/trace/replays.hpp>
 
@@ -19,7 +19,7 @@ namespace rmm::tools {
 class report {
  public:
   /// The arguments have to outlive the report. `name` and `bytes` are those of the file.
-  report(rmm::benchmarks::recorded_file const& file, std::string name, std::uint64_t bytes);
+  report(rmm::recorded::recorded_file const& file, std::string name, std::uint64_t bytes);
 
   /// The numbers of the events at which the timelines have their points, in ascending order.
   [[nodiscard]] std::vector<std::size_t> moments() const;
@@ -45,7 +45,7 @@ class report {
   /// The first and the last event, and between them those with the least and with the most live bytes of each slice.
   [[nodiscard]] std::vector<std::uint32_t> points_of(std::vector<std::uint32_t> const& events) const;
 
-  rmm::benchmarks::recorded_file const& file_;
+  rmm::recorded::recorded_file const& file_;
   std::string name_;
   std::uint64_t bytes_;
   lifetimes lifetimes_;

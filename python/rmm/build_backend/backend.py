@@ -17,12 +17,11 @@ _library_parts = (
     "CMakeLists.txt",
     "LICENSE",
     "VERSION",
-    "benchmarks/replay",
-    "benchmarks/utilities",
     "cmake",
     "include",
     "simulator",
     "tools/gdb",
+    "tools/recorded",
     "tools/trace",
 )
 

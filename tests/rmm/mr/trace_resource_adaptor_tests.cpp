@@ -4,12 +4,13 @@
 #include "../../support/temporary_folder.hpp"
 #include "../../support/worker.hpp"
 
+#include <tools/recorded/trace_reader.hpp>
+
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/interpreter_frames.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/detail/base/log_time.hpp>
-#include <rmm/detail/trace/trace_reader.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/trace_resource_adaptor.hpp>
@@ -49,11 +50,11 @@ namespace {
 
 using namespace rmm::test;
 using rmm::detail::trace::kind;
-using rmm::detail::trace::no_stack;
-using rmm::detail::trace::recorded_trace;
-using rmm::detail::trace::trace_reader;
 using rmm::mr::trace_options;
 using rmm::mr::trace_resource_adaptor;
+using rmm::recorded::no_stack;
+using rmm::recorded::recorded_trace;
+using rmm::recorded::trace_reader;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

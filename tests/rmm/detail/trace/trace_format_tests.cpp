@@ -2,8 +2,9 @@
 #include "../../../support/seeds.hpp"
 #include "../../../support/temporary_folder.hpp"
 
+#include <tools/recorded/trace_reader.hpp>
+
 #include <rmm/detail/trace/format.hpp>
-#include <rmm/detail/trace/trace_reader.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,6 +22,9 @@
 namespace {
 
 using namespace rmm::detail::trace;
+using rmm::recorded::bad_trace;
+using rmm::recorded::recorded_trace;
+using rmm::recorded::trace_reader;
 using rmm::test::temporary_folder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

@@ -5,13 +5,14 @@
 
 #include "../../../support/simulated.hpp"
 
+#include <tools/environment/environment_trace.hpp>
+#include <tools/recorded/trace_reader.hpp>
+
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream.hpp>
-#include <rmm/detail/trace/trace_reader.hpp>
 #include <rmm/device_uvector.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
-#include <rmm/mr/detail/environment_trace.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 
@@ -26,7 +27,7 @@
 namespace {
 
 using rmm::detail::trace::kind;
-using rmm::mr::detail::environment_trace;
+using rmm::tools::environment_trace;
 
 [[nodiscard]] char const* file_of_trace() { return std::getenv("RMM_TRACE_FILE"); }
 
@@ -46,7 +47,7 @@ TEST(Environment, IsObeyedByAProgramThatDoesNotKnowOfIt)
     return;
   }
   EXPECT_EQ(before - rmm::available_device_memory().first, std::size_t{2} << 20U);  // the pool
-  auto const trace = rmm::detail::trace::trace_reader::read(file);
+  auto const trace = rmm::recorded::trace_reader::read(file);
   ASSERT_EQ(trace.events.size(), 4U);
   EXPECT_EQ(trace.events[0].what, kind::allocate);
   EXPECT_EQ(trace.events[0].bytes, 4096U);
@@ -84,7 +85,7 @@ TEST(EnvironmentTrace, HasOneFileForEachDevice)
   } catch (rmm::bad_alloc const& error) {
     if (mr.file_name().empty()) { std::_Exit(2); }
     mr.flush();
-    auto const trace = rmm::detail::trace::trace_reader::read(mr.file_name());
+    auto const trace = rmm::recorded::trace_reader::read(mr.file_name());
     bool const same  = trace.reports.size() == 1 && trace.reports.begin()->second == error.what();
     std::_Exit(same ? 0 : 1);
   }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "_owned_resources.hpp"
+#include "environment_trace.hpp"
 
-#include <rmm/mr/detail/environment_trace.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace rmm_python {
 
-using rmm::mr::detail::environment_trace;
+using rmm::tools::environment_trace;
 
 /// A resource over another, which ends after it, and writes to the trace of the environment.
 [[nodiscard]] inline resource_ptr make_environment_trace(resource_ptr const& upstream, int device)

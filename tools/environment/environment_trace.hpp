@@ -20,17 +20,16 @@
 #include <string>
 
 namespace RMM_NAMESPACE {
-namespace mr {
-namespace detail {
+namespace tools {
 
 /// A resource that writes its calls to the trace that the environment requests (RMM_TRACE_FILE, ...), and forwards them. All objects of
 /// a device share one trace. Without a trace it only forwards.
 ///
 /// Thread-safe. Does not own the upstream.
-class environment_trace final : public device_memory_resource {
+class environment_trace final : public mr::device_memory_resource {
  public:
   /// Does not throw if the trace cannot be written: logs the failure and prints it to standard error, once for each device.
-  environment_trace(device_memory_resource* upstream, int device) : upstream_{upstream}, writer_{writer_of(device)} {}
+  environment_trace(mr::device_memory_resource* upstream, int device) : upstream_{upstream}, writer_{writer_of(device)} {}
 
   [[nodiscard]] device_memory_resource* get_upstream() const noexcept { return upstream_; }
 
@@ -68,7 +67,7 @@ class environment_trace final : public device_memory_resource {
     auto const [at, is_new] = writers.try_emplace(device);
     if (!is_new) { return at->second.get(); }
     try {
-      auto options = trace_options::from_environment();
+      auto options = mr::trace_options::from_environment();
       if (options.file.empty()) { return nullptr; }
       options.file = file_for(options.file, device);
       cuda_set_device_raii const on_device{cuda_device_id{device}};
@@ -103,6 +102,5 @@ class environment_trace final : public device_memory_resource {
   writer* writer_;
 };
 
-}  // namespace detail
-}  // namespace mr
+}  // namespace tools
 }  // namespace RMM_NAMESPACE

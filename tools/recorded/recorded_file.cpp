@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <benchmarks/utilities/pickle.hpp>
-#include <benchmarks/utilities/recorded_file.hpp>
+#include <tools/recorded/pickle.hpp>
+#include <tools/recorded/recorded_file.hpp>
 
 #include <algorithm>
 #include <array>
@@ -11,12 +11,9 @@
 #include <unordered_map>
 #include <utility>
 
-namespace rmm::benchmarks {
+namespace rmm::recorded {
 
 using rmm::detail::action;
-using rmm::detail::trace::kind;
-using rmm::detail::trace::recorded_trace;
-using rmm::detail::trace::trace_reader;
 
 recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events)
 {
@@ -33,13 +30,8 @@ recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events)
     auto const what = each.act == action::ALLOCATE ? kind::allocate
                       : each.act == action::FREE   ? kind::free
                                                    : kind::allocate_failure;
-    result.events.push_back({each.time_ns,
-                             each.pointer,
-                             each.size,
-                             thread.first->second,
-                             place.first->second,
-                             rmm::detail::trace::no_stack,
-                             what});
+    result.events.push_back(
+      {each.time_ns, each.pointer, each.size, thread.first->second, place.first->second, no_stack, what});
   }
   return result;
 }
@@ -65,7 +57,7 @@ recorded_file read_any(std::string const& path)
   std::string_view const start{begin.data(), static_cast<std::size_t>(file.gcount())};
   if (pickle::is_pickle(start)) { return read_torch_snapshot(trace_reader::content_of(path), path); }
   if (start.substr(0, 2) == "\x1F\x8B") {
-    throw rmm::detail::trace::bad_trace{path, 0, "the file is compressed: gzip -d gives what can be read"};
+    throw bad_trace{path, 0, "the file is compressed: gzip -d gives what can be read"};
   }
   bool const is_log = !start.empty() && !trace_reader::is_trace(start);
   if (!is_log) { return {trace_reader::read(path), "rmm trace 1", {}}; }
@@ -81,7 +73,7 @@ recorded_file read_any(std::string const& path)
 
 }  // namespace
 
-std::string damage_of(rmm::detail::trace::recorded_trace const& trace)
+std::string damage_of(recorded_trace const& trace)
 {
   std::string damage;
   if (trace.cut_off_at) { damage = "cut off at byte " + std::to_string(*trace.cut_off_at); }
@@ -95,4 +87,4 @@ std::string damage_of(rmm::detail::trace::recorded_trace const& trace)
 
 recorded_file read_recorded_file(std::string const& path) { return with_times_in_order(read_any(path)); }
 
-}  // namespace rmm::benchmarks
+}  // namespace rmm::recorded

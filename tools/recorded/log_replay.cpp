@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <benchmarks/replay/log_replay.hpp>
+#include <tools/recorded/log_replay.hpp>
 
 #include <rmm/cuda_device.hpp>
 
@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace rmm::benchmarks {
+namespace rmm::recorded {
 
 namespace {
 
@@ -230,4 +230,4 @@ void log_replay::end_pass(current_device& device)
   for (std::size_t i = 0; i < streams_.size(); ++i) { streams_[i] = {{}, history_.own_streams()[i].calls}; }
 }
 
-}  // namespace rmm::benchmarks
+}  // namespace rmm::recorded

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <benchmarks/utilities/pickle.hpp>
+#include <tools/recorded/pickle.hpp>
 
 #include <cstdio>
 #include <utility>
 
-namespace rmm::benchmarks {
+namespace rmm::recorded {
 
 /// Does what the operations of a pickle say, one after the other.
 class pickle_machine {
@@ -309,4 +309,4 @@ pickle::value pickle::find(value in, std::string_view key) const
   return {};
 }
 
-}  // namespace rmm::benchmarks
+}  // namespace rmm::recorded

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <benchmarks/utilities/log_parser.hpp>
-
-#include <rmm/detail/trace/trace_reader.hpp>
+#include <tools/recorded/log_parser.hpp>
+#include <tools/recorded/trace_reader.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rmm::benchmarks {
+namespace rmm::recorded {
 
 /// Memory that an allocator had from a device for some time, from one event to before another.
 struct recorded_region {
@@ -24,25 +23,25 @@ struct recorded_region {
 
 /// What a program allocated and freed, from whatever kind of file.
 struct recorded_file {
-  rmm::detail::trace::recorded_trace trace;
+  recorded_trace trace;
   std::string format;                    ///< "rmm trace 1", "csv" or "pytorch snapshot"
   std::vector<recorded_region> regions;  ///< what the allocator had; only snapshots of PyTorch say
 };
 
 /// What part of a trace could not be read, in words; empty if it is whole.
-[[nodiscard]] std::string damage_of(rmm::detail::trace::recorded_trace const& trace);
+[[nodiscard]] std::string damage_of(recorded_trace const& trace);
 
 /// Reads a trace of trace_resource_adaptor, a log of logging_resource_adaptor or a snapshot of PyTorch's memory. A time that is
 /// earlier than the one before, which a broken file may have, becomes that one. Throws
-/// rmm::detail::trace::bad_trace or logic_error, with the offset or the line, if it is none or broken, and std::runtime_error if
+/// bad_trace or logic_error, with the offset or the line, if it is none or broken, and std::runtime_error if
 /// it cannot be read.
 [[nodiscard]] recorded_file read_recorded_file(std::string const& path);
 
 /// The events of a log.
-[[nodiscard]] rmm::detail::trace::recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events);
+[[nodiscard]] recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events);
 
 /// Reads a snapshot, as torch.cuda.memory._dump_snapshot() writes it; `name` is for messages. What was allocated before the
 /// history began, and shows in a free or at the end, counts as allocated by the first events. Throws bad_trace.
 [[nodiscard]] recorded_file read_torch_snapshot(std::string_view content, std::string const& name);
 
-}  // namespace rmm::benchmarks
+}  // namespace rmm::recorded

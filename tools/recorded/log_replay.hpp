@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <benchmarks/utilities/log_parser.hpp>
+#include <tools/recorded/log_parser.hpp>
 
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace rmm::benchmarks {
+namespace rmm::recorded {
 
 /// An event, and which stream it is on.
 struct logged_call {
@@ -198,4 +198,4 @@ class log_replay {
   std::optional<replay_failure> failure_;
 };
 
-}  // namespace rmm::benchmarks
+}  // namespace rmm::recorded

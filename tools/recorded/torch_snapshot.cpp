@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <benchmarks/utilities/pickle.hpp>
-#include <benchmarks/utilities/recorded_file.hpp>
+#include <tools/recorded/pickle.hpp>
+#include <tools/recorded/recorded_file.hpp>
 
 #include <algorithm>
 #include <iterator>
@@ -12,14 +12,10 @@
 #include <unordered_map>
 #include <utility>
 
-namespace rmm::benchmarks {
+namespace rmm::recorded {
 
 namespace {
 
-using rmm::detail::trace::bad_trace;
-using rmm::detail::trace::kind;
-using rmm::detail::trace::most_devices;
-using rmm::detail::trace::no_stack;
 using type = pickle::type;
 
 /// What the history has of one device, in its order.
@@ -385,4 +381,4 @@ recorded_file read_torch_snapshot(std::string_view content, std::string const& n
   return snapshot_reader{content, name}.run();
 }
 
-}  // namespace rmm::benchmarks
+}  // namespace rmm::recorded

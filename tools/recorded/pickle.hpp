@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace rmm::benchmarks {
+namespace rmm::recorded {
 
 /// A file that is no pickle, or not one of plain data. The message says at which byte.
 class bad_pickle : public std::runtime_error {
@@ -77,4 +77,4 @@ class pickle {
   std::vector<std::string_view> texts_;
 };
 
-}  // namespace rmm::benchmarks
+}  // namespace rmm::recorded

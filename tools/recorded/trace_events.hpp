@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <benchmarks/utilities/log_parser.hpp>
-#include <benchmarks/utilities/recorded_file.hpp>
+#include <tools/recorded/log_parser.hpp>
+#include <tools/recorded/recorded_file.hpp>
+#include <tools/recorded/trace_reader.hpp>
 
 #include <rmm/detail/trace/format.hpp>
-#include <rmm/detail/trace/trace_reader.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace rmm::benchmarks {
+namespace rmm::recorded {
 
 /// What a program allocated and freed, from whatever kind of file.
 struct logged_events {
@@ -22,10 +22,9 @@ struct logged_events {
 };
 
 /// The events of a binary trace.
-inline logged_events events_of(rmm::detail::trace::recorded_trace const& trace)
+inline logged_events events_of(recorded_trace const& trace)
 {
   using rmm::detail::action;
-  using rmm::detail::trace::kind;
   logged_events result;
   result.lost   = trace.lost;
   result.damage = damage_of(trace);
@@ -53,4 +52,4 @@ inline logged_events events_of(rmm::detail::trace::recorded_trace const& trace)
 /// read_recorded_file() does.
 inline logged_events read_events(std::string const& path) { return events_of(read_recorded_file(path).trace); }
 
-}  // namespace rmm::benchmarks
+}  // namespace rmm::recorded

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace rmm::benchmarks {
+namespace rmm::recorded {
 
 /// Tells on a terminal how far long work is; says nothing where standard error is none.
 class progress {
@@ -62,4 +62,4 @@ class progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
-}  // namespace rmm::benchmarks
+}  // namespace rmm::recorded

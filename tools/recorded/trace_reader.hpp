@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/detail/config.hpp>
-#include <rmm/detail/export.hpp>
 #include <rmm/detail/trace/format.hpp>
 
 #include <dirent.h>
@@ -27,9 +25,18 @@
 #include <utility>
 #include <vector>
 
-namespace RMM_NAMESPACE {
-namespace detail {
-namespace trace {
+namespace rmm::recorded {
+
+using rmm::detail::trace::block_header;
+using rmm::detail::trace::checksum_of;
+using rmm::detail::trace::extra;
+using rmm::detail::trace::file_header;
+using rmm::detail::trace::kind;
+using rmm::detail::trace::largest_payload;
+using rmm::detail::trace::most_devices;
+using rmm::detail::trace::most_places;
+using rmm::detail::trace::place;
+using rmm::detail::trace::unfold_sign;
 
 /// A file that is no trace, or a broken one. The message names file and offset.
 class bad_trace : public std::runtime_error {
@@ -78,7 +85,7 @@ class trace_reader {
  public:
   /// Reads the files of a run, given the first one's name, also where the first ones are no longer there; or, given the name
   /// of a later one, that alone. Throws bad_trace, or std::runtime_error if a file cannot be read.
-  [[nodiscard]] RMM_COLD static recorded_trace read(std::string const& path)
+  [[nodiscard]] static recorded_trace read(std::string const& path)
   {
     trace_reader reader;
     auto const later   = parts_beside(path);
@@ -92,7 +99,7 @@ class trace_reader {
   }
 
   /// Reads one file that is in memory; `name` is for messages.
-  [[nodiscard]] RMM_COLD static recorded_trace read(std::string_view content, std::string const& name)
+  [[nodiscard]] static recorded_trace read(std::string_view content, std::string const& name)
   {
     trace_reader reader;
     reader.read_content(content, name);
@@ -107,7 +114,7 @@ class trace_reader {
   }
 
   /// The whole file. Throws std::runtime_error.
-  [[nodiscard]] RMM_COLD static std::string content_of(std::string const& path)
+  [[nodiscard]] static std::string content_of(std::string const& path)
   {
     struct close_file {
       void operator()(std::FILE* file) const noexcept { std::fclose(file); }
@@ -405,6 +412,4 @@ class trace_reader {
   std::map<std::vector<std::uint64_t>, std::uint32_t> stacks_;
 };
 
-}  // namespace trace
-}  // namespace detail
-}  // namespace RMM_NAMESPACE
+}  // namespace rmm::recorded

@@ -1,0 +1,1 @@
+../../../../../tools/environment/environment_trace.hpp

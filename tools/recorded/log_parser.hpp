@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/error.hpp>
+#include <rmm/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <fstream>
+#include <istream>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+/// @file
+/// Reads the CSV log of rmm::mr::logging_resource_adaptor.
+
+namespace rmm::detail {
+
+enum class action { ALLOCATE, FREE, ALLOCATE_FAILURE };
+
+/// A row of the log.
+struct event {
+  event() = default;
+  event(action what, std::size_t bytes, void const* ptr) : event{what, bytes, reinterpret_cast<std::uintptr_t>(ptr)} {}
+  event(action what, std::size_t bytes, std::uintptr_t ptr) : act{what}, size{bytes}, pointer{ptr} {}
+  event(std::size_t thread, action what, std::size_t bytes, std::uintptr_t ptr, std::uintptr_t on, std::size_t number)
+    : act{what}, size{bytes}, pointer{ptr}, thread_id{thread}, stream{on}, index{number}
+  {}
+  event(std::size_t thread, action what, std::size_t bytes, void const* ptr, std::uintptr_t on, std::size_t number)
+    : event{thread, what, bytes, reinterpret_cast<std::uintptr_t>(ptr), on, number}
+  {}
+
+  action act{};
+  std::size_t size{};        ///< as asked for
+  std::uintptr_t pointer{};  ///< what the allocation returned, or what is freed
+  std::size_t thread_id{};
+  std::uintptr_t stream{};
+  std::size_t index{};  ///< of the row, from 0
+
+  std::uint64_t time_ns{};  ///< since the first event
+  int device{};
+
+  // What only a binary trace knows.
+  std::uint64_t stream_id{};  ///< tells streams apart that have the same handle; 0: not known
+};
+
+inline std::ostream& operator<<(std::ostream& out, event const& e)
+{
+  char const* const names[] = {"allocate", "free", "allocate failure"};
+  auto const flags          = out.flags();
+  out << "event " << std::dec << e.index << ": thread " << e.thread_id << ", " << names[static_cast<int>(e.act)] << ", "
+      << e.size << " bytes at 0x" << std::hex << e.pointer << ", stream 0x" << e.stream;
+  if (e.device != 0) { out << ", device " << std::dec << e.device; }
+  out.flags(flags);
+  return out;
+}
+
+/// Hours, minutes, seconds and microseconds of a time of the log: HH:MM:SS, and microseconds after a point or colon. Nothing if
+/// it is none.
+inline std::optional<std::array<int, 4>> split_time(std::string_view text)
+{
+  std::array<int, 4> fields{};
+  char const* at        = text.data();
+  char const* const end = at + text.size();
+  for (std::size_t i = 0; i < 4 && (i < 3 || at != end); ++i) {
+    if (i > 0) {
+      if (at == end || (*at != ':' && !(i == 3 && *at == '.'))) { return std::nullopt; }
+      ++at;
+    }
+    auto const [next, error] = std::from_chars(at, end, fields[i]);
+    if (error != std::errc{} || fields[i] < 0) { return std::nullopt; }
+    at = next;
+  }
+  if (at != end || fields[0] >= 24 || fields[1] >= 60 || fields[2] > 60 || fields[3] >= 1'000'000) {
+    return std::nullopt;
+  }
+  return fields;
+}
+
+/// The moment of today, in local time, that a time of the log names. Throws logic_error if it names none.
+inline std::chrono::system_clock::time_point parse_time(std::string const& text)
+{
+  auto const split = split_time(text);
+  RMM_EXPECTS(split.has_value(), "Invalid time string.");
+  auto const& fields = *split;
+
+  auto const now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm day{};
+  localtime_r(&now, &day);
+  day.tm_hour  = fields[0];
+  day.tm_min   = fields[1];
+  day.tm_sec   = fields[2];
+  day.tm_isdst = -1;
+  return std::chrono::system_clock::from_time_t(std::mktime(&day)) + std::chrono::microseconds{fields[3]};
+}
+
+/// The fields of a row, which are not quoted.
+inline std::vector<std::string_view> split_row(std::string_view row)
+{
+  if (!row.empty() && row.back() == '\r') { row.remove_suffix(1); }
+  std::vector<std::string_view> fields;
+  for (;;) {
+    auto const comma = row.find(',');
+    fields.push_back(row.substr(0, comma));
+    if (comma == std::string_view::npos) { return fields; }
+    row.remove_prefix(comma + 1);
+  }
+}
+
+/// A number of the log: decimal, or hexadecimal with or without 0x, where (nil) is 0. Throws logic_error if it is none.
+template <class Number>
+Number parse_log_number(std::string_view text, int base)
+{
+  auto const whole = text;
+  if (base == 16 && text == "(nil)") { return 0; }
+  if (base == 16 && (text.substr(0, 2) == "0x" || text.substr(0, 2) == "0X")) { text.remove_prefix(2); }
+  Number value{};
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    throw logic_error("'" + std::string{whole} + "' is not a number of the log.");
+  }
+  return value;
+}
+
+/// Throws logic_error if it is none.
+inline action parse_action(std::string_view text)
+{
+  if (text == "allocate") { return action::ALLOCATE; }
+  if (text == "free") { return action::FREE; }
+  if (text == "allocate failure") { return action::ALLOCATE_FAILURE; }
+  throw logic_error("Invalid action string.");
+}
+
+/// Makes times of day, given in the order of the rows, nanoseconds since the first of them. A time that is earlier than the one
+/// before by more than half a day is of the next day; any other that is earlier, and what is no time, counts as the one before.
+class log_clock {
+ public:
+  [[nodiscard]] std::uint64_t elapsed_ns(std::string_view time_of_day)
+  {
+    if (auto const fields = split_time(time_of_day)) {
+      constexpr std::int64_t day                          = 86'400'000'000;  // microseconds
+      auto const& [hours, minutes, seconds, microseconds] = *fields;
+      auto const now     = std::int64_t{(hours * 60 + minutes) * 60 + seconds} * 1'000'000 + microseconds;
+      auto const step    = now - last_.value_or(now);
+      auto const forward = step < -day / 2 ? step + day : step;
+      if (!last_ || forward > 0) { last_ = now; }
+      elapsed_ += forward > 0 ? static_cast<std::uint64_t>(forward) * 1000 : 0;
+    }
+    return elapsed_;
+  }
+
+ private:
+  std::optional<std::int64_t> last_;  // microseconds since midnight
+  std::uint64_t elapsed_{0};
+};
+
+/// Throws logic_error if it is no log; the message has the line. The first logs of RMM had no column of threads: their rows are of
+/// thread 0. Where `cut_off_at` is given, a last row that the program did not finish is no error: it is left out, and
+/// `*cut_off_at` is its offset.
+inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_t>* cut_off_at = nullptr)
+{
+  constexpr int most_devices                                  = 1024;
+  constexpr std::size_t column_count                          = 6;
+  constexpr std::array<std::string_view, column_count> wanted = {
+    "Thread", "Time", "Action", "Pointer", "Size", "Stream"};
+  std::array<std::size_t, column_count> column{};
+  std::string row;
+  std::getline(in, row);
+  auto const names = split_row(row);
+  for (std::size_t i = 0; i < column_count; ++i) {
+    auto const found = std::find(names.begin(), names.end(), wanted[i]);
+    if (found == names.end() && i != 0) {
+      throw logic_error("line 1: this is no log, for it has no column '" + std::string{wanted[i]} + "'.");
+    }
+    column[i] = static_cast<std::size_t>(found - names.begin());
+  }
+  auto const width         = names.size();
+  bool const has_threads   = column[0] < width;
+  auto const device_column = static_cast<std::size_t>(std::find(names.begin(), names.end(), "Device") - names.begin());
+
+  log_clock clock;
+  std::vector<event> events;
+  std::uint64_t end = row.size() + 1;  // of what was read
+  for (std::size_t line = 2; std::getline(in, row); ++line) {
+    auto const begin = std::exchange(end, end + row.size() + 1);
+    if (row.empty() || row == "\r") { continue; }
+    try {
+      auto const fields = split_row(row);
+      if (fields.size() != width) { throw logic_error("Size mismatch in columns of parsed log."); }
+      event made{has_threads ? parse_log_number<std::size_t>(fields[column[0]], 10) : 0,
+                 parse_action(fields[column[2]]),
+                 parse_log_number<std::size_t>(fields[column[4]], 10),
+                 parse_log_number<std::uintptr_t>(fields[column[3]], 16),
+                 parse_log_number<std::uintptr_t>(fields[column[5]], 16),
+                 events.size()};
+      if (device_column < width) {
+        made.device = parse_log_number<int>(fields[device_column], 10);
+        if (made.device < 0 || made.device >= most_devices) {
+          throw logic_error("there is no device " + std::string{fields[device_column]} + ".");
+        }
+      }
+      made.time_ns = clock.elapsed_ns(fields[column[1]]);
+      events.push_back(made);
+    } catch (logic_error const& e) {
+      if (cut_off_at != nullptr && in.eof()) {  // no end of line
+        *cut_off_at = begin;
+        break;
+      }
+      throw logic_error("line " + std::to_string(line) + ": " + e.what());
+    }
+  }
+  return events;
+}
+
+/// The rows of a log. Its columns are found by their names. Throws logic_error if the file is no log.
+inline std::vector<event> parse_csv(std::string const& filename, std::optional<std::uint64_t>* cut_off_at = nullptr)
+{
+  std::ifstream in{filename};
+  RMM_EXPECTS(in.is_open(), "The log '" + filename + "' cannot be read.");
+  return parse_csv(in, cut_off_at);
+}
+
+}  // namespace rmm::detail
