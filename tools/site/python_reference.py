@@ -68,7 +68,8 @@ def statements(body: list[ast.stmt]) -> list[ast.stmt]:
     """Those of a module, with what it imports for its types alone: names that it has, but imports when they are asked for."""
     found: list[ast.stmt] = []
     for node in body:
-        found += node.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" else [node]
+        is_for_types = isinstance(node, ast.If) and ast.unparse(node.test).removeprefix("not ") == "TYPE_CHECKING"
+        found += [*node.body, *node.orelse] if is_for_types and isinstance(node, ast.If) else [node]
     return found
 
 
@@ -83,15 +84,24 @@ class Module:
         self.texts = texts_of_cython(cython.read_text(encoding="utf-8")) if cython.exists() else {}
         self.definitions: dict[str, list[Definition]] = {}
         self.imported: dict[str, tuple[str, str]] = {}
+        self.imported_whole: list[str] = []  # modules whose exported names it has
         self.exported: list[str] = []
+        self.exports_of: list[str] = []  # modules whose exported names it exports
         for node in statements(self.tree.body):
             if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 self.definitions.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 for alias in node.names:
-                    self.imported[alias.asname or alias.name] = (node.module, alias.name)
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
-                self.exported = ast.literal_eval(node.value)
+                    if alias.name == "*":
+                        self.imported_whole.append(node.module)
+                    else:
+                        self.imported[alias.asname or alias.name] = (node.module, alias.name)
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" and isinstance(node.value, ast.List):
+                for element in node.value.elts:
+                    if isinstance(element, ast.Starred):
+                        self.exports_of.append(".".join(self.imported[ast.unparse(element.value).removesuffix(".__all__")]))
+                    else:
+                        self.exported.append(ast.literal_eval(element))
 
     def text(self, node: Definition, qualified: str) -> str:
         own = ast.get_docstring(node)
@@ -110,22 +120,28 @@ class Package:
             self.modules[name] = Module(self.folder, name)
         return self.modules[name]
 
+    def exported(self, name: str) -> list[str]:
+        """The names that a module exports."""
+        here = self.module(name)
+        return [*here.exported, *(each for other in here.exports_of for each in self.exported(other))]
+
     def find(self, module: str, name: str) -> tuple[Module, str] | None:
         """The module that defines a name, and its name there; nothing for names of other packages, modules and values."""
         for _ in range(9):
             here = self.module(module)
             if name in here.definitions:
                 return here, name
-            if name not in here.imported:
+            if name in here.imported:
+                module, name = here.imported[name]
+            elif whole := [other for other in here.imported_whole if name in self.exported(other)]:
+                module = whole[0]
+            else:
                 return None
-            module, name = here.imported[name]
             if not module.startswith("rmm"):
                 return None
             below = self.folder.joinpath(*module.split(".")[1:])
             if not below.with_suffix(".py").exists() and not below.with_suffix(".pyi").exists() and not below.is_dir():
                 return None
-            if module == "rmm.pylibrmm.memory_resource":
-                module = "rmm.pylibrmm.memory_resource._memory_resource"
         return None
 
 
@@ -239,7 +255,7 @@ def page_lines(package: Package, name: str, title: str, only: list[str]) -> list
     module = package.module(name)
     lines = [name, "=" * len(name), "", f"{title}.", "", f".. py:module:: {name}", ""]
     lines += [*rst(ast.get_docstring(module.tree) or ""), ""]
-    names = only or module.exported or [own for own in module.definitions if not own.startswith("_")]
+    names = only or sorted(package.exported(name)) or [own for own in module.definitions if not own.startswith("_")]
     for own in names:
         if own.startswith("_"):
             continue

@@ -13,7 +13,7 @@ from rmm.pylibrmm.memory_resource import (
     get_per_device_resource,
     set_per_device_resource,
 )
-from rmm.pylibrmm.memory_resource._memory_resource import current_device
+from rmm.pylibrmm.memory_resource._registry import current_device
 
 __all__ = ["memory_limit", "using"]
 

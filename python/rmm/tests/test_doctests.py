@@ -14,7 +14,7 @@ modules = [
     "rmm",
     "rmm._memory_limit",
     "rmm.pylibrmm.device_buffer",
-    "rmm.pylibrmm.memory_resource._memory_resource",
+    "rmm.pylibrmm.memory_resource._capabilities",
     "rmm.pylibrmm.scopes",
     "rmm.statistics",
 ]

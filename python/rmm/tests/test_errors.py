@@ -311,4 +311,4 @@ def test_messages_have_the_place_in_the_repository(small_pool: rmm.mr.PoolMemory
         rmm.mr.CudaMemoryResource().allocate(1 << 60)
     assert re.search(r" at: (\.\./)*include/rmm/", str(caught.value))
     frames = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert [name for name in frames if name.endswith(".pyx")] == ["rmm/pylibrmm/memory_resource/_memory_resource.pyx"]
+    assert [name for name in frames if name.endswith(".pyx")] == ["rmm/pylibrmm/memory_resource/_base.pyx"]

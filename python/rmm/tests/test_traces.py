@@ -18,7 +18,7 @@ import pytest
 import rmm
 import rmm.librmm
 from rmm._commands import trace_program
-from rmm.pylibrmm.memory_resource._memory_resource import EnvironmentTrace
+from rmm.pylibrmm.memory_resource._adaptors import EnvironmentTrace
 
 
 @dataclass

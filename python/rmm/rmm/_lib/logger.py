@@ -3,24 +3,4 @@
 
 from __future__ import annotations
 
-from rmm.pylibrmm.logger import (
-    flush_logger,
-    get_flush_level,
-    get_logging_level,
-    level_enum,
-    logging_level,
-    set_flush_level,
-    set_logging_level,
-    should_log,
-)
-
-__all__ = [
-    "flush_logger",
-    "get_flush_level",
-    "get_logging_level",
-    "level_enum",
-    "logging_level",
-    "set_flush_level",
-    "set_logging_level",
-    "should_log",
-]
+from rmm.pylibrmm.logger import *  # noqa: F403

@@ -128,7 +128,7 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
     as `torch.cuda.max_memory_allocated`. What the resource holds is "reserved"; its peak is the largest that was seen when
     this was asked, or the cache emptied.
     """
-    from rmm.pylibrmm.memory_resource._memory_resource import current_device
+    from rmm.pylibrmm.memory_resource._registry import current_device
 
     flat: dict[str, int] = {}
 
@@ -209,7 +209,8 @@ def memory_snapshot() -> dict[str, Any]:
     that is no pool, and has none behind its adaptors, has no segments. There are no traces: see `rmm-trace`.
     """
     from rmm._cuda import gpu
-    from rmm.pylibrmm.memory_resource._memory_resource import _Suballocator, registered_resources
+    from rmm.pylibrmm.memory_resource._capabilities import _Suballocator
+    from rmm.pylibrmm.memory_resource._registry import registered_resources
 
     segments: list[dict[str, Any]] = []
     seen: set[int] = set()
@@ -224,7 +225,8 @@ def memory_snapshot() -> dict[str, Any]:
 
 def _pool_behind(resource: Any) -> Any:
     """The pool that a resource takes memory from; the resource itself if it is one, None if there is none."""
-    from rmm.pylibrmm.memory_resource._memory_resource import BinningMemoryResource, _Suballocator
+    from rmm.pylibrmm.memory_resource._capabilities import _Suballocator
+    from rmm.pylibrmm.memory_resource._pools import BinningMemoryResource
 
     bins = None
     while not isinstance(resource, _Suballocator) or isinstance(resource, BinningMemoryResource):

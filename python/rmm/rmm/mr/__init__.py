@@ -5,109 +5,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmm.mr import _environment, experimental
-from rmm.mr._registry import (
-    _flush_logs,
-    _initialize,
-    disable_logging,
-    enable_logging,
-    get_current_device_resource_type,
-    get_log_filenames,
-    get_per_device_resource_type,
-    is_initialized,
-)
-from rmm.pylibrmm.device_buffer import ImportedMemory
-from rmm.pylibrmm.memory_resource import (
-    AlignedResourceAdaptor,
-    ArenaMemoryResource,
-    BinningMemoryResource,
-    CachedMemoryResource,
-    CallbackMemoryResource,
-    ConfiguredMemoryResource,
-    CudaAsyncMemoryResource,
-    CudaAsyncViewMemoryResource,
-    CudaMemoryResource,
-    DeviceMemoryResource,
-    ElasticPoolMemoryResource,
-    FailureCallbackResourceAdaptor,
-    FixedSizeMemoryResource,
-    GuardResourceAdaptor,
-    LimitingResourceAdaptor,
-    LoggingResourceAdaptor,
-    ManagedMemoryResource,
-    MemoryReservation,
-    PinnedHostMemoryResource,
-    PinnedPoolMemoryResource,
-    PoolMemoryResource,
-    PrefetchResourceAdaptor,
-    RegisteredHostMemoryResource,
-    SamHeadroomMemoryResource,
-    StatisticsResourceAdaptor,
-    SystemMemoryResource,
-    ThreadSafeResourceAdaptor,
-    TraceResourceAdaptor,
-    TrackingResourceAdaptor,
-    UpstreamResourceAdaptor,
-    available_device_memory,
-    get_current_device_resource,
-    get_per_device_resource,
-    set_current_device_resource,
-    set_per_device_resource,
-    use_unrounded_sizes,
-)
+from rmm.mr import _environment, _registry
+from rmm.mr import experimental as experimental
+from rmm.mr._registry import *  # noqa: F403
+from rmm.mr._registry import _flush_logs as _flush_logs
+from rmm.mr._registry import _initialize as _initialize
+from rmm.pylibrmm.device_buffer import ImportedMemory as ImportedMemory
+from rmm.pylibrmm.memory_resource import _memory_resource
+from rmm.pylibrmm.memory_resource._memory_resource import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from rmm.mr._exported_memory import ExportedMemory
-
-__all__ = [
-    "AlignedResourceAdaptor",
-    "ArenaMemoryResource",
-    "BinningMemoryResource",
-    "CachedMemoryResource",
-    "CallbackMemoryResource",
-    "ConfiguredMemoryResource",
-    "CudaAsyncMemoryResource",
-    "CudaAsyncViewMemoryResource",
-    "CudaMemoryResource",
-    "DeviceMemoryResource",
-    "ElasticPoolMemoryResource",
-    "ExportedMemory",
-    "FailureCallbackResourceAdaptor",
-    "FixedSizeMemoryResource",
-    "GuardResourceAdaptor",
-    "ImportedMemory",
-    "LimitingResourceAdaptor",
-    "LoggingResourceAdaptor",
-    "ManagedMemoryResource",
-    "MemoryReservation",
-    "PinnedHostMemoryResource",
-    "PinnedPoolMemoryResource",
-    "PoolMemoryResource",
-    "PrefetchResourceAdaptor",
-    "RegisteredHostMemoryResource",
-    "SamHeadroomMemoryResource",
-    "StatisticsResourceAdaptor",
-    "SystemMemoryResource",
-    "ThreadSafeResourceAdaptor",
-    "TraceResourceAdaptor",
-    "TrackingResourceAdaptor",
-    "UpstreamResourceAdaptor",
-    "_flush_logs",
-    "_initialize",
-    "available_device_memory",
-    "disable_logging",
-    "enable_logging",
-    "experimental",
-    "get_current_device_resource",
-    "get_current_device_resource_type",
-    "get_log_filenames",
-    "get_per_device_resource",
-    "get_per_device_resource_type",
-    "is_initialized",
-    "set_current_device_resource",
-    "set_per_device_resource",
-    "use_unrounded_sizes",
-]
+    from rmm.mr._exported_memory import ExportedMemory as ExportedMemory
+else:  # for mypy names that come by `*` are exported, and no others
+    __all__ = [
+        *_registry.__all__,
+        *_memory_resource.__all__,
+        "ExportedMemory",
+        "ImportedMemory",
+        "_flush_logs",
+        "_initialize",
+        "experimental",
+    ]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from rmm.pylibrmm.memory_resource import (
     get_per_device_resource,
     set_per_device_resource,
 )
-from rmm.pylibrmm.memory_resource._memory_resource import forget_registered_resources, registered_resources
+from rmm.pylibrmm.memory_resource._registry import forget_registered_resources, registered_resources
 
 __all__ = [
     "disable_logging",

@@ -6,7 +6,7 @@ from libcpp cimport bool
 from libcpp.memory cimport unique_ptr
 
 from rmm.librmm.device_buffer cimport device_buffer
-from rmm.pylibrmm.memory_resource._memory_resource cimport DeviceMemoryResource
+from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource
 from rmm.pylibrmm.stream cimport Stream
 
 

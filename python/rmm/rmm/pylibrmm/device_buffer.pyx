@@ -18,12 +18,9 @@ from rmm.librmm._device_memory_resource cimport device_memory_resource
 from rmm.librmm.cuda_stream_view cimport cuda_stream_view
 from rmm.librmm.device_buffer cimport device_buffer, prefetch as cpp_prefetch
 from rmm.librmm.per_device_resource cimport cuda_device_id
-from rmm.pylibrmm.memory_resource._memory_resource cimport (
-    DeviceMemoryResource,
-    get_current_device_resource,
-    immediate_resource,
-    makers_of_exceptions,
-)
+from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, immediate_resource
+from rmm.pylibrmm.memory_resource._conversions cimport raise_error
+from rmm.pylibrmm.memory_resource._registry cimport get_current_device_resource
 from rmm.pylibrmm.stream cimport Stream
 from rmm.pylibrmm.utils cimport as_stream
 
@@ -37,18 +34,6 @@ __all__ = ["DeviceBuffer", "ImportedMemory", "copy_device_to_ptr", "copy_host_to
 
 cdef extern from "pylibrmm/_exact_integers.hpp":
     pass
-
-
-cdef extern from "pylibrmm/memory_resource/_raise.hpp" namespace "rmm_python":
-    cdef struct exception_makers:
-        pass
-
-    void raise_current(const exception_makers& make)
-
-
-cdef void raise_error() noexcept:
-    """Raises the C++ exception that this module handles. Another one may have a C++ runtime of its own, which knows of none."""
-    raise_current((<const exception_makers*>makers_of_exceptions())[0])
 
 
 cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:

@@ -14,14 +14,8 @@ import warnings
 from rmm.pylibrmm._log_levels import level_enum, logging_level
 
 __all__ = [
-    "flush_logger",
-    "get_flush_level",
-    "get_logging_level",
-    "level_enum",
-    "logging_level",
-    "set_flush_level",
-    "set_logging_level",
-    "should_log",
+    "flush_logger", "get_flush_level", "get_logging_level", "level_enum", "logging_level", "set_flush_level",
+    "set_logging_level", "should_log",
 ]
 
 

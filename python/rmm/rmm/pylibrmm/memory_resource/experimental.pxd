@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from rmm.pylibrmm.memory_resource._memory_resource cimport CudaAsyncManagedMemoryResource
+from rmm.pylibrmm.memory_resource._device cimport CudaAsyncManagedMemoryResource

@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from rmm.pylibrmm.memory_resource._memory_resource import CudaAsyncManagedMemoryResource
+from rmm.pylibrmm.memory_resource._device import CudaAsyncManagedMemoryResource
 
 __all__ = ["CudaAsyncManagedMemoryResource"]

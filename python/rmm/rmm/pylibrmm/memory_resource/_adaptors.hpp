@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "environment_trace.hpp"
+#include "pylibrmm/_run_python.hpp"
+#include "pylibrmm/memory_resource/_immediate_adaptors.hpp"
+#include "pylibrmm/memory_resource/_owned_resources.hpp"
+#include "pylibrmm/memory_resource/_python_exception.hpp"
+
+#include <Python.h>
+
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/guard_resource_adaptor.hpp>
+#include <rmm/mr/trace_resource_adaptor.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace rmm_python {
+
+/// An adaptor over another resource, which ends after it. `at_once` becomes its face for calls that wait for nothing: null if upstream
+/// has none.
+template <template <class...> class Resource, class... Args>
+[[nodiscard]] resource_ptr make_immediate_over(resource_ptr const& upstream,
+                                               rmm::mr::detail::immediate_resource* upstream_at_once,
+                                               rmm::mr::detail::immediate_resource*& at_once,
+                                               Args const&... args)
+{
+  using adaptor = Resource<rmm::mr::device_memory_resource>;
+  struct layer {
+    layer(resource_ptr const& below, rmm::mr::detail::immediate_resource* below_at_once, Args const&... rest)
+      : upstream{below}, resource{upstream.get(), rest...}, face{resource, below_at_once}
+    {}
+    resource_ptr upstream;
+    adaptor resource;
+    immediate_adaptor<adaptor> face;
+  };
+  auto const made = std::make_shared<layer>(upstream, upstream_at_once, args...);
+  at_once         = upstream_at_once != nullptr ? &made->face : nullptr;
+  return {made, &made->resource};
+}
+
+/// What the environment says holds for all but the file, if that is given.
+[[nodiscard]] inline resource_ptr make_trace(resource_ptr const& upstream, std::string const& file)
+{
+  auto options = rmm::mr::trace_options::from_environment();
+  if (!file.empty()) { options.file = file; }
+  return make_resource_over<rmm::mr::trace_resource_adaptor>(upstream, options);
+}
+
+/// A function that takes the GIL, calls Python, and does not throw.
+using python_guard_handler = void (*)(void* callable, rmm::mr::guard_violation const& found);
+
+/// A resource that tells Python what it finds; that aborts if `callable` is None. The caller holds the GIL.
+///
+/// The handler is not lent: it may be called until the last of the quarantine has been looked at, by destructors too, and the
+/// garbage collector empties functions of a cycle before those run.
+[[nodiscard]] inline resource_ptr make_guard(resource_ptr const& upstream,
+                                             std::size_t red_zone_bytes,
+                                             std::size_t quarantine_bytes,
+                                             bool capture_stacks,
+                                             python_guard_handler handler,
+                                             PyObject* callable)
+{
+  rmm::mr::guard_options options;
+  options.red_zone_bytes   = red_zone_bytes;
+  options.quarantine_bytes = quarantine_bytes;
+  options.capture_stacks   = capture_stacks;
+  if (callable != Py_None) {
+    options.handler = [handler, owned = share_python_object(callable)](rmm::mr::guard_violation const& found) {
+      if (can_run_python()) {
+        run_python([&] { handler(owned.get(), found); });
+      }
+    };
+  }
+  return make_resource_over<rmm::mr::guard_resource_adaptor>(upstream, options);
+}
+
+/// As it is written in Python: the name of the enumerator.
+[[nodiscard]] inline char const* name_of(rmm::mr::guard_violation const& found) noexcept
+{
+  using kind = rmm::mr::guard_violation::kind;
+  switch (found.what) {
+    case kind::double_free:
+      return "double_free";
+    case kind::unknown_pointer:
+      return "unknown_pointer";
+    case kind::wrong_size:
+      return "wrong_size";
+    case kind::overrun:
+      return "overrun";
+    case kind::underrun:
+      return "underrun";
+    case kind::write_after_free:
+      return "write_after_free";
+  }
+  return "unknown";
+}
+
+/// A resource over another, which ends after it, and writes to the trace of the environment.
+[[nodiscard]] inline resource_ptr make_environment_trace(resource_ptr const& upstream, int device)
+{
+  struct layer {
+    resource_ptr upstream;
+    rmm::tools::environment_trace resource;
+  };
+  std::shared_ptr<layer> const made{new layer{upstream, {upstream.get(), device}}};
+  return {made, &made->resource};
+}
+
+inline void flush_environment_trace(rmm::mr::device_memory_resource* resource) noexcept
+{
+  static_cast<rmm::tools::environment_trace*>(resource)->flush();
+}
+
+[[nodiscard]] inline std::string file_of_environment_trace(rmm::mr::device_memory_resource* resource)
+{
+  return static_cast<rmm::tools::environment_trace*>(resource)->file_name();
+}
+
+}  // namespace rmm_python

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bases of all resources."""
+
+cimport cython
+from libc.stddef cimport size_t
+from libc.stdint cimport uintptr_t
+
+from rmm.librmm._device_memory_resource cimport device_memory_resource
+from rmm.librmm.cuda_stream_view cimport cuda_stream_view
+from rmm.pylibrmm.logger cimport connect_log
+from rmm.pylibrmm.memory_resource._conversions cimport raise_error
+from rmm.pylibrmm.stream cimport Stream
+from rmm.pylibrmm.utils cimport as_stream
+
+from rmm.pylibrmm._attributes import describe_attribute
+from rmm.pylibrmm.stream import DEFAULT_STREAM
+
+__all__ = ["DeviceMemoryResource", "UpstreamResourceAdaptor"]
+
+
+cdef extern from "pylibrmm/_exact_integers.hpp":
+    pass
+
+
+cdef extern from "pylibrmm/memory_resource/_lent_callables.hpp" namespace "rmm_python":
+    cdef cppclass lent_functions "rmm_python::lent_callables":
+        void own()
+
+
+cdef extern from *:
+    immediate_resource* as_immediate "dynamic_cast<rmm::mr::detail::immediate_resource*>"(device_memory_resource*)
+
+
+cdef extern from "rmm/mr/device_memory_resource.hpp" namespace "rmm::mr" nogil:
+    # allocate() of device_memory_resource, whose declaration others use knows no reports
+    cdef cppclass reporting_resource "rmm::mr::device_memory_resource":
+        void* allocate(size_t bytes, cuda_stream_view stream) except +raise_error
+
+
+connect_log()
+
+
+# The garbage collector may not clear resources: C++ calls the functions that they hold, and buffers that it collects with a resource
+# still need all that the resource is made of. Nor need it: functions, lists and dictionaries of a cycle are cleared.
+@cython.no_gc_clear
+cdef class DeviceMemoryResource:
+    """Base of the classes that allocate device memory.
+
+    A resource lives as long as anything that was allocated from it through this package, or that was made over it.
+    """
+
+    def __dealloc__(self):
+        self.keep_lent()
+        with nogil:
+            self.c_obj.reset()
+
+    cdef void keep_lent(self) noexcept:
+        """Before functions that C++ was lent may go: it keeps them itself if the resource goes on, as when one is made over it."""
+        if self._lent.get() != NULL and self.c_obj.use_count() > 1:
+            (<lent_functions*>self._lent.get()).own()
+
+    cdef void lend_from_now(self, lent_ptr lent) noexcept:
+        """Lets go of the functions that C++ was lent before: threads that are about to call them still do."""
+        if self._lent.get() != NULL:
+            (<lent_functions*>self._lent.get()).own()
+        self._lent = lent
+
+    cdef device_memory_resource* get_mr(self) noexcept nogil:
+        return self.c_obj.get()
+
+    def allocate(self, size_t nbytes, Stream stream=DEFAULT_STREAM):
+        """Allocates `nbytes` bytes, for use on `stream` at once. Returns the address.
+
+        MemoryError where there is not enough memory; where a pool lacks it `rmm.ReportedMemoryError`, whose `report` is a
+        `rmm.memory_report.MemoryReport`.
+        """
+        cdef cuda_stream_view c_stream = as_stream(stream).view()
+        cdef void* ptr
+        with nogil:
+            ptr = (<reporting_resource*>self.usable())[0].allocate(nbytes, c_stream)
+        return <uintptr_t>ptr
+
+    def deallocate(self, uintptr_t ptr, size_t nbytes, Stream stream=DEFAULT_STREAM):
+        """Gives back what `allocate` returned for the same `nbytes`, in the order of `stream`."""
+        cdef cuda_stream_view c_stream = as_stream(stream).view()
+        with nogil:
+            self.usable()[0].deallocate(<void*>ptr, nbytes, c_stream)
+
+    cdef device_memory_resource* usable(self) except NULL nogil:
+        """The resource, or TypeError for an object of this class itself, which has none."""
+        if self.c_obj.get() == NULL:
+            with gil:
+                raise TypeError(f"{type(self).__name__} is not a resource: use one of the classes derived from it")
+        return self.c_obj.get()
+
+    cdef immediate_resource* immediate(self) noexcept:
+        """The resource as one that serves calls without waiting, for which the GIL may be held; NULL if it is none. Asked once."""
+        cdef device_memory_resource* mr = self.c_obj.get()
+        if self._asked != mr:
+            self._immediate = as_immediate(mr)
+            self._asked = mr
+        return self._immediate
+
+    def __repr__(self):
+        return f"{type(self).__name__}()"
+
+
+@cython.no_gc_clear
+cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
+    """Base of the resources that take their memory from another one, which they keep alive.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, *args, **kwargs):
+        if upstream_mr is None:
+            raise Exception("Argument `upstream_mr` must not be None")
+        upstream_mr.usable()
+        self.upstream_mr = upstream_mr
+
+    def __dealloc__(self):
+        with nogil:
+            self.c_obj.reset()  # before the upstream, which may be the Python object's to end
+
+    cpdef DeviceMemoryResource get_upstream(self):
+        """Where memory comes from."""
+        return self.upstream_mr
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.upstream_mr!r})"
+
+
+describe_attribute(UpstreamResourceAdaptor, "upstream_mr", "Where memory comes from.")

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several resources can do, and the part of one that is set aside."""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stddef cimport size_t
+from libc.stdint cimport uint64_t
+from libcpp cimport bool
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from rmm.librmm._device_memory_resource cimport device_memory_resource
+from rmm.librmm.cuda_stream_view cimport cuda_stream_view
+from rmm.pylibrmm.helper cimport parse_bytes
+from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, lent_ptr, resource_ptr
+from rmm.pylibrmm.memory_resource._conversions cimport (
+    dict_of,
+    expect_callable,
+    heap_figures,
+    holder,
+    list_of,
+    name_of_rung,
+    raise_error,
+    recovery_order,
+    recovery_rung,
+    rung_figures,
+    size_of,
+)
+from rmm.pylibrmm.memory_resource._lent cimport call_failure_callback, lend, python_failure_callback
+from rmm.pylibrmm.stream cimport Stream
+from rmm.pylibrmm.utils cimport as_stream
+
+from rmm.pylibrmm._attributes import describe_attribute
+from rmm.pylibrmm.stream import DEFAULT_STREAM
+
+__all__ = ["MemoryReservation"]
+
+
+cdef extern from "pylibrmm/_exact_integers.hpp":
+    pass
+
+
+cdef extern from "rmm/mr/pool_memory_resource.hpp" namespace "rmm::mr" nogil:
+    cdef cppclass growing_pool "rmm::mr::detail::growing_pool"(device_memory_resource):
+        size_t pool_size()
+        void track_tags(bool on) except +
+        vector[holder] live_by_tag_name() except +
+        recovery_order get_recovery_order() except +
+        void set_check_capture(bool on)
+        bool check_capture()
+
+
+cdef extern from "pylibrmm/memory_resource/_callbacks.hpp" namespace "rmm_python" nogil:
+    void c_set_failure_callback "rmm_python::set_failure_callback"(
+        growing_pool*, python_failure_callback, lent_ptr) except +
+
+
+cdef extern from "pylibrmm/memory_resource/_suballocators.hpp" namespace "rmm_python" nogil:
+    size_t c_trim_to "rmm_python::trim_to"(device_memory_resource*, size_t) except +
+    heap_figures c_figures_of "rmm_python::figures_of"(device_memory_resource*) except +
+    string c_snapshot_of "rmm_python::snapshot_of"(device_memory_resource*) except +
+    growing_pool* c_pool_behind "rmm_python::pool_behind"(device_memory_resource*)
+    vector[rung_figures] c_rung_figures "rmm_python::rung_figures_of"(const heap_figures&) except +
+    void c_set_recovery_order "rmm_python::set_recovery_order"(growing_pool*, const vector[string]&) except +
+    resource_ptr c_reserve "rmm_python::reserve"(resource_ptr, size_t, cuda_stream_view, bool) except +raise_error
+
+
+cdef extern from "pylibrmm/memory_resource/_reserved_resource.hpp" namespace "rmm_python" nogil:
+    cdef cppclass reserved_resource(device_memory_resource):
+        size_t bytes() except +
+        size_t used_bytes() except +
+        size_t shrink_to(size_t bytes) except +
+        void release()
+
+
+cdef heap_figures figures_of(resource) except *:
+    cdef device_memory_resource* mr = (<DeviceMemoryResource?>resource).usable()
+    cdef heap_figures figures
+    with nogil:
+        figures = c_figures_of(mr)
+    return figures
+
+
+cdef growing_pool* pool_of(resource) except NULL:
+    """The pool that a resource is, or is made of behind adaptors. TypeError for one that has none."""
+    cdef growing_pool* pool = c_pool_behind((<DeviceMemoryResource?>resource).usable())
+    if pool == NULL:
+        raise TypeError(f"{resource!r} has no pool in it")
+    return pool
+
+
+class _Suballocator:
+    """A resource that divides what it takes."""
+
+    __slots__ = ()
+
+    def figures(self):
+        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        return dict_of(figures_of(self))
+
+    def snapshot(self):
+        """All memory of the resource now, range by range: a `rmm.memory_snapshot.MemorySnapshot`.
+
+        That is a dictionary, and a picture in notebooks. Other threads may allocate meanwhile.
+
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> pool.snapshot()
+        <MemorySnapshot: 1 KiB live, 1023 KiB free, 1 MiB reserved in 1 blocks, fragmentation 0%>
+        """
+        from rmm.memory_snapshot import MemorySnapshot
+
+        cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
+        cdef string text
+        with nogil:
+            text = c_snapshot_of(mr)
+        return MemorySnapshot.from_json(text.decode(errors="replace"))
+
+
+class _Binned(_Suballocator):
+    """A resource of several; this is outside of it, for as its attribute C code would read it from an object that was never made."""
+
+    __slots__ = ()
+
+    @property
+    def _bin_mrs(self):
+        return self.bin_mrs
+
+
+class _Trimmable:
+    """A resource that holds memory and can give it back."""
+
+    __slots__ = ()
+
+    def trim_to(self, nbytes):
+        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
+
+        Waits for the work that used it. Other threads may allocate meanwhile.
+        """
+        cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
+        cdef size_t kept = size_of(nbytes)
+        cdef size_t given_back
+        with nogil:
+            given_back = c_trim_to(mr, kept)
+        return given_back
+
+    def release_unused(self):
+        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
+        return self.trim_to(0)
+
+
+class _Reservable:
+    """A resource parts of which can be set aside."""
+
+    __slots__ = ()
+
+    def reserve(self, nbytes, Stream stream=DEFAULT_STREAM):
+        """Sets `nbytes` bytes, an int or a string, aside: a `MemoryReservation`, which may serve as context manager.
+
+        MemoryError where there is not so much. `stream` is that in whose order the memory goes back at the end.
+
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB")
+        >>> with pool.reserve("1MiB") as task:
+        ...     buffer = rmm.DeviceBuffer(size=1000, mr=task)
+        ...     task.used_bytes
+        1024
+        """
+        return reservation_of(<DeviceMemoryResource?>self, nbytes, stream, False)
+
+    def try_reserve(self, nbytes, Stream stream=DEFAULT_STREAM):
+        """The same, or None where there is not so much; the failure callback is not asked."""
+        return reservation_of(<DeviceMemoryResource?>self, nbytes, stream, True)
+
+
+class _Pool(_Suballocator, _Reservable):
+    """A resource that keeps what is freed, grows, and has things to try before it fails; docs/out-of-memory.md has more."""
+
+    __slots__ = ()
+
+    def pool_size(self):
+        """Bytes that the pool holds, allocated or not."""
+        cdef growing_pool* pool = pool_of(self)
+        cdef size_t size
+        with nogil:
+            size = pool[0].pool_size()
+        return size
+
+    def track_tags(self, bool on=True):
+        """Whether the pool notes under which `rmm.tag` each allocation is made, from now on. Off at first, and then of no cost."""
+        cdef growing_pool* pool = pool_of(self)
+        with nogil:
+            pool[0].track_tags(on)
+
+    def live_by_tag(self):
+        """What is live under each tag, those with most bytes first: a list of `rmm.memory_report.Holder`.
+
+        Empty unless tags are tracked.
+        """
+        cdef growing_pool* pool = pool_of(self)
+        cdef vector[holder] holders
+        with nogil:
+            holders = pool[0].live_by_tag_name()
+        return list_of(holders)
+
+    def recovery_figures(self):
+        """What the pool tried when no free memory fitted, by name: `rmm.memory_report.RungFigures`."""
+        from rmm.memory_report import RungFigures
+
+        cdef vector[rung_figures] rungs = c_rung_figures(figures_of(self))
+        return {name_of_rung(<recovery_rung>i): RungFigures(rungs[i].tried, rungs[i].served) for i in range(rungs.size())}
+
+    @property
+    def recovery_order(self):
+        """What the pool tries, in order, when no free memory fits; may be set, for allocations that begin to try later.
+
+        A list out of "reclaim", "grow", "remap", "trim", "synchronize", "callback". ValueError for one that is no such thing
+        or is there twice, RuntimeError for one that the pool does not have.
+        """
+        cdef recovery_order order = pool_of(self)[0].get_recovery_order()
+        return [name_of_rung(order[i]) for i in range(order.size())]
+
+    @recovery_order.setter
+    def recovery_order(self, rungs):
+        if isinstance(rungs, str):
+            raise TypeError(f"the order is a list of names, not {rungs!r}")
+        cdef growing_pool* pool = pool_of(self)
+        cdef vector[string] names = [rung.encode() for rung in rungs]
+        with nogil:
+            c_set_recovery_order(pool, names)
+
+    def set_failure_callback(self, callback):
+        """Has `callback(nbytes: int)` called when the pool is out of memory: True to try again, once it has freed something.
+
+        The last thing that it tries. None for no callback. A MemoryError or RuntimeError in it reaches the caller; any other
+        exception is the `__cause__` of a RuntimeError with its text.
+        What the callback itself allocates from the pool does not call it again.
+        """
+        cdef growing_pool* pool = pool_of(self)
+        cdef DeviceMemoryResource resource = self
+        cdef lent_ptr lent
+        if callback is not None:
+            expect_callable(callback)
+            lent = lend(<PyObject*>callback, NULL)
+        resource.lend_from_now(lent)
+        resource._failure_callback = callback
+        c_set_failure_callback(pool, call_failure_callback, lent)
+
+    @property
+    def check_capture(self):
+        """Whether each call asks the driver if its stream captures a CUDA graph that no `rmm.capture_scope` announces.
+
+        On at first: then such a capture is an exception. It costs 22 ns a call on an H200, but on the legacy default
+        stream, which cannot capture; may be turned off where nothing is captured, or all is announced.
+        """
+        return pool_of(self)[0].check_capture()
+
+    @check_capture.setter
+    def check_capture(self, bool on):
+        pool_of(self)[0].set_check_capture(on)
+
+
+@cython.no_gc_clear
+cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
+    """Memory of a pool that is kept for who reserved it: `pool.reserve("1GiB")`. A resource that gives that and no more.
+
+    None of its allocations fails as long as the live ones together are not more than was reserved, and one piece that is free
+    is large enough. Ends with `release`, or the block of code that it is the context manager of: what is free goes back to the pool
+    then. What is live stays valid, and goes back when it is freed.
+    """
+
+    def __init__(self, *args, **kwargs):
+        raise TypeError("reservations are made by reserve() of a pool")
+
+    def __dealloc__(self):
+        with nogil:
+            self.c_obj.reset()  # before the stream, in whose order its memory goes back
+
+    @property
+    def size(self):
+        """Bytes that are reserved; 0 if the reservation has ended."""
+        return (<reserved_resource*>self.usable())[0].bytes()
+
+    @property
+    def used_bytes(self):
+        """The part of that which is in use: live blocks, rounded up, and reservations of this one."""
+        return (<reserved_resource*>self.usable())[0].used_bytes()
+
+    def shrink_to(self, nbytes):
+        """Gives back what is not in use, until at most `nbytes` bytes are reserved, or what is in use. Returns how many went."""
+        cdef size_t c_size = parse_bytes(nbytes)
+        cdef reserved_resource* mr = <reserved_resource*>self.usable()
+        cdef size_t given_back
+        with nogil:
+            given_back = mr[0].shrink_to(c_size)
+        return given_back
+
+    def release(self):
+        """Ends the reservation."""
+        cdef reserved_resource* mr = <reserved_resource*>self.usable()
+        with nogil:
+            mr[0].release()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.release()
+
+    def __repr__(self):
+        return f"MemoryReservation({self.size} bytes of {self.source!r})"
+
+
+describe_attribute(MemoryReservation, "source", "The resource whose memory is reserved.")
+
+
+cdef reservation_of(DeviceMemoryResource source, nbytes, Stream stream, bool only_try):
+    cdef size_t c_size = parse_bytes(nbytes)
+    cdef cuda_stream_view c_stream = as_stream(stream).view()
+    source.usable()
+    if not isinstance(source, MemoryReservation):
+        pool_of(source)
+    cdef resource_ptr c_source = source.c_obj
+    cdef resource_ptr made
+    with nogil:
+        made = c_reserve(c_source, c_size, c_stream, only_try)
+    if made.get() == NULL:
+        return None
+    cdef MemoryReservation reservation = MemoryReservation.__new__(MemoryReservation)
+    reservation.c_obj = made
+    reservation.source = source
+    reservation._stream = stream
+    return reservation

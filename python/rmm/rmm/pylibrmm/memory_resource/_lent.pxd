@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Functions of Python that C++ calls, for the modules of this package: modules of others lack the headers of C++ that this one includes.
+
+from cpython.object cimport PyObject
+from libc.stddef cimport size_t
+from libcpp cimport bool
+
+from rmm.librmm.memory_resource cimport CppExcept, translate_python_except_to_cpp
+from rmm.pylibrmm.memory_resource._base cimport lent_callables, lent_ptr
+
+
+cdef extern from "pylibrmm/memory_resource/_python_exception.hpp" namespace "rmm_python":
+    cdef cppclass python_error:
+        void note(PyObject* exception, CppExcept kind_and_text)
+
+
+cdef extern from "pylibrmm/memory_resource/_lent_callables.hpp" namespace "rmm_python":
+    cdef cppclass lent_functions "rmm_python::lent_callables":
+        PyObject* first()
+        PyObject* second()
+        void note_allocated()
+        void note_deallocated()
+
+    lent_ptr lend(PyObject* first, PyObject* second) except +
+
+
+ctypedef bool (*python_failure_callback)(lent_callables&, size_t, python_error&) noexcept
+
+
+cdef inline bool call_failure_callback(lent_callables& lent, size_t nbytes, python_error& error) noexcept with gil:
+    try:
+        return True if (<object>(<lent_functions*>&lent).first())(nbytes) else False
+    except BaseException as exception:
+        (&error).note(<PyObject*>exception, translate_python_except_to_cpp(exception))
+    return False

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory resources, and which of them serves which device: what the modules of the families have, under one name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmm.pylibrmm.memory_resource import _adaptors, _base, _callbacks, _capabilities, _device, _host, _pools, _registry
+from rmm.pylibrmm.memory_resource._adaptors import *  # noqa: F403
+from rmm.pylibrmm.memory_resource._base import *  # noqa: F403
+from rmm.pylibrmm.memory_resource._callbacks import *  # noqa: F403
+from rmm.pylibrmm.memory_resource._capabilities import *  # noqa: F403
+from rmm.pylibrmm.memory_resource._device import *  # noqa: F403
+from rmm.pylibrmm.memory_resource._device import CudaAsyncManagedMemoryResource as CudaAsyncManagedMemoryResource
+from rmm.pylibrmm.memory_resource._host import *  # noqa: F403
+from rmm.pylibrmm.memory_resource._pools import *  # noqa: F403
+from rmm.pylibrmm.memory_resource._registry import *  # noqa: F403
+
+# Where extension modules that were compiled when this was one look for the functions of the registry.
+__pyx_capi__ = vars(_registry)["__pyx_capi__"]
+
+functions_of_mr = frozenset(
+    ("_flush_logs", "_initialize", "disable_logging", "enable_logging", "get_log_filenames", "is_initialized")
+)
+
+if TYPE_CHECKING:
+    from rmm.mr._registry import _flush_logs as _flush_logs
+    from rmm.mr._registry import _initialize as _initialize
+    from rmm.mr._registry import disable_logging as disable_logging
+    from rmm.mr._registry import enable_logging as enable_logging
+    from rmm.mr._registry import get_log_filenames as get_log_filenames
+    from rmm.mr._registry import is_initialized as is_initialized
+else:  # for mypy names that come by `*` are exported, and no others
+    __all__ = [
+        *_adaptors.__all__,
+        *_base.__all__,
+        *_callbacks.__all__,
+        *_capabilities.__all__,
+        *_device.__all__,
+        *_host.__all__,
+        *_pools.__all__,
+        *_registry.__all__,
+    ]
+
+    def __getattr__(name: str) -> Any:
+        """What later releases have here of rmm.mr: functions over the resources of all devices."""
+        if name not in functions_of_mr:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from rmm.mr import _registry  # which imports this module
+
+        return getattr(_registry, name)

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resources that divide what they take."""
+
+cimport cython
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int64_t, uintptr_t
+from libcpp cimport bool
+from libcpp.optional cimport optional
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from rmm.librmm._device_memory_resource cimport device_memory_resource
+from rmm.librmm.memory_resource cimport percent_of_free_device_memory
+from rmm.librmm.tag_scope cimport tag as cpp_tag
+from rmm.pylibrmm.helper cimport parse_bytes
+from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, UpstreamResourceAdaptor, resource_ptr
+from rmm.pylibrmm.memory_resource._conversions cimport (
+    optional_pool_size,
+    optional_size,
+    pool_size_of,
+    raise_error,
+    size_of,
+)
+from rmm.pylibrmm.scopes cimport tag
+
+from rmm.pylibrmm._attributes import describe_attribute
+from rmm.pylibrmm.memory_resource._capabilities import _Binned, _Pool, _Suballocator, _Trimmable
+
+__all__ = [
+    "ArenaMemoryResource", "BinningMemoryResource", "CachedMemoryResource", "ConfiguredMemoryResource",
+    "ElasticPoolMemoryResource", "FixedSizeMemoryResource", "PoolMemoryResource",
+]
+
+
+cdef extern from "pylibrmm/_exact_integers.hpp":
+    pass
+
+
+cdef extern from "rmm/mr/elastic_pool_memory_resource.hpp" namespace "rmm::mr" nogil:
+    cdef enum class paused_contents:
+        dropped
+        kept_pageable
+        kept_pinned
+
+    cdef cppclass elastic_pool_memory_resource(device_memory_resource):
+        size_t tick()
+        void pause(paused_contents contents) except +raise_error
+        void resume() except +raise_error
+        bool is_paused()
+        void set_pausable(cpp_tag which) except +raise_error
+        void pause(cpp_tag which, paused_contents contents) except +raise_error
+        void resume(cpp_tag which) except +raise_error
+        bool is_paused(cpp_tag which) except +
+        size_t mapped_bytes()
+        size_t chunk_bytes()
+        bool has_virtual_memory()
+
+
+cdef extern from "pylibrmm/memory_resource/_pools.hpp" namespace "rmm_python" nogil:
+    resource_ptr make_pool "rmm_python::make_resource_over<rmm::mr::pool_memory_resource>"(
+        resource_ptr, size_t, optional[size_t]) except +raise_error
+    resource_ptr make_arena "rmm_python::make_resource_over<rmm::mr::arena_memory_resource>"(
+        resource_ptr, optional[size_t], bool) except +raise_error
+    resource_ptr make_fixed_size "rmm_python::make_resource_over<rmm::mr::fixed_size_memory_resource>"(
+        resource_ptr, size_t, size_t) except +raise_error
+    resource_ptr make_cached "rmm_python::make_resource_over<rmm::mr::cached_memory_resource>"(
+        resource_ptr, size_t, optional[size_t], size_t) except +raise_error
+    resource_ptr make_elastic_pool(size_t, optional[size_t], size_t, int64_t, bool, bool, bool, bool) except +raise_error
+    cdef struct exported_block:
+        size_t offset_bytes
+        size_t bytes
+        size_t chunk_bytes
+        vector[int] descriptors
+        vector[string] fabric_handles
+
+    exported_block c_export_descriptors "rmm_python::export_descriptors"(
+        const elastic_pool_memory_resource&, const void*, size_t) except +
+    exported_block c_export_fabric "rmm_python::export_fabric"(
+        const elastic_pool_memory_resource&, const void*, size_t) except +
+    resource_ptr make_configured(string, string&) except +raise_error
+    resource_ptr make_binning(resource_ptr, int, int) except +raise_error
+    void add_bin_to(resource_ptr, size_t, resource_ptr) except +raise_error
+
+
+ctypedef exported_block (*export_function)(const elastic_pool_memory_resource&, const void*, size_t) except + nogil
+
+
+cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
+    """A pool: large blocks of `upstream_mr`, cut to size, reused in the order of streams.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where the blocks come from.
+    initial_pool_size:
+        Bytes to take at once, as int or string; half of the free memory of the device if None. A string is rounded up to a
+        multiple of 256, which an int has to be.
+    maximum_pool_size:
+        Bytes that it takes at most, likewise; no limit if None.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, initial_pool_size=None, maximum_pool_size=None):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        cdef optional[size_t] c_maximum = optional_pool_size(maximum_pool_size)
+        cdef size_t c_initial
+        if initial_pool_size is None:
+            c_initial = percent_of_free_device_memory(50)
+        else:
+            c_initial = pool_size_of(initial_pool_size)
+        with nogil:
+            self.c_obj = make_pool(upstream, c_initial, c_maximum)
+
+
+cdef class ArenaMemoryResource(UpstreamResourceAdaptor, _Suballocator):
+    """One block of `upstream_mr`, taken at once and never grown.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where the block comes from.
+    arena_size:
+        Bytes, as int or string; half of the free memory of the device if None.
+    dump_log_on_failure:
+        Whether to write what the arena holds to a file, `rmm_arena_memory_dump.log`, when it is out of memory.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, arena_size=None, bool dump_log_on_failure=False):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        cdef optional[size_t] c_size = optional_size(arena_size)
+        with nogil:
+            self.c_obj = make_arena(upstream, c_size, dump_log_on_failure)
+
+
+cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor, _Suballocator):
+    """Blocks of one size.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where they come from, many at a time.
+    block_size:
+        Bytes of each; larger allocations fail.
+    blocks_to_preallocate:
+        How many to take at once, and whenever there is none left.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, block_size=1 << 20, size_t blocks_to_preallocate=128):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        cdef size_t c_block_size = size_of(block_size)
+        with nogil:
+            self.c_obj = make_fixed_size(upstream, c_block_size, blocks_to_preallocate)
+
+
+@cython.no_gc_clear
+cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
+    """Blocks of several sizes, each from a resource of its own; larger ones from `upstream_mr`.
+
+    Its figures are those of the bins without a resource of their own.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    min_size_exponent, max_size_exponent:
+        Bins of 2**min_size_exponent to 2**max_size_exponent bytes; none if one of them is -1.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, int8_t min_size_exponent=-1, int8_t max_size_exponent=-1):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        self._bin_mrs = []
+        if min_size_exponent != -1 and max_size_exponent != -1 and min_size_exponent > max_size_exponent:
+            raise ValueError(f"min_size_exponent, {min_size_exponent}, is above max_size_exponent, {max_size_exponent}: "
+                             "there would be no bin")
+        with nogil:
+            self.c_obj = make_binning(upstream, min_size_exponent, max_size_exponent)
+
+    cpdef add_bin(self, object allocation_size, DeviceMemoryResource bin_resource=None):
+        """Serves sizes up to `allocation_size`, down to the next smaller bin, from `bin_resource`, which is kept alive.
+
+        Without one, from blocks of that size of the upstream. Not while other threads allocate.
+        """
+        cdef resource_ptr resource
+        cdef size_t size = size_of(allocation_size)
+        self.usable()
+        if bin_resource is not None:
+            bin_resource.usable()
+            resource = bin_resource.c_obj
+        with nogil:
+            add_bin_to(self.c_obj, size, resource)
+        if bin_resource is not None:
+            self._bin_mrs.append(bin_resource)
+
+    @property
+    def bin_mrs(self):
+        """The resources that were given to `add_bin`."""
+        self.usable()  # else there is no list
+        return self._bin_mrs
+
+
+cdef inline elastic_pool_memory_resource* elastic_pool(DeviceMemoryResource resource) except NULL nogil:
+    return <elastic_pool_memory_resource*>resource.usable()
+
+
+cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
+    """A pool over CUDA's virtual memory: it grows in place, has no fragmentation above its chunks, and gives memory back.
+
+    Parameters
+    ----------
+    initial_pool_size:
+        Bytes that it takes at once, as int or string. A string is rounded up to a multiple of 256, which an int has to be.
+    maximum_pool_size:
+        Bytes that it takes at most, likewise; all of the device's if None.
+    chunk_size:
+        Bytes of a chunk; the smallest that the device has if None.
+    decay_seconds:
+        After how long memory that is not in use goes back, in calls that grow the pool and in `tick`; only on request if None.
+    peer_access:
+        Whether other devices may use the memory.
+    share_descriptors, share_fabric:
+        Whether it can be exported by file descriptor, and by fabric handle.
+    gpu_direct_rdma:
+        Whether network adapters may use it.
+    """
+
+    def __cinit__(
+        self,
+        initial_pool_size=0,
+        maximum_pool_size=None,
+        *,
+        chunk_size=None,
+        decay_seconds=None,
+        bool peer_access=False,
+        bool share_descriptors=False,
+        bool share_fabric=False,
+        bool gpu_direct_rdma=False,
+    ):
+        cdef size_t c_initial = pool_size_of(initial_pool_size)
+        cdef optional[size_t] c_maximum = optional_pool_size(maximum_pool_size)
+        cdef size_t c_chunk = 0 if chunk_size is None else parse_bytes(chunk_size)
+        cdef int64_t c_decay = -1
+        if decay_seconds is not None:
+            if not decay_seconds >= 0:
+                raise ValueError(f"decay_seconds is {decay_seconds}, below 0")
+            c_decay = round(decay_seconds * 1000)
+        with nogil:
+            self.c_obj = make_elastic_pool(
+                c_initial, c_maximum, c_chunk, c_decay, peer_access, share_descriptors, share_fabric, gpu_direct_rdma)
+
+    def tick(self):
+        """Gives back what was not in use for `decay_seconds`. Returns how many bytes went."""
+        cdef size_t given_back
+        with nogil:
+            given_back = elastic_pool(self)[0].tick()
+        return given_back
+
+    def set_pausable(self, tag tag not None):
+        """Lets what is allocated under a tag from now on lie in memory of its own, so that it can be paused alone."""
+        cdef cpp_tag c_tag = tag._tag
+        with nogil:
+            elastic_pool(self)[0].set_pausable(c_tag)
+
+    def pause(self, contents="pageable", *, tag tag=None):
+        """Gives all memory back, and keeps the addresses of what is allocated, which may not be used until `resume`.
+
+        Parameters
+        ----------
+        contents:
+            What becomes of the contents: "dropped", or kept in "pageable" or "pinned" memory of the host.
+        tag:
+            Only what was allocated under that tag, since `set_pausable`.
+
+        No other thread may allocate meanwhile. RuntimeError for a pool that is paused, or that has no virtual memory.
+        """
+        cdef paused_contents kept
+        cdef cpp_tag c_tag
+        if contents == "dropped":
+            kept = paused_contents.dropped
+        elif contents == "pageable":
+            kept = paused_contents.kept_pageable
+        elif contents == "pinned":
+            kept = paused_contents.kept_pinned
+        else:
+            raise ValueError(f'contents is {contents!r}; it takes "dropped", "pageable" or "pinned"')
+        if tag is None:
+            with nogil:
+                elastic_pool(self)[0].pause(kept)
+        else:
+            c_tag = tag._tag
+            with nogil:
+                elastic_pool(self)[0].pause(c_tag, kept)
+
+    def resume(self, *, tag tag=None):
+        """Puts memory behind the addresses again. MemoryError if there is not enough; then the pool is still paused."""
+        cdef cpp_tag c_tag
+        if tag is None:
+            with nogil:
+                elastic_pool(self)[0].resume()
+        else:
+            c_tag = tag._tag
+            with nogil:
+                elastic_pool(self)[0].resume(c_tag)
+
+    def export_descriptors(self, uintptr_t ptr, size_t nbytes):
+        """The `nbytes` bytes at `ptr` for other processes of this machine: a `rmm.mr.ExportedMemory`; takes `share_descriptors`.
+
+        They have to stay allocated as long as others use them. Whole chunks are shared, with what else lies in them. The pool
+        can not be paused any more.
+        """
+        return export_by(c_export_descriptors, self, ptr, nbytes)
+
+    def export_fabric(self, uintptr_t ptr, size_t nbytes):
+        """The same for processes on the same fabric, on other machines too; takes `share_fabric`."""
+        return export_by(c_export_fabric, self, ptr, nbytes)
+
+    @property
+    def is_paused(self):
+        """Whether the pool is between `pause` and `resume`."""
+        return elastic_pool(self)[0].is_paused()
+
+    @property
+    def mapped_bytes(self):
+        """Bytes of the device that the pool holds now; `pool_size()` goes on to count what is paused."""
+        return elastic_pool(self)[0].mapped_bytes()
+
+    @property
+    def chunk_bytes(self):
+        """Bytes that are taken and given back at a time; 0 where the device has no virtual memory."""
+        return elastic_pool(self)[0].chunk_bytes()
+
+    @property
+    def has_virtual_memory(self):
+        """Whether the device has virtual memory; else this is a plain pool."""
+        return elastic_pool(self)[0].has_virtual_memory()
+
+
+cdef object export_by(export_function export, ElasticPoolMemoryResource pool, uintptr_t ptr, size_t nbytes):
+    """The `nbytes` bytes at `ptr`, which belong to `pool`, as an `ExportedMemory`."""
+    from rmm.mr._exported_memory import ExportedMemory
+
+    cdef exported_block block
+    with nogil:
+        block = export(elastic_pool(pool)[0], <const void*>ptr, nbytes)
+    return ExportedMemory(
+        block.offset_bytes,
+        block.bytes,
+        block.chunk_bytes,
+        tuple(block.descriptors),
+        tuple(block.fabric_handles),
+    )
+
+
+cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
+    """A front cache: as fast as a pool, over a resource that shares its memory, such as `CudaAsyncMemoryResource`.
+
+    Parameters
+    ----------
+    upstream_mr:
+        Where memory comes from.
+    initial_size:
+        Bytes that it takes at once, as int or string. A string is rounded up to a multiple of 256, which an int has to be.
+    maximum_size:
+        Bytes that it takes at most, likewise; as much as there is if None.
+    block_size:
+        Bytes that it takes at a time.
+    """
+
+    def __cinit__(self, DeviceMemoryResource upstream_mr, initial_size=0, maximum_size=None, block_size=64 << 20):
+        cdef resource_ptr upstream = upstream_mr.c_obj
+        cdef size_t c_initial = pool_size_of(initial_size)
+        cdef optional[size_t] c_maximum = optional_pool_size(maximum_size)
+        cdef size_t c_block = parse_bytes(block_size)
+        with nogil:
+            self.c_obj = make_cached(upstream, c_initial, c_maximum, c_block)
+
+
+cdef class ConfiguredMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
+    """The resource that a configuration describes, with all that it is made over.
+
+    Parameters
+    ----------
+    configuration:
+        For instance "pool,initial=1GiB,max=80%" or "recommended"; docs/configuration.md has all. ValueError, with a mark at
+        the place, if it cannot be understood.
+    """
+
+    def __cinit__(self, str configuration not None):
+        cdef string c_configuration = configuration.encode()
+        cdef string c_explanation
+        with nogil:
+            self.c_obj = make_configured(c_configuration, c_explanation)
+        self.configuration = configuration
+        self.explanation = c_explanation.decode()
+
+    def __repr__(self):
+        return f"ConfiguredMemoryResource({self.configuration!r})"
+
+
+describe_attribute(ConfiguredMemoryResource, "configuration", "The text that the resource was made from.")
+describe_attribute(ConfiguredMemoryResource, "explanation", "What was made of the configuration, and why, in lines.")

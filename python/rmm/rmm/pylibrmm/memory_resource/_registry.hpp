@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "librmm/_registered_owners.hpp"
+#include "pylibrmm/_run_python.hpp"
+#include "pylibrmm/memory_resource/_python_exception.hpp"
+
+#include <Python.h>
+
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+
+namespace rmm_python {
+
+/// Number of the current device. Throws cuda_error where there is none.
+[[nodiscard]] inline int current_device()
+{
+  int device{};
+  if (!rmm::detail::sees_one_device()) { RMM_CUDA_TRY(cudaGetDevice(&device)); }
+  return device;
+}
+
+/// Registers the resource of a Python object, which lives as long as anybody has memory from it. The caller holds the GIL.
+inline void register_resource(int device, rmm::mr::device_memory_resource* resource, PyObject* object)
+{
+  owners().set(device, resource_ptr{share_python_object(object), resource});
+}
+
+/// Registers the initial resource again.
+inline void unregister_resource(int device) { owners().set(device, nullptr); }
+
+}  // namespace rmm_python

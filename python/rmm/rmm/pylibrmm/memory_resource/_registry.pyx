@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which resource serves which device."""
+
+from cpython.object cimport PyObject
+from libc.stddef cimport size_t
+from libcpp cimport bool
+from libcpp.pair cimport pair
+
+from rmm.librmm._device_memory_resource cimport device_memory_resource, use_unrounded_sizes as c_use_unrounded_sizes
+from rmm.pylibrmm.memory_resource._adaptors cimport EnvironmentTrace
+from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, UpstreamResourceAdaptor
+from rmm.pylibrmm.memory_resource._device cimport CudaMemoryResource
+
+import atexit
+import os
+import threading
+
+from rmm._cuda._runtime import device_count
+
+__all__ = [
+    "available_device_memory", "get_current_device_resource", "get_per_device_resource", "set_current_device_resource",
+    "set_per_device_resource", "use_unrounded_sizes",
+]
+
+
+cdef extern from "pylibrmm/_exact_integers.hpp":
+    pass
+
+
+cdef extern from "rmm/cuda_device.hpp" namespace "rmm" nogil:
+    pair[size_t, size_t] c_available_device_memory "rmm::available_device_memory"() except +
+
+
+cdef extern from "pylibrmm/memory_resource/_python_frames.hpp" namespace "rmm_python":
+    void offer_python_frames() noexcept
+    void c_end_python_frames "rmm_python::end_python_frames"() noexcept
+
+
+cdef extern from "pylibrmm/memory_resource/_registry.hpp" namespace "rmm_python" nogil:
+    int c_current_device "rmm_python::current_device"() except +
+    void register_resource(int device, device_memory_resource*, PyObject*) except +
+    void unregister_resource(int device) except +
+
+
+def _end_python_frames():
+    """Traces have no stacks of Python from here on: the interpreter ends."""
+    c_end_python_frames()
+
+
+offer_python_frames()
+atexit.register(_end_python_frames)
+
+# The resource of each device, which it keeps alive. Never cleared, not even when the interpreter ends: the registry of the C++
+# library names the same resources, and others may use it until the process ends.
+cdef dict _per_device_mrs = {}
+_is_traced = os.environ.get("RMM_TRACE_FILE", "") != ""  # from the beginning, so that each free has its allocation
+_changes = threading.Lock()  # held while the two registries are made to agree; resources end after it is free
+
+
+# The same for the first devices, where finding them costs a load. The dict keeps them alive; who changes it changes these.
+cdef PyObject* _first_mrs[64]
+
+
+cdef void note_registered(int device, object mr) noexcept:
+    if 0 <= device < 64:
+        _first_mrs[device] = <PyObject*>mr
+
+
+cpdef DeviceMemoryResource get_per_device_resource(int device):
+    """The resource of `device`; a `CudaMemoryResource` if none was set."""
+    if 0 <= device < 64 and _first_mrs[device] != NULL:
+        return <DeviceMemoryResource>_first_mrs[device]
+    mr = _per_device_mrs.get(device)
+    if mr is None:
+        expect_device(device)
+        if _is_traced:
+            set_per_device_resource(device, CudaMemoryResource())
+        mr = _per_device_mrs.setdefault(device, CudaMemoryResource())
+        note_registered(device, mr)
+    return mr
+
+
+cdef object _device_count = device_count  # as a C variable it is there until the end of the process
+
+
+cdef expect_device(int device):
+    """ValueError for a number that no device has, if the runtime says how many there are."""
+    status, count = _device_count()
+    if device < 0 or (status == 0 and device >= count):
+        raise ValueError(f"there is no device {device}")
+
+
+def _has_trace(mr):
+    """Whether one of the resources that `mr` is made over is an `EnvironmentTrace`, or it is one."""
+    while isinstance(mr, UpstreamResourceAdaptor) and not isinstance(mr, EnvironmentTrace):
+        mr = mr.get_upstream()
+    return isinstance(mr, EnvironmentTrace)
+
+
+cpdef set_per_device_resource(int device, DeviceMemoryResource mr):
+    """Makes `mr` the resource of `device`, from which whatever is given no other resource allocates, in Python and in C++."""
+    if mr is None:
+        raise TypeError("mr cannot be None: give a resource")
+    expect_device(device)
+    mr.usable()
+    if _is_traced and not _has_trace(mr):
+        mr = EnvironmentTrace(mr, device)
+    with _changes:
+        before = _per_device_mrs.get(device)
+        register_resource(device, mr.get_mr(), <PyObject*>mr)
+        _per_device_mrs[device] = mr
+        note_registered(device, mr)
+    del before
+
+
+cpdef DeviceMemoryResource get_current_device_resource():
+    """The resource of the current device; a `CudaMemoryResource` if none was set."""
+    return get_per_device_resource(c_current_device())
+
+
+cpdef set_current_device_resource(DeviceMemoryResource mr):
+    """Makes `mr` the resource of the current device; see `set_per_device_resource`."""
+    set_per_device_resource(c_current_device(), mr)
+
+
+def registered_resources():
+    """The resource of each device that one was set for, or asked of."""
+    return dict(_per_device_mrs)
+
+
+def forget_registered_resources():
+    """Gives all devices the resource back that they have if nothing is set."""
+    with _changes:
+        before = dict(_per_device_mrs)
+        for device in before:
+            unregister_resource(device)
+            if 0 <= device < 64:
+                _first_mrs[<int>device] = NULL
+        _per_device_mrs.clear()
+    del before
+
+
+def current_device():
+    """Number of the current device."""
+    return c_current_device()
+
+
+def available_device_memory():
+    """Bytes of memory of the current device: `(free, total)`."""
+    cdef pair[size_t, size_t] memory
+    with nogil:
+        memory = c_available_device_memory()
+    return (memory.first, memory.second)
+
+
+def use_unrounded_sizes(bool enabled=True):
+    """Counts sizes as they were asked for, in the whole process, as RMM does since 25.12; False: in multiples of 16, as before.
+
+    Statistics, limits, tracking and logs show it. So does RMM_UNROUNDED_SIZES in the environment (0 or 1). Has to be called before
+    the first allocation: RuntimeError if the process has made the other choice already.
+    """
+    c_use_unrounded_sizes(enabled)

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "librmm/_innermost_resource.hpp"
+#include "pylibrmm/memory_resource/_owned_resources.hpp"
+#include "pylibrmm/memory_resource/_reserved_resource.hpp"
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/memory_snapshot.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/trimmable_resource.hpp>
+#include <rmm/recovery.hpp>
+
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rmm_python {
+
+/// The resource behind all adaptors, those of a configuration too.
+[[nodiscard]] inline rmm::mr::device_memory_resource& behind_adaptors(rmm::mr::device_memory_resource& resource)
+{
+  return innermost<rmm::mr::detail::csv_log_adaptor>(resource);
+}
+
+/// The pool of a resource, or of the one behind its adaptors; null if there is none.
+[[nodiscard]] inline rmm::mr::detail::growing_pool* pool_behind(rmm::mr::device_memory_resource* resource)
+{
+  return pool_in(behind_adaptors(*resource));
+}
+
+/// trim_to() of a resource that has it, or of the one behind its adaptors; 0 for another.
+[[nodiscard]] inline std::size_t trim_to(rmm::mr::device_memory_resource* resource, std::size_t bytes)
+{
+  auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(&behind_adaptors(*resource));
+  return trimmable != nullptr ? trimmable->trim_to(bytes) : 0;
+}
+
+/// Calls `use` with the resource behind all adaptors, if that divides what it takes; returns whether it does.
+template <class Use>
+bool use_suballocator(rmm::mr::device_memory_resource* outermost, Use const& use)
+{
+  using base           = rmm::mr::device_memory_resource;
+  auto* const resource = &behind_adaptors(*outermost);
+  auto const try_as    = [&](auto* found) {
+    if (found != nullptr) { use(*found); }
+    return found != nullptr;
+  };
+  return try_as(dynamic_cast<rmm::mr::elastic_pool_memory_resource*>(resource)) ||
+         try_as(dynamic_cast<rmm::mr::pinned_pool_memory_resource*>(resource)) ||
+         try_as(dynamic_cast<rmm::mr::detail::growing_pool*>(resource)) ||
+         try_as(dynamic_cast<rmm::mr::arena_memory_resource<base>*>(resource)) ||
+         try_as(dynamic_cast<rmm::mr::fixed_size_memory_resource<base>*>(resource)) ||
+         try_as(dynamic_cast<rmm::mr::binning_memory_resource<base>*>(resource));
+}
+
+/// figures() of a resource that has them, or of the one behind its adaptors; zeros for another.
+[[nodiscard]] inline rmm::heap_figures figures_of(rmm::mr::device_memory_resource* resource)
+{
+  auto* const reserved = dynamic_cast<reserved_resource*>(&behind_adaptors(*resource));
+  if (reserved != nullptr) { return reserved->reservation()->figures(); }
+  rmm::heap_figures figures;
+  use_suballocator(resource, [&](auto& suballocator) { figures = suballocator.figures(); });
+  return figures;
+}
+
+/// snapshot() of a resource that has it, or of the one behind its adaptors, as JSON; an empty one for another.
+[[nodiscard]] inline std::string snapshot_of(rmm::mr::device_memory_resource* resource)
+{
+  rmm::memory_snapshot now;
+  use_suballocator(resource, [&](auto& suballocator) { now = suballocator.snapshot(); });
+  return now.to_json();
+}
+
+/// The figures of each rung, in the order of the enumerators.
+[[nodiscard]] inline std::vector<rmm::rung_figures> rung_figures_of(rmm::heap_figures const& figures)
+{
+  return {std::begin(figures.recovery.rungs), std::end(figures.recovery.rungs)};
+}
+
+/// Throws std::invalid_argument for a name that is none, or is there twice, and what the pool throws.
+inline void set_recovery_order(rmm::mr::detail::growing_pool* pool, std::vector<std::string> const& names)
+{
+  rmm::recovery_order order;
+  for (auto const& name : names) {
+    std::size_t index = 0;
+    while (index != rmm::recovery_rung_count && name != rmm::name_of(static_cast<rmm::recovery_rung>(index))) {
+      ++index;
+    }
+    if (index == rmm::recovery_rung_count) { throw std::invalid_argument{"a pool tries no such thing: " + name}; }
+    if (!order.try_add(static_cast<rmm::recovery_rung>(index))) {
+      throw std::invalid_argument{"twice in the order of recovery: " + name};
+    }
+  }
+  pool->set_recovery_order(order);
+}
+
+/// Memory set aside in a pool, or in what is set aside; null if `only_try` and there is not so much. The source is one of them.
+[[nodiscard]] inline resource_ptr reserve(resource_ptr const& source,
+                                          std::size_t bytes,
+                                          rmm::cuda_stream_view stream,
+                                          bool only_try)
+{
+  auto const reserve_in = [&](auto& memory) -> resource_ptr {
+    if (!only_try) { return std::make_shared<reserved_resource>(source, memory.reserve(bytes, stream)); }
+    auto made = memory.try_reserve(bytes, stream);
+    return made ? std::make_shared<reserved_resource>(source, std::move(*made)) : nullptr;
+  };
+  auto* const outer = dynamic_cast<reserved_resource*>(source.get());
+  return outer != nullptr ? reserve_in(*outer->reservation()) : reserve_in(*pool_behind(source.get()));
+}
+
+}  // namespace rmm_python
