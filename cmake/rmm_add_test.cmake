@@ -65,6 +65,7 @@ function(rmm_add_test_program name per_thread)
   rmm_register_test(${name} ${arg_GPUS} ${arg_PERCENT})
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${rmm_test_environment}" TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
   set_property(GLOBAL APPEND PROPERTY RMM_TEST_PROGRAMS ${name})
+  set_property(GLOBAL APPEND PROPERTY RMM_TEST_SOURCES ${arg_SOURCES})
   install(
     TARGETS ${name}
     COMPONENT testing

@@ -113,6 +113,12 @@ def blanked(text: str) -> str:
     return COMMENT_OR_STRING.sub(blank, text)
 
 
+def without_headers(table: str) -> str:
+    """The table of resources without the headers that it includes for files that define RMM_RESOURCE_HEADERS."""
+    return re.sub(r"^#ifdef RMM_RESOURCE_HEADERS$.*?^#endif$", lambda match: "\n" * match.group().count("\n"), table,
+                  flags=re.MULTILINE | re.DOTALL)
+
+
 def declaration_problems(codes: dict[str, str]) -> list[str]:
     """Problems of classes that are declared, or are friends, and are defined in no header or in those of higher layers only.
 
@@ -190,6 +196,7 @@ def check(root: Path, is_whole: bool = False) -> list[str]:
     graph: dict[str, list[str]] = {}
     codes: dict[str, str] = {}
     base = root / "rmm"
+    table_of_headers = base / "mr/detail/resource_table.inc"
     for file in sorted(base.rglob("*")):
         if not file.is_file():
             continue
@@ -199,6 +206,10 @@ def check(root: Path, is_whole: bool = False) -> list[str]:
             problems.append(f"rmm/{path}:1: in no layer; add it to the table in tools/check_layers.py")
             continue
         text = file.read_text(encoding="utf-8")
+        if file == table_of_headers:
+            text = without_headers(text)
+        elif "#define RMM_RESOURCE_HEADERS" in text:
+            text += "".join(match.group() + "\n" for match in INCLUDE.finditer(table_of_headers.read_text(encoding="utf-8")))
         graph[path] = []
         for match in INCLUDE.finditer(text):
             include = match.group(1)

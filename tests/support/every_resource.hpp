@@ -12,10 +12,12 @@
 #include <rmm/mr/binning_memory_resource.hpp>
 #include <rmm/mr/cached_memory_resource.hpp>
 #include <rmm/mr/callback_memory_resource.hpp>
+#include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/cuda_async_managed_memory_resource.hpp>
 #include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/cuda_async_view_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/detail/configuration_rules.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
@@ -40,18 +42,20 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <vector>
 
 namespace rmm::test {
 
 /// A kind of resource, as the parameter of a test.
 struct named_resource {
-  char const* name;
+  std::string name;
   std::function<std::shared_ptr<mr::device_memory_resource>()> make;
 
   friend std::ostream& operator<<(std::ostream& out, named_resource const& self) { return out << self.name; }
@@ -69,8 +73,8 @@ std::function<std::shared_ptr<mr::device_memory_resource>()> over_cuda(Args... a
 template <class Upstream>
 using failure_callback = mr::failure_callback_resource_adaptor<Upstream>;
 
-/// Every resource and every adaptor that any device can have, with room for what tests of containers need.
-inline std::vector<named_resource> every_resource()
+/// The resources and adaptors that any device can have, as tests want them, with room for what tests of containers need.
+inline std::vector<named_resource> tested_resources()
 {
   static mr::cuda_memory_resource cuda;
   static std::ostream no_output{nullptr};
@@ -90,7 +94,7 @@ inline std::vector<named_resource> every_resource()
     {"pool", over_cuda<mr::pool_memory_resource>(0)},
     {"bounded_pool", over_cuda<mr::pool_memory_resource>(1 << 16, 1 << 20)},
     {"pinned_pool", [] { return std::make_shared<mr::pinned_pool_memory_resource>(0); }},
-    {"elastic_pool", [] { return std::make_shared<mr::elastic_pool_memory_resource>(); }},
+    {"elastic", [] { return std::make_shared<mr::elastic_pool_memory_resource>(); }},
     {"arena", over_cuda<mr::arena_memory_resource>(1 << 20)},
     {"fixed_size", over_cuda<mr::fixed_size_memory_resource>(1 << 14, 1)},
     {"binning", over_cuda<mr::binning_memory_resource>(8, 9)},
@@ -122,6 +126,20 @@ inline std::vector<named_resource> every_resource()
   };
 }
 
+/// A configuration of a resource with no options but those that it has to have.
+inline std::string shortest_configuration(mr::detail::resource_rule const& rule)
+{
+  std::string text{rule.name};
+  for (std::size_t i = 0; i < rule.number_of_options; ++i) {
+    auto const& option = rule.options[i];
+    if (!option.is_required) { continue; }
+    text += std::string{","} + option.name;
+    if (option.form == mr::detail::value_form::number) { text += "=" + std::to_string(option.least); }
+    if (option.form == mr::detail::value_form::amount) { text += "=1MiB"; }
+  }
+  return text;
+}
+
 /// Returns a new `Resource`, or null if the current device, or this build, cannot have one.
 template <class Resource, class... Args>
 std::shared_ptr<mr::device_memory_resource> make_if_supported(Args... args)
@@ -149,6 +167,22 @@ inline std::vector<named_resource> resources_of_some_devices()
        return make_if_supported<mr::sam_headroom_memory_resource>(std::size_t{1} << 20U);
      }},
   };
+}
+
+/// tested_resources(), and what the table of resources has besides, with no options.
+inline std::vector<named_resource> every_resource()
+{
+  auto found          = tested_resources();
+  auto const some     = resources_of_some_devices();
+  auto const is_among = [](auto const& resources, char const* name) {
+    return std::any_of(resources.begin(), resources.end(), [&](auto const& each) { return each.name == name; });
+  };
+  for (auto const& rule : mr::detail::resource_rules) {
+    if (is_among(found, rule.name) || is_among(some, rule.name)) { continue; }
+    auto const text = shortest_configuration(rule);
+    found.push_back({rule.name, [text] { return mr::configured_resource{text}.share(); }});
+  }
+  return found;
 }
 
 }  // namespace rmm::test

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import resource_table  # noqa: E402
+
 Element = ElementTree.Element
 
-# file of the page: (title, public headers on it)
-TOPICS: dict[str, tuple[str, list[str]]] = {
+# file of the page: (title, public headers on it, after those of the table of resources)
+OTHER_HEADERS: dict[str, tuple[str, list[str]]] = {
     "containers": (
         "Containers",
         [
@@ -52,13 +57,6 @@ TOPICS: dict[str, tuple[str, list[str]]] = {
     "pools": (
         "Pools",
         [
-            "rmm/mr/pool_memory_resource.hpp",
-            "rmm/mr/elastic_pool_memory_resource.hpp",
-            "rmm/mr/cached_memory_resource.hpp",
-            "rmm/mr/arena_memory_resource.hpp",
-            "rmm/mr/fixed_size_memory_resource.hpp",
-            "rmm/mr/binning_memory_resource.hpp",
-            "rmm/mr/pinned_pool_memory_resource.hpp",
             "rmm/mr/memory_reservation.hpp",
             "rmm/mr/shared_memory.hpp",
         ],
@@ -66,16 +64,6 @@ TOPICS: dict[str, tuple[str, list[str]]] = {
     "sources": (
         "Where memory comes from",
         [
-            "rmm/mr/cuda_memory_resource.hpp",
-            "rmm/mr/cuda_async_memory_resource.hpp",
-            "rmm/mr/cuda_async_view_memory_resource.hpp",
-            "rmm/mr/cuda_async_managed_memory_resource.hpp",
-            "rmm/mr/managed_memory_resource.hpp",
-            "rmm/mr/pinned_host_memory_resource.hpp",
-            "rmm/mr/registered_host_memory_resource.hpp",
-            "rmm/mr/system_memory_resource.hpp",
-            "rmm/mr/sam_headroom_memory_resource.hpp",
-            "rmm/mr/callback_memory_resource.hpp",
             "rmm/mr/host/new_delete_resource.hpp",
             "rmm/mr/host/pinned_memory_resource.hpp",
         ],
@@ -83,18 +71,7 @@ TOPICS: dict[str, tuple[str, list[str]]] = {
     "adaptors": (
         "Adaptors",
         [
-            "rmm/mr/aligned_resource_adaptor.hpp",
-            "rmm/mr/failure_callback_resource_adaptor.hpp",
             "rmm/mr/failure_callback_t.hpp",
-            "rmm/mr/guard_resource_adaptor.hpp",
-            "rmm/mr/limiting_resource_adaptor.hpp",
-            "rmm/mr/logging_resource_adaptor.hpp",
-            "rmm/mr/prefetch_resource_adaptor.hpp",
-            "rmm/mr/scrub_resource_adaptor.hpp",
-            "rmm/mr/statistics_resource_adaptor.hpp",
-            "rmm/mr/thread_safe_resource_adaptor.hpp",
-            "rmm/mr/trace_resource_adaptor.hpp",
-            "rmm/mr/tracking_resource_adaptor.hpp",
             "rmm/mr/owning_wrapper.hpp",
         ],
     ),
@@ -133,6 +110,8 @@ TOPICS: dict[str, tuple[str, list[str]]] = {
     ),
     "simulator": ("The simulator", ["cudasim/cudasim.h"]),
 }
+
+TOPICS = {topic: (title, resource_table.headers_of(topic) + headers) for topic, (title, headers) in OTHER_HEADERS.items()}
 
 FORWARDED = re.compile(r"rmm/mr/device/|rapids_logger/|^(?!rmm/detail/error\.hpp$).*/detail/")
 
@@ -196,7 +175,8 @@ def public_headers(root: Path) -> list[str]:
 
 def check_topics(headers: list[str]) -> None:
     listed = [header for _, names in TOPICS.values() for header in names]
-    wrong = [f"{header}: on no page of tools/site/cpp_reference.py" for header in headers if header not in listed]
+    nowhere = f"on no page of tools/site/cpp_reference.py, and in no row of {resource_table.TABLE}"
+    wrong = [f"{header}: {nowhere}" for header in headers if header not in listed]
     wrong += [f"{header}: not there" for header in listed if header not in headers]
     if wrong:
         raise BadReference("\n".join(wrong))

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/configuration.md names every resource and option of include/rmm/mr/detail/configuration_rules.hpp, and no page others."""
+"""docs/configuration.md names every resource and option of the table of resources, and no page others."""
 
 from __future__ import annotations
 
 import re
+import sys
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RULE = re.compile(r'(?:rule_for\(resource_kind::\w+, |\{\s*|option\{\s*)"(?P<name>[a-z_]+)"')
+sys.path.insert(0, str(ROOT / "tools"))
+
+import resource_table  # noqa: E402
+
 USE = re.compile(r'RMM_RESOURCE="?([a-z][^"`\s]*)')
 NAME = re.compile(r"(?:^|[,(])([a-z_]+)(?=[=,)]|$)")
 
 
 def names_of_rules() -> set[str]:
-    rules = (ROOT / "include/rmm/mr/detail/configuration_rules.hpp").read_text(encoding="utf-8")
-    return {match["name"] for match in RULE.finditer(rules)}
+    return {name for row in resource_table.rows() for name in (row.name, *row.options) if name}
 
 
 class ConfigurationPage(unittest.TestCase):

@@ -11,36 +11,15 @@
 #include <rmm/detail/cuda/memory_pool.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/format.hpp>
-#include <rmm/mr/aligned_resource_adaptor.hpp>
-#include <rmm/mr/arena_memory_resource.hpp>
-#include <rmm/mr/binning_memory_resource.hpp>
-#include <rmm/mr/cached_memory_resource.hpp>
-#include <rmm/mr/cuda_async_managed_memory_resource.hpp>
-#include <rmm/mr/cuda_async_memory_resource.hpp>
-#include <rmm/mr/cuda_async_view_memory_resource.hpp>
-#include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/allocation_log.hpp>
 #include <rmm/mr/detail/logging_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
-#include <rmm/mr/elastic_pool_memory_resource.hpp>
-#include <rmm/mr/fixed_size_memory_resource.hpp>
-#include <rmm/mr/guard_resource_adaptor.hpp>
-#include <rmm/mr/limiting_resource_adaptor.hpp>
-#include <rmm/mr/managed_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
-#include <rmm/mr/pinned_host_memory_resource.hpp>
-#include <rmm/mr/pinned_pool_memory_resource.hpp>
-#include <rmm/mr/pool_memory_resource.hpp>
-#include <rmm/mr/prefetch_resource_adaptor.hpp>
 #include <rmm/mr/recommended_configuration.hpp>
-#include <rmm/mr/registered_host_memory_resource.hpp>
 #include <rmm/mr/resource_configuration.hpp>
-#include <rmm/mr/sam_headroom_memory_resource.hpp>
-#include <rmm/mr/scrub_resource_adaptor.hpp>
-#include <rmm/mr/statistics_resource_adaptor.hpp>
-#include <rmm/mr/system_memory_resource.hpp>
-#include <rmm/mr/thread_safe_resource_adaptor.hpp>
-#include <rmm/mr/trace_resource_adaptor.hpp>
+
+#define RMM_RESOURCE_HEADERS
+#include <rmm/mr/detail/resource_table.inc>
 
 #include <unistd.h>
 
@@ -135,53 +114,12 @@ class resource_maker {
     using memory = device_memory_resource;
     amounts const sizes{configuration};
     switch (configuration.kind()) {
-      case resource_kind::arena:
-        return add<arena_memory_resource<memory>>(upstream, sizes.maybe("size"), configuration.has("dump"));
-      case resource_kind::binning:
-        if (!configuration.has("smallest")) { return add<binning_memory_resource<memory>>(upstream); }
-        return add<binning_memory_resource<memory>>(upstream, exponent(sizes["smallest"]), exponent(sizes["largest"]));
-      case resource_kind::cached: {
-        auto const [initial, maximum] = pool_sizes(sizes);
-        auto const block = sizes.maybe("block").value_or(cached_memory_resource<memory>::default_block_size);
-        return add<cached_memory_resource<memory>>(upstream, initial, maximum, block);
-      }
-      case resource_kind::cuda:
-        return add<cuda_memory_resource>();
-      case resource_kind::cuda_async:
-        return add<cuda_async_memory_resource>(
-          sizes.maybe("initial"), sizes.maybe("threshold"), handle_types(configuration.word("share")));
-      case resource_kind::cuda_async_managed:
-        return add<cuda_async_managed_memory_resource>();
-      case resource_kind::cuda_async_view:
-        return add<cuda_async_view_memory_resource>(rmm::detail::default_device_pool());
-      case resource_kind::elastic:
-        return add<elastic_pool_memory_resource>(elastic_options_of(configuration, sizes));
-      case resource_kind::fixed_size:
-        return add<fixed_size_memory_resource<memory>>(
-          upstream,
-          sizes.maybe("block").value_or(fixed_size_memory_resource<memory>::default_block_size),
-          configuration.number("preallocate")
-            .value_or(fixed_size_memory_resource<memory>::default_blocks_to_preallocate));
-      case resource_kind::managed:
-        return add<managed_memory_resource>();
-      case resource_kind::pinned_host:
-        return add<pinned_host_memory_resource>();
-      case resource_kind::pinned_pool: {
-        auto const [initial, maximum] = pool_sizes(sizes);
-        return add<pinned_pool_memory_resource>(initial, maximum, pinned_options(configuration));
-      }
-      case resource_kind::pool: {
-        auto const [initial, maximum] = pool_sizes(sizes);
-        return add<pool_memory_resource<memory>>(upstream, initial, maximum);
-      }
-      case resource_kind::recommended:
-        return make_recommended(configuration);
-      case resource_kind::registered_host:
-        return add<registered_host_memory_resource>(pinned_options(configuration));
-      case resource_kind::sam_headroom:
-        return add<sam_headroom_memory_resource>(sizes["headroom"]);
-      case resource_kind::system:
-        return add<system_memory_resource>();
+#define RMM_RESOURCE(name, type, topic, place, upstream, options, ...) \
+  case resource_kind::name: {                                          \
+    __VA_ARGS__;                                                       \
+    return;                                                            \
+  }
+#include <rmm/mr/detail/resource_table.inc>
     }
   }
 
@@ -189,20 +127,9 @@ class resource_maker {
   {
     using memory = device_memory_resource;
     amounts const sizes{configuration};
-    if (configuration.has("scrub")) { put_on<scrub_resource_adaptor<memory>>(); }
-    if (configuration.has("guard")) { put_on<guard_resource_adaptor<memory>>(); }
-    if (auto const alignment = sizes.maybe("alignment")) {
-      put_on<aligned_resource_adaptor<memory>>(
-        *alignment,
-        sizes.maybe("alignment_threshold").value_or(aligned_resource_adaptor<memory>::default_alignment_threshold));
-    }
-    if (configuration.has("prefetch")) { put_on<prefetch_resource_adaptor<memory>>(); }
-    if (auto const limit = sizes.maybe("limit")) { put_on<limiting_resource_adaptor<memory>>(*limit); }
-    if (configuration.has("statistics")) { put_on<statistics_resource_adaptor<memory>>(); }
-    if (configuration.has("thread_safe")) { put_on<thread_safe_resource_adaptor<memory>>(); }
-    if (configuration.has("log")) {
-      put_on_log(file_name_for(configuration.word("log"), rmm::detail::known_current_device()));
-    }
+#define RMM_ADAPTOR(name, type, options, ...) \
+  if (configuration.has(#name)) { __VA_ARGS__; }
+#include <rmm/mr/detail/resource_table.inc>
   }
 
   void put_on_log(std::string const& file)
@@ -243,9 +170,7 @@ class resource_maker {
     [[nodiscard]] static bool is_on_host(resource_configuration const& configuration)
     {
       if (auto const upstream = configuration.upstream()) { return is_on_host(*upstream); }
-      auto const kind = configuration.kind();
-      return kind == resource_kind::pinned_host || kind == resource_kind::pinned_pool ||
-             kind == resource_kind::registered_host;
+      return configuration.place() == memory_place::host;
     }
 
     resource_configuration const& configuration_;

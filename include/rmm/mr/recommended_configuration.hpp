@@ -33,13 +33,14 @@ struct recommended_configuration {
 [[nodiscard]] RMM_COLD inline recommended_configuration recommend_configuration(
   recommendation_options const& wanted, rmm::detail::device_traits const& device)
 {
+  using kind = detail::resource_kind;
   using rmm::detail::format_bytes;
   std::string text;
   std::string why =
     format_bytes(device.free_bytes) + " of the device's " + format_bytes(device.total_bytes) + " are free.\n";
   auto maximum      = wanted.maximum;
-  auto const choose = [&](char const* configuration, char const* sentence) {
-    text = configuration;
+  auto const choose = [&](kind which, char const* options, char const* sentence) {
+    text = detail::name_of(which) + std::string{options};
     why += std::string{sentence} + "\n";
   };
   auto const limit_to = [&](char const* amount, char const* sentence) {
@@ -50,25 +51,29 @@ struct recommended_configuration {
 
   if (wanted.oversubscribe) {
     if (device.can_use_system_memory) {
-      choose("pool,upstream=(sam_headroom,headroom=5%)",
+      choose(kind::pool,
+             ",upstream=(sam_headroom,headroom=5%)",
              "The device uses the host's ordinary memory, so a pool of that holds what does not fit.");
     } else {
       RMM_EXPECTS(device.has_managed_memory,
                   "More memory than the device has was asked for, and it uses neither managed memory nor the host's");
-      choose("pool,upstream=managed,prefetch",
+      choose(kind::pool,
+             ",upstream=managed,prefetch",
              "Managed memory moves to the host what does not fit; what is allocated is moved to the device ahead.");
     }
   } else if (device.has_virtual_memory) {
-    choose("elastic",
+    choose(kind::elastic,
+           "",
            "The device has virtual memory: a pool over that grows in place, is not fragmented above the size of a "
            "chunk, and "
            "gives back what is not used.");
   } else if (device.has_async_pools) {
-    choose("cached",
+    choose(kind::cached,
+           "",
            "The device has no virtual memory, but pools of the driver's, which give back; a cache before one makes it "
            "fast.");
   } else {
-    choose("pool", "The device has neither virtual memory nor pools of the driver's: a pool over cudaMalloc.");
+    choose(kind::pool, "", "The device has neither virtual memory nor pools of the driver's: a pool over cudaMalloc.");
     limit_to("90%free", "A pool keeps what it has, so a tenth of what is free is left to others.");
   }
   if (device.shares_memory_with_host && !wanted.oversubscribe) {

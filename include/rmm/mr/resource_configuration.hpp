@@ -54,6 +54,9 @@ class resource_configuration {
   /// Which resource, without what it is made over and its adaptors.
   [[nodiscard]] detail::resource_kind kind() const noexcept { return rule_->kind; }
 
+  /// Whose memory it hands out, if it is made over no other one.
+  [[nodiscard]] detail::memory_place place() const noexcept { return rule_->place; }
+
   /// Its name.
   [[nodiscard]] std::string resource() const { return rule_->name; }
 

@@ -26,11 +26,6 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
   using scrub_resource_adaptor::resource_adaptor::resource_adaptor;
 
  private:
-  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
-  {
-    return this->upstream().allocate(bytes, stream);
-  }
-
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
     if (ptr != nullptr && bytes != 0 && !try_zero(ptr, bytes, stream)) {

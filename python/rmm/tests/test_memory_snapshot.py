@@ -25,6 +25,7 @@ pools: dict[str, Callable[[], Any]] = {
     "binning": lambda: rmm.mr.BinningMemoryResource(rmm.mr.CudaMemoryResource(), 12, 12),
     "pinned": lambda: rmm.mr.PinnedPoolMemoryResource(4 * MIB),
     "configured": lambda: rmm.mr.ConfiguredMemoryResource("pool,initial=4MiB"),
+    "configured behind adaptors": lambda: rmm.mr.ConfiguredMemoryResource("pool,initial=4MiB,scrub,statistics"),
 }
 
 

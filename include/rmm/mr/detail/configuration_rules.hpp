@@ -15,32 +15,20 @@
 #include <string_view>
 
 /// @file
-/// What configurations may say: the resources, their options and the values of those. docs/configuration.md says the same in
-/// more words. Who adds a resource adds a row here and a case in mr/configured_resource.hpp.
+/// What configurations may say: the resources and adaptors of resource_table.inc, their options and the values of those.
+/// docs/configuration.md says the same in more words.
 
 namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
 enum class resource_kind : std::uint8_t {
-  arena,
-  binning,
-  cached,
-  cuda,
-  cuda_async,
-  cuda_async_managed,
-  cuda_async_view,
-  elastic,
-  fixed_size,
-  managed,
-  pinned_host,
-  pinned_pool,
-  pool,
-  recommended,
-  registered_host,
-  sam_headroom,
-  system,
+#define RMM_RESOURCE(name, ...) name,
+#include <rmm/mr/detail/resource_table.inc>
 };
+
+/// Whose memory a resource hands out.
+enum class memory_place : std::uint8_t { device, host };
 
 /// What the value of an option looks like.
 enum class value_form : std::uint8_t {
@@ -67,12 +55,13 @@ struct option_rule {
 struct resource_rule {
   resource_kind kind;
   char const* name;
+  memory_place place;
   char const* default_upstream;  // null: is made over no other resource
   option_rule const* options;
   std::size_t number_of_options;
 };
 
-inline constexpr option_rule suballocator_upstream_option{
+inline constexpr option_rule upstream_option{
   "upstream", value_form::resource, "the resource that memory is taken from"};
 inline constexpr option_rule initial_option{"initial", value_form::amount, "memory that is taken at once"};
 inline constexpr option_rule max_option{"max", value_form::amount, "memory that is held at most", 256};
@@ -84,114 +73,55 @@ inline constexpr option_rule node_option{
   "node", value_form::number, "memory of the host's node of this number", 0, 1023};
 inline constexpr option_rule threads_option{"threads", value_form::number, "threads that make pages", 1, 1024};
 
-inline constexpr option_rule arena_options[] = {
-  {"size", value_form::amount, "memory that the arena has", std::uint64_t{1} << 20U},
-  {"dump", value_form::flag, "a report is left in rmm_arena_memory_dump.log when a request fails"},
-  suballocator_upstream_option,
+/// `rule` for an option that has to be there.
+[[nodiscard]] constexpr option_rule required(option_rule rule) noexcept
+{
+  rule.is_required = true;
+  return rule;
+}
+
+/// `rule` for an option that means nothing without `other`.
+[[nodiscard]] constexpr option_rule with(option_rule rule, char const* other) noexcept
+{
+  rule.needs = other;
+  return rule;
+}
+
+struct option_list {
+  option_rule rules[8];
+  std::size_t count;
 };
-inline constexpr option_rule binning_options[] = {
-  {"smallest", value_form::power_of_two, "size of the smallest bin", 256, std::uint64_t{1} << 62U, nullptr, "largest"},
-  {"largest", value_form::power_of_two, "size of the largest bin", 256, std::uint64_t{1} << 62U, nullptr, "smallest"},
-  suballocator_upstream_option,
-};
-inline constexpr option_rule cached_options[] = {
-  initial_option,
-  max_option,
-  {"block", value_form::amount, "memory that is taken at a time", 256},
-  suballocator_upstream_option,
-};
-inline constexpr option_rule cuda_async_options[] = {
-  initial_option,
-  {"threshold", value_form::amount, "memory that the driver's pool keeps when the program synchronises"},
-  share_option,
-};
-inline constexpr option_rule elastic_options[] = {
-  initial_option,
-  max_option,
-  {"chunk", value_form::amount, "memory that is mapped, and given back, at a time", 1},
-  {"decay_ms", value_form::number, "milliseconds after which unused memory goes back", 0, 1'000'000'000},
-  {"peer_access", value_form::flag, "other devices can use the memory"},
-  share_option,
-  {"rdma", value_form::flag, "network adapters can use the memory"},
-};
-inline constexpr option_rule fixed_size_options[] = {
-  {"block", value_form::amount, "size of a block", 1},
-  {"preallocate", value_form::number, "blocks that are taken at once", 1, std::uint64_t{1} << 40U},
-  suballocator_upstream_option,
-};
-inline constexpr option_rule pinned_pool_options[] = {
-  initial_option, max_option, near_device_option, node_option, threads_option};
-inline constexpr option_rule pool_options[]        = {initial_option, max_option, suballocator_upstream_option};
-inline constexpr option_rule recommended_options[] = {
-  initial_option,
-  max_option,
-  {"oversubscribe", value_form::flag, "more memory than the device has, in the host's"},
-};
-inline constexpr option_rule registered_host_options[] = {near_device_option, node_option, threads_option};
-inline constexpr option_rule sam_headroom_options[]    = {
-     {"headroom",
-      value_form::amount,
-      "memory of the device that is left to others",
-      0,
-      std::numeric_limits<std::uint64_t>::max(),
-      nullptr,
-      nullptr,
-      true},
+
+template <class... Rules>
+[[nodiscard]] constexpr option_list list_of(Rules const&... rules) noexcept
+{
+  return {{rules...}, sizeof...(Rules)};
+}
+
+#define RMM_RESOURCE(name, type, topic, place, upstream, options, ...) \
+  inline constexpr option_list name##_options = list_of options;
+#include <rmm/mr/detail/resource_table.inc>
+
+/// The resources, by name.
+inline constexpr resource_rule resource_rules[] = {
+#define RMM_RESOURCE(name, type, topic, place, upstream, options, ...) \
+  {resource_kind::name, #name, memory_place::place, upstream, name##_options.rules, name##_options.count},
+#include <rmm/mr/detail/resource_table.inc>
 };
 
 /// Options of all resources: adaptors, in the order in which they are put on, the innermost first.
 inline constexpr option_rule adaptor_options[] = {
-  {"scrub", value_form::flag, "what is freed is zeroed before anyone else gets it"},
-  {"guard", value_form::flag, "writes beyond allocations and after they are freed are found"},
-  {"alignment", value_form::power_of_two, "alignment of allocations", 1},
-  {"alignment_threshold",
-   value_form::amount,
-   "size from which on allocations are aligned so",
-   0,
-   std::numeric_limits<std::uint64_t>::max(),
-   nullptr,
-   "alignment"},
-  {"prefetch", value_form::flag, "what is allocated is moved to the device"},
-  {"limit", value_form::amount, "memory that can be in use at a time", 1},
-  {"statistics", value_form::flag, "what is in use is counted"},
-  {"thread_safe", value_form::flag, "one call at a time"},
-  {"log", value_form::file, "a file that all calls are written to", 0, 0, ".csv|.bin"},
+#define RMM_DETAIL_RULES(...) __VA_ARGS__
+#define RMM_ADAPTOR(name, type, options, ...) RMM_DETAIL_RULES options,
+#include <rmm/mr/detail/resource_table.inc>
+#undef RMM_DETAIL_RULES
 };
 inline constexpr std::size_t number_of_adaptor_options = sizeof adaptor_options / sizeof adaptor_options[0];
 
-template <std::size_t Count>
-[[nodiscard]] constexpr resource_rule rule_for(resource_kind kind,
-                                               char const* name,
-                                               option_rule const (&options)[Count],
-                                               char const* default_upstream = nullptr)
+[[nodiscard]] constexpr char const* name_of(resource_kind kind) noexcept
 {
-  return {kind, name, default_upstream, options, Count};
+  return resource_rules[static_cast<std::size_t>(kind)].name;
 }
-
-[[nodiscard]] constexpr resource_rule rule_for(resource_kind kind, char const* name)
-{
-  return {kind, name, nullptr, nullptr, 0};
-}
-
-inline constexpr resource_rule resource_rules[] = {
-  rule_for(resource_kind::arena, "arena", arena_options, "cuda"),
-  rule_for(resource_kind::binning, "binning", binning_options, "pool"),
-  rule_for(resource_kind::cached, "cached", cached_options, "cuda_async"),
-  rule_for(resource_kind::cuda, "cuda"),
-  rule_for(resource_kind::cuda_async, "cuda_async", cuda_async_options),
-  rule_for(resource_kind::cuda_async_managed, "cuda_async_managed"),
-  rule_for(resource_kind::cuda_async_view, "cuda_async_view"),
-  rule_for(resource_kind::elastic, "elastic", elastic_options),
-  rule_for(resource_kind::fixed_size, "fixed_size", fixed_size_options, "cuda"),
-  rule_for(resource_kind::managed, "managed"),
-  rule_for(resource_kind::pinned_host, "pinned_host"),
-  rule_for(resource_kind::pinned_pool, "pinned_pool", pinned_pool_options),
-  rule_for(resource_kind::pool, "pool", pool_options, "cuda"),
-  rule_for(resource_kind::recommended, "recommended", recommended_options),
-  rule_for(resource_kind::registered_host, "registered_host", registered_host_options),
-  rule_for(resource_kind::sam_headroom, "sam_headroom", sam_headroom_options),
-  rule_for(resource_kind::system, "system"),
-};
 
 [[nodiscard]] inline resource_rule const* find_resource_rule(std::string_view name) noexcept
 {

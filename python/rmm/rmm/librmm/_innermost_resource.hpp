@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/mr/aligned_resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
-#include <rmm/mr/guard_resource_adaptor.hpp>
-#include <rmm/mr/limiting_resource_adaptor.hpp>
 #include <rmm/mr/logging_resource_adaptor.hpp>
-#include <rmm/mr/prefetch_resource_adaptor.hpp>
-#include <rmm/mr/statistics_resource_adaptor.hpp>
-#include <rmm/mr/thread_safe_resource_adaptor.hpp>
-#include <rmm/mr/trace_resource_adaptor.hpp>
 #include <rmm/mr/tracking_resource_adaptor.hpp>
+
+#define RMM_RESOURCE_HEADERS
+#include <rmm/mr/detail/resource_table.inc>
 
 namespace rmm_python {
 
-/// The resource that `resource` takes memory from, if it is one of `Adaptors`; else null.
-template <class... Adaptors>
-[[nodiscard]] rmm::mr::device_memory_resource* upstream_if_one_of(rmm::mr::device_memory_resource& resource)
+/// The resource that `resource` takes memory from, if it is one of the adaptors of the table of resources, or of `Others`; else null.
+template <class... Others>
+[[nodiscard]] rmm::mr::device_memory_resource* upstream_of_adaptor(rmm::mr::device_memory_resource& resource)
 {
-  rmm::mr::device_memory_resource* found = nullptr;
-  auto const look                        = [&](auto const* adaptor) {
+  using base        = rmm::mr::device_memory_resource;
+  base* found       = nullptr;
+  auto const try_as = [&](auto const* adaptor) {
     if (adaptor != nullptr) { found = adaptor->get_upstream(); }
   };
-  (look(dynamic_cast<Adaptors*>(&resource)), ...);
+#define RMM_ADAPTOR(name, type, ...) try_as(dynamic_cast<rmm::mr::type<base>*>(&resource));
+#define RMM_PYTHON_TRY_adaptors(type) try_as(dynamic_cast<rmm::mr::type<base>*>(&resource));
+#define RMM_PYTHON_TRY_sources(type)
+#define RMM_NOT_CONFIGURED(type, topic) RMM_PYTHON_TRY_##topic(type)
+#include <rmm/mr/detail/resource_table.inc>
+#undef RMM_PYTHON_TRY_adaptors
+#undef RMM_PYTHON_TRY_sources
+  (try_as(dynamic_cast<Others*>(&resource)), ...);
   return found;
 }
 
@@ -31,21 +35,10 @@ template <class... Adaptors>
 template <class... Others>
 [[nodiscard]] rmm::mr::device_memory_resource& innermost(rmm::mr::device_memory_resource& resource)
 {
-  using base    = rmm::mr::device_memory_resource;
   auto* current = &resource;
   for (auto* next = current; next != nullptr;) {
     current = next;
-    next    = upstream_if_one_of<rmm::mr::aligned_resource_adaptor<base>,
-                              rmm::mr::failure_callback_resource_adaptor<base>,
-                              rmm::mr::guard_resource_adaptor<base>,
-                              rmm::mr::limiting_resource_adaptor<base>,
-                              rmm::mr::logging_resource_adaptor<base>,
-                              rmm::mr::prefetch_resource_adaptor<base>,
-                              rmm::mr::statistics_resource_adaptor<base>,
-                              rmm::mr::thread_safe_resource_adaptor<base>,
-                              rmm::mr::trace_resource_adaptor<base>,
-                              rmm::mr::tracking_resource_adaptor<base>,
-                              Others...>(*current);
+    next    = upstream_of_adaptor<Others...>(*current);
   }
   return *current;
 }
