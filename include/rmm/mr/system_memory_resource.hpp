@@ -38,8 +38,10 @@ class system_memory_resource final : public device_memory_resource {
   /// Throws logic_error if the current device cannot use pageable host memory.
   system_memory_resource()
   {
-    RMM_EXPECTS(detail::is_system_memory_supported(cuda_device_id{rmm::detail::known_current_device()}),
-                "The current device cannot use pageable host memory: use managed_memory_resource instead.");
+    RMM_EXPECTS(
+      detail::is_system_memory_supported(cuda_device_id{rmm::detail::known_current_device()}),
+      "System memory allocator is not supported with this hardware/software version: the device cannot use pageable "
+      "host memory. Use managed_memory_resource instead.");
   }
 
   friend void get_property(system_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}

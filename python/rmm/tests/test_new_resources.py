@@ -118,7 +118,7 @@ def test_pinned_memory_in_a_pool() -> None:
     assert pool.figures()["live_bytes"] == 256
     with pytest.raises(ValueError, match="no NUMA node"):
         rmm.mr.PinnedPoolMemoryResource(0, numa_node=-2)
-    with pytest.raises(RuntimeError, match="were asked for"):
+    with pytest.raises(RuntimeError, match="both near_device and numa_node"):
         rmm.mr.PinnedPoolMemoryResource(0, near_device=True, numa_node=0)
 
 

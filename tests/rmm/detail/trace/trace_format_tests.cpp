@@ -23,6 +23,8 @@ namespace {
 
 using namespace rmm::detail::trace;
 using rmm::recorded::bad_trace;
+using rmm::recorded::event;
+using rmm::recorded::no_stack;
 using rmm::recorded::recorded_trace;
 using rmm::recorded::trace_reader;
 using rmm::test::temporary_folder;
