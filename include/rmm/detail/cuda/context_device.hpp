@@ -82,14 +82,27 @@ template <class Function>
   return ask(&context) == cudaSuccess && context != nullptr;
 }
 
+/// Whether the calling thread has had a current context. Hidden, as find_device_of_current_context() is.
+[[nodiscard]] RMM_HIDDEN inline bool& has_had_context() noexcept
+{
+  thread_local bool has_had{false};
+  return has_had;
+}
+
+/// Whether the driver may be asked what needs a context. It fails in a thread that has none, and compute-sanitizer reports each
+/// call that fails. So a thread is asked for its context until it has had one.
+[[nodiscard]] RMM_HIDDEN inline bool may_ask_driver() noexcept
+{
+  auto& has_had = has_had_context();
+  if (!has_had) { has_had = has_current_context(); }
+  return has_had;
+}
+
 /// Puts the device of the calling thread's current context into `device`. Returns false if the thread has no context, or the driver
 /// cannot be asked; ask the runtime then.
 ///
 /// The result equals that of cudaGetDevice(). Since CUDA 12, cudaSetDevice() makes a primary context current immediately, and the
 /// runtime follows any context that the program makes current. A thread that has not used CUDA yet has no context.
-///
-/// cuCtxGetDevice fails in a thread that has no context. compute-sanitizer reports each call that fails, so a thread is first asked
-/// whether it has a context, until it has had one.
 ///
 /// Cost  10 ns, in any number of threads; cudaGetDevice() takes 32 ns in one thread, and 865 ns in sixteen at once.
 ///
@@ -97,16 +110,13 @@ template <class Function>
 [[nodiscard]] RMM_HIDDEN inline bool find_device_of_current_context(int& device) noexcept
 {
   static std::atomic<device_of_context_function> known{nullptr};
-  thread_local bool has_had_context{false};
   auto ask = known.load(std::memory_order_relaxed);
   if (ask == nullptr) {
     ask = find_device_of_context();
     if (ask == nullptr) { return false; }
     known.store(ask, std::memory_order_relaxed);
   }
-  if (!has_had_context && !has_current_context()) { return false; }
-  has_had_context = ask(&device) == cudaSuccess;
-  return has_had_context;
+  return may_ask_driver() && (has_had_context() = ask(&device) == cudaSuccess);
 }
 
 }  // namespace detail

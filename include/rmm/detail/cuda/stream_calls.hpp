@@ -46,6 +46,7 @@ template <class... Arguments>
                                      char const* name,
                                      Arguments... arguments) noexcept
 {
+  if (!may_ask_driver()) { return cudaErrorDeviceUninitialized; }
   auto ask = known.load(std::memory_order_relaxed);
   if (ask == nullptr) { ask = find_stream_call<int (*)(Arguments...)>(known, name, no_stream_call<Arguments...>); }
   return static_cast<cudaError_t>(ask(arguments...));

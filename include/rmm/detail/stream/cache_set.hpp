@@ -517,8 +517,8 @@ class basic_cache_set {
   static constexpr std::size_t largest_refill      = std::size_t{8} << 20;
   static constexpr std::size_t most_unfenced_alone = std::size_t{16} << 20;
   static constexpr std::size_t least_large         = std::size_t{1} << 20;
-  static constexpr std::size_t ranges_in_all       = 2048;
-  static constexpr std::size_t ranges_in_each      = 256;
+  static constexpr std::size_t ranges_in_all       = 16384;
+  static constexpr std::size_t ranges_in_each      = 2048;
 
   /// Whether S1 and S3 hold, and what S2 says without numbers; O(caches).
   [[nodiscard]] bool is_listing_right() const noexcept

@@ -42,9 +42,9 @@ enum class value_form : std::uint8_t {
 };
 
 struct option_rule {
-  char const* name;
-  value_form form;
-  char const* meaning;
+  char const* name{};  // with a value each, because nvcc makes lists of rules by the default constructor
+  value_form form{};
+  char const* meaning{};
   std::uint64_t least{0};  // of numbers, and of amounts that are no shares
   std::uint64_t most{std::numeric_limits<std::uint64_t>::max()};
   char const* words{nullptr};  // divided by `|`; for files: the endings
