@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <cstdint>
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -46,7 +47,6 @@ template <class... Arguments>
                                      char const* name,
                                      Arguments... arguments) noexcept
 {
-  if (!may_ask_driver()) { return cudaErrorDeviceUninitialized; }
   auto ask = known.load(std::memory_order_relaxed);
   if (ask == nullptr) { ask = find_stream_call<int (*)(Arguments...)>(known, name, no_stream_call<Arguments...>); }
   return static_cast<cudaError_t>(ask(arguments...));
@@ -75,12 +75,22 @@ template <class... Arguments>
 #endif
 }
 
+/// Whether a call of the driver on `stream` can only fail: default streams belong to the current context, and the thread has had none.
+/// The driver answers for other streams without a context.
+[[nodiscard]] RMM_HIDDEN inline bool lacks_context(cudaStream_t stream) noexcept
+{
+  return reinterpret_cast<std::uintptr_t>(stream) <= reinterpret_cast<std::uintptr_t>(cudaStreamPerThread) &&  // NOLINT
+         !may_ask_driver();
+}
+
 /// As cudaStreamIsCapturing().
 [[nodiscard]] RMM_HIDDEN inline cudaError_t ask_if_capturing(cudaStream_t stream,
                                                              cudaStreamCaptureStatus* status) noexcept
 {
   static std::atomic<int (*)(cudaStream_t, cudaStreamCaptureStatus*)> known{nullptr};
-  auto const answer = ask_driver(known, "cuStreamIsCapturing", stream_of_driver(stream), status);
+  auto const answer = lacks_context(stream)
+                        ? cudaErrorDeviceUninitialized
+                        : ask_driver(known, "cuStreamIsCapturing", stream_of_driver(stream), status);
   return is_answer(answer) ? answer : clear_if_failed(cudaStreamIsCapturing(stream, status));
 }
 
@@ -97,7 +107,8 @@ template <class... Arguments>
 [[nodiscard]] RMM_HIDDEN inline cudaError_t ask_stream_id(cudaStream_t stream, unsigned long long* id) noexcept
 {
   static std::atomic<int (*)(cudaStream_t, unsigned long long*)> known{nullptr};
-  auto const answer = ask_driver(known, "cuStreamGetId", stream_of_driver(stream), id);
+  auto const answer = lacks_context(stream) ? cudaErrorDeviceUninitialized
+                                            : ask_driver(known, "cuStreamGetId", stream_of_driver(stream), id);
   return is_answer(answer) ? answer : clear_if_failed(cudaStreamGetId(stream, id));
 }
 #endif
