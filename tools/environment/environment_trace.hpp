@@ -29,7 +29,8 @@ namespace tools {
 class environment_trace final : public mr::device_memory_resource {
  public:
   /// Does not throw if the trace cannot be written: logs the failure and prints it to standard error, once for each device.
-  environment_trace(mr::device_memory_resource* upstream, int device) : upstream_{upstream}, writer_{writer_of(device)} {}
+  environment_trace(mr::device_memory_resource* upstream, int device) : upstream_{upstream}, writer_{writer_of(device)}
+  {}
 
   [[nodiscard]] device_memory_resource* get_upstream() const noexcept { return upstream_; }
 
