@@ -435,7 +435,7 @@ run_suite() {
   fi
   if [[ $preset == test ]]; then less=("${FEW[@]}"); fi
   if [[ $preset == cuda ]]; then gpus=(--resource-spec-file "$folder/resource_spec.json"); fi
-  if ! configure_preset "$preset" "$folder" "$@"; then
+  if ! configure_preset "$preset" "$folder" -DRMM_UNITE_TESTS=ON "$@"; then
     status="not configured"
   elif ! build_folder "$folder"; then
     status="not built"
@@ -515,7 +515,7 @@ summarize() { python3 "$REPOSITORY/tools/test_summary.py" "${SUITES[@]}"; }
 # C++17 and the toolkit's own headers.
 compiler_combinations() {
   cat <<'COMBINATIONS'
-clang-cxx17 -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=17
+clang-cxx17-all-twins -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=17 -DRMM_BUILD_PTDS_TESTS=ON
 gcc-cxx20-release -DCMAKE_CXX_COMPILER=g++ -DCMAKE_CXX_STANDARD=20 -DCMAKE_BUILD_TYPE=Release -DRMM_ASSERTIONS=OFF
 clang-cxx20-release -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_STANDARD=20 -DCMAKE_BUILD_TYPE=Release -DRMM_ASSERTIONS=OFF
 gcc-cxx17-paranoid-without-spdlog -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Debug -DRMM_EXPENSIVE_ASSERTIONS=ON -DRMM_USE_SPDLOG=OFF
@@ -642,7 +642,7 @@ run_tests_of() {
 
 run_all_tests() {
   local compiler=()
-  run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON
+  run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON -DRMM_BUILD_PTDS_TESTS=STREAMS
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
   if gpu_visible; then run_python_suite cuda; else run_python_suite sim; fi
   if has_clang_asan; then compiler=(-DCMAKE_CXX_COMPILER=clang++); fi

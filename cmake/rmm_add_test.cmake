@@ -65,7 +65,6 @@ function(rmm_add_test_program name per_thread)
   rmm_register_test(${name} ${arg_GPUS} ${arg_PERCENT})
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${rmm_test_environment}" TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
   set_property(GLOBAL APPEND PROPERTY RMM_TEST_PROGRAMS ${name})
-  set_property(GLOBAL APPEND PROPERTY RMM_TEST_SOURCES ${arg_SOURCES})
   install(
     TARGETS ${name}
     COMPONENT testing
@@ -79,8 +78,8 @@ endfunction()
 # A test program and, unless NO_PTDS, its twin <X>_PTDS_TEST compiled for the per-thread default stream. Both are tests of
 # CTest under their own names, and take <p> percent (5) of <n> GPUs (1) where CTest is told what GPUs there are.
 #
-# With RMM_QUICK_TESTS, programs whose subject is the order of streams (STREAMS) have a twin and no others, and those that compile
-# the sources of another program with other definitions (VARIANT) are left out.
+# With RMM_BUILD_PTDS_TESTS=STREAMS only programs whose subject is the order of streams (STREAMS) have a twin. With RMM_QUICK_TESTS
+# those that compile the sources of another program with other definitions (VARIANT) are left out.
 function(rmm_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "NO_PTDS;STREAMS;VARIANT" "NAME;GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME MATCHES "_TEST$" OR NOT arg_SOURCES)
@@ -106,7 +105,7 @@ function(rmm_add_test)
       LIBRARIES ${arg_LIBRARIES}
       DEFINITIONS ${arg_DEFINITIONS})
   rmm_add_test_program(${arg_NAME} OFF ${arguments})
-  if(RMM_BUILD_PTDS_TESTS AND NOT arg_NO_PTDS AND (arg_STREAMS OR NOT RMM_QUICK_TESTS))
+  if(RMM_BUILD_PTDS_TESTS AND NOT arg_NO_PTDS AND (arg_STREAMS OR NOT RMM_BUILD_PTDS_TESTS STREQUAL "STREAMS"))
     string(REGEX REPLACE "_TEST$" "_PTDS_TEST" twin ${arg_NAME})
     rmm_add_test_program(${twin} ON ${arguments})
   endif()
