@@ -54,6 +54,7 @@ class UniteTestsTest(unittest.TestCase):
         unit = self.write_unit()
         self.assertEqual(1, unit.count(f'#include "{self.folder}/header.hpp"'), unit)
         self.assertEqual(1, unit.count("#include <string>"), unit)
+        self.assertLess(unit.index("#include <string>"), unit.index("header.hpp"), "what a header of tests declares may hide others' names")
         for number, source in enumerate(self.sources, 1):
             self.assertIn(f'namespace unit_{number} {{\n#include "{source}"\n}}', unit)
 
