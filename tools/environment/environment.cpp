@@ -88,11 +88,8 @@ class resource_of_environment final : public rmm::mr::device_memory_resource {
 [[gnu::constructor]] void publish()
 {
   if (!is_set("RMM_TRACE_FILE") && !is_set("RMM_RESOURCE")) { return; }
-  static_cast<void>(rmm::detail::find_or_publish(
-    rmm_registry_v2,
-    6,
-    []() -> void* { return new rmm::mr::detail::registry{new resource_of_environment}; },
-    [](void* made) { delete static_cast<rmm::mr::detail::registry*>(made); }));
+  static_cast<void>(rmm::detail::find_or_publish<rmm::mr::detail::registry>(
+    rmm_registry_v2, 6, [] { return new rmm::mr::detail::registry{new resource_of_environment}; }));
 }
 
 }  // namespace

@@ -25,24 +25,16 @@ struct process_exit {
 /// Returns the flag of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline process_exit& exit_of_process()
 {
-  auto* found = static_cast<process_exit*>(rmm_process_exit_v1.load(std::memory_order_acquire));
-  if (found == nullptr) {
-    found = static_cast<process_exit*>(find_or_publish(
-      rmm_process_exit_v1,
-      8,
-      []() -> void* {
-        auto* const made       = new process_exit;
-        made->register_handler = []() noexcept {
-          static_cast<void>(std::atexit([] {
-            static_cast<process_exit*>(rmm_process_exit_v1.load(std::memory_order_acquire))
-              ->has_begun.store(true, std::memory_order_release);
-          }));
-        };
-        return made;
-      },
-      [](void* spare) { delete static_cast<process_exit*>(spare); }));
-  }
-  return *found;
+  return process_wide_object<process_exit>(rmm_process_exit_v1, 8, [] {
+    auto* const made       = new process_exit;
+    made->register_handler = []() noexcept {
+      static_cast<void>(std::atexit([] {
+        static_cast<process_exit*>(rmm_process_exit_v1.load(std::memory_order_acquire))
+          ->has_begun.store(true, std::memory_order_release);
+      }));
+    };
+    return made;
+  });
 }
 
 /// Makes process_is_exiting() return true in destructors of static objects that exist now.

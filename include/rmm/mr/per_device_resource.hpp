@@ -41,14 +41,10 @@ namespace detail {
 [[nodiscard]] RMM_HIDDEN RMM_COLD inline registry& find_process_registry()
 {
   rmm::detail::register_process_exit_hook();  // registered now, so that it runs before handlers that exist already
-  return *static_cast<registry*>(rmm::detail::find_or_publish(
-    rmm_registry_v2,
-    6,
-    []() -> void* {
-      static cuda_memory_resource* const initial = new cuda_memory_resource{};
-      return new registry{initial};
-    },
-    [](void* made) { delete static_cast<registry*>(made); }));
+  return rmm::detail::find_or_publish<registry>(rmm_registry_v2, 6, [] {
+    static cuda_memory_resource* const initial = new cuda_memory_resource{};
+    return new registry{initial};
+  });
 }
 
 /// Returns the registry of the process. It is never destroyed, because static objects may use resources in their destructors.

@@ -30,21 +30,11 @@ struct interpreter_frames {
   void const* code{};  ///< any address inside the shared object that has the interpreter's code
 };
 
-[[nodiscard]] RMM_HIDDEN inline std::atomic<interpreter_frames const*>& find_interpreter()
-{
-  using slot = std::atomic<interpreter_frames const*>;
-  return *static_cast<slot*>(find_or_publish(
-    rmm_interpreter_frames_v1,
-    5,
-    []() -> void* { return new slot{nullptr}; },
-    [](void* made) { delete static_cast<slot*>(made); }));
-}
-
 /// Returns the slot for the interpreter; null in it if there is none. A registered interpreter stays valid until the process ends.
 [[nodiscard]] RMM_HIDDEN inline std::atomic<interpreter_frames const*>& interpreter()
 {
-  void* const found = rmm_interpreter_frames_v1.load(std::memory_order_acquire);
-  return found != nullptr ? *static_cast<std::atomic<interpreter_frames const*>*>(found) : find_interpreter();
+  using slot = std::atomic<interpreter_frames const*>;
+  return process_wide_object<slot>(rmm_interpreter_frames_v1, 5, [] { return new slot{nullptr}; });
 }
 
 /// Whether a return address lies in the interpreter's code.

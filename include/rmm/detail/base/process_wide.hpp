@@ -190,13 +190,12 @@ inline anchor_search find_home(process_wide_anchor& own_anchor, std::uint32_t nu
 
 /// Finds or makes the process-wide object of note `number`, and stores its address in the anchor `own_anchor`.
 ///
-/// `make()` returns a new object. `discard(object)` deletes it if another thread has published one meanwhile.
+/// `make()` returns a new object, which is deleted if another thread has published one meanwhile.
 /// Cost  slow, and takes the dynamic linker's lock; called once for each shared object.
-template <class Make, class Discard>
-RMM_COLD void* find_or_publish(process_wide_anchor& own_anchor,
-                               [[maybe_unused]] std::uint32_t number,
-                               Make make,
-                               Discard discard)
+template <class T, class Make>
+RMM_HIDDEN RMM_COLD T& find_or_publish(process_wide_anchor& own_anchor,
+                                       [[maybe_unused]] std::uint32_t number,
+                                       Make make)
 {
 #if defined(RMM_DETAIL_HAS_ANCHOR_NOTES)
   auto const search         = find_home(own_anchor, number);
@@ -207,15 +206,23 @@ RMM_COLD void* find_or_publish(process_wide_anchor& own_anchor,
   void* object              = nullptr;
 #endif
   if (object == nullptr) {
-    void* const made = make();
+    T* const made = make();
     if (home.compare_exchange_strong(object, made, std::memory_order_acq_rel)) {
       object = made;
     } else {
-      discard(made);
+      delete made;
     }
   }
   own_anchor.store(object, std::memory_order_release);
-  return object;
+  return *static_cast<T*>(object);
+}
+
+/// Returns the process-wide object of an anchor, and finds or makes it at the first call. The object is never destroyed.
+template <class T, class Make>
+[[nodiscard]] RMM_HIDDEN T& process_wide_object(process_wide_anchor& own_anchor, std::uint32_t number, Make make)
+{
+  void* const found = own_anchor.load(std::memory_order_acquire);
+  return found != nullptr ? *static_cast<T*>(found) : find_or_publish<T>(own_anchor, number, make);
 }
 
 }  // namespace detail

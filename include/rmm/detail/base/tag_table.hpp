@@ -116,24 +116,13 @@ RMM_PROCESS_WIDE_ANCHOR(rmm_tag_table_v1, 4);
 namespace RMM_NAMESPACE {
 namespace detail {
 
-RMM_HIDDEN RMM_COLD inline tag_table const& find_tag_table()
-{
-  return *static_cast<tag_table const*>(find_or_publish(
-    rmm_tag_table_v1,
-    4,
-    [] {
-      static_cast<void>(tag_names::instance());  // now, so that the functions cannot fail for lack of memory
-      return static_cast<void*>(
-        new tag_table{tag_names::current_of_thread, tag_names::intern_name, tag_names::find_name});
-    },
-    [](void* spare) { delete static_cast<tag_table*>(spare); }));
-}
-
 /// Returns the table of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline tag_table const& tags()
 {
-  auto const* const found = static_cast<tag_table const*>(rmm_tag_table_v1.load(std::memory_order_acquire));
-  return found != nullptr ? *found : find_tag_table();
+  return process_wide_object<tag_table>(rmm_tag_table_v1, 4, [] {
+    static_cast<void>(tag_names::instance());  // now, so that the functions cannot fail for lack of memory
+    return new tag_table{tag_names::current_of_thread, tag_names::intern_name, tag_names::find_name};
+  });
 }
 
 }  // namespace detail

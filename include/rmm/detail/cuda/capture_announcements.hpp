@@ -181,15 +181,8 @@ namespace detail {
 /// Returns the object of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline capture_announcements& announced_captures()
 {
-  auto* found = static_cast<capture_announcements*>(rmm_capture_announcements_v1.load(std::memory_order_acquire));
-  if (found == nullptr) {
-    found = static_cast<capture_announcements*>(find_or_publish(
-      rmm_capture_announcements_v1,
-      3,
-      [] { return static_cast<void*>(new capture_announcements); },
-      [](void* spare) { delete static_cast<capture_announcements*>(spare); }));
-  }
-  return *found;
+  return process_wide_object<capture_announcements>(
+    rmm_capture_announcements_v1, 3, [] { return new capture_announcements; });
 }
 
 /// Whether one of the streams captures. The caller makes sure that the streams exist.

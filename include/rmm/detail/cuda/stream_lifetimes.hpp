@@ -131,15 +131,7 @@ namespace detail {
 /// Returns the object of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline stream_lifetimes& known_streams()
 {
-  auto* found = static_cast<stream_lifetimes*>(rmm_stream_lifetimes_v1.load(std::memory_order_acquire));
-  if (found == nullptr) {
-    found = static_cast<stream_lifetimes*>(find_or_publish(
-      rmm_stream_lifetimes_v1,
-      2,
-      [] { return static_cast<void*>(new stream_lifetimes); },
-      [](void* spare) { delete static_cast<stream_lifetimes*>(spare); }));
-  }
-  return *found;
+  return process_wide_object<stream_lifetimes>(rmm_stream_lifetimes_v1, 2, [] { return new stream_lifetimes; });
 }
 
 /// Makes a new stream known. If host memory runs out, it stays unknown.

@@ -36,13 +36,10 @@ RMM_HIDDEN inline std::atomic<bool> sizes_known_as_rounded{false};
 /// Makes the choice for the process, or finds the choice that was made before. Returns whether sizes are rounded.
 RMM_HIDDEN inline bool choose_size_rounding(bool rounds)
 {
-  auto const* const chosen = static_cast<size_rounding const*>(rmm::detail::find_or_publish(
-    rmm_size_rounding_v1,
-    7,
-    [rounds]() -> void* { return new size_rounding{rounds}; },
-    [](void* made) { delete static_cast<size_rounding*>(made); }));
-  sizes_known_as_rounded.store(chosen->rounds, std::memory_order_relaxed);
-  return chosen->rounds;
+  auto const& chosen = rmm::detail::find_or_publish<size_rounding>(
+    rmm_size_rounding_v1, 7, [rounds] { return new size_rounding{rounds}; });
+  sizes_known_as_rounded.store(chosen.rounds, std::memory_order_relaxed);
+  return chosen.rounds;
 }
 
 /// Makes the choice that the environment requests, else the choice of the macro RMM_UNROUNDED_SIZES. Throws logic_error if the

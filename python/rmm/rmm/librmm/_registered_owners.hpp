@@ -47,15 +47,8 @@ class registered_owners {
 /// Never destroyed: resources are in use until the process ends.
 [[nodiscard]] inline registered_owners& owners()
 {
-  void* found = rmm_python_owners_v1.load(std::memory_order_acquire);
-  if (found == nullptr) {
-    found = rmm::detail::find_or_publish(
-      rmm_python_owners_v1,
-      100,
-      []() -> void* { return new registered_owners; },
-      [](void* made) { delete static_cast<registered_owners*>(made); });
-  }
-  return *static_cast<registered_owners*>(found);
+  return rmm::detail::process_wide_object<registered_owners>(
+    rmm_python_owners_v1, 100, [] { return new registered_owners; });
 }
 
 }  // namespace rmm_python

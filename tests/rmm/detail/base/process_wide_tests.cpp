@@ -18,67 +18,59 @@ namespace {
 
 using rmm::detail::find_or_publish;
 using rmm::detail::process_wide_anchor;
-
-void* published(process_wide_anchor& anchor, std::uint32_t number, int& made)
-{
-  return find_or_publish(
-    anchor,
-    number,
-    [&]() -> void* {
-      ++made;
-      return new int{42};
-    },
-    [](void* object) { delete static_cast<int*>(object); });
-}
+using rmm::detail::process_wide_object;
 
 TEST(ProcessWideTest, TheObjectIsMadeOnce)
 {
-  int made            = 0;
-  void* const object  = published(rmm_test_anchor_made_once, 1001, made);
-  void* const another = published(rmm_test_anchor_made_once, 1001, made);
+  int made        = 0;
+  auto const make = [&] {
+    ++made;
+    return new int{42};
+  };
+  int& object         = process_wide_object<int>(rmm_test_anchor_made_once, 1001, make);
+  int const& another  = process_wide_object<int>(rmm_test_anchor_made_once, 1001, make);
+  int const& searched = find_or_publish<int>(rmm_test_anchor_made_once, 1001, make);
   EXPECT_EQ(made, 1);
-  EXPECT_EQ(object, another);
-  EXPECT_EQ(rmm_test_anchor_made_once.load(), object);
+  EXPECT_EQ(object, 42);
+  EXPECT_EQ(&object, &another);
+  EXPECT_EQ(&object, &searched);
+  EXPECT_EQ(rmm_test_anchor_made_once.load(), &object);
 }
+
+std::atomic<int> alive{0};
+
+struct counted {
+  counted() { ++alive; }
+  counted(counted const&)            = delete;
+  counted& operator=(counted const&) = delete;
+  ~counted() { --alive; }
+};
 
 TEST(ProcessWideTest, ThreadsFindTheSameObjectAndOthersAreDiscarded)
 {
   constexpr int count = 8;
-  std::atomic<int> alive{0};
   std::atomic<int> waiting{0};
-  std::vector<void*> found(count);
+  std::vector<counted*> found(count);
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) {
     threads.emplace_back([&, i] {
       ++waiting;
       while (waiting < count) {}
-      found[static_cast<std::size_t>(i)] = find_or_publish(
-        rmm_test_anchor_of_threads,
-        1002,
-        [&]() -> void* {
-          ++alive;
-          return new int{};
-        },
-        [&](void* object) {
-          --alive;
-          delete static_cast<int*>(object);
-        });
+      found[static_cast<std::size_t>(i)] =
+        &process_wide_object<counted>(rmm_test_anchor_of_threads, 1002, [] { return new counted; });
     });
   }
   for (auto& thread : threads) { thread.join(); }
   EXPECT_EQ(alive, 1);
-  for (void* const object : found) { EXPECT_EQ(object, found.front()); }
+  for (counted* const object : found) { EXPECT_EQ(object, found.front()); }
 }
 
 TEST(ProcessWideTest, AFailureToMakeItPublishesNothing)
 {
-  EXPECT_THROW(find_or_publish(
-                 rmm_test_anchor_that_fails, 1003, []() -> void* { throw 1; }, [](void*) {}),
-               int);
+  auto const fail = []() -> int* { throw 1; };
+  EXPECT_THROW(static_cast<void>(process_wide_object<int>(rmm_test_anchor_that_fails, 1003, fail)), int);
   EXPECT_EQ(rmm_test_anchor_that_fails.load(), nullptr);
-  int made = 0;
-  EXPECT_NE(published(rmm_test_anchor_that_fails, 1003, made), nullptr);
-  EXPECT_EQ(made, 1);
+  EXPECT_EQ(process_wide_object<int>(rmm_test_anchor_that_fails, 1003, [] { return new int{42}; }), 42);
 }
 
 #if defined(__ELF__)
