@@ -54,7 +54,12 @@ class UniteTestsTest(unittest.TestCase):
         unit = self.write_unit()
         self.assertEqual(1, unit.count(f'#include "{self.folder}/header.hpp"'), unit)
         self.assertEqual(1, unit.count("#include <string>"), unit)
-        self.assertLess(unit.index("#include <string>"), unit.index("header.hpp"), "what a header of tests declares may hide others' names")
+
+    def test_headers_of_the_library_come_first(self) -> None:
+        self.sources[1].write_text("#include <tests/one.hpp>\n\n#include <rmm/two.hpp>\n", encoding="utf-8")
+        unit = self.write_unit()
+        self.assertTrue(unit.startswith("#include <rmm/two.hpp>\n"), unit)
+        self.assertEqual(1, unit.count("rmm/two.hpp"))
         for number, source in enumerate(self.sources, 1):
             self.assertIn(f'namespace unit_{number} {{\n#include "{source}"\n}}', unit)
 
