@@ -20,7 +20,7 @@ struct cuda_device_id {
   /// The current device of the calling thread; see get_current_cuda_device().
   cuda_device_id() noexcept : value_{detail::query_current_device()} {}
 
-  /// Device number `value`. It is not checked, so that numbers which stand for no device or for the host can be used.
+  /// Makes the id of device number `value`. Does not check it, so numbers that stand for the host or for no device are possible.
   explicit constexpr cuda_device_id(value_type value) noexcept : value_{value} {}
 
   /// The number.
@@ -64,6 +64,13 @@ inline std::size_t percent_of_free_device_memory(int percent)
 /// A guard that makes a device current for the calling thread. Its destructor makes the previous device current again.
 ///
 /// Does nothing if the number is negative, or that of the current device. Failures are asserted, not thrown.
+///
+/// @code{.cpp}
+/// for (int i = 0; i < rmm::get_num_cuda_devices(); ++i) {
+///   rmm::cuda_set_device_raii const on_device{rmm::cuda_device_id{i}};
+///   std::printf("device %d: %zu bytes free\n", i, rmm::available_device_memory().first);
+/// }
+/// @endcode
 struct cuda_set_device_raii {
   /// Makes `device` current.
   explicit cuda_set_device_raii(cuda_device_id device)

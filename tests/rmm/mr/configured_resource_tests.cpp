@@ -210,7 +210,7 @@ TEST(RecommendedResource, IsMadeWithAnExplanation)
   auto const resource = rmm::mr::make_recommended_resource({{}, rmm::memory_amount::parse("50%")});
   use(*resource);
   EXPECT_EQ(resource.configuration().text(), "recommended,max=50%");
-  EXPECT_NE(resource.explanation().find(" of the device's "), std::string::npos);
+  EXPECT_NE(resource.explanation().find("The device has "), std::string::npos);
 }
 
 TEST(RecommendedResource, HoldsNoMoreThanItMay)

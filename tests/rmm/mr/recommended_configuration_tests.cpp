@@ -81,9 +81,9 @@ TEST(RecommendedConfiguration, SaysWhatItWasChosenFor)
   device.has_virtual_memory      = false;
   device.shares_memory_with_host = true;
   EXPECT_EQ(recommend_configuration({}, device).explanation,
-            "139.000000 GiB of the device's 140.000000 GiB are free.\n"
-            "The device has neither virtual memory nor pools of the driver's: a pool over cudaMalloc.\n"
-            "A pool keeps what it has, so a tenth of what is free is left to others.\n");
+            "The device has 140.000000 GiB, of which 139.000000 GiB are free.\n"
+            "The device has neither virtual memory nor the driver's pools: a pool uses cudaMalloc.\n"
+            "Such a pool gives no memory back, so a tenth of the free memory is left to others.\n");
 }
 
 }  // namespace

@@ -523,7 +523,7 @@ TEST_F(RefusedFile, HasAnotherName)
 {
   std::ofstream{folder / "precious"} << "data";
   std::filesystem::create_hard_link(folder / "precious", file);
-  expect_refusal("it has other names");
+  expect_refusal("it has other hard links");
   EXPECT_EQ(contents_of(folder / "precious"), "data");
 }
 
@@ -537,7 +537,7 @@ TEST_F(RefusedFile, IsBeingWritten)
 {
   trace_resource_adaptor mr{&upstream, options()};
   static_cast<void>(mr.allocate(5));
-  expect_refusal("it is being written");
+  expect_refusal("another trace is written to it");
   mr.flush();
   EXPECT_THAT(read().events, SizeIs(1));
 }
@@ -596,7 +596,7 @@ TEST_F(TraceEnvironment, IsToMakeSense)
   size.unset();
   files.set("-1");
   EXPECT_THAT([] { static_cast<void>(trace_options::from_environment()); },
-              ThrowsMessage<std::invalid_argument>("RMM_TRACE_MAX_FILES: a number is needed, not '-1'"));
+              ThrowsMessage<std::invalid_argument>("RMM_TRACE_MAX_FILES must be a number, but is '-1'"));
   files.set("99999999999999999999");
   EXPECT_THROW(static_cast<void>(trace_options::from_environment()), std::invalid_argument);
 }
