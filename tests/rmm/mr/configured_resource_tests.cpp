@@ -137,7 +137,7 @@ TEST(ConfiguredResource, GuardsWhatTheProgramAsksFor)
   resource->deallocate(ptr, 100);
 }
 
-TEST(ConfiguredResource, ZeroesWhatIsFreedRightAboveTheResource)
+TEST(ConfiguredResource, ZeroesFreedMemoryRightAboveTheResource)
 {
   configured_resource const resource{"cuda,guard,scrub"};
   auto* const scrub = resource.find<rmm::mr::scrub_resource_adaptor<memory>>();
@@ -239,7 +239,7 @@ TEST_F(UseConfiguredResource, RegistersItForTheDevicesNamed)
   EXPECT_GE(statistics->get_bytes_counter().value, 1000);
 }
 
-TEST_F(UseConfiguredResource, DoesWhatTheEnvironmentSays)
+TEST_F(UseConfiguredResource, UsesTheConfigurationOfTheEnvironment)
 {
   rmm::test::environment_variable const variable{"RMM_RESOURCE"};
   variable.unset();

@@ -307,7 +307,7 @@ TYPED_TEST(PoolOfOtherDevice, TakesBlocksBackInAThreadOfAnotherDevice)
   }
 }
 
-TYPED_TEST(PoolOfOtherDevice, ABlockFreedElsewhereGoesToAnotherStreamBehindItsWork)
+TYPED_TEST(PoolOfOtherDevice, ABlockFreedOnAnotherDeviceGoesToAnotherStreamBehindItsWork)
 {
   this->start_machine(0);
   {

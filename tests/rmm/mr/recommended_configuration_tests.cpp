@@ -74,7 +74,7 @@ TEST(RecommendedConfiguration, HasTheSizesThatAreWanted)
             "pool,initial=1GiB,max=80%,upstream=(sam_headroom,headroom=5%)");
 }
 
-TEST(RecommendedConfiguration, SaysWhatItWasChosenFor)
+TEST(RecommendedConfiguration, ExplainsTheChoice)
 {
   auto device                    = large_device();
   device.has_async_pools         = false;

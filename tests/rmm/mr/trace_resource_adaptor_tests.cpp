@@ -116,7 +116,7 @@ TEST_F(Trace, RecordsFailuresAndPassesThemOn)
   EXPECT_THAT(trace.reports.begin()->second, HasSubstr("no more"));
 }
 
-TEST_F(Trace, RecordsFailuresThatAreNoStandardException)
+TEST_F(Trace, RecordsFailuresWithOtherExceptionsThanStandardOnes)
 {
   ::testing::StrictMock<mock_resource> mock;
   EXPECT_CALL(mock, do_allocate).WillOnce(Throw(7));
@@ -280,7 +280,7 @@ std::size_t names_of_many_frames(char* text, std::size_t capacity) noexcept
   return count;
 }
 
-TEST_F(Trace, HasTheFramesOfAnInterpreterInPlaceOfItsOwn)
+TEST_F(Trace, HasTheFramesOfTheLanguageInsteadOfItsInterpreter)
 {
   static rmm::detail::interpreter_frames const language{names_of_many_frames,
                                                         reinterpret_cast<void const*>(names_of_many_frames)};
@@ -527,7 +527,7 @@ TEST_F(RefusedFile, HasAnotherName)
   EXPECT_EQ(contents_of(folder / "precious"), "data");
 }
 
-TEST_F(RefusedFile, IsNoRegularFile)
+TEST_F(RefusedFile, IsNotARegularFile)
 {
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
   EXPECT_THROW((trace_resource_adaptor<recycling_upstream>{&upstream, options()}), std::runtime_error);
@@ -675,7 +675,7 @@ struct EndOfTheProgram : Trace {
 };
 constexpr int rounds_before_crash{20'000};
 
-TEST_F(EndOfTheProgram, ByACrashLeavesWhatWasTracedUpToTheLastBlock)
+TEST_F(EndOfTheProgram, ByACrashKeepsTheTraceUpToTheLastBlock)
 {
   auto const crash = [&] {
     auto how         = options();
