@@ -13,7 +13,7 @@
 
 namespace RMM_NAMESPACE {
 
-/// The number of a CUDA device, as a type that no other int converts to.
+/// The number of a CUDA device. Use it in interfaces, so that no other int can be passed by mistake.
 struct cuda_device_id {
   using value_type = int;
 
@@ -61,7 +61,8 @@ inline std::size_t percent_of_free_device_memory(int percent)
   return align_down(bytes, CUDA_ALLOCATION_ALIGNMENT);
 }
 
-/// A guard that makes a device current for the calling thread. Its destructor makes the previous device current again.
+/// A guard that makes a device current for the calling thread. Use it around code for one device: the destructor makes the previous
+/// device current again.
 ///
 /// Does nothing if the number is negative, or that of the current device. Failures are asserted, not thrown.
 ///

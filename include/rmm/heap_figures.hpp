@@ -9,7 +9,7 @@
 
 namespace RMM_NAMESPACE {
 
-/// Figures of a suballocating resource at one moment: its memory, and counts of how allocations were served.
+/// Figures of a suballocating resource at one moment: its memory, and counts of how allocations were served. Use them to monitor a pool.
 ///
 /// live + free + graph == reserved, except for the unusable rest at the end of an upstream block.
 ///

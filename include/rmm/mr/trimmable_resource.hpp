@@ -8,7 +8,8 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// The interface of resources that keep unused memory and can give it back. Find it with `dynamic_cast<trimmable_resource*>(resource)`.
+/// The interface of resources that keep unused memory and can give it back. Use it to free memory for other programs without knowing the
+/// class of the resource: `dynamic_cast<trimmable_resource*>(resource)`.
 ///
 /// @code{.cpp}
 /// rmm::mr::elastic_pool_memory_resource pool{std::size_t{2} << 20};

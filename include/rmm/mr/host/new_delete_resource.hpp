@@ -13,7 +13,8 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// A host resource that allocates with the global operator new and frees with operator delete.
+/// A host resource that allocates with the global operator new and frees with operator delete. Use it where code takes a
+/// host_memory_resource and devices do not need the memory.
 ///
 /// Uses the default alignment if the requested one is not a power of two. Returns a unique pointer for 0 bytes.
 ///
