@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pools beside and inside captures of CUDA graphs: what a graph uses goes to nobody else, no capture breaks, and one that
-// nobody announced is found.
+// Pools during captures of CUDA graphs: memory of a graph is not shared, no capture breaks, and captures without a scope are found.
 
 #include "../support/graph.hpp"
 #include "../support/stepped_heap.hpp"
@@ -771,7 +770,7 @@ TEST_F(CaptureScopeSim, AFrontCacheThatGrowsInACaptureAddsNothingToTheGraph)
   other.synchronize();
 }
 
-// --- captures that nobody announced
+// --- captures without a scope
 
 TEST_F(CaptureScopeSim, AnAllocationThatFindsAnUnannouncedCaptureThrowsAndNamesTheScope)
 {

@@ -44,8 +44,8 @@ using pool = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-/// Frees `bytes` on streams that nobody announced and that are then gone: until the device is synchronised, nobody else may
-/// have them. In small parts, for larger ones are marked at once.
+/// Frees `bytes` on foreign streams, and destroys the streams. No other stream may have the memory until the device is synchronised. Uses
+/// small parts, because larger ones are fenced immediately.
 void leave_behind(rmm::mr::device_memory_resource& mr, std::size_t bytes)
 {
   constexpr std::size_t part = 2 * KiB;

@@ -124,7 +124,7 @@ TEST_F(LogFile, BelongsToTheUserInASharedFolder)
   EXPECT_EQ(contents_of(log), "data");
 }
 
-/// A folder that another user made in a shared one, and that nobody else may write into.
+/// A folder that another user made in a shared one, and that only this user may write to.
 struct LogFileBesideOthers : LogFile {
   std::string const theirs = shared + "/theirs";
 
