@@ -74,7 +74,7 @@ def look_at_sections(name, thing, docstring, wants_example):
     parameters = inspect.signature(thing).parameters.values()
     names = [marks.get(each.kind, "") + each.name for each in parameters if each.name not in ("self", "cls")]
     described = re.findall(r"^(\\*{0,2}\\w+) : \\S", section(docstring, "Parameters"), re.MULTILINE)
-    if described != names and not (described == [] and names == ["*args", "**kwargs"]):
+    if described not in (names, [each for each in names if each not in ("*args", "**kwargs")]):
         print(name, "has the parameters", names, "and describes", described)
     returned = inspect.signature(thing).return_annotation
     if returned not in (inspect.Signature.empty, None, "None") and not section(docstring, "Returns"):
@@ -92,7 +92,8 @@ for module_name in modules:
             continue
         docstring = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
         look_at(f"{module_name}.{name}", thing, docstring)
-        if module_name.startswith("rmm") and not (inspect.isclass(thing) and issubclass(thing, enum.Enum)):
+        is_exported = module_name.startswith("rmm") and name in getattr(module, "__all__", ())
+        if is_exported and not (inspect.isclass(thing) and issubclass(thing, enum.Enum)):
             look_at_sections(f"{module_name}.{name}", thing, docstring, True)
         if not inspect.isclass(thing) or issubclass(thing, enum.Enum):
             continue

@@ -68,7 +68,7 @@ def test_other_things_are_no_levels(level: Any) -> None:
 
 
 def test_the_number_of_levels_is_no_level() -> None:
-    with pytest.raises(ValueError, match="no level"):
+    with pytest.raises(ValueError, match="not a level"):
         rmm.set_logging_level(rmm.level_enum.n_levels)
 
 

@@ -122,11 +122,27 @@ def _statistics(device: int) -> dict[str, Any]:
 
 
 def memory_stats(device: int | None = None) -> dict[str, int]:
-    """What PyTorch has from RMM on a device, the current one if None, with the keys of `torch.cuda.memory_stats`.
+    """Return the statistics of PyTorch's memory, with the names of `torch.cuda.memory_stats`.
 
-    That function gives the same once `rmm_torch_allocator` is PyTorch's allocator, and so do those that are made of it, such
-    as `torch.cuda.max_memory_allocated`. What the resource holds is "reserved"; its peak is the largest that was seen when
-    this was asked, or the cache emptied.
+    If `rmm_torch_allocator` is PyTorch's allocator, that function and those over it, such as `torch.cuda.max_memory_allocated`,
+    return the same. "reserved" is the memory of the resource. Its peak is the largest value that was seen when the statistics
+    were read or the cache was emptied.
+
+    Parameters
+    ----------
+    device : int, optional
+        The number of the device; the current one if None.
+
+    Returns
+    -------
+    dict of str to int
+        The statistics, by name.
+
+    Examples
+    --------
+    >>> from rmm.allocators.torch import memory_stats
+    >>> memory_stats(0)["allocated_bytes.all.current"]
+    0
     """
     from rmm.pylibrmm.memory_resource._registry import current_device
 

@@ -99,7 +99,7 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
     >>> limited = rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), 1 << 20)
     >>> buffer = rmm.DeviceBuffer(size=1000, mr=limited)
     >>> limited.get_allocated_bytes(), limited.get_allocation_limit()
-    (1008, 1048576)
+    (1024, 1048576)
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, allocation_limit):
@@ -388,8 +388,8 @@ cdef class GuardResourceAdaptor(UpstreamResourceAdaptor):
     --------
     >>> import rmm
     >>> guarded = rmm.mr.GuardResourceAdaptor(rmm.mr.CudaMemoryResource(), handler=lambda found: print(found.what))
-    >>> buffer = rmm.DeviceBuffer(size=1000, mr=guarded)
-    >>> rmm.pylibrmm.device_buffer.copy_host_to_ptr(b"x", buffer.ptr + 1000)  # behind the end
+    >>> buffer = rmm.DeviceBuffer(size=1024, mr=guarded)
+    >>> rmm.pylibrmm.device_buffer.copy_host_to_ptr(b"x", buffer.ptr + 1024)  # behind the end
     >>> del buffer
     overrun
     """
