@@ -90,7 +90,7 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
     ----------
     upstream_mr : DeviceMemoryResource
         The resource to take memory from.
-    allocation_limit : int
+    allocation_limit : int or str
         The most bytes in use at a time. An allocation beyond it raises MemoryError.
 
     Examples
@@ -345,9 +345,9 @@ cdef class AlignedResourceAdaptor(UpstreamResourceAdaptor):
     ----------
     upstream_mr : DeviceMemoryResource
         The resource to take memory from.
-    alignment : int, optional
+    alignment : int or str, optional
         The alignment in bytes, a power of two.
-    alignment_threshold : int, optional
+    alignment_threshold : int or str, optional
         The smallest size to align so. Smaller allocations are aligned to 256 bytes.
 
     Examples

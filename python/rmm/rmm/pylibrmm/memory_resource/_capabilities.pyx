@@ -151,7 +151,7 @@ class _Trimmable:
 
         Parameters
         ----------
-        nbytes : int
+        nbytes : int or str
             The bytes to keep.
 
         Returns

@@ -55,7 +55,7 @@ cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
 
     Parameters
     ----------
-    headroom : int
+    headroom : int or str
         The bytes of the device to leave free.
 
     Examples

@@ -152,7 +152,7 @@ cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor, _Suballocator):
     ----------
     upstream_mr : DeviceMemoryResource
         The resource to take memory from.
-    block_size : int, optional
+    block_size : int or str, optional
         The bytes of a block.
     blocks_to_preallocate : int, optional
         The number of blocks to take at a time: when the resource is made, and when all blocks are in use.
@@ -207,7 +207,7 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
 
         Parameters
         ----------
-        allocation_size : int
+        allocation_size : int or str
             The bin serves requests of up to this size that are too large for the next smaller bin.
         bin_resource : DeviceMemoryResource, optional
             The resource of the bin, which is kept alive. If None, the bin has blocks of the size, taken from the upstream.
