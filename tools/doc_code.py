@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The code in the pages of the documentation: checks it, and writes it where it can be compiled and run.
+"""The code in the pages of the documentation and in the comments of headers: checks it, and writes it where it can be compiled and run.
 
     doc_code.py check [PAGE]...         every block is of a known kind and well formed; without PAGE: of all pages
     doc_code.py cpp FOLDER [PAGE]...    writes the C++ blocks to FOLDER/PAGE_N.cpp, programs to PAGE_N_program.cpp
     doc_code.py cmake FOLDER [PAGE]...  writes each CMake block as the CMakeLists.txt of a project FOLDER/PAGE_N
     doc_code.py pages                   prints all pages; `cpp` and `cmake` print what they wrote
+    doc_code.py examples FILE           writes the examples of all public headers to FILE, as one program
 
 What becomes of a block depends on its language:
 
@@ -24,6 +25,9 @@ A block that cannot be treated so has a comment in the line before it that says 
     <!-- not run: needs PyTorch -->
     <!-- not compiled: a fragment of another project's file -->
     <!-- not compiled: a part of examples/c_interface/main.c -->
+
+An example in a comment of a header is what stands between `@code{.cpp}` and `@endcode`: #include lines, then statements, which become
+a function of the program. Each public header has one, unless WITHOUT_EXAMPLE says why not; `check` looks for it.
 """
 
 from __future__ import annotations
@@ -44,6 +48,13 @@ FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.D
 EXCUSE = re.compile(r"<!-- not (run|compiled): (.*?) -->\s*\Z")
 PART = re.compile(r"a part of (\S+)")
 MAIN = re.compile(r"^int main\(", re.MULTILINE)
+EXAMPLE = re.compile(r"^ *///[^\n]*@code\{\.cpp\}\n(.*?)^ */// @endcode", re.MULTILINE | re.DOTALL)
+
+WITHOUT_EXAMPLE = {
+    "rmm/device_vector.hpp": "elements are initialised by kernels, which nvcc compiles: tests/compile/thrust.cu",
+    "rmm/exec_policy.hpp": "algorithms are kernels, which nvcc compiles: tests/compile/thrust.cu",
+    "rmm/logger.hpp": "needs spdlog, which is not installed everywhere",
+}
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,55 @@ def blocks(page: Path) -> list[Block]:
         line = text.count("\n", 0, match.start(3)) + 1
         found.append(Block(page, number, line, language.strip(), code, excuse.group(2) if excuse else ""))
     return found
+
+
+# --- examples of headers ------------------------------------------------------------------------------------------------
+
+
+def public_headers(root: Path = ROOT) -> list[Path]:
+    """Headers that programs include, without those that only forward to another header."""
+    include = root / "include" / "rmm"
+    found = [header for folder in ("", "mr", "mr/host") for header in sorted((include / folder).glob("*.hpp"))]
+    found += (include / "detail").glob("cuda_stream.hpp")  # the class of rmm/cuda_stream.hpp
+    return [header for header in found if "namespace" in header.read_text(encoding="utf-8")]
+
+
+def name_of_header(header: Path) -> str:
+    return header.as_posix().rpartition("include/")[2]
+
+
+def examples(header: Path) -> list[Block]:
+    text = header.read_text(encoding="utf-8")
+    found = []
+    for number, match in enumerate(EXAMPLE.finditer(text), 1):
+        code = re.sub(r"^ */// ?", "", match.group(1), flags=re.MULTILINE)
+        found.append(Block(header, number, text.count("\n", 0, match.start(1)) + 1, "cpp", code, ""))
+    return found
+
+
+def program_of_examples(headers: list[Path]) -> str:
+    """One program that runs all examples, and prints the place of each before it, so that a failure shows where it happened."""
+    includes = ["#include <cstdio>\n"]
+    functions = []
+    calls = []
+    for header in headers:
+        name = name_of_header(header)
+        for block in examples(header):
+            lines = block.code.splitlines(keepends=True)
+            own = [line for line in lines if line.startswith("#include ")]
+            includes += [f"#include <{name}>\n", *own]
+            body = "".join("\n" if line in own else line for line in lines)
+            function = re.sub(r"\W", "_", name.removesuffix(".hpp")) + f"_{block.number}"
+            functions.append(f'\nvoid {function}()\n{{\n#line {block.line} "{name}"\n{body}}}\n')
+            calls.append(f'  std::puts("{name}:{block.line}");\n  {function}();\n')
+    return f"{''.join(dict.fromkeys(includes))}\nnamespace {{\n{''.join(functions)}\n}}\n\nint main()\n{{\n{''.join(calls)}}}\n"
+
+
+def without_example(root: Path = ROOT) -> list[str]:
+    headers = {name_of_header(header): header for header in public_headers(root)}
+    bare = {name for name, header in headers.items() if not examples(header)}
+    wrong = [f"{headers[name]}: there is no example (@code{{.cpp}}) in a comment" for name in sorted(bare - set(WITHOUT_EXAMPLE))]
+    return wrong + [f"tools/doc_code.py: {name} needs no excuse" for name in sorted(set(WITHOUT_EXAMPLE) - bare)]
 
 
 # --- checking -----------------------------------------------------------------------------------------------------------
@@ -222,9 +282,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if command == "check":
         wrong = [line for page in [Path(name) for name in rest] or all_pages() for line in wrong_in(page)]
+        wrong += [] if rest else without_example()
         for line in wrong:
             print(line, file=sys.stderr)
         return 1 if wrong else 0
+    if command == "examples" and len(rest) == 1:
+        Path(rest[0]).write_text(program_of_examples(public_headers()), encoding="utf-8")
+        return 0
     if command in ("cpp", "cmake") and rest:
         pages = [Path(name) for name in rest[1:]] or all_pages()
         written = (write_cpp if command == "cpp" else write_cmake)(Path(rest[0]), pages)

@@ -91,7 +91,7 @@ TEST_F(CInterfaceTest, EndsAResourceOnceHoweverThreadsRace)
   }
 }
 
-TEST_F(CInterfaceTest, TellsMissingMemoryFromOtherReasons)
+TEST_F(CInterfaceTest, DistinguishesMissingMemoryFromOtherReasons)
 {
   rmm_c_resource* resource{};
   cudasim::inject({"cudaMalloc", 1, cudaErrorMemoryAllocation, 1});
@@ -261,7 +261,7 @@ TEST_F(CInterfaceTest, SeesNoCaptureThatTheProgramAnnouncesToItsHeaders)
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
-TEST_F(CInterfaceTest, IsWhollyAnotherOneInEachCopy)
+TEST_F(CInterfaceTest, SharesNothingBetweenCopies)
 {
   opened_copy const first{RMM_C_LIBRARY};  // the one that is linked
   opened_copy const second{RMM_C_COPY};

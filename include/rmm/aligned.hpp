@@ -24,6 +24,10 @@ inline constexpr std::size_t CUDA_ALLOCATION_ALIGNMENT{256};
 /// The smallest multiple of `alignment`, a power of two, that is not less than `value`.
 ///
 /// Wraps to 0 if no std::size_t is large enough; detail::checked_align_up() throws instead.
+///
+/// @code{.cpp}
+/// static_assert(rmm::align_up(1000, rmm::CUDA_ALLOCATION_ALIGNMENT) == 1024);
+/// @endcode
 [[nodiscard]] constexpr std::size_t align_up(std::size_t value, std::size_t alignment) noexcept
 {
   RMM_ASSERT(is_supported_alignment(alignment));

@@ -80,6 +80,22 @@ class graph_memory {
 /// join the capture by waiting for an event. Other streams allocate as usual. It covers several captures in turn on one stream, and
 /// several scopes may exist.
 ///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::pool_memory_resource pool{&cuda, std::size_t{1} << 20};
+/// rmm::cuda_stream const stream;
+/// rmm::graph_memory memory;  // lives as long as the graph may run
+/// cudaGraph_t graph{};
+/// cudaStreamBeginCapture(stream.value(), cudaStreamCaptureModeThreadLocal);
+/// {
+///   rmm::capture_scope const scope{stream.view(), memory};
+///   rmm::device_buffer scratch{1000, stream.view(), pool};
+///   cudaMemsetAsync(scratch.data(), 0, scratch.size(), stream.value());
+/// }
+/// cudaStreamEndCapture(stream.value(), &graph);
+/// cudaGraphDestroy(graph);
+/// memory.release(stream.view());
+/// @endcode
 /// Cost  while a scope exists, each call of a pool, in all threads, asks the driver whether its stream captures: about 20 ns.
 class capture_scope {
  public:

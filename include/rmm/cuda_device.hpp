@@ -13,14 +13,14 @@
 
 namespace RMM_NAMESPACE {
 
-/// The number of a CUDA device, as a type that no other int converts to.
+/// The number of a CUDA device. Use it in interfaces, so that no other int can be passed by mistake.
 struct cuda_device_id {
   using value_type = int;
 
   /// The current device of the calling thread; see get_current_cuda_device().
   cuda_device_id() noexcept : value_{detail::query_current_device()} {}
 
-  /// Device number `value`. It is not checked, so that numbers which stand for no device or for the host can be used.
+  /// Makes the id of device number `value`. Does not check it, so numbers that stand for the host or for no device are possible.
   explicit constexpr cuda_device_id(value_type value) noexcept : value_{value} {}
 
   /// The number.
@@ -61,9 +61,17 @@ inline std::size_t percent_of_free_device_memory(int percent)
   return align_down(bytes, CUDA_ALLOCATION_ALIGNMENT);
 }
 
-/// A guard that makes a device current for the calling thread. Its destructor makes the previous device current again.
+/// A guard that makes a device current for the calling thread. Use it around code for one device: the destructor makes the previous
+/// device current again.
 ///
 /// Does nothing if the number is negative, or that of the current device. Failures are asserted, not thrown.
+///
+/// @code{.cpp}
+/// for (int i = 0; i < rmm::get_num_cuda_devices(); ++i) {
+///   rmm::cuda_set_device_raii const on_device{rmm::cuda_device_id{i}};
+///   std::printf("device %d: %zu bytes free\n", i, rmm::available_device_memory().first);
+/// }
+/// @endcode
 struct cuda_set_device_raii {
   /// Makes `device` current.
   explicit cuda_set_device_raii(cuda_device_id device)

@@ -16,6 +16,12 @@ namespace RMM_NAMESPACE {
 /// A fixed set of CUDA streams, handed out in turn. Use it to run independent work on several streams without creating one each time.
 ///
 /// The constructor makes the streams on the current device, and they live as long as the pool. None is a default stream.
+///
+/// @code{.cpp}
+/// rmm::cuda_stream_pool const streams{4};
+/// rmm::device_buffer const first{1000, streams.get_stream()};
+/// rmm::device_buffer const second{1000, streams.get_stream()};  // on another stream
+/// @endcode
 /// Threads  the getters may be called from several threads at once.
 class cuda_stream_pool {
  public:

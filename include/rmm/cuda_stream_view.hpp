@@ -24,6 +24,16 @@ namespace RMM_NAMESPACE {
 ///
 /// A copyable handle, valid as long as the stream. Handle 0 is the default stream: the legacy default stream, or, in files compiled
 /// with CUDA_API_PER_THREAD_DEFAULT_STREAM, the default stream of the calling thread.
+///
+/// @code{.cpp}
+/// auto const clear = [](rmm::device_buffer& buffer, rmm::cuda_stream_view stream) {
+///   cudaMemsetAsync(buffer.data(), 0, buffer.size(), stream.value());
+/// };
+/// rmm::cuda_stream const stream;
+/// rmm::device_buffer buffer{1000, stream.view()};
+/// clear(buffer, stream.view());
+/// stream.synchronize();
+/// @endcode
 class cuda_stream_view {
  public:
   /// The default stream.

@@ -29,6 +29,12 @@ namespace RMM_NAMESPACE {
 
 /// A block of untyped, uninitialised device memory, freed by the destructor. Use it for bytes; device_uvector holds elements.
 ///
+/// @code{.cpp}
+/// rmm::cuda_stream const stream;
+/// rmm::device_buffer buffer{1000, stream.view()};
+/// cudaMemsetAsync(buffer.data(), 0, buffer.size(), stream.value());
+/// buffer.resize(2000, stream.view());  // keeps the first 1000 bytes
+/// @endcode
 /// Stream   All work is in the order of one stream: that of the constructor, or the last one passed to reserve(), resize(),
 ///          shrink_to_fit() or set_stream(). The caller orders these streams, and all streams that use the memory, with each other.
 /// Threads  Not thread-safe.

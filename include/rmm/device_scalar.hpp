@@ -12,6 +12,13 @@
 namespace RMM_NAMESPACE {
 
 /// One value of type `T` in device memory. Use it for the result of a kernel or a reduction.
+///
+/// @code{.cpp}
+/// int const zero{0};
+/// rmm::device_scalar<int> sum{zero, rmm::cuda_stream_default};
+/// // ... a kernel adds to *sum.data() ...
+/// std::printf("sum: %d\n", sum.value(rmm::cuda_stream_default));  // waits for the stream
+/// @endcode
 template <class T>
 class device_scalar {
   static_assert(std::is_trivially_copyable_v<T>, "device_scalar only supports types that are trivially copyable");

@@ -61,6 +61,12 @@ class converts_to_spans {
 ///
 /// Sizes and capacities count elements. A device_buffer holds the elements; its comment has the rules for streams, devices and
 /// failures. Kernels use the pointers. Functions that copy single elements to and from the host are for tests and single values.
+///
+/// @code{.cpp}
+/// rmm::device_uvector<float> values{1000, rmm::cuda_stream_default};
+/// cudaMemsetAsync(values.data(), 0, values.size() * sizeof(float), rmm::cuda_stream_default.value());
+/// std::printf("last: %g\n", static_cast<double>(values.back_element(rmm::cuda_stream_default)));  // waits for the stream
+/// @endcode
 template <class T>
 class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   static_assert(std::is_trivially_copyable_v<T>, "device_uvector only supports types that are trivially copyable");

@@ -51,6 +51,16 @@ class shared_report {
 }  // namespace detail
 
 /// Thrown when an allocation failed because there is not enough memory.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::limiting_resource_adaptor small{&cuda, 1024};
+/// try {
+///   rmm::device_buffer const buffer{1 << 20, rmm::cuda_stream_default, small};
+/// } catch (rmm::out_of_memory const& e) {
+///   std::puts(e.what());
+/// }
+/// @endcode
 class out_of_memory : public bad_alloc {
  public:
   /// what() is `std::bad_alloc: out_of_memory: ` and `message`. report() is null.

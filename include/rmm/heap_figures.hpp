@@ -9,9 +9,16 @@
 
 namespace RMM_NAMESPACE {
 
-/// Figures of a suballocating resource at one moment: its memory, and counts of how allocations were served.
+/// Figures of a suballocating resource at one moment: its memory, and counts of how allocations were served. Use them to monitor a pool.
 ///
 /// live + free + graph == reserved, except for the unusable rest at the end of an upstream block.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::pool_memory_resource const pool{&cuda, std::size_t{1} << 20};
+/// auto const now = pool.figures();
+/// std::printf("%zu of %zu bytes in use\n", now.live_bytes, now.reserved_bytes);
+/// @endcode
 /// Cost  briefly stops the threads that allocate from the resource: do not call it in hot paths.
 struct heap_figures {
   std::size_t live_bytes{};      ///< allocated bytes, rounded up to whole blocks

@@ -299,8 +299,8 @@ template <class Sink = rapids_logger::sink>
   }
 }
 
-/// The same debug log under the names of 25.02: levels, sinks and messages are those of logger(). Where the library rapids_logger is
-/// installed, a logger of its own with the sink default_sink(): its level and its sinks are not those of logger().
+/// Returns the debug log as a rapids_logger::logger, as RMM 25.02 does. Its levels, sinks and messages are those of logger(). If the
+/// library rapids_logger is installed, returns a separate logger with the sink default_sink(), which has its own level and sinks.
 template <class Logger = rapids_logger::logger>
 Logger& default_logger()
 {

@@ -13,27 +13,31 @@
 
 namespace RMM_NAMESPACE {
 
-/// An amount of memory: a number of bytes, or a share of all or of the free memory, of a device or of the host, that is
-/// known only later.
+/// An amount of memory: a number of bytes, or a share of memory whose size is known later. Use it for sizes that users type.
 ///
-/// As text: `4GiB`, `1.5 kb`, `512000000`; `80%` of all; `50%free` of what is free. See parse().
+/// As text: `4GiB`, `1.5 kb`, `512000000`; `80%` of all memory; `50%free` of the free memory. See parse().
+///
+/// @code{.cpp}
+/// auto const [free, total] = rmm::available_device_memory();
+/// std::printf("80 %%: %zu bytes\n", rmm::memory_amount::parse("80%").bytes(total, free));
+/// @endcode
 class memory_amount {
  public:
-  /// `bytes` bytes.
+  /// Makes an amount of `bytes` bytes.
   constexpr memory_amount(std::size_t bytes = 0) noexcept : value_{bytes} {}
 
-  /// The amount that `text` says: a decimal number and a unit, with or without blanks or tabs between them.
+  /// Parses a decimal number and a unit. Blanks and tabs may stand between them.
   ///
-  /// Units are B, KB, MB, GB, TB, PB, which are powers of 1000, and KiB, MiB, GiB, TiB, PiB, powers of 1024, in any case; no
-  /// unit is bytes. `%` and `%free` take a number up to 100 with at most four decimals. Parts of a byte are dropped.
-  /// Throws std::invalid_argument, which shows the place, for anything else, also blanks before and after, and for more bytes
-  /// than a std::size_t holds.
+  /// Units are B, KB, MB, GB, TB, PB (powers of 1000) and KiB, MiB, GiB, TiB, PiB (powers of 1024), in upper or lower case; without a unit,
+  /// the number counts bytes. `%` and `%free` take a number of at most 100 with up to four decimals. Fractions of a byte are dropped.
+  /// Throws std::invalid_argument, whose message shows the place, for other texts, also with blanks before or after, and for more bytes
+  /// than a std::size_t can hold.
   [[nodiscard]] static memory_amount parse(std::string_view text);
 
-  /// Whether it is a number of bytes, and bytes() needs no measures.
+  /// Whether the amount is a number of bytes, so that bytes() ignores its arguments.
   [[nodiscard]] constexpr bool is_absolute() const noexcept { return of_ == whole::none; }
 
-  /// The bytes where there are `total` in all and `free` of them are free. Shares are rounded down.
+  /// Returns the bytes of the amount, if a memory has `total` bytes and `free` of them are free. Shares are rounded down.
   [[nodiscard]] constexpr std::size_t bytes(std::size_t total, std::size_t free) const noexcept
   {
     if (of_ == whole::none) { return value_; }
@@ -41,7 +45,7 @@ class memory_amount {
     return all / million * value_ + all % million * value_ / million;
   }
 
-  /// A text from which parse() makes the same amount: in the largest unit of which it is a multiple.
+  /// Returns a text that parse() turns into an equal amount, in the largest unit that gives a whole number.
   [[nodiscard]] std::string text() const;
 
   friend constexpr bool operator==(memory_amount const& lhs, memory_amount const& rhs) noexcept
@@ -99,7 +103,7 @@ class memory_amount {
     return begin;
   }
 
-  /// `integer.fraction` times `factor`, rounded down. Throws if that is too much.
+  /// Returns `integer.fraction` times `factor`, rounded down. Throws if the result is too large.
   [[nodiscard]] static std::size_t times(std::string_view integer,
                                          std::string_view fraction,
                                          std::size_t factor,
@@ -112,7 +116,7 @@ class memory_amount {
       if (whole_part > (most - value) / 10) { refuse("too large", text, 0); }
       whole_part = whole_part * 10 + value;
     }
-    // From the last digit on: rounding down at each step is rounding down once.
+    // From the last digit to the first, so that rounding down in each step equals rounding down once.
     std::size_t part{0};
     for (auto digit = fraction.rbegin(); digit != fraction.rend(); ++digit) {
       part = (static_cast<std::size_t>(*digit - '0') * factor + part) / 10;

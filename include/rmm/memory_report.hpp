@@ -22,11 +22,22 @@
 
 namespace RMM_NAMESPACE {
 
-/// Why a pool could not serve an allocation: what it and the device had at that moment. See docs/out-of-memory.md.
+/// A report why a pool could not serve an allocation, with the memory of the pool and the device at that time. Use it to decide what to
+/// free, or to log the state. See docs/out-of-memory.md.
 ///
-/// Other threads go on while it is made, so its figures need not fit each other to the byte.
+/// Other threads may allocate while the report is made, so its figures are not from exactly one moment.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::arena_memory_resource arena{&cuda, std::size_t{1} << 20};
+/// try {
+///   rmm::device_buffer const buffer{2 << 20, rmm::cuda_stream_default, arena};
+/// } catch (rmm::out_of_memory const& e) {
+///   if (e.report() != nullptr) { std::printf("%zu bytes were free\n", e.report()->pool.free_bytes); }
+/// }
+/// @endcode
 struct memory_report {
-  /// What the live allocations of one tag hold.
+  /// The live allocations of one tag.
   struct holder {
     std::string tag;  ///< empty: allocated under no tag
     std::size_t bytes{};
@@ -39,32 +50,32 @@ struct memory_report {
     std::size_t total_bytes{};
   };
 
-  std::size_t asked_bytes{};                    ///< as the caller said
-  std::size_t alignment_bytes{};                ///< of what would have been returned
-  cuda_stream_view stream;                      ///< on which it was asked; it may be gone by now
-  int device{-1};                               ///< current in the thread that asked; -1 if unknown
-  std::string reason;                           ///< what failed at last, in words
-  heap_figures pool{};                          ///< of the pool that was asked
-  std::optional<std::size_t> maximum_bytes;     ///< that the pool may reserve, if there is a bound
-  std::optional<device_memory> device_figures;  ///< nothing if the runtime did not say
-  bool is_of_device{true};                      ///< whether all that the pool has is memory of the device
+  std::size_t asked_bytes{};                    ///< the requested bytes
+  std::size_t alignment_bytes{};                ///< the alignment that the memory would have had
+  cuda_stream_view stream;                      ///< the stream of the request; it may be destroyed by now
+  int device{-1};                               ///< the current device of the requesting thread; -1 if unknown
+  std::string reason;                           ///< the last failure, in words
+  heap_figures pool{};                          ///< the figures of the pool
+  std::optional<std::size_t> maximum_bytes;     ///< the most bytes that the pool may reserve; nothing: no limit
+  std::optional<device_memory> device_figures;  ///< the memory of the device; nothing if the runtime failed
+  bool is_of_device{true};                      ///< whether all memory of the pool is device memory
 
-  recovery_order order{};                                  ///< what the pool tries when nothing free fits ...
-  std::array<std::uint32_t, recovery_rung_count> tries{};  ///< ... and how often it tried each for this allocation
+  recovery_order order{};                                  ///< the rungs that the pool tries, in order
+  std::array<std::uint32_t, recovery_rung_count> tries{};  ///< how often each rung was tried for this allocation
 
-  bool tags_tracked{};          ///< whether the pool knows its holders
-  std::vector<holder> holders;  ///< those with most bytes, first; all, unless there are very many
+  bool tags_tracked{};          ///< whether the pool tracks tags
+  std::vector<holder> holders;  ///< the live allocations by tag, in descending order of bytes
 
-  std::exception_ptr cause;  ///< the exception that the words of `reason` are of; null if there was none
+  std::exception_ptr cause;  ///< the exception whose text is `reason`; null if there was none
 
-  /// How often `rung` was tried for this allocation.
+  /// Returns how often `rung` was tried for this allocation.
   [[nodiscard]] std::uint32_t tries_of(recovery_rung rung) const noexcept
   {
     return tries[static_cast<std::size_t>(rung)];
   }
 
-  /// Bytes of the device that neither are free nor belong to the pool: other pools and allocations of this process, other
-  /// processes, and the runtime itself. Nothing if the device did not say, or the pool has memory of the host (pinned, managed).
+  /// Returns the bytes of the device that are not free and do not belong to the pool, but to other pools and allocations of this process,
+  /// to other processes, or to the runtime. Nothing if the runtime failed, or if the pool has memory of the host (pinned or managed).
   [[nodiscard]] std::optional<std::size_t> held_by_others() const noexcept
   {
     if (!is_of_device || !device_figures || device_figures->free_bytes > device_figures->total_bytes) {
@@ -74,7 +85,7 @@ struct memory_report {
     return used < pool.reserved_bytes ? std::nullopt : std::optional<std::size_t>{used - pool.reserved_bytes};
   }
 
-  /// In lines, each but the last with its end.
+  /// Returns the report as several lines, without an end of line after the last.
   [[nodiscard]] RMM_COLD std::string text() const
   {
     return "  asked: " + request_text() + "\n  pool: " + pool_text() + "\n  device: " + device_text() +
@@ -144,7 +155,7 @@ struct memory_report {
 
 namespace detail {
 
-/// A report that copies of an exception share.
+/// A reference-counted report, which the copies of an exception share.
 class counted_report final : public shared_report {
  public:
   explicit counted_report(memory_report report) : report_{std::move(report)} {}
@@ -163,8 +174,7 @@ class counted_report final : public shared_report {
   mutable std::atomic<std::size_t> owners_{1};
 };
 
-/// Throws out_of_memory with `message` and, in further lines, the report; with the message alone if the host has no memory
-/// for more.
+/// Throws out_of_memory with `message` and the report in further lines; with the message alone if host memory runs out.
 [[noreturn]] RMM_COLD inline void throw_out_of_memory(std::string const& message, memory_report const& report)
 {
   std::optional<out_of_memory> with_report;

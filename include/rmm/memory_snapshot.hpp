@@ -21,20 +21,28 @@
 
 namespace RMM_NAMESPACE {
 
-/// All memory of a pool at one moment, range by range; what `snapshot()` of a pool returns. See docs/snapshots.md.
+/// All memory of a pool at one moment, range by range. Use it to see what a pool holds and how it is fragmented. `snapshot()` of a pool
+/// returns it; see docs/snapshots.md.
 ///
-/// Allocations next to each other are one range, unless the pool tracks tags: then each is its own. Neighbours that are free in
-/// the same way are one range too.
+/// Adjacent allocations are one range, but if the pool tracks tags, each allocation is a range. Adjacent free memory in one state is one
+/// range.
+///
+/// @code{.cpp}
+/// rmm::mr::elastic_pool_memory_resource pool{std::size_t{2} << 20};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, pool};
+/// auto const snapshot = pool.snapshot();
+/// std::printf("%zu bytes are allocated\n", snapshot.bytes_of(rmm::memory_snapshot::state::live));
+/// @endcode
 struct memory_snapshot {
   enum class state : unsigned char {
     live,     ///< allocated
-    free,     ///< for all threads
+    free,     ///< free, for all threads
     cached,   ///< free, in the cache of one thread for one stream
-    graph,    ///< kept for CUDA graphs
+    graph,    ///< free, and kept for CUDA graphs
     unmapped  ///< addresses without memory
   };
 
-  /// Numbers of streams: that of cudaStreamGetId plus 1, as in traces, and two that mean something else.
+  /// Special numbers of streams. Others are the id of cudaStreamGetId() plus 1, as in traces.
   static constexpr std::uint64_t any_stream    = 0;
   static constexpr std::uint64_t legacy_stream = std::numeric_limits<std::uint64_t>::max();
 
@@ -43,30 +51,29 @@ struct memory_snapshot {
     std::size_t bytes{};
     state what{};
 
-    /// Free memory: the stream that may use it at once. Others wait for its work, and if `is_pending`, nothing tells yet when
-    /// that is done.
+    /// For free memory: the stream that may use it immediately. Other streams have to wait for its work.
     std::uint64_t stream{any_stream};
-    bool is_pending{false};
+    bool is_pending{false};  ///< whether the memory has no fence yet, so that other streams cannot wait for its work
 
-    tag label{};  ///< of an allocation, if the pool tracks tags
+    tag label{};  ///< the tag of an allocation, if the pool tracks tags
   };
 
-  /// What upstream gave in one piece; of an elastic pool, the addresses from the first to the last with memory.
+  /// A block of upstream; for an elastic pool, all addresses from the first to the last one with memory.
   struct block {
     std::uintptr_t address{};
     std::size_t bytes{};
-    bool is_paused{false};  ///< its memory is with the device, and its addresses are kept
+    bool is_paused{false};  ///< whether the pool has given the memory back and kept the addresses
 
-    /// Ascending, without gaps; what is left at the end of a block below 256 bytes is in none.
+    /// The ranges by address, without gaps. A rest of less than 256 bytes at the end of a block is in no range.
     std::vector<range> ranges;
   };
 
   std::chrono::system_clock::time_point time{};
-  heap_figures figures{};     ///< of the same moment
-  std::vector<block> blocks;  ///< ascending
+  heap_figures figures{};     ///< the figures at the same moment
+  std::vector<block> blocks;  ///< the blocks by address
 
-  /// Bytes in one state. That is what the figures say, but for what CUDA graphs freed outside of their captures or left when they
-  /// ended: it is live here as long as its chunk is kept.
+  /// Returns the bytes in one state. They agree with the figures, with one exception: memory that CUDA graphs freed outside of their
+  /// captures, or left when they ended, is live here as long as its chunk is kept.
   [[nodiscard]] std::size_t bytes_of(state what) const noexcept
   {
     std::size_t sum{};
@@ -76,7 +83,7 @@ struct memory_snapshot {
     return sum;
   }
 
-  /// Both together; the later time.
+  /// Adds the blocks and figures of `other`. The time becomes the later one.
   memory_snapshot& operator+=(memory_snapshot const& other)
   {
     blocks.insert(blocks.end(), other.blocks.begin(), other.blocks.end());
@@ -86,8 +93,8 @@ struct memory_snapshot {
     return *this;
   }
 
-  /// The snapshot as JSON, in one line: docs/snapshots.md has the names. Addresses of blocks are texts, for a number in JSON may be
-  /// rounded; those of ranges are offsets. In names of tags, what is not UTF-8 is U+FFFD.
+  /// Returns the snapshot as one line of JSON; docs/snapshots.md lists the names. Addresses of blocks are texts, because readers may round
+  /// numbers in JSON. Addresses of ranges are offsets. Bytes in names of tags that are not UTF-8 become U+FFFD.
   [[nodiscard]] RMM_COLD std::string to_json() const
   {
     auto const nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -118,7 +125,7 @@ struct memory_snapshot {
     return json + "]}";
   }
 
-  /// Puts a snapshot together; for those that have heaps.
+  /// A builder of snapshots, for classes with heaps.
   class maker;
 
  private:
@@ -179,7 +186,7 @@ struct memory_snapshot {
   }
 
  public:
-  /// As it is written in JSON: the name of the enumerator.
+  /// Returns the name of the enumerator, which is also its name in JSON.
   [[nodiscard]] static constexpr char const* name_of(state what) noexcept
   {
     switch (what) {
@@ -200,7 +207,7 @@ struct memory_snapshot {
 
 class memory_snapshot::maker {
  public:
-  /// Notes which allocations there are, before add(). `notes.for_each(visit)` calls visit(pointer, number of its tag, bytes).
+  /// Records the live allocations. Call it before add(). `notes.for_each(visit)` has to call visit(pointer, number of its tag, bytes).
   template <class Notes>
   void note_tags(Notes const& notes)
   {
@@ -211,13 +218,13 @@ class memory_snapshot::maker {
     detail::sort(noted_.begin(), noted_.end(), [](range const& a, range const& b) { return a.address < b.address; });
   }
 
-  /// How the blocks of a heap are to be shown.
+  /// How add() shows the blocks of a heap.
   struct view {
-    bool in_one_space;  ///< as one block, with the gaps
+    bool in_one_space;  ///< as one block that includes the gaps
     bool is_paused;
   };
 
-  /// Adds the memory of one heap. `counted` are its figures of the same moment.
+  /// Adds the memory of one heap. `counted` are its figures at the same moment.
   void add(detail::heap_contents const& contents, heap_figures const& counted, view how = {})
   {
     made_.figures      = made_.figures + counted;
@@ -237,7 +244,7 @@ class memory_snapshot::maker {
     }
   }
 
-  /// All that was added, with the time of this call. The last call.
+  /// Returns the snapshot, with the time of this call. No other call may follow.
   [[nodiscard]] memory_snapshot finish()
   {
     memory_snapshot all;

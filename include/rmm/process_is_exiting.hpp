@@ -16,6 +16,10 @@ RMM_HIDDEN inline bool const process_exit_hook_is_set{(register_process_exit_hoo
 }  // namespace detail
 
 /// Whether the process has begun to exit. The CUDA runtime may be shut down then: ask before a destructor calls it.
+///
+/// @code{.cpp}
+/// if (!rmm::process_is_exiting()) { cudaDeviceSynchronize(); }
+/// @endcode
 [[nodiscard]] RMM_HIDDEN inline bool process_is_exiting() noexcept
 {
   try {

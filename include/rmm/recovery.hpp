@@ -66,6 +66,13 @@ struct recovery_figures {
 /// A list of rungs in the order in which a pool tries them. Use it to leave rungs out, or to change their order.
 ///
 /// Each rung is in it at most once.
+///
+/// @code{.cpp}
+/// using rung = rmm::recovery_rung;
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::pool_memory_resource pool{&cuda, std::size_t{1} << 20};
+/// pool.set_recovery_order({rung::reclaim, rung::synchronize, rung::grow});  // waits before it grows
+/// @endcode
 class recovery_order {
  public:
   constexpr recovery_order() noexcept = default;

@@ -13,6 +13,14 @@ using device_resource_ref = detail::cccl_resource_ref<detail::cccl_sync_ref<::cu
 
 /// A non-owning reference to a stream-ordered resource whose memory the device can use. Use it as the parameter of functions that
 /// allocate: containers and allocators hold one.
+///
+/// @code{.cpp}
+/// auto const make_scratch = [](rmm::cuda_stream_view stream, rmm::device_async_resource_ref mr) {
+///   return rmm::device_buffer{1000, stream, mr};
+/// };
+/// rmm::mr::cuda_memory_resource cuda;
+/// auto const scratch = make_scratch(rmm::cuda_stream_default, cuda);
+/// @endcode
 using device_async_resource_ref =
   detail::cccl_async_resource_ref<detail::cccl_async_ref<::cuda::mr::device_accessible>>;
 

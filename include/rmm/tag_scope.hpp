@@ -68,6 +68,15 @@ class tag {
 ///
 /// Scopes nest, and the innermost counts. A scope ends on the thread that began it, before the scopes around it. Pools that track tags,
 /// traces, and pausing by tag read the label.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::pool_memory_resource pool{&cuda, std::size_t{1} << 20};
+/// pool.track_tags();
+/// rmm::tag_scope const loading{"loader"};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, pool};
+/// for (auto const& holder : pool.live_by_tag_name()) { std::printf("%s: %zu bytes\n", holder.tag.c_str(), holder.bytes); }
+/// @endcode
 /// Cost  a name takes a look-up under a lock each time; a `tag` that was made once takes none.
 class tag_scope {
  public:

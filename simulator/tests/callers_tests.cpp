@@ -68,7 +68,7 @@ TEST_F(CallerTest, IsOutsideOfTheCLibrary)
                     Not(HasSubstr("libc"))));
 }
 
-TEST_F(CallerTest, IsWhatReturnsWhereNoCallerIsOutside)
+TEST_F(CallerTest, IsTheReturnAddressIfNoCallerIsOutside)
 {
   pthread_t thread{};
   int no_event{};
@@ -85,7 +85,7 @@ TEST_F(CallerTest, OfALeakIsNamedToo)
   EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
 }
 
-TEST_F(CallerTest, ThatIsNoCodeIsAnAddress)
+TEST_F(CallerTest, OutsideOfCodeIsPrintedAsAnAddress)
 {
   EXPECT_EQ(cudasim::describe_address(nullptr), "an unknown place");
   EXPECT_EQ(cudasim::describe_address(reinterpret_cast<void const*>(std::uintptr_t{0x1234})), "0x1234");

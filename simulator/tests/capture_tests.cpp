@@ -281,7 +281,7 @@ TEST_F(CaptureTest, NullOutputsAndUnknownModesAreInvalid)
   cudaGetLastError();
 }
 
-TEST_F(CaptureTest, WhoAsksForNoGraphGetsNone)
+TEST_F(CaptureTest, InfoLeavesOutAGraphThatIsNotRequested)
 {
   scoped_stream const s;
   ASSERT_EQ(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), cudaSuccess);

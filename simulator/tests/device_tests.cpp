@@ -165,7 +165,7 @@ TEST_F(DeviceTest, AnAddressWithoutADomainIsInDomainZero)
   EXPECT_EQ(found, 2);
 }
 
-TEST_F(DeviceTest, AnAddressOfNoDeviceIsNoMisuse)
+TEST_F(DeviceTest, AnAddressOfNoDeviceIsNotReportedAsMisuse)
 {
   int found = -1;
   EXPECT_EQ(cudaDeviceGetByPCIBusId(&found, "03:01.0"), cudaErrorInvalidDevice);
@@ -231,7 +231,7 @@ TEST_F(DeviceTest, LimitsHaveALeastAndAMost)
   EXPECT_EQ(take_count(violation::kind::misuse), 1U);
 }
 
-TEST_F(DeviceTest, UnsupportedLimitsAreNoMisuse)
+TEST_F(DeviceTest, UnsupportedLimitsAreNotReportedAsMisuse)
 {
   std::size_t limit = 0;
   EXPECT_EQ(cudaDeviceGetLimit(&limit, cudaLimitDevRuntimeSyncDepth), cudaErrorUnsupportedLimit);

@@ -305,7 +305,7 @@ TEST_F(SmallMachine, ReportsWorkBeyondAnAllocation)
   EXPECT_EQ(cudaFree(ptr), cudaSuccess);
 }
 
-TEST_F(SmallMachine, ReportsWorkOnWhatNobodyAllocated)
+TEST_F(SmallMachine, ReportsWorkOnUnallocatedMemory)
 {
   auto* const ptr = static_cast<char*>(allocate(1000));
   EXPECT_EQ(cudasim::launch(nullptr, {{ptr + 4096, 1}}, {}), cudaSuccess);
@@ -351,7 +351,7 @@ TEST_F(SmallMachine, SaysWhichCallWouldHaveBeenRight)
   EXPECT_EQ(cudaHostUnregister(ordinary.data()), cudaSuccess);
 }
 
-TEST_F(SmallMachine, SaysWhoFreedAPointerThatIsFreedAgain)
+TEST_F(SmallMachine, NamesTheFirstFreeOfAPointerThatIsFreedAgain)
 {
   auto* const ptr = allocate(100);
   EXPECT_EQ(cudaFree(ptr), cudaSuccess);
@@ -361,7 +361,7 @@ TEST_F(SmallMachine, SaysWhoFreedAPointerThatIsFreedAgain)
   EXPECT_NE(found[0].text.find("was given back already"), std::string::npos) << found[0].text;
 }
 
-TEST_F(SmallMachine, DoesNotReportWhatCorrectProgramsDo)
+TEST_F(SmallMachine, DoesNotReportCorrectPrograms)
 {
   auto* const ptr = allocate(100);
   std::array<char, 64> ordinary{};
@@ -499,7 +499,7 @@ TEST_F(StepwiseMemory, ReportsAFreeThatAnotherDeviceIsNotOrderedBefore)
   ASSERT_EQ(cudaDeviceDisablePeerAccess(0), cudaSuccess);
 }
 
-TEST_F(StepwiseMemory, ForgetsWhatFormerOwnersDid)
+TEST_F(StepwiseMemory, ForgetsTheWorkOfFormerOwners)
 {
   scoped_stream const one;
   scoped_stream const two;

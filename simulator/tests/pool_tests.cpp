@@ -150,7 +150,7 @@ TEST_F(Pool, TakesUnusedMemoryOfOtherPools)
   free_async(ptr, s);
 }
 
-TEST_F(Pool, SaysWhenThereIsNoRoom)
+TEST_F(Pool, ReportsWhenNoRoomIsLeft)
 {
   scoped_stream const s;
   scoped_pool const pool;

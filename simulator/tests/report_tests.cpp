@@ -298,7 +298,7 @@ TEST_F(EnvironmentProcess, AMistakeFromAnotherPlaceIsAnotherOne)
     }));
 }
 
-TEST_F(EnvironmentProcess, WhatRepeatsIsPrintedOnRequest)
+TEST_F(EnvironmentProcess, RepeatedReportsArePrintedOnRequest)
 {
   scoped_variable const all{"CUDASIM_ALL", "1"};
   EXPECT_EXIT(
@@ -312,7 +312,7 @@ TEST_F(EnvironmentProcess, WhatRepeatsIsPrintedOnRequest)
     }));
 }
 
-TEST_F(EnvironmentProcess, WhatWasNotPrintedIsToldBeforeItIsForgotten)
+TEST_F(EnvironmentProcess, SuppressedReportsAreCountedBeforeTheyAreDropped)
 {
   EXPECT_EXIT(
     {
@@ -494,7 +494,7 @@ TEST_F(EnvironmentProcess, EveryProcessHasAReportOfItsOwnIfItsIdIsInTheNameOfThe
   }
 }
 
-TEST_F(EnvironmentProcess, AReportWaitsForThatOfAnotherProcessInTheSameFile)
+TEST_F(EnvironmentProcess, AReportWaitsForAnotherProcessThatWritesToTheSameFile)
 {
   if (!std::ifstream{"/proc/locks"}) { GTEST_SKIP() << "/proc/locks does not tell who waits"; }
   rmm::test::temporary_folder const folder;
@@ -518,7 +518,7 @@ TEST_F(EnvironmentProcess, AReportWaitsForThatOfAnotherProcessInTheSameFile)
   EXPECT_THAT(rmm::test::contents_of(path), MatchesRegex(whole_report));
 }
 
-TEST_F(EnvironmentProcess, AReportThatCannotBeWrittenIsSaidAndIsNoSuccess)
+TEST_F(EnvironmentProcess, AReportThatCannotBeWrittenIsAFailureThatIsPrinted)
 {
   for (std::string const path : {"/no/such/folder/report", "/dev/full"}) {
     scoped_variable const to{"CUDASIM_REPORT", path.c_str()};
@@ -551,7 +551,7 @@ struct late_owner {
   ~late_owner() { cudaEventDestroy(event); }
 };
 
-TEST_F(EnvironmentProcess, WhatDestructorsOfStaticObjectsFreeIsNoLeak)
+TEST_F(EnvironmentProcess, MemoryThatStaticDestructorsFreeIsNotReportedAsALeak)
 {
   scoped_variable const to{"CUDASIM_REPORT", "-"};
   EXPECT_EXIT(

@@ -167,7 +167,7 @@ TEST_F(DISABLED_OtherProcess, TakesMemoryAndGivesItBack)
   EXPECT_TRUE(wait_to_go_on());
 }
 
-TEST_F(SharedDevices, LackWhatAnotherProcessTook)
+TEST_F(SharedDevices, LackTheMemoryOfOtherProcesses)
 {
   EXPECT_EQ(free_memory(), 64 * MiB);
   other_process other{"DISABLED_OtherProcess.TakesMemoryAndGivesItBack"};
@@ -191,7 +191,7 @@ TEST_F(SharedDevices, LackWhatAnotherProcessTook)
   EXPECT_TRUE(other.end());
 }
 
-TEST_F(SharedDevices, GetBackWhatAProcessHadThatDied)
+TEST_F(SharedDevices, GetTheMemoryOfADeadProcessBack)
 {
   other_process other{"DISABLED_OtherProcess.TakesMemoryAndGivesItBack"};
   ASSERT_TRUE(other.has_done(took));
@@ -201,7 +201,7 @@ TEST_F(SharedDevices, GetBackWhatAProcessHadThatDied)
   EXPECT_EQ(free_memory(), 64 * MiB);
 }
 
-TEST_F(SharedDevices, GetBackWhatAProcessHadThatStartedOver)
+TEST_F(SharedDevices, GetTheMemoryOfARestartedProcessBack)
 {
   void* ptr = nullptr;
   ASSERT_EQ(cudaMalloc(&ptr, 40 * MiB), cudaSuccess);

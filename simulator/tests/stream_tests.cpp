@@ -74,7 +74,7 @@ TEST_F(StreamTest, AWaitTakesTheRecordThatWasThereWhenItWasMade)
   cudasim::run_until_idle();
 }
 
-TEST_F(StreamTest, WaitingForAnEventThatWasNeverRecordedIsNoWait)
+TEST_F(StreamTest, AnUnrecordedEventIsNotWaitedFor)
 {
   scoped_stream const s;
   scoped_event const e;

@@ -11,7 +11,7 @@
 
 namespace cudasim_tests {
 
-/// A machine of its own for each test, which has to be left as it was found: nothing outstanding, no violation unseen.
+/// A new machine for each test. The test fails if it leaves something outstanding, or a violation that it has not looked at.
 class Simulated : public ::testing::Test {
  protected:
   void SetUp() override { cudasim::reset(machine()); }

@@ -68,7 +68,7 @@ std::vector<std::string> const unsimulated_symbols{
 #undef CUDART_SYMBOL
 };
 
-TEST_F(SymbolTest, WhatIsNotSimulatedPrintsItsNameAndFails)
+TEST_F(SymbolTest, AnUnsimulatedFunctionPrintsItsNameAndFails)
 {
   for (auto const& name : unsimulated_symbols) {
     auto const function = reinterpret_cast<cudaError_t (*)()>(dlsym(RTLD_DEFAULT, name.c_str()));
@@ -82,7 +82,7 @@ TEST_F(SymbolTest, WhatIsNotSimulatedPrintsItsNameAndFails)
 }
 #endif
 
-TEST_F(SymbolTest, CallsOfWhatIsNotSimulatedAreCountedAndCanFailOtherwise)
+TEST_F(SymbolTest, CallsOfUnsimulatedFunctionsAreCountedAndCanFailInOtherWays)
 {
   cudaFuncAttributes attributes{};
   cudasim::inject({"cudaFuncGetAttributes", 1, cudaErrorInvalidDeviceFunction, 1});

@@ -228,7 +228,7 @@ TEST_F(SimulatedVirtualMemory, ReportsWorkOfADeviceWithoutAccess)
   EXPECT_EQ(cuMemUnmap_(begin_, chunk), CUDA_SUCCESS);
 }
 
-TEST_F(SimulatedVirtualMemory, ReportsWorkOnWhatWasUnmapped)
+TEST_F(SimulatedVirtualMemory, ReportsWorkOnUnmappedMemory)
 {
   map(begin_, chunk);
   EXPECT_EQ(cuMemUnmap_(begin_, chunk), CUDA_SUCCESS);
@@ -274,7 +274,7 @@ TEST_F(SimulatedVirtualMemory, ReportsUnmappingThatNothingOrders)
   EXPECT_EQ(take_count(violation::kind::race), 1U);
 }
 
-TEST_F(SimulatedVirtualMemory, ForgetsWhatFormerMappingsSaw)
+TEST_F(SimulatedVirtualMemory, ForgetsTheWorkOfFormerMappings)
 {
   scoped_stream const one;
   scoped_stream const two;
@@ -608,7 +608,7 @@ TEST_F(SimulatedContexts, OfStreamsAreThoseOfTheirDevices)
   }}.join();
 }
 
-TEST_F(SimulatedContexts, ReportWhatIsNoContext)
+TEST_F(SimulatedContexts, ReportInvalidContexts)
 {
   CUcontext context{};
   EXPECT_EQ(push_(nullptr), CUDA_ERROR_INVALID_CONTEXT);

@@ -175,7 +175,7 @@ TEST(LogParser, RefusesAMissingColumn)
               ThrowsMessage<rmm::logic_error>(HasSubstr("Stream")));
 }
 
-TEST(LogParser, RefusesWhatIsNoNumber)
+TEST(LogParser, RefusesTextThatIsNotANumber)
 {
   EXPECT_THROW(parsed(header + "x,t,free,0x1,1,0\n"), rmm::logic_error);
   EXPECT_THROW(parsed(header + "1,t,free,0x1g,1,0\n"), rmm::logic_error);
@@ -231,7 +231,7 @@ TEST(LogTime, CountsMicroseconds)
   EXPECT_EQ(parse_time("10:20:30"), parse_time("10:20:30.000000"));
 }
 
-TEST(LogTime, RefusesWhatIsNone)
+TEST(LogTime, RefusesInvalidTimes)
 {
   EXPECT_THROW(parse_time(""), rmm::logic_error);
   EXPECT_THROW(parse_time("10:20"), rmm::logic_error);

@@ -68,7 +68,7 @@ TEST(Options, AskForHelpInTwoWays)
   EXPECT_FALSE(is_help({}));
 }
 
-TEST(Options, RefuseWhatWasNotDeclared)
+TEST(Options, RefuseUndeclaredOptions)
 {
   EXPECT_THROW(parsed({"--other"}), std::invalid_argument);
   EXPECT_THROW(parsed({"-x"}), std::invalid_argument);
@@ -80,7 +80,7 @@ TEST(Options, RefuseAMissingValue) { EXPECT_THROW(parsed({"--number"}), std::inv
 
 TEST(Options, RefuseAFlagWithAWordAttached) { EXPECT_THROW(parsed({"-p7"}), std::invalid_argument); }
 
-TEST(Options, RefuseWhatIsNoNumber)
+TEST(Options, RefuseTextThatIsNotANumber)
 {
   EXPECT_THROW(static_cast<void>(parsed({"-n", "7x"}).get("number", 0)), std::invalid_argument);
   EXPECT_THROW(static_cast<void>(parsed({"-n", "x"}).get("number", 0)), std::invalid_argument);

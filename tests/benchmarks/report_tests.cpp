@@ -113,7 +113,7 @@ TEST(Targets, OfARowThatFailedAreMissed) { EXPECT_EQ(missed("rmm.pool,broken,ns,
 
 TEST(Targets, OfARowThatDidNotRunAreNotJudged) { EXPECT_EQ(missed("rmm.pool,other,ns,<=,1\n"), 0); }
 
-TEST(Targets, SayWhatIsMissed)
+TEST(Targets, NameMissedTargets)
 {
   std::ostringstream out;
   judge(out, some_results, targets_of("rmm.pool,pair,ns,<=,15\n"));
@@ -125,7 +125,7 @@ TEST(Targets, SayWhatIsMissed)
 
 TEST(Targets, SkipComments) { EXPECT_THAT(targets_of("# why\n\nrmm.pool,pair,ns,<=,15\n"), SizeIs(1)); }
 
-TEST(Targets, RefuseWhatIsMalformed)
+TEST(Targets, RefuseMalformedTexts)
 {
   EXPECT_THROW(targets_of("rmm.pool,pair,ns,<=\n"), std::runtime_error);
   EXPECT_THROW(targets_of("rmm.pool,pair,ns,<,15\n"), std::runtime_error);

@@ -119,7 +119,7 @@ TEST_F(CopyBehaviour, ADirectionAsksForMemoryOfCudaOnItsDeviceSidesAndForbidsNot
   }
 }
 
-TEST_F(CopyBehaviour, AnUnknownDirectionIsAnErrorOfItsOwn)
+TEST_F(CopyBehaviour, AnUnknownDirectionHasItsOwnError)
 {
   EXPECT_EQ(cudaMemcpy(device_, other_, 16, unknown_direction), cudaErrorInvalidMemcpyDirection);
   EXPECT_EQ(cudaMemcpy(nullptr, nullptr, 16, unknown_direction), cudaErrorInvalidMemcpyDirection);
@@ -127,7 +127,7 @@ TEST_F(CopyBehaviour, AnUnknownDirectionIsAnErrorOfItsOwn)
   EXPECT_EQ(cudaMemcpy2D(device_, 16, other_, 16, 16, 2, unknown_direction), cudaErrorInvalidMemcpyDirection);
 }
 
-TEST_F(CopyBehaviour, NullIsNoMemory)
+TEST_F(CopyBehaviour, NullIsRefusedAsMemory)
 {
   for (auto const kind : {cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault}) {
     EXPECT_EQ(cudaMemcpy(nullptr, device_, 16, kind), cudaErrorInvalidValue);
@@ -136,7 +136,7 @@ TEST_F(CopyBehaviour, NullIsNoMemory)
   }
 }
 
-TEST_F(CopyBehaviour, NoBytesAreNoCopyWhateverTheArguments)
+TEST_F(CopyBehaviour, ZeroBytesCopyNothingWhateverTheArguments)
 {
   EXPECT_EQ(cudaMemcpy(nullptr, nullptr, 0, cudaMemcpyDefault), cudaSuccess);
   EXPECT_EQ(cudaMemcpy(nullptr, nullptr, 0, unknown_direction), cudaSuccess);
@@ -159,7 +159,7 @@ TEST_F(CopyBehaviour, ACopyBeyondTheEndOfAnAllocationCopiesNothing)
   EXPECT_EQ(cudaFree(odd), cudaSuccess);
 }
 
-TEST_F(CopyBehaviour, FreedMemoryIsNoMemoryOfCuda)
+TEST_F(CopyBehaviour, FreedMemoryIsUnknownToCuda)
 {
   char* freed = nullptr;
   ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&freed), large), cudaSuccess);
@@ -383,7 +383,7 @@ TEST_F(BoxBehaviour, BoxesAreCopied)
   EXPECT_EQ(read(device_, 200), memory);
 }
 
-TEST_F(BoxBehaviour, AnEmptyBoxIsNoCopy)
+TEST_F(BoxBehaviour, AnEmptyBoxCopiesNothing)
 {
   p_.dstPtr.ptr   = nullptr;
   p_.extent.depth = 0;
@@ -585,7 +585,7 @@ TEST_F(CopyCaptureBehaviour, CopiesAndFillsBecomeNodes)
   EXPECT_EQ(end_capture(), 4U);
 }
 
-TEST_F(CopyCaptureBehaviour, NoBytesAreNoNode)
+TEST_F(CopyCaptureBehaviour, ZeroBytesMakeNoNode)
 {
   ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
   EXPECT_EQ(cudaMemcpyAsync(device_, other_, 0, cudaMemcpyDefault, stream_), cudaSuccess);

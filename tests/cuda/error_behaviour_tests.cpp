@@ -115,7 +115,7 @@ TEST_F(ErrorBehaviour, ErrorsAreDescribed)
   EXPECT_STREQ(cudaGetErrorString(cudaErrorUnknown), "unknown error");
 }
 
-TEST_F(ErrorBehaviour, NumbersThatAreNoErrorHaveNoName)
+TEST_F(ErrorBehaviour, NumbersOfNoErrorHaveNoName)
 {
   EXPECT_STREQ(cudaGetErrorName(no_error_at_all), "unrecognized error code");
   EXPECT_STREQ(cudaGetErrorString(no_error_at_all), "unrecognized error code");

@@ -134,7 +134,7 @@ TEST_F(StreamBehaviour, AWaitTakesTheRecordOfItsTime)
   EXPECT_EQ(cudaEventQuery(e_), cudaErrorNotReady);
 }
 
-TEST_F(StreamBehaviour, AnUnrecordedEventIsNoWait)
+TEST_F(StreamBehaviour, AnUnrecordedEventIsNotWaitedFor)
 {
   ASSERT_EQ(cudaStreamWaitEvent(b_, e_, 0), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(b_), cudaSuccess);
@@ -645,7 +645,7 @@ TEST_F(CaptureBehaviour, AnEventOfACaptureThatIsOverStandsForNothing)
   cudaGetLastError();
 }
 
-TEST_F(CaptureBehaviour, WhoAsksForNoGraphGetsNone)
+TEST_F(CaptureBehaviour, InfoLeavesOutAGraphThatIsNotRequested)
 {
   ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
   EXPECT_EQ(cudaStreamEndCapture(a_, nullptr), cudaSuccess);
@@ -677,7 +677,7 @@ TEST_F(CaptureBehaviour, AGlobalOneForbidsWaitsForOtherStreamsInAllThreads)
   }
 }
 
-TEST_F(CaptureBehaviour, AWaitForTheLegacyStreamBreaksThatOfABlockingStream)
+TEST_F(CaptureBehaviour, AWaitForTheLegacyStreamBreaksTheCaptureOfABlockingStream)
 {
   for (auto const mode :
        {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
@@ -718,7 +718,7 @@ TEST_F(CaptureBehaviour, AskingForTheIdOrTheFlagsOfItsStreamBreaksIt)
   }
 }
 
-TEST_F(CaptureBehaviour, AskingTheLegacyStreamBreaksThatOfABlockingStream)
+TEST_F(CaptureBehaviour, AQueryOfTheLegacyStreamBreaksTheCaptureOfABlockingStream)
 {
   for (auto const& ask : questions()) {
     ASSERT_EQ(cudaStreamBeginCapture(blocking_, cudaStreamCaptureModeRelaxed), cudaSuccess);
@@ -755,7 +755,7 @@ TEST_F(CaptureBehaviour, TheLegacyStreamIsBlockedWhileABlockingStreamCaptures)
   end(blocking_, cudaErrorStreamCaptureInvalidated);
 }
 
-TEST_F(CaptureBehaviour, InfoTellsAnIdOfItsOwn)
+TEST_F(CaptureBehaviour, InfoReturnsAnIdForEachCapture)
 {
   unsigned long long first{};
   unsigned long long second{};

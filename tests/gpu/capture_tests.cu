@@ -134,7 +134,7 @@ TEST_F(CaptureOnDevice, GraphsKeepTheirMemoryOnACacheOfTheDriversPool)
   EXPECT_EQ(mr.figures().live_bytes, 0U);
 }
 
-TEST_F(CaptureOnDevice, GrowthOverTheDriversPoolIsNoPartOfTheGraph)
+TEST_F(CaptureOnDevice, GrowthOverTheDriversPoolAddsNothingToTheGraph)
 {
   rmm::mr::cuda_async_memory_resource async;
   rmm::mr::pool_memory_resource<rmm::mr::cuda_async_memory_resource> mr{&async, 0};

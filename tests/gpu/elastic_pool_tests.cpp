@@ -327,7 +327,7 @@ std::int64_t now_ns()
 TEST(ElasticPoolElsewhere, DISABLED_WatchesTheFreeMemory)
 {
   auto const* const text = std::getenv(socket_variable);
-  ASSERT_NE(text, nullptr) << "WhatIsTrimmedIsSeenByOtherProcessesAtOnce runs this";
+  ASSERT_NE(text, nullptr) << "TrimmedMemoryIsFreeForOtherProcessesImmediately runs this";
   int const socket = std::atoi(text);
   ASSERT_EQ(cudaFree(nullptr), cudaSuccess);
   send(socket, static_cast<std::int64_t>(free_memory()));
@@ -340,7 +340,7 @@ TEST(ElasticPoolElsewhere, DISABLED_WatchesTheFreeMemory)
   }
 }
 
-TEST_F(ElasticPoolOnDevice, WhatIsTrimmedIsSeenByOtherProcessesAtOnce)
+TEST_F(ElasticPoolOnDevice, TrimmedMemoryIsFreeForOtherProcessesImmediately)
 {
   constexpr int rounds = 10;
   auto const bytes     = affordable(8 * GiB);

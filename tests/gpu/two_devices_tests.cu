@@ -149,7 +149,7 @@ TEST_F(TwoDevices, APinnedPoolThatTwoDevicesShareHolds)
 }
 
 /// The pool gives its memory back to the driver's pool while a kernel still reads it. Another stream must not get it before.
-TEST_F(TwoDevices, APoolThatEndsElsewhereLeavesItsMemoryToPendingWork)
+TEST_F(TwoDevices, APoolThatEndsOnAnotherDeviceLeavesItsMemoryToPendingWork)
 {
   constexpr std::size_t bytes = 8 * MiB;
   cuda_set_device_raii const there{cuda_device_id{home}};

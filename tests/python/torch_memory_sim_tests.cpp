@@ -115,7 +115,7 @@ TEST_F(TorchMemory, NothingIsNothing)
   EXPECT_TRUE(resource->calls.empty());
 }
 
-TEST_F(TorchMemory, ThereIsNoDeviceBelowZero)
+TEST_F(TorchMemory, RefusesDevicesBelowZero)
 {
   EXPECT_THROW(static_cast<void>(torch->of(-1)), rmm::logic_error);
   EXPECT_THROW(static_cast<void>(torch->of(1 << 20)), rmm::logic_error);
@@ -123,7 +123,7 @@ TEST_F(TorchMemory, ThereIsNoDeviceBelowZero)
 
 // --- too little memory
 
-TEST_F(TorchMemory, OutOfMemoryIsToldAsPyTorchTellsItWithTheReportOfTheResource)
+TEST_F(TorchMemory, OutOfMemoryHasTheTextOfPyTorchAndTheReportOfTheResource)
 {
   auto const mr = set_pool();
   try {
@@ -136,7 +136,7 @@ TEST_F(TorchMemory, OutOfMemoryIsToldAsPyTorchTellsItWithTheReportOfTheResource)
   }
 }
 
-TEST_F(TorchMemory, AFailureIsCountedAndIsNoPeak)
+TEST_F(TorchMemory, AFailureIsCountedAndDoesNotRaiseThePeak)
 {
   auto const mr = set_pool();
   EXPECT_THROW(static_cast<void>(torch->allocate(2 * MiB, 0, stream->value())), rmm::out_of_memory);
@@ -160,7 +160,7 @@ TEST_F(TorchMemory, AFractionLimitsWhatIsInUse)
   torch->deallocate(again, 2 * MiB, 0, stream->value());
 }
 
-TEST_F(TorchMemory, AFractionOfOneIsNoLimit)
+TEST_F(TorchMemory, AFractionOfOneSetsNoLimit)
 {
   auto const mr = set_pool();
   torch->set_fraction(0.0, 0);
@@ -263,7 +263,7 @@ TEST_F(TorchMemory, ABlockThatAnotherStreamUsesStaysUntilItCanWaitForThat)
   torch->deallocate(ptr, MiB, 0, stream->value());
 }
 
-TEST_F(TorchMemory, WhereNoStreamCanBeMadeItIsSaidBeforeTheBlockGoesBack)
+TEST_F(TorchMemory, ReportsThatAStreamCannotBeMadeBeforeTheBlockGoesBack)
 {
   auto const mr   = set_pool();
   void* const ptr = torch->allocate(MiB, 0, stream->value());
@@ -274,7 +274,7 @@ TEST_F(TorchMemory, WhereNoStreamCanBeMadeItIsSaidBeforeTheBlockGoesBack)
   torch->deallocate(ptr, MiB, 0, stream->value());
 }
 
-TEST_F(TorchMemory, TheStreamItselfIsNoOther)
+TEST_F(TorchMemory, IgnoresTheStreamOfTheBlockItself)
 {
   auto const resource = std::make_shared<rmm::test::watched_upstream>();
   owners().set(0, resource);
@@ -285,7 +285,7 @@ TEST_F(TorchMemory, TheStreamItselfIsNoOther)
   EXPECT_EQ(resource->deallocated()[0].stream, stream->value());
 }
 
-TEST_F(TorchMemory, AUserOfWhatIsNoBlockIsNoMatter)
+TEST_F(TorchMemory, IgnoresAUserOfAnUnknownBlock)
 {
   int elsewhere{};
   torch->add_user(&elsewhere, stream->value());
@@ -318,7 +318,7 @@ TEST_F(TorchMemory, ASegmentGoesBackAfterAllWork)
   torch->deallocate(ptr, MiB, 0, stream->value());
 }
 
-TEST_F(TorchMemory, ASegmentThatThereIsNoMemoryForIsNull)
+TEST_F(TorchMemory, ASegmentIsNullIfMemoryIsMissing)
 {
   auto const mr = set_pool();
   EXPECT_EQ(torch->allocate_segment(2 * MiB, 0), nullptr);
@@ -372,7 +372,7 @@ struct TorchGraphs : TorchMemory {
   }
 };
 
-TEST_F(TorchGraphs, WhatACaptureAllocatesStaysTheGraphsUntilItIsReleased)
+TEST_F(TorchGraphs, MemoryOfACaptureBelongsToTheGraphUntilItIsReleased)
 {
   auto const mr = set_pool();
   void* used{};
@@ -431,7 +431,7 @@ TEST_F(TorchGraphs, ABlockThatAStreamOfTheCaptureUsesGoesBackWhenThatIsOver)
   torch->graphs.release(0, id);
 }
 
-TEST_F(TorchGraphs, EndAndReleaseOfWhatIsNotUnderWayDoNothing)
+TEST_F(TorchGraphs, EndAndReleaseWithoutACaptureDoNothing)
 {
   torch->graphs.end(0, id);
   torch->graphs.release(0, id);

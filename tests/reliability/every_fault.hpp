@@ -31,10 +31,10 @@ namespace rmm::test {
 
 // --- host memory that is missing
 
-/// The n-th allocation of host memory fails, whoever makes it for the program: its own code, the library's headers in it, or the
-/// C++ library on behalf of both, as for strings. The simulator's own do not: what fails there is what inject() is for.
+/// Makes the n-th allocation of host memory fail, if the program makes it: its own code, the headers of the library, or the C++ library
+/// for both, as for strings. Allocations of the simulator do not fail; inject() makes its calls fail.
 struct host_memory_faults {
-  /// `n` is 0 to count. The run that counts also notes which are the simulator's.
+  /// With `n` of 0, only counts, and records which allocations belong to the simulator.
   static void arm(std::uint64_t n)
   {
     if (n == 0) { of_the_runtime.clear(); }
@@ -114,7 +114,7 @@ struct fault_scenario {
 struct fallible_call {
   char const* name;
   std::vector<cudaError_t> errors;
-  /// It ends something where nobody can be told: that may then stay, and so may the error as the last one.
+  /// Whether the call ends something in a place that cannot report errors. If it fails, the thing, and the last error, may stay.
   bool ends_something{false};
   /// It is called where it need not succeed: what then fails may be another call, and that one is named.
   bool is_asked_in_passing{false};
@@ -271,7 +271,7 @@ class every_fault {
   [[nodiscard]] std::uint64_t named() const noexcept { return named_; }      ///< of these, whose text names the error
   [[nodiscard]] std::size_t triples() const noexcept { return triples_.size(); }  ///< distinct (scenario, call, error)
 
-  /// What is running, for who has to say so while the program ends.
+  /// Writes what is running to a file, for a handler that runs while the program ends.
   static void describe_to(int file) noexcept
   {
     if (current_ == nullptr) { return; }

@@ -137,7 +137,7 @@ TEST_F(RandomSchedule, NeverHandsMemoryOutTooEarly)
 
 // --- that a bug is found
 
-/// Keeps what is freed for the next allocation of the size, whatever stream that is on: the bug that all of this is for.
+/// A resource with the bug that these tests look for: it reuses freed memory on any stream, without ordering the streams.
 class hasty_resource final : public rmm::mr::device_memory_resource {
  public:
   hasty_resource() = default;
@@ -195,7 +195,7 @@ TEST_F(PlantedBug, FailsInThePrintedCode)
   cudasim::clear_violations();
 }
 
-/// A resource that fails as none may: with an exception that is no lack of memory.
+/// A resource that throws an exception that a resource must not throw: one that does not mean missing memory.
 class throwing_resource final : public rmm::mr::device_memory_resource {
  private:
   void* do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override

@@ -97,7 +97,7 @@ TEST(Alignment, PointersToConstAreAccepted)
 }
 
 #if RMM_ASSERTIONS_ENABLED
-TEST(AlignmentDeathTest, AnAlignmentThatIsNoPowerOfTwoIsAsserted)
+TEST(AlignmentDeathTest, AssertsThatAnAlignmentIsAPowerOfTwo)
 {
   EXPECT_DEATH(static_cast<void>(rmm::align_up(1, 24)), "Assertion");
   EXPECT_DEATH(static_cast<void>(rmm::align_down(1, 0)), "Assertion");

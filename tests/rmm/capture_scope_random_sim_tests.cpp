@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random programs that capture, replay and release graphs beside all else that a heap does, under the ordering checker. A model
-// knows which addresses graphs may use; nobody else may get them, and the heap's invariants hold after each step.
+// knows which addresses graphs may use. No other allocation may get them, and the heap's invariants hold after each step.
 
 #include "../support/graph.hpp"
 #include "../support/seeds.hpp"
@@ -209,7 +209,7 @@ class random_captures {
     ended->into->graphs.emplace_back(made);
   }
 
-  /// Graphs of one memory run one after the other, and so does who uses what they leave.
+  /// Orders a stream after the last launch of a memory's graphs, because graphs that share memory run one after the other.
   void follow_launches(memory& of, std::size_t stream)
   {
     if (of.last_stream != no_stream && of.last_stream != stream) { order(streams_[of.last_stream], streams_[stream]); }

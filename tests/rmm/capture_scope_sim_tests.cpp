@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pools beside and inside captures of CUDA graphs: what a graph uses goes to nobody else, no capture breaks, and one that
-// nobody announced is found.
+// Pools during captures of CUDA graphs: memory of a graph is not shared, no capture breaks, and captures without a scope are found.
 
 #include "../support/graph.hpp"
 #include "../support/stepped_heap.hpp"
@@ -117,7 +116,7 @@ struct CaptureScopeSim : Stepped {
 
 // --- what a graph uses
 
-TEST_F(CaptureScopeSim, WhatACaptureAllocatesGoesToNobodyElseAsLongAsThereIsAHandle)
+TEST_F(CaptureScopeSim, MemoryOfACaptureIsNotSharedAsLongAsAHandleExists)
 {
   pool mr{&cuda, 4 * MiB, 4 * MiB};
   graph_memory const memory;
@@ -312,7 +311,7 @@ TEST_F(CaptureScopeSim, MemoryFromBeforeTheCaptureThatItFreesStaysWithTheGraph)
   deallocate_all(mr, all, other);
 }
 
-TEST_F(CaptureScopeSim, WhatACaptureLeavesAllocatedIsUsedAfterItAndFreedAsAnyBlock)
+TEST_F(CaptureScopeSim, BlocksThatOutliveACaptureAreFreedLikeOtherBlocks)
 {
   pool mr{&cuda, MiB, MiB};
   graph_memory const memory;
@@ -331,7 +330,7 @@ TEST_F(CaptureScopeSim, WhatACaptureLeavesAllocatedIsUsedAfterItAndFreedAsAnyBlo
   deallocate_all(mr, all, stream);
 }
 
-TEST_F(CaptureScopeSim, WhatIsFreedAfterTheCaptureGoesToTheNextOnceItIsIdle)
+TEST_F(CaptureScopeSim, MemoryFreedAfterACaptureServesTheNextOneWhenItIsIdle)
 {
   pool mr{&cuda, MiB, MiB};
   graph_memory const memory;
@@ -511,7 +510,7 @@ TEST_F(CaptureScopeSim, ABlockThatOneGraphAllocatesAndAnotherFreesStaysAsLongAsE
   deallocate_all(mr, all, other);
 }
 
-TEST_F(CaptureScopeSim, MemoryWhoseHandlesGoIsUsedAgainAfterTheDeviceWasSynchronised)
+TEST_F(CaptureScopeSim, MemoryWithoutHandlesIsReusedAfterTheDeviceWasSynchronised)
 {
   pool mr{&cuda, MiB, MiB};
   auto memory = std::make_unique<graph_memory>();
@@ -621,7 +620,7 @@ TEST_F(CaptureScopeSim, APoolGrowsInACaptureOfAnyMode)
   }
 }
 
-TEST_F(CaptureScopeSim, GrowthOverTheDriversPoolIsNoPartOfTheGraph)
+TEST_F(CaptureScopeSim, GrowthOverTheDriversPoolAddsNothingToTheGraph)
 {
   rmm::mr::cuda_async_memory_resource async;
   rmm::mr::pool_memory_resource<rmm::mr::cuda_async_memory_resource> mr{&async, 0};
@@ -752,7 +751,7 @@ TEST_F(CaptureScopeSim, ATrimDoesNotBreakACapture)
   static_cast<void>(capture(rmm::cuda_stream_per_thread, [&] { static_cast<void>(mr.trim_to(0)); }));
 }
 
-TEST_F(CaptureScopeSim, AFrontCacheGrowsInACaptureAndThatIsNoPartOfTheGraph)
+TEST_F(CaptureScopeSim, AFrontCacheThatGrowsInACaptureAddsNothingToTheGraph)
 {
   rmm::mr::cuda_async_memory_resource async;
   rmm::mr::cached_memory_resource<rmm::mr::cuda_async_memory_resource> mr{&async};
@@ -771,7 +770,7 @@ TEST_F(CaptureScopeSim, AFrontCacheGrowsInACaptureAndThatIsNoPartOfTheGraph)
   other.synchronize();
 }
 
-// --- captures that nobody announced
+// --- captures without a scope
 
 TEST_F(CaptureScopeSim, AnAllocationThatFindsAnUnannouncedCaptureThrowsAndNamesTheScope)
 {
@@ -795,7 +794,7 @@ TEST_F(CaptureScopeSim, AScopeForOneStreamDoesNotAnnounceAnother)
     capture(other, [&] { EXPECT_THROW(static_cast<void>(mr.allocate(KiB, other)), rmm::logic_error); }));
 }
 
-TEST_F(CaptureScopeSim, AScopeForTheDefaultStreamOfAThreadDoesNotAnnounceThatOfAnother)
+TEST_F(CaptureScopeSim, AScopeForTheDefaultStreamOfAThreadDoesNotAnnounceOtherThreads)
 {
   pool mr{&cuda, MiB, MiB};
   auto const mode = cudaStreamCaptureModeThreadLocal;
@@ -995,7 +994,7 @@ TEST_F(CaptureScopeSim, TheLegacyStreamIsNotAskedWhetherItCaptures)
   EXPECT_EQ(cudasim::calls("cudaStreamIsCapturing"), asked + 2);
 }
 
-TEST_F(CaptureScopeSim, WhatTheLegacyStreamFreesWhileABlockingStreamCapturesStaysItsOwn)
+TEST_F(CaptureScopeSim, MemoryThatTheLegacyStreamFreesDuringACaptureStaysWithIt)
 {
   rmm::cuda_stream const blocking;
   pool mr{&cuda, 8 * MiB, 8 * MiB};
@@ -1012,7 +1011,7 @@ TEST_F(CaptureScopeSim, WhatTheLegacyStreamFreesWhileABlockingStreamCapturesStay
   mr.deallocate(whole, 6 * MiB, other);
 }
 
-TEST_F(CaptureScopeSim, TheLegacyStreamWaitsForNobodyWhileABlockingStreamCaptures)
+TEST_F(CaptureScopeSim, TheLegacyStreamWaitsForNoStreamWhileABlockingStreamCaptures)
 {
   rmm::cuda_stream const blocking;
   for (auto const bytes : {64 * KiB, 200 * KiB, 2 * MiB}) {  // in caches, in recent ones, in a store
@@ -1078,7 +1077,7 @@ TEST_F(CaptureScopeSim, AStreamThatEndsInItsCaptureIsNotMarked)
   mr.deallocate(whole, MiB, other);
 }
 
-TEST_F(CaptureScopeSim, WhatAStreamFreedBeforeItEndedInACaptureIsNotMarkedOnTheNextStreamWithItsHandle)
+TEST_F(CaptureScopeSim, MemoryOfAStreamThatEndedInACaptureIsNotFencedOnTheNextStreamWithItsHandle)
 {
   pool mr{&cuda, MiB, MiB};
   mr.set_check_capture(false);

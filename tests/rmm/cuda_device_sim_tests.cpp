@@ -135,7 +135,7 @@ TEST_F(CudaDeviceMemory, PercentagesOfOddSizesAreExactBeforeTheyAreRoundedDown)
 
 struct CudaDeviceCost : Simulated {};
 
-TEST_F(CudaDeviceCost, TheCurrentDeviceTakesNoCallWhereThereIsOne)
+TEST_F(CudaDeviceCost, TheCurrentDeviceNeedsNoCallIfThereIsOnlyOne)
 {
   if (cudasim::current_options().devices != 1) { GTEST_SKIP() << "needs a machine of one device"; }
   static_cast<void>(rmm::detail::current_device());  // asks for the number of devices, once
@@ -374,7 +374,7 @@ TEST_F(CurrentContext, CostsOneCallOfTheDriver)
 }
 
 /// A tool that lists failing calls has nothing to list.
-TEST_F(CurrentContext, IsNotAskedForItsDeviceWhileThereIsNone)
+TEST_F(CurrentContext, IsNotAskedForItsDeviceWithoutAContext)
 {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   ASSERT_EQ(device(), 1);
@@ -550,7 +550,7 @@ TEST_F(DeviceOfStream, AsksNoStreamThatCaptures)
 
 #endif
 
-TEST_F(DeviceOfStream, IsNoCallWhereThereIsOneDevice)
+TEST_F(DeviceOfStream, NeedsNoCallWithOneDevice)
 {
   rmm::detail::known_device_count = 1;
   auto const before               = cudasim::calls();

@@ -52,7 +52,7 @@ TEST(CudaDeviceId, IsComparedByNumber)
 
 // --- queries
 
-TEST(CudaDevice, CurrentDeviceIsThatOfTheRuntime)
+TEST(CudaDevice, ReturnsTheCurrentDeviceOfTheRuntime)
 {
   EXPECT_EQ(rmm::get_current_cuda_device().value(), device_of_runtime());
 }
@@ -78,7 +78,7 @@ TEST(CudaDevice, CurrentDeviceBelongsToTheThread)
   EXPECT_EQ(there, 0);
 }
 
-TEST(CudaDevice, NumberOfDevicesIsThatOfTheRuntime)
+TEST(CudaDevice, ReturnsTheNumberOfDevicesOfTheRuntime)
 {
   int count{};
   ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);

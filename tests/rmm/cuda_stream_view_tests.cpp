@@ -140,7 +140,7 @@ TEST_F(CudaStreamView, ThePerThreadHandleIsThePerThreadStreamInEveryMode)
   EXPECT_FALSE(rmm::cuda_stream_per_thread.is_default());
 }
 
-TEST_F(CudaStreamView, OtherHandlesAreNoDefaultStreams)
+TEST_F(CudaStreamView, OtherHandlesDoNotNameDefaultStreams)
 {
   EXPECT_FALSE(cuda_stream_view{stream}.is_default());
   EXPECT_FALSE(cuda_stream_view{stream}.is_per_thread_default());

@@ -215,7 +215,7 @@ TEST_F(CudaMemoryResourceFaults, LackOfMemoryIsOutOfMemory)
 }
 
 // Only here: on a real device, asking for more managed memory than there is can hang it.
-TEST_F(CudaMemoryResourceFaults, MoreManagedMemoryThanThereIsIsOutOfMemory)
+TEST_F(CudaMemoryResourceFaults, TooMuchManagedMemoryIsOutOfMemory)
 {
   rmm::mr::managed_memory_resource mr;
   EXPECT_THROW(mr.allocate(std::size_t{1} << 50), rmm::out_of_memory);

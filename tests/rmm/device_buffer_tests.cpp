@@ -203,7 +203,7 @@ TYPED_TEST(DeviceBufferTest, MovingTakesEverythingOver)
   EXPECT_EQ(content(to), source);
 }
 
-TYPED_TEST(DeviceBufferTest, WhatWasMovedFromIsEmpty)
+TYPED_TEST(DeviceBufferTest, AMovedFromBufferIsEmpty)
 {
   device_buffer from{this->size, this->stream, this->mr};
   device_buffer const to{std::move(from)};
@@ -243,7 +243,7 @@ TYPED_TEST(DeviceBufferTest, SelfMoveKeepsTheContent)
   EXPECT_EQ(content(buffer), source);
 }
 
-TYPED_TEST(DeviceBufferTest, WhatWasMovedFromCanBeUsedAgain)
+TYPED_TEST(DeviceBufferTest, AMovedFromBufferCanBeUsedAgain)
 {
   device_buffer from{this->size, this->stream, this->mr};
   device_buffer const to{std::move(from)};
@@ -441,7 +441,7 @@ TEST_F(DeviceBufferUpstreamTest, SizesThatNoMachineHasAreOutOfMemory)
 
 // An alignment of the caller's choice.
 
-TEST_F(DeviceBufferUpstreamTest, TheAlignmentIsWhatResourcesGuaranteeUnlessAskedFor)
+TEST_F(DeviceBufferUpstreamTest, HasTheGuaranteedAlignmentUnlessOneIsRequested)
 {
   device_buffer const buffer{10, stream, upstream};
   EXPECT_EQ(buffer.alignment(), rmm::CUDA_ALLOCATION_ALIGNMENT);
@@ -504,7 +504,7 @@ TEST_F(DeviceBufferUpstreamTest, AMoveAssignmentTakesTheAlignmentOver)
   EXPECT_EQ(to.alignment(), 4096);
 }
 
-TEST_F(DeviceBufferUpstreamTest, AnAlignmentThatIsNoPowerOfTwoIsRefused)
+TEST_F(DeviceBufferUpstreamTest, RefusesAnAlignmentOtherThanAPowerOfTwo)
 {
   EXPECT_THROW((device_buffer{10, 0, stream, upstream}), rmm::bad_alloc);
   EXPECT_THROW((device_buffer{10, 48, stream, upstream}), rmm::bad_alloc);

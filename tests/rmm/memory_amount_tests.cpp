@@ -91,7 +91,7 @@ TEST(MemoryAmount, SharesOfAnythingDoNotWrap)
   EXPECT_EQ(memory_amount::parse("99.9999%").bytes(most, 0), most - most / 1000000 - 1);
 }
 
-TEST(MemoryAmount, RefusesWhatIsNoSize)
+TEST(MemoryAmount, RefusesTextThatIsNotASize)
 {
   for (auto const* const text : {"",    " ",   "GiB",  "-1",       "+1",    " 1",  "1 ",  "1kb ", "1 k",   "1kbit",
                                  "1EB", "1e9", "0x10", "1,000",    "1_000", ".",   ".kb", "1..5", "1.5.5", "1kb1",

@@ -80,7 +80,7 @@ TEST_F(MemoryReport, IsMissingWhereNoPoolFailed)
   EXPECT_EQ(failure_of(cuda, std::size_t{1} << 50U, stream).report(), nullptr);
 }
 
-TEST_F(MemoryReport, SaysWhatWasAsked)
+TEST_F(MemoryReport, HasTheRequest)
 {
   pool mr{&cuda, 0, MiB};
   auto const e = failure_of(mr, 3 * MiB + 1, stream);
@@ -93,7 +93,7 @@ TEST_F(MemoryReport, SaysWhatWasAsked)
   expect_text(e, ", device 0\n");
 }
 
-TEST_F(MemoryReport, SaysWhatThePoolHas)
+TEST_F(MemoryReport, HasTheMemoryOfThePool)
 {
   pool mr{&cuda, 8 * KiB, 8 * KiB};
   std::vector<void*> blocks;
@@ -116,7 +116,7 @@ TEST_F(MemoryReport, SaysWhatThePoolHas)
   mr.deallocate(blocks[3], 2 * KiB, stream);
 }
 
-TEST_F(MemoryReport, SaysWhatTheDeviceHasAndWhatOthersHold)
+TEST_F(MemoryReport, HasTheMemoryOfTheDeviceAndOfOthers)
 {
   auto const total = cudasim::usage(0).total;
   pool mr{&cuda, 4 * MiB};
@@ -133,7 +133,7 @@ TEST_F(MemoryReport, SaysWhatTheDeviceHasAndWhatOthersHold)
   expect_text(e, " held by others\n");
 }
 
-TEST_F(MemoryReport, SaysWhatWasTried)
+TEST_F(MemoryReport, HasTheRungsThatWereTried)
 {
   pool mr{&cuda, 0, MiB};
   static_cast<void>(failure_of(mr, 2 * MiB, stream));
@@ -178,7 +178,7 @@ TEST_F(MemoryReport, KeepsTheTextOfTheContractInFront)
   EXPECT_LT(text.find("Maximum pool size exceeded (failed to allocate 2.000000 MiB): the pool holds"), text.find('\n'));
 }
 
-TEST_F(MemoryReport, SaysWhatThePoolWasRefusedAtItsConstruction)
+TEST_F(MemoryReport, HasTheRequestThatFailedInTheConstructorOfAPool)
 {
   try {
     pool const mr{&cuda, std::size_t{1} << 50U};
@@ -286,7 +286,7 @@ TEST_F(MemoryReport, IsMadeAlsoWhenTheRuntimeDoesNotAnswer)
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-TEST_F(MemoryReport, OfPinnedMemoryDoesNotSayWhatOthersHoldOfTheDevice)
+TEST_F(MemoryReport, OfPinnedMemoryHasNoDeviceMemoryHeldByOthers)
 {
   rmm::mr::pinned_host_memory_resource pinned;
   auto const expect_no_number = [](rmm::out_of_memory const& e) {
@@ -478,7 +478,7 @@ TEST_F(MemoryReport, DoesNotSpeakOfTheDeviceWhereThePoolHasMemoryOfTheHost)
   EXPECT_TRUE(contains(text, "Upstream refused the first block of 1048576 bytes (failed to allocate ")) << text;
 }
 
-TEST_F(MemoryReport, KeepsWhatUpstreamThrew)
+TEST_F(MemoryReport, KeepsTheExceptionOfUpstream)
 {
   struct own_error : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -524,12 +524,12 @@ struct NoDevice : Simulated {
   rmm::mr::cuda_memory_resource cuda;
 };
 
-TEST_F(NoDevice, IsWhatAPoolSaysThatTakesItsFirstBlock)
+TEST_F(NoDevice, IsReportedByAPoolThatTakesItsFirstBlock)
 {
   expect_no_device(text_of<rmm::bad_alloc>([&] { pool{&cuda, MiB}; }));
 }
 
-TEST_F(NoDevice, IsWhatAPoolSaysThatHasToGrow)
+TEST_F(NoDevice, IsReportedByAPoolThatHasToGrow)
 {
   pool mr{&cuda, 0};
   int calls = 0;

@@ -44,8 +44,8 @@ using pool = rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-/// Frees `bytes` on streams that nobody announced and that are then gone: until the device is synchronised, nobody else may
-/// have them. In small parts, for larger ones are marked at once.
+/// Frees `bytes` on foreign streams, and destroys the streams. No other stream may have the memory until the device is synchronised. Uses
+/// small parts, because larger ones are fenced immediately.
 void leave_behind(rmm::mr::device_memory_resource& mr, std::size_t bytes)
 {
   constexpr std::size_t part = 2 * KiB;
@@ -153,7 +153,7 @@ TEST_F(Recovery, AsksTheCallbackLast)
   mr.deallocate(ptr, 64 * KiB, stream);
 }
 
-TEST_F(Recovery, WhatACallbackHoldsMayUseThePoolWhenTheCallbackReplacesItself)
+TEST_F(Recovery, CapturesOfACallbackMayUseThePoolWhenTheCallbackReplacesItself)
 {
   pool mr{&upstream, MiB, MiB};
   struct user {
@@ -252,7 +252,7 @@ TEST_F(Recovery, HoldsNoLockDuringACallback)
   EXPECT_EQ(mr.pool_size(), 512U);
 }
 
-TEST_F(Recovery, LetsWhatACallbackThrowsThrough)
+TEST_F(Recovery, PassesExceptionsOfACallbackOn)
 {
   pool mr{&upstream, 0, 256};
   mr.set_failure_callback([](std::size_t, void*) -> bool { throw std::runtime_error{"the program's own"}; });
@@ -374,7 +374,7 @@ TEST_F(Recovery, CountsWhatAnotherStreamGaveWhoseWorkGoesOn)
   mr.deallocate(small, 256, other);
 }
 
-TEST_F(Recovery, CountsWhatWasPutTogether)
+TEST_F(Recovery, CountsCoalescedMemory)
 {
   rmm::cuda_stream const other;
   pool mr{&upstream, 512, 512};
@@ -464,7 +464,7 @@ bool is_asleep(long thread)
 }
 
 // Whether it is paused counts when the allocation has the lock again, not before: who pauses a pool has the lock meanwhile.
-TEST_F(Recovery, RefusesWhatComesBackFromItsCallbackToAPoolThatIsBeingPaused)
+TEST_F(Recovery, RefusesAnAllocationWhoseCallbackReturnsWhileThePoolIsPaused)
 {
   obedient_pool mr{&upstream, recovery_rung::grow};
   mr.set_recovery_order({recovery_rung::callback, recovery_rung::grow});

@@ -63,7 +63,7 @@ TEST(Tag, ANameHasOneNumberInAllThreads)
   EXPECT_NE(first, tag{"another name"});
 }
 
-TEST(Tag, AnEmptyNameIsNoTag) { EXPECT_EQ(tag{""}, tag{}); }
+TEST(Tag, AnEmptyNameMakesNoTag) { EXPECT_EQ(tag{""}, tag{}); }
 
 TEST(Tag, AnUnknownNumberHasNoName) { EXPECT_STREQ(tag::from_id(4'000'000'000U).name(), ""); }
 

@@ -24,8 +24,8 @@
 /// A graph that allocates, replayed again and again while other threads use the same memory resource. Every block is filled with
 /// a pattern of its owner and looked at again before it is freed, so a block that has two owners holds foreign bytes.
 ///
-/// `Work` does it: fill(stream, ptr, bytes, pattern), verify(stream, ptr, bytes, pattern), and foreign(), the words that
-/// verify() found to be others', after the device was synchronised.
+/// `Work` has three functions: fill(stream, ptr, bytes, pattern), verify(stream, ptr, bytes, pattern), and foreign(), which returns the
+/// number of foreign words that verify() found. Call foreign() after the device was synchronised.
 
 namespace rmm::test {
 
@@ -35,7 +35,7 @@ struct captured_block {
   std::uint32_t pattern;
 };
 
-/// Captures two branches that allocate and free, and memory that stays for who reads the result.
+/// Captures two branches that allocate and free, and one allocation that stays, so that its content can be read.
 template <class Work>
 [[nodiscard]] std::pair<graph, captured_block> capture_branches(
   mr::device_memory_resource& mr, Work& work, graph_memory const& memory, cuda_stream_view stream, std::uint32_t salt)
@@ -65,7 +65,7 @@ template <class Work>
   return {std::move(made), result};
 }
 
-/// One of the other threads: as busy as can be on two streams of its own until `ends`.
+/// One of the other threads: allocates and frees on two streams of its own until `ends` is set.
 template <class Work>
 void use_beside_captures(mr::device_memory_resource& mr, Work& work, std::uint32_t salt, std::atomic<bool> const& ends)
 {

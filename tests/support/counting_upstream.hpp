@@ -16,24 +16,24 @@
 
 namespace rmm::test {
 
-/// cudaMalloc as an upstream that writes down what it is asked, checks what comes back, and refuses above a limit.
+/// An upstream over cudaMalloc that records each request, checks each free, and refuses requests above a limit.
 class counting_upstream final : public mr::device_memory_resource {
  public:
-  /// Sizes asked for, in order, those that were refused too.
+  /// The requested sizes in order, with those that were refused.
   [[nodiscard]] std::vector<std::size_t> asked() const
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     return asked_;
   }
 
-  /// Allocations that did not come back yet.
+  /// The number of live allocations.
   [[nodiscard]] std::size_t live_count() const
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     return live_.size();
   }
 
-  /// From now on larger requests throw out_of_memory.
+  /// Makes later requests that are larger throw out_of_memory.
   void refuse_above(std::size_t bytes)
   {
     std::lock_guard<std::mutex> const lock{mutex_};

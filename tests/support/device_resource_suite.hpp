@@ -27,13 +27,13 @@
 #include <vector>
 
 /// @file
-/// What every device resource does when it is used through a reference:
+/// Tests of what every device resource has to do when it is used through a reference:
 ///
 ///   INSTANTIATE_TYPED_TEST_SUITE_P(Mine, DeviceMrRefTest, ::testing::Types<rmm::test::by_default<my_resource>>);
 
 namespace rmm::test {
 
-/// A resource that needs nothing.
+/// A resource with a default constructor.
 template <class Resource>
 struct by_default {
   Resource mr;
@@ -44,7 +44,7 @@ struct allocation {
   std::size_t bytes;
 };
 
-/// Memory of CUDA's that the current device can use, or any where it can use all of the host's.
+/// Expects memory of CUDA that the current device can use, or any memory if the device can use all memory of the host.
 inline bool is_device_accessible(void const* ptr)
 {
   cudaPointerAttributes attributes{};
@@ -55,7 +55,7 @@ inline bool is_device_accessible(void const* ptr)
   return uses_host_memory != 0;
 }
 
-/// `Made` has a resource `mr` with what it needs.
+/// `Made` has a resource `mr`, and the objects that the resource needs.
 template <class Made>
 struct DeviceMrRefTest : ::testing::Test {
   Made made;

@@ -78,16 +78,16 @@ class elastic_pool_source final : public memory_source {
     EXPECT_EQ(given, std::min(unused, align_up(size - target, chunk_))) << "to " << target << " of " << size;
   }
 
-  /// What was given back so far.
+  /// The bytes that were given back so far.
   [[nodiscard]] std::size_t given_back() const noexcept { return given_back_; }
 
   [[nodiscard]] mr::elastic_pool_memory_resource& pool() noexcept { return pool_; }
 
-  /// From now on calls of the runtime fail at times: what is free cannot always be had.
+  /// Allows requests to fail although memory is free, because calls of the runtime fail at times from now on.
   void expect_faults() noexcept { may_fail_ = true; }
 
  private:
-  /// Chunks lie side by side, so one tells where all of them begin.
+  /// Chunks are adjacent, so the address of one gives the addresses of all.
   void find_chunks(void const* ptr)
   {
     static auto const get_range = [] {

@@ -73,7 +73,7 @@ std::function<std::shared_ptr<mr::device_memory_resource>()> over_cuda(Args... a
 template <class Upstream>
 using failure_callback = mr::failure_callback_resource_adaptor<Upstream>;
 
-/// The resources and adaptors that any device can have, as tests want them, with room for what tests of containers need.
+/// The resources and adaptors that every device supports, with enough memory for the tests of containers.
 inline std::vector<named_resource> tested_resources()
 {
   static mr::cuda_memory_resource cuda;
@@ -126,7 +126,7 @@ inline std::vector<named_resource> tested_resources()
   };
 }
 
-/// A configuration of a resource with no options but those that it has to have.
+/// A configuration of a resource with its required options only.
 inline std::string shortest_configuration(mr::detail::resource_rule const& rule)
 {
   std::string text{rule.name};
@@ -151,7 +151,7 @@ std::shared_ptr<mr::device_memory_resource> make_if_supported(Args... args)
   }
 }
 
-/// The resources that only some devices can have. `make()` returns null where one cannot be had.
+/// The resources that only some devices support. `make()` returns null if the device does not.
 inline std::vector<named_resource> resources_of_some_devices()
 {
   return {
@@ -169,7 +169,7 @@ inline std::vector<named_resource> resources_of_some_devices()
   };
 }
 
-/// tested_resources(), and what the table of resources has besides, with no options.
+/// tested_resources(), and the other resources of the table without options.
 inline std::vector<named_resource> every_resource()
 {
   auto found          = tested_resources();

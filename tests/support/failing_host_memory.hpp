@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// For one file of a program: replaces operator new by one that can fail, and helps to tell which allocations are to.
+// For one file of a program: replaces operator new by one that can fail, and helps to choose the allocations that fail.
 
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -16,24 +16,24 @@ extern "C" char const etext;
 
 namespace rmm::test {
 
-/// Whether an allocation of host memory at this place of a program fails. For the file that includes this to define.
+/// Whether an allocation of host memory at this place of a program fails. The including file defines it.
 [[nodiscard]] bool host_allocation_fails(void const* caller) noexcept;
 
-/// Whether code is the program's, and so the library's headers'. The simulated runtime is another object.
+/// Whether code belongs to the program, which includes the headers of the library. The simulated runtime is another object.
 [[nodiscard]] inline bool is_of_this_program(void const* code) noexcept
 {
   return code >= &__executable_start && code < &etext;
 }
 
-/// The first address of the object that has the code; null if none has.
+/// Returns the first address of the object that has the code; null if none has.
 [[nodiscard]] inline void const* object_of(void const* code) noexcept
 {
   Dl_info info{};
   return dladdr(code, &info) != 0 ? info.dli_fbase : nullptr;
 }
 
-/// Whether the simulated runtime is among the callers, whose failures are what cudasim::inject() is for. What it instantiates of
-/// the C++ library may lie in the program. May allocate.
+/// Whether the simulated runtime is among the callers. Its allocations must not fail here; cudasim::inject() makes it fail. Functions of
+/// the C++ library that it instantiates may lie in the program. May allocate.
 [[nodiscard]] inline bool is_called_by_the_runtime() noexcept
 {
   static void const* const runtime = object_of(dlsym(RTLD_DEFAULT, "cudaMalloc"));
@@ -45,7 +45,7 @@ namespace rmm::test {
 
 }  // namespace rmm::test
 
-// Not inlined: compilers complain of pairs that they see.
+// Not inlined, because compilers warn about pairs of new and free that they see.
 [[gnu::noinline]] void* operator new(std::size_t bytes)
 {
   bool const fails = rmm::test::host_allocation_fails(__builtin_return_address(0));

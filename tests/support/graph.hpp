@@ -11,7 +11,7 @@
 
 namespace rmm::test {
 
-/// What a capture made of the work of a stream, ready to run; empty if the capture was broken.
+/// The graph of a capture, ready to run; empty if the capture was broken.
 class graph {
  public:
   graph() = default;
@@ -50,7 +50,7 @@ class graph {
   cudaGraphExec_t executable_{};
 };
 
-/// Captures what `work` does on `stream`. A failure of the test if the capture breaks.
+/// Captures the calls of `work` on `stream`. The test fails if the capture breaks.
 template <class Work>
 [[nodiscard]] graph capture(cuda_stream_view stream, cudaStreamCaptureMode mode, Work&& work)
 {
@@ -69,8 +69,8 @@ template <class Work>
   return capture(stream, cudaStreamCaptureModeGlobal, std::forward<Work>(work));
 }
 
-/// Waits for `stream`, while other streams may capture: without an exemption of its own, a thread that waits breaks captures that
-/// have the global mode.
+/// Waits for `stream` while other streams may capture. Has an exemption, because a thread that waits without one breaks captures in the
+/// global mode.
 inline void synchronize_beside_captures(cuda_stream_view stream)
 {
   auto mode = cudaStreamCaptureModeRelaxed;
@@ -79,7 +79,7 @@ inline void synchronize_beside_captures(cuda_stream_view stream)
   EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
 }
 
-/// Makes the later work of `second` follow that of `first`; in a capture, `second` joins it.
+/// Orders later work of `second` after the work of `first`. If `first` captures, `second` joins the capture.
 inline void order(cuda_stream_view first, cuda_stream_view second)
 {
   cudaEvent_t event{};

@@ -14,11 +14,11 @@
 #include <vector>
 
 /// @file
-/// Resources over plain host memory that write down how they are called. They need no device.
+/// Resources over plain host memory that record their calls. They need no device.
 
 namespace rmm::test {
 
-/// What a resource was called with last.
+/// The arguments of the last call of a resource.
 struct arguments {
   void* ptr{};
   std::size_t bytes{};
@@ -37,7 +37,7 @@ struct arguments {
   }
 };
 
-/// Allocates from the C library and knows what is live.
+/// Allocates from the C library and records live allocations.
 class recording_heap {
  public:
   arguments last;
@@ -60,7 +60,7 @@ class recording_heap {
     return ptr;
   }
 
-  // Not inlined, or a compiler that sees free() warns of tests that compare the pointer later.
+  // Not inlined, because a compiler that sees free() warns about tests that compare the pointer later.
   [[gnu::noinline]] void give(void* ptr, std::size_t bytes, std::size_t alignment, cudaStream_t stream)
   {
     auto const found = live_.find(ptr);
@@ -75,7 +75,7 @@ class recording_heap {
   std::size_t total_{0};
 };
 
-/// Has the names of 24.08 only. Device memory, can be neither copied nor moved.
+/// A resource with the names of 24.08 only, for device memory. It can be neither copied nor moved.
 class older_resource : public recording_heap {
  public:
   older_resource()                      = default;
@@ -96,7 +96,7 @@ class older_resource : public recording_heap {
   friend void get_property(older_resource const&, cuda::mr::device_accessible) noexcept {}
 };
 
-/// Has the names of 25.10 only. Device memory.
+/// A resource with the names of 25.10 only, for device memory.
 class later_resource : public recording_heap {
  public:
   void* allocate_sync(std::size_t bytes, std::size_t alignment) { return take(bytes, alignment, {}); }
@@ -117,7 +117,7 @@ class later_resource : public recording_heap {
   friend void get_property(later_resource const&, cuda::mr::device_accessible) noexcept {}
 };
 
-/// Has both kinds of names, and counts the calls of each. Memory of host and device.
+/// A resource with both kinds of names, which counts the calls of each. For memory of host and device.
 class both_resource : public recording_heap {
  public:
   int older_calls{0};
@@ -169,7 +169,7 @@ class both_resource : public recording_heap {
   friend void get_property(both_resource const&, cuda::mr::host_accessible) noexcept {}
 };
 
-/// Synchronous only, with static functions that are noexcept. Host memory.
+/// A synchronous resource with static noexcept functions, for host memory.
 struct static_resource {
   static void* allocate(std::size_t bytes, std::size_t) noexcept { return std::malloc(bytes); }
   static void deallocate(void* ptr, std::size_t, std::size_t) noexcept { std::free(ptr); }
@@ -205,7 +205,7 @@ struct call {
   }
 };
 
-/// A device_memory_resource that writes down each call.
+/// A device_memory_resource that records each call.
 class recording_device_resource : public mr::device_memory_resource {
  public:
   std::vector<call> calls;
@@ -223,7 +223,7 @@ class recording_device_resource : public mr::device_memory_resource {
   }
 };
 
-/// The same, equal to all of its class, with a noexcept override.
+/// A recording resource whose objects are all equal, with a noexcept override.
 class always_equal_resource final : public mr::device_memory_resource {
   void* do_allocate(std::size_t bytes, cuda_stream_view) override { return std::malloc(bytes + 1); }
   void do_deallocate(void* ptr, std::size_t, cuda_stream_view) noexcept override { std::free(ptr); }
@@ -250,7 +250,7 @@ class hiding_resource : public recording_device_resource {
   }
 };
 
-/// A host_memory_resource that writes down each call.
+/// A host_memory_resource that records each call.
 class recording_host_resource : public mr::host_memory_resource, public recording_heap {
   void* do_allocate(std::size_t bytes, std::size_t alignment) override { return take(bytes, alignment, {}); }
   void do_deallocate(void* ptr, std::size_t bytes, std::size_t alignment) override { give(ptr, bytes, alignment, {}); }

@@ -11,17 +11,17 @@
 
 namespace rmm::test {
 
-/// An upstream of which a test says which calls it expects.
+/// An upstream whose calls a test expects one by one.
 class mock_resource : public mr::device_memory_resource {
  public:
   MOCK_METHOD(void*, do_allocate, (std::size_t, cuda_stream_view), (override));
   MOCK_METHOD(void, do_deallocate, (void*, std::size_t, cuda_stream_view), (override));
 };
 
-/// A pointer with that address, not to be followed.
+/// Returns a pointer with this address, which must not be dereferenced.
 inline void* address(std::uintptr_t value) { return reinterpret_cast<void*>(value); }
 
-/// A stream with that handle, not to be used.
+/// Returns a stream with this handle, which must not be used.
 inline cuda_stream_view stream_handle(std::uintptr_t value) { return reinterpret_cast<cudaStream_t>(value); }
 
 }  // namespace rmm::test

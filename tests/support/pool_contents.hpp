@@ -18,7 +18,7 @@
 
 namespace rmm::test {
 
-/// Calls `look` with the resource as what it is, if it is a suballocator. Returns the answer, or nothing if it is none.
+/// Calls `look` with the resource as its own class, if it is a suballocator, and returns the result. Returns nothing otherwise.
 template <class Answer, class Look>
 std::optional<Answer> look_into(mr::device_memory_resource& mr, Look&& look)
 {

@@ -30,7 +30,7 @@
 
 namespace rmm::test {
 
-/// What a random program takes its memory from.
+/// The source of memory of a random program.
 class memory_source {
  public:
   memory_source()                                = default;
@@ -38,21 +38,21 @@ class memory_source {
   memory_source& operator=(memory_source const&) = delete;
   virtual ~memory_source()                       = default;
 
-  /// Null if there is no room.
+  /// Allocates; returns null if there is no room.
   [[nodiscard]] virtual void* allocate(std::size_t bytes, cuda_stream_view stream)        = 0;
   virtual void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept = 0;
 
-  /// Looks at what can be seen from outside; `live` bytes, rounded up to 256 each, are allocated.
+  /// Checks the visible state. `live` is the sum of allocated bytes, each allocation rounded up to 256.
   virtual void check(std::size_t live, bool thoroughly) = 0;
 
-  /// After a request was refused without a fault.
+  /// Called after a request was refused without a fault.
   virtual void check_refusal(std::size_t bytes) = 0;
 
-  /// Does what a program may ask for at any time besides, for instance to give memory back.
+  /// Makes another call that a program may make at any time, for example to give memory back.
   virtual void rearrange(std::mt19937_64& /*random*/) {}
 };
 
-/// A heap that shows all that it has.
+/// A heap whose whole state is visible.
 class bare_heap final : public memory_source {
  public:
   explicit bare_heap(std::size_t first_block, std::size_t most = 0) : heap_{first_block, most} {}
@@ -82,7 +82,7 @@ class bare_heap final : public memory_source {
   device_heap heap_;
 };
 
-/// A resource with figures, over device memory. It is `exact` if blocks are not larger than what is asked for.
+/// A resource with figures, over device memory. It is `exact` if blocks are not larger than the request.
 template <class Resource>
 class resource_source final : public memory_source {
  public:
@@ -132,9 +132,9 @@ class random_program {
     bool threads_end{true};
     bool rearranges{false};  ///< calls memory_source::rearrange() now and then
 
-    /// Called before each allocation and deallocation: may make something fail in it.
+    /// Called before each allocation and deallocation, to inject a fault.
     std::function<void(std::mt19937_64&)> arm;
-    /// Called after it: nothing fails any more. Returns whether something did.
+    /// Called after it, to end the fault. Returns whether something has failed.
     std::function<bool()> disarm;
   };
 
@@ -454,7 +454,7 @@ class random_program {
     given.thread = thread;
   }
 
-  /// A stream ends with work pending, and another begins, mostly with its handle. Its blocks are freed or go to others.
+  /// Destroys a stream with pending work and makes another, mostly with the same handle. Frees its blocks, or gives them to other streams.
   void replace_stream()
   {
     auto const which = pick(streams_.size());

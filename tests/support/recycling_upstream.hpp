@@ -12,7 +12,7 @@
 
 namespace rmm::test {
 
-/// Hands out made-up addresses, the one freed last first: an address goes from thread to thread as fast as it can.
+/// An upstream with made-up addresses, which reuses the address that was freed last, so that addresses change threads quickly.
 class recycling_upstream final : public mr::device_memory_resource {
  private:
   void* do_allocate(std::size_t, cuda_stream_view) override

@@ -19,7 +19,8 @@ inline constexpr std::uint64_t one_seed_of = 4;
 inline constexpr std::uint64_t one_seed_of = RMM_TEST_UNDER_SANITIZER ? 20 : 1;
 #endif
 
-/// RMM_TEST_SEED from the environment, or a number that is another one each time, under a sanitizer 1: whoever draws by it prints it.
+/// Returns RMM_TEST_SEED from the environment. If it is not set, returns 1 under a sanitizer, and a random number otherwise. The caller
+/// prints it.
 [[nodiscard]] inline std::uint64_t drawn_seed()
 {
   auto const* const given = std::getenv("RMM_TEST_SEED");
@@ -27,10 +28,10 @@ inline constexpr std::uint64_t one_seed_of = RMM_TEST_UNDER_SANITIZER ? 20 : 1;
   return RMM_TEST_UNDER_SANITIZER ? 1 : std::random_device{}();
 }
 
-/// Calls `run(seed)` for the seeds 1 ... count, until one fails, and says which that was. Under a sanitizer it is one in
-/// twenty of them, and a quarter where the default stream is each thread's own, for those programs run the other way too.
+/// Calls `run(seed)` for the seeds 1 ... count, until one fails, and prints that seed. Runs a twentieth of the seeds under a sanitizer, and
+/// a quarter if each thread has its own default stream, because these programs also run with the legacy default stream.
 ///
-/// In the environment, RMM_TEST_SEEDS is another count, and RMM_TEST_SEED the one seed to run.
+/// RMM_TEST_SEEDS in the environment sets the count, and RMM_TEST_SEED the only seed to run.
 template <class Run>
 void for_each_seed(std::uint64_t count, Run&& run)
 {

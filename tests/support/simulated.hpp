@@ -7,12 +7,11 @@
 
 #include <gtest/gtest.h>
 
-/// A test on a fresh simulated machine, as the environment describes it, that gives everything back
-/// and misuses nothing.
+/// A test on a fresh simulated machine, which the environment describes. It fails if something is not given back, or is misused.
 struct Simulated : ::testing::Test {
   void SetUp() override { cudasim::reset(); }
 
-  /// Exchanges the machine for one that may have another number of devices, which the library asks for only once.
+  /// Replaces the machine. The new one may have another number of devices, which the library asks for only once.
   static void start(cudasim::options const& machine)
   {
     cudasim::reset(machine);

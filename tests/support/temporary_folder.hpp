@@ -12,7 +12,7 @@
 
 namespace rmm::test {
 
-/// A folder that goes with the object, and all that is in it.
+/// A temporary folder. The destructor removes it with its content.
 class temporary_folder {
  public:
   temporary_folder()
@@ -26,7 +26,7 @@ class temporary_folder {
   temporary_folder(temporary_folder const&)            = delete;
   temporary_folder& operator=(temporary_folder const&) = delete;
 
-  /// Path of the file of that name in the folder.
+  /// Returns the path of a file in the folder.
   [[nodiscard]] std::string operator/(std::string const& name) const { return path_ / name; }
 
  private:
@@ -40,7 +40,7 @@ inline std::string contents_of(std::string const& path)
   return text.str();
 }
 
-/// An environment variable that has its value back at the end.
+/// Sets an environment variable. The destructor restores the previous value.
 class environment_variable {
  public:
   explicit environment_variable(char const* name) : name_{name}

@@ -6,7 +6,7 @@
 
 namespace rmm::test {
 
-/// A file of tests/traces; where the sources are not, the folder that RMM_TEST_TRACES names has them.
+/// Returns the path of a file of tests/traces. Without the sources, RMM_TEST_TRACES names the folder.
 inline std::string trace_file(char const* name)
 {
   auto const* const folder = std::getenv("RMM_TEST_TRACES");

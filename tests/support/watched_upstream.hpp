@@ -97,7 +97,7 @@ class watched_upstream final : public mr::device_memory_resource {
   std::map<void*, device_call> live_;
 };
 
-/// Has a resource registered for the current device as long as it lives.
+/// Registers a resource for the current device. The destructor registers the previous one.
 class registered_for_current_device {
  public:
   explicit registered_for_current_device(mr::device_memory_resource* resource)

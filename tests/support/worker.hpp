@@ -9,11 +9,10 @@
 
 namespace rmm::test {
 
-/// A thread that does what it is told, one task after the other, while who tells it waits: programs of several threads
-/// whose steps have one order. The thread ends with the object.
+/// A thread that runs one task at a time while the caller waits, so that the steps of several threads have one order. The thread ends
+/// with the object.
 ///
-/// Random programs do little else than to change threads; semaphores take two switches for a task, where a mutex and a condition
-/// take up to four.
+/// Uses semaphores, because random programs mostly switch threads: a task takes two switches, and up to four with a mutex and a condition.
 class worker {
  public:
   worker() : thread_{[this] { loop(); }} {}
@@ -67,7 +66,7 @@ class worker {
   std::thread thread_;
 };
 
-/// Runs `task` on a thread of its own, which has ended when this returns.
+/// Runs `task` on a new thread and waits until the thread has ended.
 template <class Task>
 void run_on_a_thread_that_ends(Task&& task)
 {

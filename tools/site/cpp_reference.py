@@ -149,8 +149,9 @@ PREDEFINED = RMM_NAMESPACE=rmm RMM_EXPORT= RMM_HIDDEN= RMM_COLD= RMM_OUT_OF_LINE
              RMM_HAS_SPDLOG=1 SPDLOG_USE_STD_FORMAT
 """
 
-# The paragraphs of our comments, and lists of invariants.
+# The paragraphs of our comments, and lists of invariants; not in examples.
 FILTER = r"""
+/@code/,/@endcode/b
 s@^( *///) (Returns|Failure|Threads|Stream|Cost|Note)  +@\1 \\par \2\n\1 @
 s@^( *///)  ([A-Z][0-9]+)  @\1 - `\2` @
 s@^( *///) Invariants:@\1 \\par Invariants\n\1@

@@ -24,7 +24,12 @@ HEADER = """\
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Memory of the host's heap, in blocks of limited size.
+/// A resource that allocates blocks of limited size on the host's heap. Use it in tests.
+///
+/// @code{.cpp}
+/// rmm::mr::example_memory_resource example{4096};
+/// example.deallocate(example.allocate(1000), 1000);
+/// @endcode
 class example_memory_resource final : public device_memory_resource {
  public:
   explicit example_memory_resource(std::size_t most) : most_{most} {}

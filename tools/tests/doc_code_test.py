@@ -43,6 +43,25 @@ int main() {}
 ```
 """
 
+EXAMPLES = """namespace rmm {
+/// A thing.
+///
+/// @code{.cpp}
+/// #include <vector>
+/// std::vector<int> v;
+/// @endcode
+class thing {
+  /// Runs.
+  /// @code{.cpp}
+  /// if (true) {
+  ///   run();
+  /// }
+  /// @endcode
+  void run();
+};
+}
+"""
+
 
 class DocCode(unittest.TestCase):
     def setUp(self) -> None:
@@ -125,6 +144,33 @@ class DocCode(unittest.TestCase):
         self.assertIn("examples/c_interface/main.c has no such lines", self.wrong(named.format(code="  void* blokc;")))
         self.assertIn("is a part", self.wrong("```rust\nfn main() {}\n```\n"))
         self.assertIn("is a part", self.wrong("<!-- not compiled: a part of examples/none.c -->\n```c\nint a;\n```\n"))
+
+    def header(self, text: str) -> Path:
+        folder = self.folder / "include" / "rmm"
+        folder.mkdir(parents=True)
+        header = folder / "thing.hpp"
+        header.write_text(text, encoding="utf-8")
+        return header
+
+    def test_examples_of_a_header_become_functions_of_one_program(self) -> None:
+        header = self.header(EXAMPLES)
+        self.assertEqual([5, 11], [block.line for block in doc_code.examples(header)])
+        program = doc_code.program_of_examples([header])
+        self.assertTrue(program.startswith("#include <cstdio>\n#include <rmm/thing.hpp>\n#include <vector>\n"), program)
+        self.assertIn('void rmm_thing_1()\n{\n#line 5 "rmm/thing.hpp"\n\nstd::vector<int> v;\n}\n', program)
+        self.assertIn('void rmm_thing_2()\n{\n#line 11 "rmm/thing.hpp"\nif (true) {\n  run();\n}\n}\n', program)
+        self.assertIn('  std::puts("rmm/thing.hpp:11");\n  rmm_thing_2();\n', program)
+
+    def test_a_public_header_without_an_example_is_wrong(self) -> None:
+        self.header("namespace rmm {}\n")
+        self.assertIn("rmm/thing.hpp: there is no example", "\n".join(doc_code.without_example(self.folder)))
+
+    def test_a_header_that_only_forwards_needs_no_example(self) -> None:
+        header = self.header("#include <rmm/other.hpp>\n")
+        self.assertNotIn(header, doc_code.public_headers(self.folder))
+
+    def test_the_headers_of_this_repository_have_examples(self) -> None:
+        self.assertEqual([], doc_code.without_example())
 
     def test_blocks_of_this_repository_are_all_in_order(self) -> None:
         self.assertEqual([], [line for page in doc_code.all_pages() for line in doc_code.wrong_in(page)])

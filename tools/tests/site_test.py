@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 import tempfile
 import unittest
@@ -189,6 +191,40 @@ class PythonReference(unittest.TestCase):
                 if place and not place[0].text(place[0].definitions[place[1]][0], place[1]):
                     without.append(f"{name}.{own}")
         self.assertEqual([], without)
+
+    @staticmethod
+    def wrong_types(package: python_reference.Package, module_name: str) -> list[str]:
+        """The parameters whose type in the docstring and in the stub differ in the built-in classes that they name."""
+        module = package.module(module_name)
+        wrong = []
+        for owner in [module.tree, *(node for node in module.tree.body if isinstance(node, ast.ClassDef))]:
+            inside = owner.name if isinstance(owner, ast.ClassDef) else ""
+            for node in owner.body:
+                if not isinstance(node, ast.FunctionDef):
+                    continue
+                name = inside if node.name in python_reference.CONSTRUCTORS else f"{inside}.{node.name}".lstrip(".")
+                described = dict(re.findall(r"^(\w+) : (.+)$", module.texts.get(name, ""), re.MULTILINE))
+                for argument in [*node.args.args, *node.args.kwonlyargs]:
+                    if argument.annotation is None or argument.arg not in described:
+                        continue
+                    builtin = re.compile(r"\b(int|float|str|bool)\b")
+                    types = set(builtin.findall(re.sub(r"\[.*\]", "", ast.unparse(argument.annotation))))
+                    if types and types != set(builtin.findall(described[argument.arg])):
+                        wrong.append(f"{name}: {argument.arg} is {ast.unparse(argument.annotation)}, not {described[argument.arg]}")
+        return wrong
+
+    def test_types_in_docstrings_are_those_of_the_stubs(self) -> None:
+        stub = "class C:\n    def __new__(cls, n: int | str = 1) -> Self: ...\n    def f(self, x: int) -> str: ...\n"
+        source = (
+            'cdef class C:\n    """A C.\n\n    n : int, optional\n    """\n'
+            '    def f(self, x):\n        """Does `x`.\n\n        x : int\n        """\n'
+        )
+        self.assertEqual(["C: n is int | str, not int, optional"], self.wrong_types(self.package(stub, source), "rmm.m"))
+        package = python_reference.Package(ROOT / "python" / "rmm" / "rmm")
+        stubs = [file.relative_to(package.folder.parent).with_suffix("") for file in package.folder.rglob("*.pyi")]
+        self.assertGreater(len(stubs), 10)
+        wrong = [line for stub in stubs for line in self.wrong_types(package, ".".join(stub.parts))]
+        self.assertEqual([], wrong)
 
     def test_every_public_class_and_module_of_the_package_is_there(self) -> None:
         package = python_reference.Package(ROOT / "python" / "rmm" / "rmm")

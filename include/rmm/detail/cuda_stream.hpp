@@ -20,6 +20,12 @@ namespace RMM_NAMESPACE {
 ///
 /// The constructor creates the stream on the current device, and the destructor destroys it; queued work still completes. Movable; a
 /// moved-from object owns no stream.
+///
+/// @code{.cpp}
+/// rmm::cuda_stream const stream;
+/// rmm::device_buffer const buffer{1000, stream.view()};  // freed in the order of the stream
+/// stream.synchronize();
+/// @endcode
 class cuda_stream {
  public:
   /// How the stream relates to the legacy default stream.

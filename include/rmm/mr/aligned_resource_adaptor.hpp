@@ -21,13 +21,20 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Aligns allocations of a certain size and above to more than upstream does. Thread-safe.
+/// An adaptor that aligns allocations to more than 256 bytes. Use it if kernels or other libraries need a larger alignment.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::aligned_resource_adaptor aligned{&cuda, 4096};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, aligned};  // its address is a multiple of 4096
+/// @endcode
+/// Threads  thread-safe if upstream is.
 template <class Upstream>
 class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_resource_adaptor<Upstream>, Upstream> {
  public:
   static constexpr std::size_t default_alignment_threshold = 0;
 
-  /// Aligns allocations of `alignment_threshold` bytes and more to `alignment`, others to CUDA_ALLOCATION_ALIGNMENT.
+  /// Aligns allocations of `alignment_threshold` bytes or more to `alignment`, and smaller ones to CUDA_ALLOCATION_ALIGNMENT.
   ///
   /// Throws logic_error if `upstream` is null or `alignment` is not a power of two.
   explicit aligned_resource_adaptor(Upstream* upstream,
@@ -71,7 +78,7 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
   {
     if (passes_through(bytes)) { return this->upstream().deallocate(ptr, bytes, stream); }
 
-    // Forgotten before upstream has the memory back and may hand the address to another thread.
+    // Erased first: as soon as upstream has the memory, another thread can get the same address.
     void* const upstream_ptr = take_upstream_pointer(ptr);
     this->upstream().deallocate(upstream_ptr, with_slack(align_up(bytes, alignment_)), stream);
   }
@@ -86,14 +93,14 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
     return alignment_ == CUDA_ALLOCATION_ALIGNMENT || bytes < alignment_threshold_ || bytes == 0;
   }
 
-  /// What holds `rounded_bytes` at an aligned address, wherever upstream puts it. Does not wrap: less than an alignment is
-  /// added to a multiple of it.
+  /// Returns the size of an upstream block that has an aligned part of `rounded_bytes` at any address. Cannot overflow, because
+  /// `rounded_bytes` is a multiple of the alignment, and less than one alignment is added.
   [[nodiscard]] std::size_t with_slack(std::size_t rounded_bytes) const noexcept
   {
     return rounded_bytes + (alignment_ - CUDA_ALLOCATION_ALIGNMENT);
   }
 
-  /// What upstream returned for the memory at `ptr`.
+  /// Returns the pointer that upstream returned for `ptr`, and erases its entry.
   [[nodiscard]] void* take_upstream_pointer(void* ptr)
   {
     rmm::detail::mutex_lock const lock{mutex_};
@@ -113,7 +120,7 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
   std::size_t alignment_;
   std::size_t alignment_threshold_;
   rmm::detail::mutex mutex_;                            // guards upstream_pointers_; not held while upstream is called
-  std::unordered_map<void*, void*> upstream_pointers_;  // by returned pointer, where the two differ
+  std::unordered_map<void*, void*> upstream_pointers_;  // from our pointer to that of upstream, if they differ
 };
 
 aligned_resource_adaptor(device_async_resource_ref, std::size_t = CUDA_ALLOCATION_ALIGNMENT, std::size_t = 0)

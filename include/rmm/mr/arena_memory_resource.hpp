@@ -32,21 +32,28 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Suballocates one stretch of memory that it takes from upstream when it is made, and never asks for more.
+/// A pool of fixed size: it takes one block from upstream when it is made, and never asks for more. Use it to give a program a fixed
+/// share of the device. A pool_memory_resource grows.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::arena_memory_resource arena{&cuda, std::size_t{1} << 20};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, arena};
+/// @endcode
 template <class Upstream>
 class arena_memory_resource final : public detail::suballocator {
  public:
-  /// Takes `arena_size` bytes, rounded down to 256, from upstream; half of the device's free memory if no size is given.
+  /// Takes `arena_size` bytes, rounded down to 256, from upstream. Without a size, takes half of the device's free memory.
   ///
-  /// With `dump_log_on_failure`, a request that fails leaves a report in rmm_arena_memory_dump.log in the working directory.
-  /// Throws logic_error if `upstream` is null or the size below 1 MiB, and what upstream throws.
+  /// With `dump_log_on_failure`, a request that fails writes a report to rmm_arena_memory_dump.log in the working directory. Throws
+  /// logic_error if `upstream` is null or the size is below 1 MiB. Exceptions of upstream propagate.
   explicit arena_memory_resource(Upstream* upstream,
                                  std::optional<std::size_t> arena_size = std::nullopt,
                                  bool dump_log_on_failure              = false)
     : arena_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, arena_size, dump_log_on_failure}
   {}
 
-  /// The same over a resource given by reference.
+  /// Makes an arena over the resource that `upstream` refers to.
   explicit arena_memory_resource(device_async_resource_ref upstream,
                                  std::optional<std::size_t> arena_size = std::nullopt,
                                  bool dump_log_on_failure              = false)
@@ -64,7 +71,8 @@ class arena_memory_resource final : public detail::suballocator {
       upstream_{upstream},
       arena_size_{align_down(arena_size ? *arena_size : available_device_memory().first / 2, CUDA_ALLOCATION_ALIGNMENT)}
   {
-    RMM_EXPECTS(arena_size_ >= minimum_size, "Arena size below the minimum of 1 MiB");
+    RMM_EXPECTS(arena_size_ >= minimum_size,
+                "The arena size is " + rmm::detail::format_bytes(arena_size_) + ", below the minimum of 1 MiB");
     if (dump_log_on_failure) { dump_file_.emplace(dump_file_name, rmm::detail::file_sink::mode::truncate); }
     source_.add(arena_size_, 0, cuda_stream_legacy);
     arena_ = heap_.blocks().front().begin;
@@ -94,7 +102,7 @@ class arena_memory_resource final : public detail::suballocator {
 
   [[nodiscard]] RMM_COLD void* climb_or_throw(std::size_t bytes, std::size_t rounded, cuda_stream_view stream)
   {
-    detail::recovery_rungs none;  // of its own
+    detail::recovery_rungs none;  // the arena has no rungs of its own
     detail::recovery_attempt climbing{bytes, stream, "No room in arena."};
     if (void* const ptr = climb(none, climbing, rounded)) { return ptr; }
     throw_exhausted(climbing);
@@ -107,7 +115,8 @@ class arena_memory_resource final : public detail::suballocator {
     try {
       dump(report.asked_bytes, report.pool);
     } catch (std::exception const& e) {
-      rmm::detail::log(rmm::detail::log_level::error, e.what());  // the report is worth more than the file
+      rmm::detail::log(rmm::detail::log_level::error,
+                       e.what());  // the exception with the report matters more than the file
     }
   }
 

@@ -31,6 +31,13 @@ namespace mr {
 ///
 /// A bin is a resource for blocks of one size. A request goes to the bin of the smallest size that fits, or to upstream if it fits in
 /// no bin. The resource makes its own bins, or gets them from the caller.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::binning_memory_resource binning{&cuda};
+/// binning.add_bin(4096);                                                    // requests of up to 4096 bytes
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, binning};  // a block of that bin
+/// @endcode
 /// Threads  add_bin() must not run at the same time as other calls.
 template <class Upstream>
 class binning_memory_resource final : public device_memory_resource, public detail::upstream_getters<Upstream> {

@@ -29,13 +29,21 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// A front cache: allocates as fast as a pool, from a resource that shares its memory with others.
+/// A front cache: a pool over a resource that shares its memory with others. Use it over cuda_async_memory_resource, whose pool can be
+/// shared and exported, but needs a call of the driver for each allocation.
 ///
-/// Meant for cuda_async_memory_resource, whose pool gives memory back, is shared and can be exported, but takes a call of the
-/// driver's for each allocation. Takes blocks of moderate size from upstream, and one to one what is larger. Blocks that are
-/// wholly free go back to upstream when trim_to() says so, and when upstream or the maximum has no more; in the order of
-/// streams, so that upstream can give them to others at once. Those that are larger than a block also go back when they are
-/// too small for a larger request and no work uses them any more: as long as there is memory, no stream waits for another.
+/// It takes blocks of `block_size` from upstream, and passes larger requests on one to one. Blocks that are wholly free go back to
+/// upstream in stream order, so that upstream can use them for others without a wait on the host. They go back:
+///  - in trim_to();
+///  - when upstream has no more memory, or the maximum is reached;
+///  - if they are larger than `block_size`, too small for a larger request, and no work uses them.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_async_memory_resource driver;
+/// rmm::mr::cached_memory_resource cache{&driver};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, cache};
+/// cache.trim_to(0);  // blocks without an allocation go back to the driver
+/// @endcode
 template <class Upstream>
 class cached_memory_resource final : public detail::growing_pool,
                                      public trimmable_resource,
@@ -43,12 +51,12 @@ class cached_memory_resource final : public detail::growing_pool,
  public:
   static constexpr std::size_t default_block_size = std::size_t{64} << 20U;
 
-  /// Takes `initial_size` bytes from upstream at once, none if 0.
+  /// Takes `initial_size` bytes from upstream.
   ///
-  /// `maximum_size`  bytes that are taken from upstream at most; no maximum means as much as upstream gives.
-  /// `block_size`    bytes that are taken at a time, as long as that is more than an eighth of all.
-  /// Sizes need not be multiples of anything. Throws logic_error if `upstream` is null, `block_size` 0 or the initial size
-  /// above the maximum; out_of_memory if upstream does not give the initial size.
+  /// `maximum_size`  the most bytes to hold; without one, the cache grows as long as upstream has memory.
+  /// `block_size`    the bytes to take at a time. A cache of more than eight blocks takes an eighth of its size at a time.
+  /// Sizes need not be multiples of 256. Throws logic_error if `upstream` is null, `block_size` is 0, or the initial size is above the
+  /// maximum. Throws out_of_memory if upstream does not have the initial size.
   explicit cached_memory_resource(Upstream* upstream,
                                   std::size_t initial_size                = 0,
                                   std::optional<std::size_t> maximum_size = std::nullopt,
@@ -56,7 +64,7 @@ class cached_memory_resource final : public detail::growing_pool,
     : cached_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_size, maximum_size, block_size}
   {}
 
-  /// The same over a resource given by reference.
+  /// Makes a cache over the resource that `upstream` refers to.
   explicit cached_memory_resource(typename detail::suballocator_upstream<Upstream>::ref_type upstream,
                                   std::size_t initial_size                = 0,
                                   std::optional<std::size_t> maximum_size = std::nullopt,
@@ -64,13 +72,14 @@ class cached_memory_resource final : public detail::growing_pool,
     : cached_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_size, maximum_size, block_size}
   {}
 
-  /// Gives blocks that hold no allocation back to upstream, the largest first, until at most `bytes` stay; then lets upstream
-  /// do the same, if that is a trimmable_resource given as a pointer.
+  /// Gives blocks without an allocation back to upstream, the largest first, until the cache holds at most `bytes`. Then calls trim_to()
+  /// of upstream, if upstream is a trimmable_resource that was passed as a pointer.
   ///
-  /// Returns  the bytes that went back: by upstream, if that is trimmed, else to it.
-  /// Failure  does not throw; what cannot be given back stays.
-  /// Threads  may run beside all other calls.
-  /// Stream   waits on the host for the work that used the blocks; for the device, if that cannot be told and breaks no capture.
+  /// Returns  the bytes that upstream gave back, if its trim_to() was called; else the bytes that the cache gave back.
+  /// Failure  does not throw; memory that cannot be given back stays.
+  /// Threads  may run at the same time as all other calls.
+  /// Stream   waits on the host for the work that used the blocks. If the cache does not know that work, waits for the device, unless
+  ///          that would break a capture.
   std::size_t trim_to(std::size_t bytes) noexcept override
   {
     rmm::detail::device_scope const at_home{this->upstream_.device()};
@@ -79,7 +88,7 @@ class cached_memory_resource final : public detail::growing_pool,
     try {
       given = source_.trim(bytes);
       if (pool_size() > bytes && has_unfenced() && heap_.wait_for_all()) { given += source_.trim(bytes); }
-    } catch (std::exception const&) {  // no stream, or no host memory
+    } catch (std::exception const&) {  // a stream cannot be made, or host memory ran out
     }
     auto* const upstream = trimmable_upstream();
     return upstream != nullptr ? upstream->trim_to(bytes) : given;
@@ -98,7 +107,7 @@ class cached_memory_resource final : public detail::growing_pool,
 
   [[nodiscard]] static std::size_t checked(std::size_t block_size)
   {
-    RMM_EXPECTS(block_size != 0, "The block size of a cache is 0");
+    RMM_EXPECTS(block_size != 0, "The block size of a cache must be above 0");
     return align_up(rmm::detail::min(block_size, largest_growth), CUDA_ALLOCATION_ALIGNMENT);
   }
 
@@ -126,7 +135,7 @@ class cached_memory_resource final : public detail::growing_pool,
     }
   }
 
-  /// Whether anything is free that lacks a fence, so that it counts as used.
+  /// Whether there is free memory without a fence, which trim() cannot give back.
   [[nodiscard]] bool has_unfenced()
   {
     std::size_t fenced{0};
@@ -134,8 +143,8 @@ class cached_memory_resource final : public detail::growing_pool,
     return figures().free_bytes > fenced;
   }
 
-  /// Gives back larger blocks that are free and too small, and asks upstream for less and less, down to what is needed. Blocks
-  /// that the work of another stream may still use stay: this stream would wait for that work.
+  /// Gives back free blocks that are larger than `block_size` and too small for the request. Then asks upstream for less and less memory,
+  /// down to the size of the request. Blocks that work of another stream may still use stay, because this stream would wait for it.
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     if (bytes > block_size_) { try_give_back(block_size_, stream, leaving::in_order); }
@@ -143,7 +152,7 @@ class cached_memory_resource final : public detail::growing_pool,
     return source_.grow({wanted, bytes, source_.room()}, stream, reason);
   }
 
-  /// Gives all blocks back that are free, and asks again for what is needed.
+  /// Gives all free blocks back, and asks upstream again for the size of the request.
   [[nodiscard]] void* try_trim(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     if (!try_give_back(0, stream, leaving::after_a_wait) || source_.room() < bytes) { return nullptr; }
@@ -170,8 +179,8 @@ class cached_memory_resource final : public detail::growing_pool,
     source_.describe(report);
   }
 
-  /// Gives free blocks above a size back in the order of `stream`. Returns whether there were any. A stream that captures cannot
-  /// wait for what is not in its graph.
+  /// Gives free blocks above a size back in the order of `stream`. Returns whether there were any. Does nothing if the stream captures,
+  /// because it cannot wait for work outside of its graph.
   bool try_give_back(std::size_t larger_than, cuda_stream_view stream, leaving when)
   {
     if (this->upstream_.names_another(stream)) { return false; }

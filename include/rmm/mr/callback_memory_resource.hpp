@@ -21,6 +21,17 @@ using deallocate_callback_t = std::function<void(void*, std::size_t, cuda_stream
 /// A resource that allocates by calling functions of the program. Use it to connect another allocator to RMM.
 ///
 /// The functions receive every call unchanged, including 0 bytes and null pointers. Exceptions of the functions propagate.
+///
+/// @code{.cpp}
+/// rmm::mr::callback_memory_resource mine{
+///   [](std::size_t bytes, rmm::cuda_stream_view, void*) {
+///     void* ptr{};
+///     if (cudaMalloc(&ptr, bytes) != cudaSuccess) { throw std::bad_alloc{}; }
+///     return ptr;
+///   },
+///   [](void* ptr, std::size_t, rmm::cuda_stream_view, void*) { cudaFree(ptr); }};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, mine};
+/// @endcode
 /// Threads  thread-safe if the functions are.
 class callback_memory_resource final : public device_memory_resource {
  public:

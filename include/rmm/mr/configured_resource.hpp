@@ -102,7 +102,7 @@ class resource_maker {
     layers_.push_back(std::make_unique<Resource>(std::forward<Args>(args)...));
   }
 
-  /// The same over the layer that is outermost now.
+  /// Adds an adaptor over the outermost layer.
   template <class Adaptor, class... Args>
   void put_on(Args&&... args)
   {
@@ -149,7 +149,7 @@ class resource_maker {
     make(chosen.configuration);
   }
 
-  /// The amounts of a configuration in bytes: shares are of the memory that the resource hands out.
+  /// The amounts of a configuration in bytes. Shares refer to the memory of the device or the host, wherever the resource allocates.
   class amounts {
    public:
     explicit amounts(resource_configuration const& configuration) : configuration_{configuration} {}
@@ -176,15 +176,15 @@ class resource_maker {
     resource_configuration const& configuration_;
   };
 
-  /// Initial and maximum size of a pool, which takes multiples of 256.
+  /// Returns the initial and the maximum size of a pool, rounded down to multiples of 256.
   [[nodiscard]] static std::pair<std::size_t, std::optional<std::size_t>> pool_sizes(amounts const& sizes)
   {
     auto const initial = align_down(sizes.maybe("initial").value_or(0), CUDA_ALLOCATION_ALIGNMENT);
     auto maximum       = sizes.maybe("max");
     if (maximum) { maximum = align_down(*maximum, CUDA_ALLOCATION_ALIGNMENT); }
     if (maximum && initial > *maximum) {
-      throw std::invalid_argument("The initial size of the pool, " + rmm::detail::format_bytes(initial) +
-                                  " here, is larger than its maximum, " + rmm::detail::format_bytes(*maximum));
+      throw std::invalid_argument("The initial size of the pool is " + rmm::detail::format_bytes(initial) +
+                                  " on this device, larger than its maximum of " + rmm::detail::format_bytes(*maximum));
     }
     return {initial, maximum};
   }
@@ -238,11 +238,18 @@ class resource_maker {
 
 }  // namespace detail
 
-/// A resource made from a configuration, with all that it is made over. Copies share it; the last one destroys it.
+/// An owner of a resource, with all its upstreams, that a text describes. Use it to let users choose the resource.
+///
+/// Copies share the resource; the last one destroys it.
+///
+/// @code{.cpp}
+/// rmm::mr::configured_resource const resource{"pool,initial=1MiB,statistics"};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, *resource};
+/// @endcode
 class configured_resource {
  public:
-  /// Makes the resource on the current device. Throws what its parts throw, std::invalid_argument if shares of memory turn out
-  /// to contradict each other, std::runtime_error if a file cannot be opened; nothing is left then.
+  /// Makes the resource on the current device. Exceptions of its parts propagate. Throws std::invalid_argument if the initial size is
+  /// larger than the maximum on this device, and std::runtime_error if a file cannot be opened.
   RMM_COLD explicit configured_resource(resource_configuration configuration)
     : configuration_{std::move(configuration)}, device_{rmm::detail::known_current_device()}, layers_{new layers{}}
   {
@@ -250,23 +257,23 @@ class configured_resource {
     detail::resource_maker{layers_->list, explanation_}.make(configuration_);
   }
 
-  /// The same for the configuration that `text` says.
+  /// Makes the resource that `text` describes. Throws also as resource_configuration::parse() does.
   explicit configured_resource(std::string_view text) : configured_resource{resource_configuration::parse(text)} {}
 
-  /// The resource; valid as long as this object, or what it is moved to, lives.
+  /// Returns the resource. It is valid as long as this object, a copy of it, or the object that it was moved to.
   [[nodiscard]] device_memory_resource* get() const noexcept { return layers_->list.back().get(); }
 
-  /// `*get()`. Not for an object that was moved from.
+  /// Returns the resource. Requires that the object was not moved from.
   [[nodiscard]] device_memory_resource& operator*() const noexcept { return *get(); }
 
-  /// get().
+  /// Returns the resource. Requires that the object was not moved from.
   [[nodiscard]] device_memory_resource* operator->() const noexcept { return get(); }
 
-  /// The resource with an ownership that is shared.
+  /// Returns a pointer that shares the ownership of the resource.
   [[nodiscard]] std::shared_ptr<device_memory_resource> share() const { return {layers_, get()}; }
 
-  /// The outermost part of class `Layer`: `find<statistics_resource_adaptor<device_memory_resource>>()`. Null if there is none.
-  /// Suballocators and adaptors are made over device_memory_resource.
+  /// Returns the outermost layer of class `Layer`; null if there is none. The upstream of pools and adaptors is a device_memory_resource:
+  /// `find<statistics_resource_adaptor<device_memory_resource>>()`.
   template <class Layer>
   [[nodiscard]] Layer* find() const noexcept
   {
@@ -276,13 +283,13 @@ class configured_resource {
     return nullptr;
   }
 
-  /// What the resource was made from.
+  /// Returns the configuration that the resource was made from.
   [[nodiscard]] resource_configuration const& configuration() const noexcept { return configuration_; }
 
-  /// The device that was current when the resource was made.
+  /// Returns the device that was current when the resource was made.
   [[nodiscard]] cuda_device_id device() const noexcept { return device_; }
 
-  /// Why the resource was chosen, a sentence a line; empty unless its configuration is `recommended`.
+  /// Returns the reasons why the resource was chosen, one sentence on each line; empty unless its configuration is `recommended`.
   [[nodiscard]] std::string const& explanation() const noexcept { return explanation_; }
 
  private:
@@ -308,7 +315,7 @@ class configured_resource {
 
 namespace detail {
 
-/// Keeps resources for as long as the process lives: memory from them may be in use until then.
+/// Keeps resources until the process ends, because their memory may be in use until then. Returns the kept resources.
 [[nodiscard]] RMM_COLD inline std::vector<configured_resource> const* keep_until_the_end(
   std::vector<configured_resource>&& resources)
 {
@@ -320,10 +327,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// Makes the resource for each of `devices`, and registers it as the device's current one (mr/per_device_resource.hpp).
+/// Makes a resource on each of `devices`, and registers it for the device (mr/per_device_resource.hpp).
 ///
-/// The resources live as long as the process. Throws what configured_resource throws, and has changed nothing then. Makes a
-/// context on each of the devices.
+/// The resources live until the process ends. Creates a context on each device. Throws as the constructor of configured_resource does, and
+/// changes nothing then.
 RMM_COLD inline void use_configured_resource(resource_configuration const& configuration,
                                              std::vector<cuda_device_id> const& devices)
 {
@@ -337,7 +344,7 @@ RMM_COLD inline void use_configured_resource(resource_configuration const& confi
   }
 }
 
-/// The same for all devices that the process sees.
+/// Makes and registers a resource on each device that the process can use.
 RMM_COLD inline void use_configured_resource(resource_configuration const& configuration)
 {
   std::vector<cuda_device_id> devices;
@@ -345,9 +352,10 @@ RMM_COLD inline void use_configured_resource(resource_configuration const& confi
   use_configured_resource(configuration, devices);
 }
 
-/// Does what the environment variable RMM_RESOURCE says, for all devices. Returns whether it is set. Nothing else
-/// in the headers looks at it: programs that are to be configured that way call it when they begin (or have librmm_environment.so
-/// preloaded: docs/traces.md).
+/// Makes and registers the resource that the environment variable RMM_RESOURCE describes, on all devices. Returns whether it is set.
+///
+/// Call it when the program begins: no other function of the headers reads the variable. For programs that do not call it, preload
+/// librmm_environment.so; see docs/traces.md.
 RMM_COLD inline bool use_resource_from_environment(char const* variable = resource_variable)
 {
   auto const configuration = resource_configuration::from_environment(variable);

@@ -23,6 +23,15 @@ namespace mr {
 ///
 /// Orders reuse between streams as cuda_async_memory_resource does. The driver owns the pool, and all of the process shares it.
 /// Instances that use one pool are equal. Returns a null pointer for 0 bytes.
+///
+/// @code{.cpp}
+/// try {
+///   rmm::mr::cuda_async_managed_memory_resource managed;
+///   rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, managed};
+/// } catch (rmm::logic_error const& e) {  // CUDA or the device has no such pools
+///   std::puts(e.what());
+/// }
+/// @endcode
 class cuda_async_managed_memory_resource final : public device_memory_resource {
  public:
   /// Uses the pool of the current device. Throws logic_error if the toolkit, the driver or the device does not support such pools.

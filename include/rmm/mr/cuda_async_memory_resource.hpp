@@ -28,6 +28,11 @@ namespace mr {
 ///
 /// Other pools cannot use the memory that this pool has cached. The driver orders reuse between streams. When the program synchronises,
 /// the driver gives memory above the release threshold back to the device.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_async_memory_resource driver;
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, driver};
+/// @endcode
 class cuda_async_memory_resource final : public device_memory_resource, public trimmable_resource {
  public:
   /// The kinds of handles that share the pool's memory with other processes, with the values of cudaMemAllocationHandleType.

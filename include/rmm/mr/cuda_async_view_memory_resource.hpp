@@ -18,6 +18,13 @@ namespace mr {
 
 /// A resource that allocates from a memory pool of the driver without owning it. Use it for a pool that exists already, such as the
 /// default pool of a device.
+///
+/// @code{.cpp}
+/// cudaMemPool_t pool{};
+/// cudaDeviceGetDefaultMemPool(&pool, 0);
+/// rmm::mr::cuda_async_view_memory_resource view{pool};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, view};
+/// @endcode
 class cuda_async_view_memory_resource final : public device_memory_resource {
  public:
   /// A resource without a pool. It cannot allocate.

@@ -15,6 +15,11 @@ namespace mr {
 /// A resource that allocates with cudaMalloc and frees with cudaFree. Use it as upstream of a pool.
 ///
 /// Ignores streams; all instances are equal.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, cuda};
+/// @endcode
 class cuda_memory_resource final : public device_memory_resource {
   void* do_allocate(std::size_t bytes, cuda_stream_view) override { return rmm::detail::allocate_device_memory(bytes); }
 

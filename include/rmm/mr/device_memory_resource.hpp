@@ -30,6 +30,23 @@ namespace mr {
 /// The functions of 24.08 with an alignment, and all calls through resource references, round the size up to a multiple of the
 /// alignment. Sizes pass unchanged, as from 25.12 on, with use_unrounded_sizes(), with RMM_UNROUNDED_SIZES=1 in the environment, or if
 /// the file that allocates first defines that macro.
+///
+/// @code{.cpp}
+/// class zeroing_resource final : public rmm::mr::device_memory_resource {
+///   void* do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override
+///   {
+///     void* const ptr = cuda_.allocate(bytes, stream);
+///     cudaMemsetAsync(ptr, 0, bytes, stream.value());
+///     return ptr;
+///   }
+///   void do_deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) override
+///   {
+///     cuda_.deallocate(ptr, bytes, stream);
+///   }
+///   rmm::mr::cuda_memory_resource cuda_;
+/// } zeroing;
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, zeroing};
+/// @endcode
 class device_memory_resource {
  public:
   device_memory_resource()                                             = default;

@@ -36,40 +36,52 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// How an elastic_pool_memory_resource is made.
+/// Options of an elastic_pool_memory_resource.
 struct elastic_pool_options {
-  std::size_t initial_bytes{};                 ///< taken from the device at once
-  std::optional<std::size_t> maximum_bytes{};  ///< in whole chunks, rounded up; nothing: all that the device has
-  std::size_t chunk_bytes{};                   ///< a power of two; 0: the device's smallest (see the class)
-  std::optional<cuda_device_id> device{};      ///< nothing: the one that is current
+  std::size_t initial_bytes{};  ///< bytes to take in the constructor
+  std::optional<std::size_t>
+    maximum_bytes{};                       ///< the most bytes to hold, rounded up to whole chunks; nothing: no limit
+  std::size_t chunk_bytes{};               ///< a power of two; 0: the smallest chunk that the device has
+  std::optional<cuda_device_id> device{};  ///< nothing: the current device
 
-  /// What is unused for so long goes back to the device, in calls that grow the pool and in tick(). Nothing: only on request.
+  /// Memory that is unused for this time goes back to the device, in calls that grow the pool and in tick(). Nothing: memory goes back
+  /// only on request.
   std::optional<std::chrono::milliseconds> decay{};
 
-  bool peer_access{};        ///< lets all devices that can use the memory
+  bool peer_access{};        ///< all devices that can access the memory may use it
   bool share_descriptors{};  ///< chunks can be exported to other processes as file descriptors
-  bool share_fabric{};       ///< ... and as fabric handles, to other machines
+  bool share_fabric{};       ///< chunks can be exported to other machines as fabric handles
   bool gpu_direct_rdma{};    ///< network adapters can read and write the memory
 };
 
-/// What becomes of the contents of memory that is paused.
+/// What pause() does with the contents of the memory.
 enum class paused_contents {
-  dropped,        ///< they are lost
-  kept_pageable,  ///< they are copied to ordinary memory of the host, and back
-  kept_pinned     ///< the same with pinned memory: faster to copy, dearer to get
+  dropped,        ///< loses them
+  kept_pageable,  ///< copies them to ordinary memory of the host, and back
+  kept_pinned     ///< copies them to pinned memory of the host: a faster copy, but the memory takes longer to get
 };
 
-/// A pool that grows in place, loses little to fragmentation, and gives memory back.
+/// A pool that grows in place, loses little to fragmentation, and gives memory back. Use it if sizes vary much, or if other programs use
+/// the device too.
 ///
-/// Reserves far more addresses than the device has memory, and puts chunks of memory behind them as they are needed. What is
-/// free in pieces becomes one large block by mapping its chunks to neighbouring addresses; chunks that hold no allocation
-/// go back to the device by trim_to(). Small chunks leave less behind, large ones are mapped faster: see
-/// docs/elastic-pool.md. Where the device has no virtual memory the pool grows by blocks of cudaMalloc, as
-/// pool_memory_resource does, and gives back those that are wholly free; it logs that once.
+/// It reserves far more addresses than the device has memory, and maps chunks of memory to them when they are needed. It makes one large
+/// block of free pieces by mapping their chunks to neighbouring addresses. trim_to() gives chunks without an allocation back to the
+/// device. Small chunks keep less memory back, and large ones are mapped faster; see docs/elastic-pool.md.
+///
+/// If the device has no virtual memory, the pool is plain: it grows by blocks of cudaMalloc, as pool_memory_resource does, and gives back
+/// blocks that are wholly free. It logs that once.
+///
+/// @code{.cpp}
+/// rmm::mr::elastic_pool_memory_resource pool;  // holds no memory yet
+/// {
+///   rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, pool};
+/// }
+/// pool.trim_to(0);  // the device has the memory again
+/// @endcode
 class elastic_pool_memory_resource final : public detail::growing_pool, public trimmable_resource {
  public:
-  /// Throws logic_error if a size is not a multiple of 256, the initial one is above the maximum, there is no such device, or it
-  /// does not have an option; out_of_memory if the device lacks the initial memory.
+  /// Throws logic_error if a size is not a multiple of 256, the initial size is above the maximum, the device does not exist, or it does
+  /// not support an option. Throws out_of_memory if the device does not have the initial size.
   explicit elastic_pool_memory_resource(elastic_pool_options const& options)
     : growing_pool{default_order, options.device ? options.device->value() : -1},
       device_{options.device ? *options.device : cuda_device_id{rmm::detail::known_current_device()}},
@@ -77,13 +89,13 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     check_sizes(options.initial_bytes, options.maximum_bytes);
     RMM_EXPECTS(!options.device || (device_.value() >= 0 && device_.value() < get_num_cuda_devices()),
-                "There is no device " + std::to_string(device_.value()));
+                "Device " + std::to_string(device_.value()) + " does not exist");
     rmm::detail::device_scope const on_device{device_.value()};
     source_ = make_source();
     take_first(*source_, options.initial_bytes);
   }
 
-  /// On the current device.
+  /// Makes a pool on the current device.
   explicit elastic_pool_memory_resource(std::size_t initial_bytes                = 0,
                                         std::optional<std::size_t> maximum_bytes = std::nullopt)
     : elastic_pool_memory_resource{make_options(initial_bytes, maximum_bytes)}
@@ -96,14 +108,14 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     source_.reset();
   }
 
-  /// Gives chunks that hold no allocation back to the device until at most `bytes` stay with the pool.
+  /// Gives chunks without an allocation back to the device, until the pool holds at most `bytes`.
   ///
   /// Returns  the bytes given back, possibly 0.
-  /// Failure  does not throw; what cannot be given back stays. Memory whose work cannot be waited for stays mapped, and is
-  ///          unusable, until a later call, or an allocation that has to grow the pool, can wait for it.
-  /// Threads  may run beside all other calls; allocations that have to grow the pool wait for it.
-  /// Stream   waits on the host for the work that may use what is given back; for the device, if that cannot be told.
-  /// Cost     O(free blocks), plus the driver's calls.
+  /// Failure  does not throw; memory that cannot be given back stays. If the wait for its work fails, memory stays mapped and unusable
+  ///          until a later call, or an allocation that has to grow the pool, can wait.
+  /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it.
+  /// Stream   waits on the host for the work that may use the memory. If the pool does not know that work, waits for the device.
+  /// Cost     O(free blocks), plus the calls of the driver.
   std::size_t trim_to(std::size_t bytes) noexcept override
   {
     try {
@@ -123,8 +135,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     }
   }
 
-  /// Gives back what was unused for as long as the options say. Returns the bytes given back. Time passes for the pool only in
-  /// calls of this and in those that make it grow.
+  /// Gives back memory that was unused for the time `decay` of the options. Returns the bytes given back. The pool looks at the clock only
+  /// in this function and in calls that grow the pool, so call it from time to time.
   std::size_t tick() noexcept
   {
     std::size_t released{};
@@ -138,12 +150,12 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return released;
   }
 
-  /// Gives all memory of the pool, but for what can be paused by tag, back to the device, and keeps the addresses of what is
-  /// allocated. Until resume() that may not be used, allocating throws logic_error, and freeing works.
+  /// Gives the memory of the pool back to the device, and keeps the addresses of allocations. Until resume(), the memory must not be used,
+  /// allocations throw logic_error, and frees work. Memory of tags that set_pausable() named is not part of it.
   ///
-  /// Failure  throws logic_error for a plain pool, for one that is paused, and for one whose memory was exported; bad_alloc if
-  ///          the host has no memory for the contents, cuda_error if copying fails; nothing has changed then.
-  /// Threads  no other thread may allocate meanwhile.
+  /// Failure  throws logic_error for a plain pool, a pool that is paused, and a pool whose memory was exported. Throws bad_alloc if the
+  ///          host has no memory for the contents, and cuda_error if copying fails. Changes nothing then.
+  /// Threads  no other thread may allocate at the same time.
   /// Stream   waits on the host for the device.
   void pause(paused_contents contents = paused_contents::kept_pageable)
   {
@@ -155,8 +167,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     undo.dismiss();
   }
 
-  /// Puts memory behind those addresses again, and the contents if they were kept. Throws logic_error if the pool is not paused;
-  /// out_of_memory if the device lacks the memory, and then it is still paused.
+  /// Maps memory to the addresses again, and restores the contents if they were kept. Throws logic_error if the pool is not paused. Throws
+  /// out_of_memory if the device does not have the memory; the pool is still paused then.
   void resume()
   {
     auto const growing = lock_growth();
@@ -165,14 +177,14 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     suspend(false);
   }
 
-  /// Whether the whole pool is paused.
+  /// Whether the pool is paused.
   [[nodiscard]] bool is_paused() const noexcept { return is_suspended(); }
 
-  /// From now on what is allocated under this tag (tag_scope.hpp) lies in chunks of its own, so that it can be paused for
-  /// itself. All calls of the pool take some ten nanoseconds more then. Throws logic_error for no tag and for a plain pool.
+  /// Gives later allocations under this tag (tag_scope.hpp) chunks of their own, so that they can be paused alone. All calls of the pool
+  /// take some ten nanoseconds more then. Throws logic_error for an empty tag and for a plain pool.
   void set_pausable(tag which)
   {
-    RMM_EXPECTS(which, "What is to be paused needs a tag");
+    RMM_EXPECTS(which, "Only memory under a tag can be made pausable, and this tag is empty");
     auto const growing = lock_growth();
     if (parts_.find(which) != nullptr) { return; }
     rmm::detail::owned_ptr<elastic_pool_memory_resource> part{new elastic_pool_memory_resource{*this}};
@@ -181,19 +193,20 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     set_has_parts();
   }
 
-  /// The same as without a tag, for what was allocated under it since set_pausable(). Throws logic_error for another tag too.
+  /// Pauses the allocations that were made under this tag since set_pausable(). As pause() without a tag, but throws logic_error also if
+  /// set_pausable() was not called for the tag.
   void pause(tag which, paused_contents contents = paused_contents::kept_pageable) { part_of(which).pause(contents); }
 
-  /// Ends that pause, as resume() does. Throws logic_error for another tag too.
+  /// Ends the pause of this tag, as resume() does. Throws logic_error also if set_pausable() was not called for the tag.
   void resume(tag which) { part_of(which).resume(); }
 
-  /// Whether what was allocated under the tag is paused by itself. Throws logic_error for another tag.
+  /// Whether the allocations under the tag are paused. Throws logic_error if set_pausable() was not called for the tag.
   [[nodiscard]] bool is_paused(tag which) const { return part_of(which).is_paused(); }
 
-  /// A block of this pool for other processes: see mr/shared_memory.hpp. It has to stay allocated as long as they use it.
+  /// Exports a block to other processes; see mr/shared_memory.hpp. The block has to stay allocated as long as they use it.
   ///
-  /// Throws logic_error if the pool was made without share_descriptors, or the block is not in it, or is paused; cuda_error if the
-  /// driver refuses.
+  /// Throws logic_error if the pool was made without share_descriptors, or if the block is not in the pool or is paused. Throws cuda_error
+  /// if the driver fails.
   [[nodiscard]] exported_descriptors export_descriptors(void const* ptr, std::size_t bytes) const
   {
     RMM_EXPECTS(options_.share_descriptors, "The pool was made without share_descriptors");
@@ -205,7 +218,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return exported;
   }
 
-  /// The same for processes on the same fabric; takes share_fabric.
+  /// Exports a block to processes on machines of the same fabric. Throws as export_descriptors() does, and needs share_fabric.
   [[nodiscard]] exported_fabric export_fabric(void const* ptr, std::size_t bytes) const
   {
     RMM_EXPECTS(options_.share_fabric, "The pool was made without share_fabric");
@@ -215,7 +228,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return exported;
   }
 
-  /// What is allocated and free now, under tags that can be paused too, and how that came about.
+  /// Returns the figures of the pool, with memory of tags that can be paused.
   [[nodiscard]] heap_figures figures() const
   {
     auto sum = growing_pool::figures();
@@ -223,8 +236,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return sum;
   }
 
-  /// All memory of the pool, range by range, with what can be paused by tag; each part's at one moment. Callers include
-  /// rmm/memory_snapshot.hpp.
+  /// Returns all memory of the pool, range by range, with memory of tags that can be paused. The ranges of each of these parts are from
+  /// one moment. Needs rmm/memory_snapshot.hpp.
   template <class Snapshot = memory_snapshot>
   [[nodiscard]] Snapshot snapshot() const
   {
@@ -235,17 +248,17 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     });
   }
 
-  /// Bytes of the device's memory that the pool holds now, with what can be paused by tag; pool_size() goes on to count what is
-  /// paused.
+  /// Returns the bytes of device memory that the pool holds, with memory of tags that can be paused. Paused memory does not count here,
+  /// but does in pool_size().
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return source_->held_by_all(); }
 
-  /// Whether the pool works as described, and not as a plain one.
+  /// Whether the pool uses virtual memory; false for a plain pool.
   [[nodiscard]] bool has_virtual_memory() const noexcept { return chunk_bytes() != 0; }
 
-  /// Bytes that are mapped, and given back, at a time; 0 for a plain pool.
+  /// Returns the bytes that are mapped and given back at a time; 0 for a plain pool.
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return source_->chunk_bytes(); }
 
-  /// Whose memory it is.
+  /// Returns the device of the memory.
   [[nodiscard]] cuda_device_id get_device() const noexcept { return device_; }
 
  private:
@@ -257,7 +270,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   friend class detail::parts_by_tag<elastic_pool_memory_resource>;
 
-  // A function: g++ 13 takes a braced initializer's absent options for uninitialized ones.
+  // A function, because g++ 13 warns that options which a braced initializer leaves out are uninitialized.
   [[nodiscard]] static elastic_pool_options make_options(std::size_t initial, std::optional<std::size_t> maximum)
   {
     elastic_pool_options options;
@@ -266,7 +279,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     return options;
   }
 
-  /// A part of `whole`, for what can be paused under one tag: within the same bounds.
+  /// Makes a part of `whole` for one tag that can be paused. It shares the maximum of `whole`.
   explicit elastic_pool_memory_resource(elastic_pool_memory_resource& whole)
     : growing_pool{default_order, whole.device_.value()},
       device_{whole.device_},
@@ -274,17 +287,17 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
       source_{whole.source_->make_part(heap_)}
   {}
 
-  /// Makes a source of chunks, or of blocks where the device has no virtual memory.
+  /// Makes a source of chunks, or a source of blocks if the device has no virtual memory.
   [[nodiscard]] rmm::detail::owned_ptr<detail::memory_source> make_source()
   {
     auto const device    = device_.value();
     auto const& o        = options_;
     bool const is_shared = o.share_descriptors || o.share_fabric || o.gpu_direct_rdma || o.peer_access;
-    // A driver that fails to answer is as good as one without, unless there must be one.
+    // If the driver does not answer, the pool is plain, unless an option needs virtual memory.
     if (is_shared ? rmm::detail::is_known_to_have_virtual_memory(device) : rmm::detail::has_virtual_memory(device)) {
       return rmm::detail::make_owned<detail::chunk_source>(heap_, device, options_);
     }
-    RMM_EXPECTS(!is_shared, "The device has no virtual memory, and so none that can be shared");
+    RMM_EXPECTS(!is_shared, "The device has no virtual memory, so its memory cannot be shared");
     rmm::detail::log(
       rmm::detail::log_level::warn,
       "elastic_pool_memory_resource: the device has no virtual memory; the pool grows by blocks of cudaMalloc");
@@ -296,7 +309,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] elastic_pool_memory_resource& part_of(tag which) const
   {
     auto* const part = parts_.find(which);
-    RMM_EXPECTS(part != nullptr, std::string{"The pool was not told to make this pausable: "} + which.name());
+    RMM_EXPECTS(part != nullptr, std::string{"set_pausable() was not called for the tag "} + which.name());
     return *part;
   }
 
@@ -312,13 +325,13 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   [[nodiscard]] bool contains(void const* ptr) const noexcept { return source_->contains(ptr); }
 
-  /// Visits the memory of each chunk that a block touches.
+  /// Calls visit(memory) for each chunk that a block touches.
   template <class Visit>
   [[nodiscard]] shared_block for_each_chunk(void const* ptr, std::size_t bytes, Visit&& visit) const
   {
     if (auto const* const part = parts_.find_with(ptr)) { return part->for_each_chunk(ptr, bytes, visit); }
     auto const growing = lock_growth();
-    RMM_EXPECTS(ptr != nullptr && bytes != 0, "Only a block that holds something can be exported");
+    RMM_EXPECTS(ptr != nullptr && bytes != 0, "A null pointer or a block of 0 bytes cannot be exported");
     auto const found = source_->export_chunks(ptr, bytes);
     for (auto const* const memory : found.memory) { visit(*memory); }
     return {found.offset_bytes, bytes, chunk_bytes()};
@@ -384,10 +397,10 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   cuda_device_id device_;
   elastic_pool_options options_;
   cuda_memory_resource cuda_;
-  detail::suballocator_upstream<cuda_memory_resource> upstream_{&cuda_, device_.value()};  // of a source of blocks
+  detail::suballocator_upstream<cuda_memory_resource> upstream_{&cuda_, device_.value()};  // used by a plain pool
   rmm::detail::owned_ptr<detail::memory_source> source_;
   std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};
-  std::size_t idle_bytes_{};  // whole chunks that were free all the time since then
+  std::size_t idle_bytes_{};  // bytes of whole chunks that were free all the time since idle_since_
   detail::parts_by_tag<elastic_pool_memory_resource> parts_;
 };
 

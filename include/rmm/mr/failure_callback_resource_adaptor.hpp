@@ -19,7 +19,7 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// What the template arguments of a failure_callback_resource_adaptor stand for.
+/// The meaning of the template arguments of a failure_callback_resource_adaptor.
 template <class UpstreamOrException, class Exception>
 struct failure_callback_arguments {
   static constexpr bool names_only_exception = std::is_base_of_v<std::exception, UpstreamOrException>;
@@ -30,12 +30,19 @@ struct failure_callback_arguments {
 
 }  // namespace detail
 
-/// Calls a function when upstream throws `ExceptionType`, and tries again as long as the function says so.
+/// An adaptor that calls a function when upstream throws `ExceptionType`. Use it to free memory and try again.
 ///
-/// With an exception as the only template argument, or none, as in RMM 26.06, upstream is any device_memory_resource.
+/// While the function returns true, the adaptor repeats the allocation. When it returns false, the caller gets the last exception of
+/// upstream. Exceptions of other types pass through. If the only template argument is an exception, or there is none, upstream is a
+/// device_memory_resource.
 ///
-/// The last exception of upstream reaches the caller when the function returns false; others are not intercepted. As
-/// thread-safe as upstream and the function are.
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// auto const spill = [](std::size_t, void*) { return false; };  // true: memory was freed, try again
+/// rmm::mr::failure_callback_resource_adaptor spilling{&cuda, spill, nullptr};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, spilling};
+/// @endcode
+/// Threads  thread-safe if upstream and the function are.
 template <class Upstream = out_of_memory, class ExceptionType = out_of_memory>
 class failure_callback_resource_adaptor final
   : public detail::resource_adaptor<failure_callback_resource_adaptor<Upstream, ExceptionType>,
@@ -45,7 +52,7 @@ class failure_callback_resource_adaptor final
  public:
   using exception_type = typename arguments::exception;
 
-  /// `callback_arg` is handed to each call of `callback`. Throws logic_error if `upstream` is null.
+  /// Each call of `callback` gets the requested bytes and `callback_arg`. Throws logic_error if `upstream` is null.
   failure_callback_resource_adaptor(typename arguments::upstream* upstream,
                                     failure_callback_t callback,
                                     void* callback_arg)

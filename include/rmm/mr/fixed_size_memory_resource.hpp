@@ -28,32 +28,39 @@ namespace RMM_NAMESPACE {
 
 namespace mr {
 
-/// Hands out blocks of one size, whatever smaller size is asked for: no fragmentation, and the same cost for each.
+/// A resource with blocks of one size. Use it for many requests of about one size: it has no fragmentation, and each call costs the same.
 ///
-/// Takes chunks of many blocks from upstream and gives them back when it is destroyed.
+/// Each request gets a whole block; a larger request throws out_of_memory. The resource takes chunks of many blocks from upstream, and
+/// gives them back when it is destroyed.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::fixed_size_memory_resource fixed{&cuda, 4096, 16};  // chunks of 16 blocks
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, fixed};
+/// @endcode
 template <class Upstream>
 class fixed_size_memory_resource : public detail::suballocator, public detail::upstream_getters<Upstream> {
  public:
   static constexpr std::size_t default_block_size            = std::size_t{1} << 20;
   static constexpr std::size_t default_blocks_to_preallocate = 128;
 
-  /// Takes the first chunk at once: `blocks_to_preallocate` blocks of `block_size` bytes, rounded up to 256.
+  /// Takes the first chunk: `blocks_to_preallocate` blocks of `block_size` bytes, rounded up to 256.
   ///
-  /// Throws logic_error if `upstream` is null or either number is 0, and what upstream throws.
+  /// Throws logic_error if `upstream` is null or one of the numbers is 0. Exceptions of upstream propagate.
   explicit fixed_size_memory_resource(Upstream* upstream,
                                       std::size_t block_size            = default_block_size,
                                       std::size_t blocks_to_preallocate = default_blocks_to_preallocate)
     : fixed_size_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, block_size, blocks_to_preallocate}
   {}
 
-  /// The same over a resource given by reference.
+  /// Makes the resource over the one that `upstream` refers to.
   explicit fixed_size_memory_resource(typename detail::suballocator_upstream<Upstream>::ref_type upstream,
                                       std::size_t block_size            = default_block_size,
                                       std::size_t blocks_to_preallocate = default_blocks_to_preallocate)
     : fixed_size_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, block_size, blocks_to_preallocate}
   {}
 
-  /// Bytes of a block: the largest request that can be served.
+  /// Returns the bytes of a block, which is the largest request that can be served.
   [[nodiscard]] std::size_t get_block_size() const noexcept { return block_size_; }
 
  private:
@@ -65,7 +72,7 @@ class fixed_size_memory_resource : public detail::suballocator, public detail::u
       block_size_{rmm::detail::checked_align_up(block_size, CUDA_ALLOCATION_ALIGNMENT)},
       chunk_size_{rmm::detail::checked_multiply(block_size_, blocks_to_preallocate)}
   {
-    RMM_EXPECTS(chunk_size_ != 0, "The block size and the number of blocks have to be above 0");
+    RMM_EXPECTS(chunk_size_ != 0, "The block size and the number of blocks to preallocate must be above 0");
     source_.add(chunk_size_, 0, cuda_stream_legacy);
     heap_.settle();
   }
@@ -92,15 +99,15 @@ class fixed_size_memory_resource : public detail::suballocator, public detail::u
         }
       }
       fixed_size_memory_resource& resource_;
-      std::exception_ptr failure{};  // what upstream threw; null: nothing
+      std::exception_ptr failure{};  // the exception of upstream; null if there was none
     } chunks{*this};
     detail::recovery_attempt climbing{bytes, stream};
     if (void* const block = climb(chunks, climbing, block_size_)) { return block; }
-    if (!chunks.failure) { throw std::bad_alloc{}; }  // in a capture, where the host has no memory to note the block
+    if (!chunks.failure) { throw std::bad_alloc{}; }  // host memory ran out in a capture, when the block was recorded
     try {
       std::rethrow_exception(chunks.failure);
     } catch (rmm::out_of_memory const& e) {
-      if (e.report() != nullptr) { throw; }  // upstream's own says more
+      if (e.report() != nullptr) { throw; }  // the report of upstream says more than ours
       climbing.reason = detail::failure_reason::from_current(e);
       throw_exhausted(climbing, "no block is free, and upstream gives no more");
     }

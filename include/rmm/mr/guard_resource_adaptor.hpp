@@ -18,11 +18,21 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Finds misuse of memory: writes beside an allocation or after it was freed, second frees, frees of wrong pointers and sizes.
+/// An adaptor that finds misuse of memory. Use it in tests to find writes outside of allocations or after their free, and wrong frees.
 ///
-/// For debugging: each allocation has red zones on both sides, which are checked when it is freed; new and freed memory is
-/// overwritten; and what was freed last is not allocated again for a while. Each free waits for its stream. Allocations of
-/// 0 bytes, and what happens on a capturing stream, are not checked. Thread-safe.
+/// Each allocation has a red zone on both sides, which is checked when the allocation is freed. New and freed memory is overwritten with
+/// patterns. Memory that was freed lately is not allocated again for a while. Not checked: allocations of 0 bytes, and allocations and
+/// frees on a stream that captures.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::guard_options options;
+/// options.handler = [](rmm::mr::guard_violation const& found) { std::puts(found.report.c_str()); };  // the default aborts
+/// rmm::mr::guard_resource_adaptor guarded{&cuda, options};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, guarded};
+/// @endcode
+/// Threads  thread-safe if upstream is.
+/// Stream   each free waits for its stream on the host.
 template <class Upstream>
 class guard_resource_adaptor final : public detail::resource_adaptor<guard_resource_adaptor<Upstream>, Upstream> {
  public:
@@ -42,13 +52,13 @@ class guard_resource_adaptor final : public detail::resource_adaptor<guard_resou
   guard_resource_adaptor& operator=(guard_resource_adaptor const&) = delete;
   guard_resource_adaptor& operator=(guard_resource_adaptor&&)      = delete;
 
-  /// Gives upstream what was kept from it, and checks that first.
+  /// Checks the memory in quarantine, and gives it back to upstream.
   ~guard_resource_adaptor() override { empty_quarantine(cuda_stream_view{}); }
 
  private:
   friend detail::resource_adaptor<guard_resource_adaptor<Upstream>, Upstream>;
 
-  /// Each knows its own allocations only.
+  /// A guard can only free its own allocations, so no two guards are equal.
   [[nodiscard]] bool same_policy(guard_resource_adaptor const&) const noexcept { return false; }
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
@@ -68,7 +78,7 @@ class guard_resource_adaptor final : public detail::resource_adaptor<guard_resou
     guard_->end(ptr, bytes, stream.value(), give_back_on(stream));
   }
 
-  /// Upstream's memory, with that in quarantine if there is no other.
+  /// Allocates from upstream. If upstream has no more memory, ends the quarantine and tries again.
   void* allocate_upstream(std::size_t bytes, cuda_stream_view stream)
   {
     try {

@@ -15,8 +15,13 @@ using upstream_calls = decltype(rmm::detail::lvalue<Resource>().get_upstream_res
 
 }  // namespace detail
 
-/// Whether `Resource`, a resource or a reference to one, allocates from another that it tells of: whether it is a
-/// memory resource with a function get_upstream_resource().
+/// Whether `Resource`, a resource or a reference to one, is an adaptor: a memory resource with a function get_upstream_resource().
+///
+/// @code{.cpp}
+/// using cuda = rmm::mr::cuda_memory_resource;
+/// static_assert(rmm::mr::is_resource_adaptor<rmm::mr::statistics_resource_adaptor<cuda>>);
+/// static_assert(!rmm::mr::is_resource_adaptor<cuda>);
+/// @endcode
 template <class Resource, class = void>
 inline constexpr bool is_resource_adaptor = rmm::detail::offers<detail::upstream_calls, Resource>&&
   rmm::detail::polyfill::resource<std::remove_cv_t<std::remove_reference_t<Resource>>>;

@@ -20,11 +20,21 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Refuses allocations that would bring the bytes in use above a limit. Thread-safe; what fits is never refused.
+/// An adaptor that refuses allocations beyond a limit. Use it to keep one part of a program from taking all memory.
+///
+/// It throws out_of_memory if an allocation would bring the bytes in use above the limit. It never refuses an allocation that fits, even
+/// if several threads allocate at once.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::limiting_resource_adaptor limited{&cuda, 1 << 20};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, limited};  // counts as 1024 of 1 MiB
+/// @endcode
+/// Threads  thread-safe if upstream is.
 template <class Upstream>
 class limiting_resource_adaptor final : public detail::resource_adaptor<limiting_resource_adaptor<Upstream>, Upstream> {
  public:
-  /// Lets through at most `allocation_limit` bytes at a time, each allocation counted as rounded up to `alignment`.
+  /// Allows `allocation_limit` bytes in use at a time. Each allocation counts with its size rounded up to `alignment`.
   ///
   /// Throws logic_error if `upstream` is null or `alignment` is not a power of two.
   limiting_resource_adaptor(Upstream* upstream,
@@ -43,14 +53,14 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
       budget_{allocation_limit}
   {}
 
-  /// Bytes in use.
+  /// Returns the bytes in use.
   [[nodiscard]] std::size_t get_allocated_bytes() const { return budget_.used(); }
 
-  /// Bytes that can be in use at once.
+  /// Returns the bytes that can be in use at a time.
   [[nodiscard]] std::size_t get_allocation_limit() const { return budget_.limit(); }
 
-  /// allocate() with what `from` has at hand, a face of the upstream resource (immediate_resource.hpp); null, and nothing has
-  /// changed, if that does not serve.
+  /// Allocates as allocate() does, but from `from`, which is the upstream as an immediate_resource. Returns null, and changes nothing,
+  /// if the limit or `from` does not allow it.
   [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes,
                                                cuda_stream_view stream,
                                                detail::immediate_resource& from) noexcept
@@ -62,7 +72,8 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
     return ptr;
   }
 
-  /// deallocate() by `to`, a face of the upstream resource; or false, and nothing has changed.
+  /// Frees as deallocate() does, but to `to`, which is the upstream as an immediate_resource. Returns false, and changes nothing, if
+  /// `to` does not take the block.
   [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
                                                 std::size_t bytes,
                                                 cuda_stream_view stream,
@@ -76,7 +87,7 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
  private:
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
-    auto const charge = align_up(bytes, alignment_);  // less than `bytes` if it wraps: more than any limit
+    auto const charge = align_up(bytes, alignment_);  // less than `bytes` if it overflows
     if (charge < bytes || !budget_.try_reserve(charge)) { throw_limit_exceeded(bytes); }
     rmm::detail::scope_guard refund{[&]() noexcept { budget_.release(charge); }};
     void* const ptr = this->upstream().allocate(bytes, stream);
@@ -87,7 +98,7 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
     this->upstream().deallocate(ptr, bytes, stream);
-    budget_.release(align_up(bytes, alignment_));  // after: until then the bytes are in use
+    budget_.release(align_up(bytes, alignment_));  // last, because the bytes are in use until upstream has them
   }
 
   [[nodiscard]] static std::size_t checked_alignment(std::size_t alignment)
@@ -111,7 +122,7 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
 limiting_resource_adaptor(device_async_resource_ref, std::size_t, std::size_t = CUDA_ALLOCATION_ALIGNMENT)
   ->limiting_resource_adaptor<device_memory_resource>;
 
-/// limiting_resource_adaptor{upstream, allocation_limit}, for code from before class template argument deduction.
+/// Returns limiting_resource_adaptor{upstream, allocation_limit}. For code that does not deduce class template arguments.
 template <class Upstream>
 limiting_resource_adaptor<Upstream> make_limiting_adaptor(Upstream* upstream, std::size_t allocation_limit)
 {

@@ -25,7 +25,7 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// Where an allocation log goes: made from the name of a file, from a stream, or from a list of sinks of a logging library.
+/// The destination of an allocation log: a file, a stream, or sinks of a logging library.
 class log_destination {
  public:
   /// The file is created, or emptied, when the log is opened.
@@ -65,16 +65,24 @@ class log_destination {
 
 }  // namespace detail
 
-/// Writes a line of CSV for each allocation, failed allocation and deallocation, in the order in which they happen.
+/// An adaptor that writes each allocation, failed allocation and deallocation to a CSV file. Use it to see what a program allocates, and
+/// to replay it. trace_resource_adaptor is faster and records more.
 ///
-/// Columns are the thread's number, the local time of day, the action, the pointer, the size and the stream. Thread-safe.
+/// Columns: number of the thread, local time of day, action, pointer, size, stream. Lines are in the order of the calls.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::logging_resource_adaptor logged{&cuda, "example_allocations.csv"};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, logged};
+/// @endcode
+/// Threads  thread-safe if upstream is.
 template <class Upstream>
 class logging_resource_adaptor final : public detail::logging_adaptor<logging_resource_adaptor<Upstream>, Upstream> {
  public:
-  /// `destination`  the name of a file, a `std::ostream`, or `{sink, ...}` with sinks of rapids_logger or spdlog, whose
-  ///                pattern is changed. A file is created, or emptied.
-  /// `auto_flush`   whether each line is flushed at once, or with flush() and at the end.
-  /// Throws logic_error if `upstream` is null or no destination is given and RMM_LOG_FILE is not set, std::runtime_error if
+  /// `destination`  the name of a file, a `std::ostream`, or `{sink, ...}` with sinks of rapids_logger or spdlog. The adaptor creates or
+  ///                empties the file, and changes the pattern of the sinks. Default: the file that RMM_LOG_FILE names.
+  /// `auto_flush`   with true, each line is flushed immediately; with false, flush() and the destructor flush.
+  /// Throws logic_error if `upstream` is null, or if there is no destination and RMM_LOG_FILE is not set. Throws std::runtime_error if
   /// the file cannot be opened.
   logging_resource_adaptor(Upstream* upstream,
                            detail::log_destination destination = get_default_filename(),
@@ -88,12 +96,12 @@ class logging_resource_adaptor final : public detail::logging_adaptor<logging_re
     : logging_resource_adaptor::logging_adaptor{upstream, [&] { return std::move(destination).open(auto_flush); }}
   {}
 
-  /// The value of the environment variable RMM_LOG_FILE. Throws logic_error if it is not set, or empty.
+  /// Returns the value of the environment variable RMM_LOG_FILE. Throws logic_error if it is not set or empty.
   static std::string get_default_filename()
   {
     auto const* const name = std::getenv("RMM_LOG_FILE");
     RMM_EXPECTS(name != nullptr && *name != '\0',
-                "The allocation log file name is missing: give one, or set RMM_LOG_FILE.");
+                "The allocation log file name is missing: pass one, or set RMM_LOG_FILE.");
     return name;
   }
 };
@@ -101,7 +109,7 @@ class logging_resource_adaptor final : public detail::logging_adaptor<logging_re
 logging_resource_adaptor(device_async_resource_ref, detail::log_destination = "", bool = false)
   ->logging_resource_adaptor<device_memory_resource>;
 
-/// logging_resource_adaptor{upstream, ...}, for code from before class template argument deduction.
+/// Returns a logging_resource_adaptor that writes to a file. For code that does not deduce class template arguments.
 template <class Upstream>
 logging_resource_adaptor<Upstream> make_logging_adaptor(
   Upstream* upstream,
@@ -111,7 +119,7 @@ logging_resource_adaptor<Upstream> make_logging_adaptor(
   return {upstream, filename, auto_flush};
 }
 
-/// The same with a stream as destination.
+/// Returns a logging_resource_adaptor that writes to a stream.
 template <class Upstream>
 logging_resource_adaptor<Upstream> make_logging_adaptor(Upstream* upstream,
                                                         std::ostream& stream,

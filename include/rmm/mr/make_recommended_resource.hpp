@@ -11,8 +11,14 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Makes the resource that fits the current device: which that is depends on what the device can do, how much memory it has
-/// and how much of that is free. explanation() of the result says why it was chosen.
+/// Makes the resource that fits the current device, by the features and the free memory of the device. Use it if you do not want to
+/// choose. explanation() of the result has the reasons.
+///
+/// @code{.cpp}
+/// auto const resource = rmm::mr::make_recommended_resource();
+/// std::puts(resource.explanation().c_str());
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, *resource};
+/// @endcode
 [[nodiscard]] RMM_COLD inline configured_resource make_recommended_resource(recommendation_options const& options = {})
 {
   std::string text{"recommended"};

@@ -16,6 +16,11 @@ namespace mr {
 /// A resource that allocates with cudaMallocManaged and frees with cudaFree. Use it for memory that migrates between host and devices.
 ///
 /// Ignores streams; all instances are equal. Returns a null pointer for 0 bytes.
+///
+/// @code{.cpp}
+/// rmm::mr::managed_memory_resource managed;
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, managed};
+/// @endcode
 class managed_memory_resource final : public device_memory_resource {
  public:
   friend void get_property(managed_memory_resource const&, ::cuda::mr::host_accessible) noexcept {}

@@ -30,6 +30,13 @@ namespace mr {
 ///
 /// The reservation ends with the object or with release(), and its free memory goes back to the pool. Live blocks stay valid, and go
 /// back when they are freed. The pool has to outlive all blocks.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::pool_memory_resource pool{&cuda, std::size_t{1} << 20};
+/// auto const task = pool.reserve(4096);
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, task};  // cannot fail
+/// @endcode
 /// Stream   memory goes back in the order of the stream that the reservation was made with, which has to exist until then, or of
 ///          the stream on which a block is freed.
 /// Threads  one thread at a time uses the object; resource() is thread-safe.

@@ -28,6 +28,15 @@ std::unique_ptr<Resource> make_resource(std::tuple<std::shared_ptr<Upstreams>...
 }  // namespace detail
 
 /// A resource that also owns its upstreams. Use it to return a resource from a function together with its upstreams.
+///
+/// @code{.cpp}
+/// auto const make_pool = [] {
+///   return rmm::mr::make_owning_wrapper<rmm::mr::pool_memory_resource>(std::make_shared<rmm::mr::cuda_memory_resource>(),
+///                                                                      std::size_t{1} << 20);
+/// };
+/// auto const pool = make_pool();  // also keeps the cuda_memory_resource
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, *pool};
+/// @endcode
 template <class Resource, class... Upstreams>
 class owning_wrapper : public device_memory_resource {
  public:

@@ -186,6 +186,16 @@ device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& 
 }
 
 /// Registers a resource for the current device: see set_per_device_resource().
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::pool_memory_resource pool{&cuda, std::size_t{1} << 20};
+/// auto* const previous = rmm::mr::set_current_device_resource(&pool);
+/// {
+///   rmm::device_buffer const buffer{1000, rmm::cuda_stream_default};  // from the pool
+/// }
+/// rmm::mr::set_current_device_resource(previous);
+/// @endcode
 inline device_memory_resource* set_current_device_resource(device_memory_resource* new_resource)
 {
   return set_per_device_resource(cuda_device_id{rmm::detail::current_device()}, new_resource);

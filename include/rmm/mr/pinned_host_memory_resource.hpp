@@ -23,6 +23,12 @@ namespace mr {
 ///
 /// Ignores streams; all instances are equal. Returns a null pointer for 0 bytes. Calls with an alignment get that alignment, however
 /// large. These calls do not access the object, because programs may destroy it before a pool over it.
+///
+/// @code{.cpp}
+/// rmm::mr::pinned_host_memory_resource pinned;
+/// void* const staging = pinned.allocate(1000);
+/// pinned.deallocate(staging, 1000);
+/// @endcode
 class pinned_host_memory_resource final : public device_memory_resource {
  public:
   using device_memory_resource::allocate;

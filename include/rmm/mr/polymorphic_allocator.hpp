@@ -65,11 +65,17 @@ template <class T, class U>
   return !(lhs == rhs);
 }
 
-/// An allocator with the interface of the standard library, made from a stream and an allocator that takes one, such as
-/// polymorphic_allocator.
+/// An allocator with the interface of the standard library. Use it to pass a polymorphic_allocator and its stream to a standard container.
 ///
 /// Adaptors are equal if their allocators are, whatever their streams. One may free the memory of an equal one, if the caller has
 /// ordered the streams.
+///
+/// @code{.cpp}
+/// rmm::mr::managed_memory_resource managed;
+/// rmm::mr::polymorphic_allocator<int> const allocator{managed};
+/// rmm::mr::stream_allocator_adaptor const on_stream{allocator, rmm::cuda_stream_default};
+/// std::vector<int, rmm::mr::stream_allocator_adaptor<rmm::mr::polymorphic_allocator<int>>> const values(100, 0, on_stream);
+/// @endcode
 template <class Allocator>
 class stream_allocator_adaptor {
  public:

@@ -23,26 +23,37 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Suballocates blocks that it takes from upstream, and keeps what is freed for later requests.
+/// A pool: it takes large blocks from upstream, allocates parts of them, and keeps freed memory for later requests. Use it for programs
+/// that allocate often and own their device.
 ///
-/// Grows when no free memory fits, up to a maximum if there is one; gives its blocks back when it is destroyed. Memory
-/// freed on one stream reaches another in the order of their work, without waiting on the host. What it tries before it fails
-/// is in docs/out-of-memory.md.
+/// It grows when no free memory fits, up to its maximum, and gives its blocks back when it is destroyed. Memory that was freed on one
+/// stream can serve another stream: the pool orders their work, without a wait on the host. See docs/out-of-memory.md for what it tries
+/// before an allocation fails.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::pool_memory_resource pool{&cuda, std::size_t{1} << 20};  // 1 MiB at first
+/// rmm::mr::set_current_device_resource(&pool);
+/// {
+///   rmm::device_buffer const buffer{1000, rmm::cuda_stream_default};
+/// }
+/// rmm::mr::reset_current_device_resource();
+/// @endcode
 template <class Upstream>
 class pool_memory_resource final : public detail::growing_pool,
                                    public detail::upstream_properties<pool_memory_resource<Upstream>, Upstream> {
  public:
-  /// Takes `initial_pool_size` bytes from upstream at once, none if 0.
+  /// Takes `initial_pool_size` bytes from upstream. Without a maximum, the pool grows as long as upstream has memory.
   ///
-  /// Both sizes are multiples of 256, the first not above the second; no maximum means as much as upstream gives. Throws
-  /// logic_error if that does not hold or `upstream` is null, out_of_memory if upstream does not give the initial size.
+  /// Both sizes must be multiples of 256, and the initial one not above the maximum. Throws logic_error otherwise, and if `upstream` is
+  /// null. Throws out_of_memory if upstream does not have the initial size.
   explicit pool_memory_resource(Upstream* upstream,
                                 std::size_t initial_pool_size,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
     : pool_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_pool_size, maximum_pool_size}
   {}
 
-  /// The same over a resource given as an object, which has to outlive the pool.
+  /// Makes a pool over `upstream`, which has to outlive the pool.
   template <class Upstream2 = Upstream,
             class           = std::enable_if_t<rmm::detail::polyfill::async_resource<Upstream2> &&
                                      std::is_convertible_v<Upstream2*, Upstream*>>>
@@ -52,7 +63,7 @@ class pool_memory_resource final : public detail::growing_pool,
     : pool_memory_resource{&upstream, initial_pool_size, maximum_pool_size}
   {}
 
-  /// The same over a resource given by reference.
+  /// Makes a pool over the resource that `upstream` refers to.
   explicit pool_memory_resource(typename detail::suballocator_upstream<Upstream>::ref_type upstream,
                                 std::size_t initial_pool_size,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
@@ -74,7 +85,7 @@ class pool_memory_resource final : public detail::growing_pool,
     take_first(source_, initial_pool_size);
   }
 
-  /// Grows by half of what the maximum leaves; without one by as much again as there is.
+  /// Grows by half of the bytes that are left to the maximum. Without a maximum, doubles the pool.
   [[nodiscard]] void* try_grow(std::size_t bytes, cuda_stream_view stream, detail::failure_reason& reason) override
   {
     auto const held = pool_size();

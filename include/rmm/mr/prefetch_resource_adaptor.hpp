@@ -17,7 +17,14 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Prefetches what it allocates to the current device. Makes a difference for managed memory.
+/// An adaptor that prefetches each allocation to the current device. Use it over managed memory, so that kernels do not wait for page
+/// faults. For other memory it does nothing.
+///
+/// @code{.cpp}
+/// rmm::mr::managed_memory_resource managed;
+/// rmm::mr::prefetch_resource_adaptor prefetched{&managed};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, prefetched};
+/// @endcode
 template <class Upstream>
 class prefetch_resource_adaptor final : public detail::resource_adaptor<prefetch_resource_adaptor<Upstream>, Upstream> {
  public:

@@ -34,6 +34,13 @@ struct pinned_memory_options {
 /// Blocks of 1 MiB or more are aligned to pages, and take one page in addition. Smaller blocks come from cudaHostAlloc, and also all
 /// blocks if the system or the device does not support registration. deallocate() is not stream-ordered: it waits on the host for the
 /// stream. All instances are equal. Returns a null pointer for 0 bytes. A forked child does not see the memory.
+///
+/// @code{.cpp}
+/// rmm::mr::pinned_memory_options options;
+/// options.near_device = true;
+/// rmm::mr::registered_host_memory_resource registered{options};
+/// rmm::mr::pool_memory_resource pool{&registered, std::size_t{2} << 20};
+/// @endcode
 class registered_host_memory_resource final : public device_memory_resource {
  public:
   /// Throws logic_error if both `near_device` and `numa_node` are set, or if `numa_node` is negative.

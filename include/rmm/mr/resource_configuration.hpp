@@ -23,22 +23,28 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// The environment variable in which programs look for a configuration.
+/// The environment variable that use_resource_from_environment() reads.
 inline constexpr char const* resource_variable = "RMM_RESOURCE";
 
-/// What resource to make, with which options and adaptors: `pool,initial=1GiB,max=80%,statistics`.
+/// A description of a resource, its options and its adaptors, such as `pool,initial=1GiB,max=80%,statistics`. Use it to check or to change
+/// a description before a configured_resource is made from it.
 ///
-/// docs/configuration.md tells the names. A value of this class has been checked as far as that needs no device.
+/// docs/configuration.md lists the names. A configuration is checked when it is parsed, except for checks that need a device.
+///
+/// @code{.cpp}
+/// auto const configuration = rmm::mr::resource_configuration::parse("pool, initial=1024KiB, max=80%");
+/// std::puts(configuration.text().c_str());  // pool,initial=1MiB,max=80%
+/// @endcode
 class resource_configuration {
  public:
-  /// The configuration that `text` says. Throws std::invalid_argument, which shows the place, for names that are not known,
-  /// options that are there twice, values out of their range, and options that contradict each other.
+  /// Parses a text. Throws std::invalid_argument, whose message shows the place, for unknown names, repeated options, values out of range,
+  /// and options that contradict each other.
   [[nodiscard]] RMM_COLD static resource_configuration parse(std::string_view text)
   {
     return resource_configuration{detail::configuration_parser{text}.parse(), text};
   }
 
-  /// The configuration in an environment variable; nothing if that is not set, or empty. Throws as parse() does.
+  /// Parses an environment variable. Returns nothing if it is not set or empty. Throws as parse() does.
   [[nodiscard]] RMM_COLD static std::optional<resource_configuration> from_environment(
     char const* variable = resource_variable)
   {
@@ -51,17 +57,17 @@ class resource_configuration {
     }
   }
 
-  /// Which resource, without what it is made over and its adaptors.
+  /// Returns the kind of the resource, without its upstream and adaptors.
   [[nodiscard]] detail::resource_kind kind() const noexcept { return rule_->kind; }
 
-  /// Whose memory it hands out, if it is made over no other one.
+  /// Returns whose memory the resource allocates, if it has no upstream.
   [[nodiscard]] detail::memory_place place() const noexcept { return rule_->place; }
 
-  /// Its name.
+  /// Returns the name of the resource.
   [[nodiscard]] std::string resource() const { return rule_->name; }
 
-  /// A text from which parse() makes the same configuration: options in the order of the documentation, amounts in their
-  /// largest units.
+  /// Returns a text that parse() turns into an equal configuration. Options are in the order of the documentation, and amounts in the
+  /// largest possible unit.
   [[nodiscard]] RMM_COLD std::string text() const
   {
     std::string result{rule_->name};
@@ -78,34 +84,33 @@ class resource_configuration {
   }
   friend bool operator!=(resource_configuration const& lhs, resource_configuration const& rhs) { return !(lhs == rhs); }
 
-  // The values of options; `name` is one that the resource has.
+  // Values of options. `name` must be an option of the resource.
 
-  /// Whether the option is there.
+  /// Whether the option is set.
   [[nodiscard]] bool has(std::string_view name) const noexcept { return find(name) != nullptr; }
 
-  /// A size; nothing if the option is not there.
+  /// Returns an amount of memory; nothing if the option is not set.
   [[nodiscard]] std::optional<memory_amount> amount(std::string_view name) const
   {
     auto const* const option = find(name);
     return option != nullptr ? std::optional<memory_amount>{option->amount} : std::nullopt;
   }
 
-  /// A plain number, such as one of milliseconds; nothing if the option is not there.
+  /// Returns a plain number, such as milliseconds; nothing if the option is not set.
   [[nodiscard]] std::optional<std::uint64_t> number(std::string_view name) const
   {
     auto const* const option = find(name);
     return option != nullptr ? std::optional<std::uint64_t>{option->number} : std::nullopt;
   }
 
-  /// A word, or the name of a file; empty if the option is not there.
+  /// Returns a word or the name of a file; empty if the option is not set.
   [[nodiscard]] std::string word(std::string_view name) const
   {
     auto const* const option = find(name);
     return option != nullptr ? option->text : std::string{};
   }
 
-  /// What the resource is made over: what the option `upstream` says, or the resource's default. Null for a resource that is
-  /// made over none.
+  /// Returns the configuration of the upstream: that of the option `upstream`, or the default. Null for a resource without upstream.
   [[nodiscard]] std::shared_ptr<resource_configuration const> upstream() const
   {
     if (auto const* const option = find("upstream")) { return option->upstream; }
@@ -116,8 +121,8 @@ class resource_configuration {
  private:
   struct value {
     detail::option_rule const* rule{};
-    std::size_t order{};  // in the documentation
-    std::size_t place{};  // in the text
+    std::size_t order{};  // the position in the documentation
+    std::size_t place{};  // the position in the text
     memory_amount amount{};
     std::uint64_t number{};
     std::string text{};

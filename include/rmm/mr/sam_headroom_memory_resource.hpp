@@ -24,6 +24,15 @@ namespace mr {
 ///
 /// It advises the driver to keep new memory on the device. The part that would leave less than the headroom free is kept on the host.
 /// Instances are equal if their headrooms are.
+///
+/// @code{.cpp}
+/// int has_pageable_access{};
+/// cudaDeviceGetAttribute(&has_pageable_access, cudaDevAttrPageableMemoryAccess, 0);
+/// if (has_pageable_access != 0) {
+///   rmm::mr::sam_headroom_memory_resource resource{std::size_t{1} << 30};  // leaves 1 GiB of the device free
+///   rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, resource};
+/// }
+/// @endcode
 class sam_headroom_memory_resource final : public device_memory_resource {
  public:
   /// Leaves `headroom` bytes of the device free. Throws logic_error if the current device cannot use pageable host memory.

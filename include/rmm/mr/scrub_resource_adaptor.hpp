@@ -15,11 +15,20 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Zeroes what is freed before upstream has it back, so that nobody whom upstream gives the memory next reads what was in it.
+/// An adaptor that writes zeros to freed memory before upstream gets it back. Use it so that the next owner of the memory cannot read
+/// secret data.
 ///
-/// The zeros are written on the stream of the deallocation, in its order, and the host does not wait; only where that stream
-/// takes no work any more, it waits for the device. It is as many bytes as the deallocation names. Memory that cannot
-/// be zeroed is not given back: it is lost until the process ends, and that is logged. Thread-safe where upstream is.
+/// It zeroes as many bytes as the deallocation names. Memory that cannot be zeroed is not given back: it is lost until the process ends,
+/// and the adaptor logs that.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::scrub_resource_adaptor scrubbed{&cuda};
+/// rmm::device_buffer const secret{1000, rmm::cuda_stream_default, scrubbed};
+/// @endcode
+/// Threads  thread-safe if upstream is.
+/// Stream   the zeros are written in the order of the deallocation's stream. The host waits for the device only if that stream was
+///          destroyed.
 template <class Upstream>
 class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resource_adaptor<Upstream>, Upstream> {
  public:
@@ -29,14 +38,15 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
     if (ptr != nullptr && bytes != 0 && !try_zero(ptr, bytes, stream)) {
-      rmm::detail::log(rmm::detail::log_level::error,
-                       "scrub_resource_adaptor: freed memory could not be zeroed, and is not used again");
+      rmm::detail::log(
+        rmm::detail::log_level::error,
+        "scrub_resource_adaptor: freed memory could not be zeroed, so it is lost until the process ends");
       return;
     }
     this->upstream().deallocate(ptr, bytes, stream);
   }
 
-  /// Where the stream takes no more work, because it was destroyed, after all work there is.
+  /// Writes the zeros on the stream. If the stream was destroyed, waits for all work of the device, and writes them then.
   [[nodiscard]] static bool try_zero(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     using namespace rmm::detail;

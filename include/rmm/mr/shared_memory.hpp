@@ -58,6 +58,18 @@ struct exported_fabric {
 ///
 /// Both processes use the same memory: one reads what the other wrote, once the writing work is done. The exporting process has to keep
 /// the block allocated while any process uses it. The chunks are not freed before all mappings are gone.
+///
+/// @code{.cpp}
+/// rmm::mr::elastic_pool_options options;
+/// options.share_descriptors = true;
+/// rmm::mr::elastic_pool_memory_resource pool{options};
+/// void* const block   = pool.allocate(1000);
+/// auto const exported = pool.export_descriptors(block, 1000);
+/// {  // in another process, which got the descriptor through a socket
+///   rmm::mr::imported_memory const imported{pool.get_device(), exported.block, {exported.chunks[0].get()}};
+/// }
+/// pool.deallocate(block, 1000);
+/// @endcode
 class imported_memory {
  public:
   /// Maps the chunks of `descriptors`, one for each chunk, in order. The caller keeps the descriptors. `device` uses the memory, and

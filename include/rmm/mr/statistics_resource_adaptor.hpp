@@ -20,13 +20,19 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Counts bytes and allocations: those in use, the most there were at a time, and the sum over time. Thread-safe.
+/// An adaptor that counts bytes and allocations: in use, at the peak, and in total. Use it to measure how much memory a program needs.
 ///
-/// All figures are exact. A peak is what an order of the calls gives that keeps calls apart which did not overlap. Each
-/// thread counts on its own where it can; whoever reads the counters stops all threads for some microseconds.
+/// The figures are exact. Calls of several threads that overlap count as if they had run in some order. The counters form a stack:
+/// push_counters() starts a section with counters at zero, and pop_counters() ends it and adds its counts to the outer section.
 ///
-/// The counters form a stack: push_counters() starts a section with counters at zero, pop_counters() ends it and adds what
-/// it counted to those of the section around it.
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::statistics_resource_adaptor counted{&cuda};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, counted};
+/// std::printf("peak: %lld bytes\n", static_cast<long long>(counted.get_bytes_counter().peak));
+/// @endcode
+/// Threads  thread-safe if upstream is.
+/// Cost     threads count without shared data. A thread that reads the counters stops the others for some microseconds.
 template <class Upstream>
 class statistics_resource_adaptor final
   : public detail::resource_adaptor<statistics_resource_adaptor<Upstream>, Upstream> {
@@ -34,25 +40,25 @@ class statistics_resource_adaptor final
   using read_lock_t  = std::shared_lock<std::shared_mutex>;
   using write_lock_t = std::unique_lock<std::shared_mutex>;
 
-  /// Bytes or allocations: in use, the most at a time, and the sum over time.
+  /// Counts of bytes or allocations: in use, at the peak, and in total.
   using counter = rmm::detail::usage_counter;
 
   using statistics_resource_adaptor::resource_adaptor::resource_adaptor;
 
-  /// Bytes, as counted in the innermost section.
+  /// Returns the counts of bytes in the innermost section.
   [[nodiscard]] counter get_bytes_counter() const noexcept { return statistics_.read().first; }
 
-  /// Allocations, as counted in the innermost section.
+  /// Returns the counts of allocations in the innermost section.
   [[nodiscard]] counter get_allocations_counter() const noexcept { return statistics_.read().second; }
 
-  /// Starts a section. Returns the counters (bytes, allocations) of the one around it.
+  /// Starts a section. Returns the counters (bytes, allocations) of the outer section.
   std::pair<counter, counter> push_counters() { return statistics_.push(); }
 
   /// Ends the innermost section. Returns its counters (bytes, allocations). Throws std::out_of_range for the outermost one.
   std::pair<counter, counter> pop_counters() { return statistics_.pop(); }
 
-  /// allocate() with what `from` has at hand, a face of the upstream resource (immediate_resource.hpp); null, and nothing has
-  /// changed, if that does not serve.
+  /// Allocates as allocate() does, but from `from`, which is the upstream as an immediate_resource. Returns null, and counts nothing, if
+  /// `from` does not serve the request.
   [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes,
                                                cuda_stream_view stream,
                                                detail::immediate_resource& from) noexcept
@@ -60,7 +66,8 @@ class statistics_resource_adaptor final
     return statistics_.try_add(bytes, [&] { return from.try_allocate_nonblocking(bytes, stream); });
   }
 
-  /// deallocate() by `to`, a face of the upstream resource; or false, and nothing has changed.
+  /// Frees as deallocate() does, but to `to`, which is the upstream as an immediate_resource. Returns false, and counts nothing, if `to`
+  /// does not take the block.
   [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
                                                 std::size_t bytes,
                                                 cuda_stream_view stream,
@@ -76,7 +83,7 @@ class statistics_resource_adaptor final
     return statistics_.try_add(bytes) ? ptr : count_slowly(ptr, bytes);
   }
 
-  /// Counts before upstream can give the memory to another thread: the peak is no higher than the use.
+  /// Counts first: if upstream gave the memory to another thread before, the peak would be higher than the use ever was.
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
     if (!statistics_.try_subtract(bytes)) { return deallocate_slowly(ptr, bytes, stream); }
@@ -102,7 +109,7 @@ template <class Upstream>
 statistics_resource_adaptor(Upstream*) -> statistics_resource_adaptor<Upstream>;
 statistics_resource_adaptor(device_async_resource_ref)->statistics_resource_adaptor<device_memory_resource>;
 
-/// statistics_resource_adaptor{upstream}, for code from before class template argument deduction.
+/// Returns statistics_resource_adaptor{upstream}. For code that does not deduce class template arguments.
 template <class Upstream>
 statistics_resource_adaptor<Upstream> make_statistics_adaptor(Upstream* upstream)
 {

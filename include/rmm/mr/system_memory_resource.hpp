@@ -33,6 +33,15 @@ inline bool is_system_memory_supported(cuda_device_id device)
 /// A resource that allocates pageable host memory with operator new. Use it on devices that can access such memory directly.
 ///
 /// deallocate() is not stream-ordered: it waits on the host for the stream. All instances are equal. 0 bytes get a unique pointer.
+///
+/// @code{.cpp}
+/// int has_pageable_access{};
+/// cudaDeviceGetAttribute(&has_pageable_access, cudaDevAttrPageableMemoryAccess, 0);
+/// if (has_pageable_access != 0) {
+///   rmm::mr::system_memory_resource system;
+///   rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, system};
+/// }
+/// @endcode
 class system_memory_resource final : public device_memory_resource {
  public:
   /// Throws logic_error if the current device cannot use pageable host memory.

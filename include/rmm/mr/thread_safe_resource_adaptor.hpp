@@ -14,7 +14,16 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Lets one thread at a time call upstream.
+/// An adaptor with a lock, so that one thread at a time calls upstream. Use it over a resource of your own that is not thread-safe. The
+/// pools of this library do not need it.
+///
+/// @code{.cpp}
+/// rmm::mr::callback_memory_resource mine{[](std::size_t, rmm::cuda_stream_view, void*) -> void* { throw std::bad_alloc{}; },
+///                                        [](void*, std::size_t, rmm::cuda_stream_view, void*) {}};
+/// rmm::mr::thread_safe_resource_adaptor locked{&mine};
+/// rmm::mr::set_current_device_resource(&locked);
+/// rmm::mr::reset_current_device_resource();
+/// @endcode
 template <class Upstream>
 class thread_safe_resource_adaptor final
   : public detail::resource_adaptor<thread_safe_resource_adaptor<Upstream>, Upstream> {
@@ -36,7 +45,7 @@ class thread_safe_resource_adaptor final
     this->upstream().deallocate(ptr, bytes, stream);
   }
 
-  std::mutex mutex_;  // held while upstream is called: that is its purpose
+  std::mutex mutex_;  // held during calls of upstream
 };
 
 template <class Upstream>

@@ -19,11 +19,17 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// The allocator for Thrust's vectors and algorithms: memory from a resource, in the order of a
-/// stream.
+/// An allocator for Thrust's vectors and algorithms. Use it to give them memory from a resource; device_vector has it built in.
 ///
-/// It remembers the device that was current when it was made and has it current whenever it calls
-/// the resource. All are equal, as Thrust has it for its own.
+/// It makes the device current that was current in its constructor, in each call of the resource. All allocators are equal, as those of
+/// Thrust are.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::thrust_allocator<int> allocator{rmm::cuda_stream_default, cuda};
+/// auto const values = allocator.allocate(100);
+/// allocator.deallocate(values, 100);
+/// @endcode
 template <class T>
 class thrust_allocator : public thrust::device_malloc_allocator<T> {
  public:
@@ -36,13 +42,13 @@ class thrust_allocator : public thrust::device_malloc_allocator<T> {
     using other = thrust_allocator<U>;
   };
 
-  /// Uses the default stream, and what is now the resource of the current device.
+  /// Uses the default stream, and the resource that is registered for the current device.
   thrust_allocator() = default;
 
-  /// Uses what is now the resource of the current device.
+  /// Uses the resource that is registered for the current device.
   explicit thrust_allocator(cuda_stream_view stream) : stream_{stream} {}
 
-  /// `mr` has to outlive what it allocates.
+  /// Uses `mr`, which has to outlive its allocations.
   thrust_allocator(cuda_stream_view stream, device_async_resource_ref mr) : stream_{stream}, mr_{mr} {}
 
   /// Takes resource, stream and device from `other`.
@@ -51,7 +57,7 @@ class thrust_allocator : public thrust::device_malloc_allocator<T> {
     : stream_{other.stream()}, device_{other.device()}, mr_{other.get_upstream_resource()}
   {}
 
-  /// Memory for `num` elements, none of which is constructed.
+  /// Returns memory for `num` elements, without constructing them.
   pointer allocate(size_type num)
   {
     auto const bytes = rmm::detail::checked_multiply(num, sizeof(T));
@@ -59,20 +65,20 @@ class thrust_allocator : public thrust::device_malloc_allocator<T> {
     return pointer{static_cast<T*>(mr_.allocate_async(bytes, stream_))};
   }
 
-  /// Gives back what allocate() returned for the same `num`.
+  /// Frees memory that allocate() returned for the same `num`.
   void deallocate(pointer ptr, size_type num)
   {
     cuda_set_device_raii const on_device{device_};
     mr_.deallocate_async(thrust::raw_pointer_cast(ptr), num * sizeof(T), stream_);
   }
 
-  /// What the allocator allocates from.
+  /// Returns the resource.
   [[nodiscard]] device_async_resource_ref get_upstream_resource() const noexcept { return mr_; }
 
-  /// The stream of all calls.
+  /// Returns the stream of all calls.
   [[nodiscard]] cuda_stream_view stream() const noexcept { return stream_; }
 
-  /// The device that was current when the allocator, or the one it was converted from, was made.
+  /// Returns the device that was current in the constructor. A converted allocator keeps the device of the original.
   [[nodiscard]] cuda_device_id device() const noexcept { return device_; }
 
   friend void get_property(thrust_allocator const&, ::cuda::mr::device_accessible) noexcept {}

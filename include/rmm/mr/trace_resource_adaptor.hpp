@@ -19,16 +19,25 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// Writes each allocation, failed allocation and deallocation to a binary trace, for replay and reports. Thread-safe.
+/// An adaptor that writes each allocation, failed allocation and deallocation to a binary trace. Use it to see a program's memory over
+/// time with `rmm-trace`, and to replay it. See docs/traces.md.
 ///
-/// An event has its time, thread, device, stream (by handle and by the runtime's number), size, address and tag; a failure the
-/// text of its exception. Threads gather events on their own, and write them a block at a time: what a crash of the
-/// program leaves in the file can be read. docs/traces.md tells more.
+/// An event has its time, thread, device, stream (handle and id), size, address and tag. The event of a failure has the text of its
+/// exception. Each thread collects events and writes them in blocks, so a trace can be read after the program has crashed.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::trace_options options;
+/// options.file = "example_trace.bin";
+/// rmm::mr::trace_resource_adaptor traced{&cuda, options};
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, traced};
+/// @endcode
+/// Threads  thread-safe if upstream is.
 template <class Upstream>
 class trace_resource_adaptor final : public detail::resource_adaptor<trace_resource_adaptor<Upstream>, Upstream> {
  public:
-  /// Throws logic_error if `upstream` is null or no file is given and RMM_TRACE_FILE is not set, std::runtime_error if the
-  /// file cannot be written: because it is a symbolic link, someone else's, or being written, for instance.
+  /// Throws logic_error if `upstream` is null, or if the options have no file and RMM_TRACE_FILE is not set. Throws std::runtime_error
+  /// if the file cannot be written, for example because it is a symbolic link, belongs to another user, or is in use by a trace.
   trace_resource_adaptor(Upstream* upstream, trace_options const& options = trace_options::from_environment())
     : trace_resource_adaptor::resource_adaptor{upstream},
       writer_{std::make_unique<rmm::detail::trace::trace_writer>(options)}
@@ -40,13 +49,13 @@ class trace_resource_adaptor final : public detail::resource_adaptor<trace_resou
       writer_{std::make_unique<rmm::detail::trace::trace_writer>(options)}
   {}
 
-  /// Hands what was traced before the call to the system. Threads that trace wait for some microseconds.
+  /// Writes all events from before the call to the file. Stops threads that trace for some microseconds.
   void flush() { writer_->flush(); }
 
-  /// The first file of the trace.
+  /// Returns the name of the first file of the trace.
   [[nodiscard]] std::string const& get_file_name() const noexcept { return writer_->file(); }
 
-  /// How many events could not be written, because the disk is full for instance. 0 is good.
+  /// Returns the number of events that could not be written, for example because the disk is full.
   [[nodiscard]] std::uint64_t get_lost_events() const noexcept { return writer_->lost(); }
 
  private:
@@ -59,7 +68,7 @@ class trace_resource_adaptor final : public detail::resource_adaptor<trace_resou
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
-    writer_->add(kind::free, ptr, bytes, stream.value());  // before upstream can give the memory to another thread
+    writer_->add(kind::free, ptr, bytes, stream.value());  // first: upstream may give the memory to another thread
     this->upstream().deallocate(ptr, bytes, stream);
   }
 

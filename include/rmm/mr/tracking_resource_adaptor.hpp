@@ -32,16 +32,24 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// When a tracking_resource_adaptor writes to standard error what was never freed.
+/// When a tracking_resource_adaptor writes its leak report to standard error.
 enum class leak_report {
   never,
-  at_end  ///< when the adaptor is destroyed, or the program ends, whichever comes first
+  at_end  ///< when the adaptor is destroyed or the program ends, whichever comes first
 };
 
-/// Knows which allocations are outstanding, and where they were made. Thread-safe.
+/// An adaptor that records all live allocations, and on request their call stacks. Use it to find leaks.
 ///
-/// Deallocations of unknown pointers and of wrong sizes are errors in the debug log, and go to upstream nevertheless.
-/// Allocations of 0 bytes are not tracked: several of them may have one address.
+/// It logs deallocations of unknown pointers and of wrong sizes as errors, and passes them on to upstream. It does not track allocations
+/// of 0 bytes, because several of them can have one address.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::tracking_resource_adaptor tracked{&cuda, true};  // records call stacks
+/// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, tracked};
+/// std::puts(tracked.get_leak_report().c_str());
+/// @endcode
+/// Threads  thread-safe if upstream is.
 template <class Upstream>
 class tracking_resource_adaptor final : public detail::resource_adaptor<tracking_resource_adaptor<Upstream>, Upstream> {
  public:
@@ -54,14 +62,14 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
 
     allocation_info() = delete;
 
-    /// Takes the stack of the caller down, if `capture_stack`.
+    /// Records the call stack if `capture_stack` is true.
     allocation_info(std::size_t size, bool capture_stack)
       : strace{capture_stack ? std::make_unique<rmm::detail::stack_trace>() : nullptr}, allocation_size{size}
     {}
   };
 
-  /// `capture_stacks`: whether to keep the call stack of each allocation; functions are named when it is printed. Throws
-  /// logic_error if `upstream` is null.
+  /// `capture_stacks`  whether to record the call stack of each allocation. Functions are looked up when a stack is printed.
+  /// Throws logic_error if `upstream` is null.
   tracking_resource_adaptor(Upstream* upstream, bool capture_stacks = false, leak_report leaks = leak_report::never)
     : tracking_resource_adaptor::resource_adaptor{upstream}, capture_stacks_{capture_stacks}
   {
@@ -86,17 +94,17 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     if (report_at_exit_) { write_leaks(); }
   }
 
-  /// Returns the live table, by address. Must not be read while other threads use the adaptor. Once this was called, all threads
-  /// share one lock; get_outstanding_allocations_str() and get_leak_report() do not have that effect.
+  /// Returns the live table, by address. It must not be read while other threads use the adaptor. After the first call, all threads
+  /// share one lock. get_outstanding_allocations_str() and get_leak_report() do not have that effect.
   [[nodiscard]] std::map<void*, allocation_info> const& get_outstanding_allocations() const noexcept
   {
     return allocations_.whole_table();
   }
 
-  /// Returns the bytes outstanding, less what was freed without having been allocated here; never below 0.
+  /// Returns the bytes of live allocations, less the bytes of frees whose memory was not allocated here. Never below 0.
   [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return allocations_.bytes(); }
 
-  /// One entry for each outstanding allocation: `<address>: <size> B`, and its call stack if there is one.
+  /// Returns a text with one entry for each live allocation: `<address>: <size> B`, and its call stack if it was recorded.
   [[nodiscard]] std::string get_outstanding_allocations_str() const
   {
     std::ostringstream text;
@@ -108,8 +116,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     return text.str();
   }
 
-  /// How much is outstanding, and from where, most bytes first: one entry for all allocations of the same call stack. Empty if
-  /// nothing is.
+  /// Returns a text with the live allocations of each call stack, in descending order of bytes. Empty if there are none.
   [[nodiscard]] RMM_COLD std::string get_leak_report() const
   {
     struct group {
@@ -158,14 +165,14 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
                             this);
   }
 
-  /// Once.
+  /// Writes the leak report. Does nothing in a second call.
   RMM_COLD void write_leaks() noexcept
   {
     if (std::exchange(has_reported_, true)) { return; }
     try {
       std::fputs(get_leak_report().c_str(), stderr);
     } catch (std::exception const&) {
-      std::fputs("RMM: there is no memory to say what was never freed\n", stderr);
+      std::fputs("RMM: host memory ran out before the leak report was written\n", stderr);
     }
   }
 
@@ -182,7 +189,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
-    forget(ptr, bytes);  // before upstream has the memory back and may hand the address to another thread
+    forget(ptr, bytes);  // first: as soon as upstream has the memory, another thread can get the same address
     this->upstream().deallocate(ptr, bytes, stream);
   }
 
@@ -190,22 +197,22 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
   {
     auto const [allocated, is_known] = allocations_.remove(ptr);
     if (is_known) {
-      if (bytes != allocated) { report("allocated with another size", ptr, bytes); }
+      if (bytes != allocated) { report("were allocated with another size", ptr, bytes); }
     } else if (bytes != 0) {
       allocations_.subtract(bytes);
-      report("not allocated here, or freed before", ptr, bytes);
+      report("were not allocated by this adaptor, or were freed before", ptr, bytes);
     }
   }
 
   RMM_COLD static void report(char const* problem, void const* ptr, std::size_t bytes) noexcept
   {
-    char text[192];  // no allocation: nothing may be thrown here
-    std::snprintf(text, sizeof text, "Deallocating %zu bytes at %p, which were %s.", bytes, ptr, problem);
+    char text[192];  // on the stack, so that nothing can throw
+    std::snprintf(text, sizeof text, "Deallocating %zu bytes at %p, which %s.", bytes, ptr, problem);
     rmm::detail::log(rmm::detail::log_level::error, text);
   }
 
   bool capture_stacks_;
-  detail::outstanding_allocations<allocation_info> allocations_;  // no lock of it is held while upstream is called
+  detail::outstanding_allocations<allocation_info> allocations_;  // its locks are not held during calls of upstream
   bool has_reported_{false};
   std::optional<rmm::detail::exit_action> report_at_exit_;
 };
@@ -213,7 +220,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
 tracking_resource_adaptor(device_async_resource_ref, bool = false, leak_report = leak_report::never)
   ->tracking_resource_adaptor<device_memory_resource>;
 
-/// tracking_resource_adaptor{upstream}, for code from before class template argument deduction.
+/// Returns tracking_resource_adaptor{upstream}. For code that does not deduce class template arguments.
 template <class Upstream>
 tracking_resource_adaptor<Upstream> make_tracking_adaptor(Upstream* upstream)
 {

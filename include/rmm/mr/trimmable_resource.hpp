@@ -8,7 +8,14 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// The interface of resources that keep unused memory and can give it back. Find it with `dynamic_cast<trimmable_resource*>(resource)`.
+/// The interface of resources that keep unused memory and can give it back. Use it to free memory for other programs without knowing the
+/// class of the resource: `dynamic_cast<trimmable_resource*>(resource)`.
+///
+/// @code{.cpp}
+/// rmm::mr::elastic_pool_memory_resource pool{std::size_t{2} << 20};
+/// rmm::mr::device_memory_resource* const resource = &pool;
+/// if (auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(resource)) { trimmable->trim_to(0); }
+/// @endcode
 class trimmable_resource {
  public:
   /// Gives unused memory back to upstream, and through upstreams to the device, until at most `bytes` bytes are reserved. Memory that

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions that say more than Python's own, from which they are derived."""
+"""Exceptions with more information than those of Python, from which they are derived."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ __all__ = ["LogFileError", "ReportedMemoryError"]
 
 
 class ReportedMemoryError(MemoryError):
-    """A pool could not serve an allocation, and says why in `report`.
+    """A MemoryError of a pool, with a report of the reasons.
 
-    Where memory is missing and no pool was asked, as when `cudaMalloc` itself fails, a plain MemoryError is raised: catch that
-    to catch both, and this class to read the report.
+    If memory is missing and no pool is involved, for example because `cudaMalloc` fails, a plain MemoryError is raised. Catch
+    MemoryError for both, and this class to read the report.
 
+    Parameters
+    ----------
+    text : str
+        The message.
+    report : rmm.memory_report.MemoryReport
+        The report.
+
+    Examples
+    --------
     >>> import rmm
     >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB", "1MiB")
     >>> try:
@@ -34,7 +43,7 @@ class ReportedMemoryError(MemoryError):
 
     @property
     def report(self) -> MemoryReport:
-        """What the pool and the device had, and what the pool tried."""
+        """The `rmm.memory_report.MemoryReport`: the memory of the pool and the device, and what the pool tried."""
         found: MemoryReport = self.__dict__["report"]
         return found
 
@@ -43,9 +52,24 @@ class ReportedMemoryError(MemoryError):
 
 
 class LogFileError(OSError, RuntimeError):
-    """A log cannot be written: `filename` and `strerror` say which, and why.
+    """An OSError for a log that cannot be written: `filename` is its name, and `strerror` the reason.
 
-    A RuntimeError too, because older releases raised that.
+    It is also a RuntimeError, because older releases raised that.
+
+    Parameters
+    ----------
+    number : int
+        The number of the error.
+    reason : str
+        The reason.
+    file_name : str
+        The name of the file.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.LogFileError(2, "No such file or directory", "log.csv").filename
+    'log.csv'
     """
 
     __module__ = "rmm"

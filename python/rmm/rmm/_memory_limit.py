@@ -20,11 +20,17 @@ __all__ = ["memory_limit", "using"]
 
 @contextmanager
 def using(resource: DeviceMemoryResource) -> Iterator[DeviceMemoryResource]:
-    """Makes `resource` that of the current device for a block of code.
+    """Make a resource that of the current device in a `with` statement. It applies to all threads that use the device.
 
-    At its end the one from before is set again. What is allocated meanwhile may outlive the block, and keeps `resource`
-    alive. The setting is that of the device, not of the thread.
+    The previous resource is set again at the end. Memory that was allocated inside may live longer, and keeps `resource` alive.
 
+    Parameters
+    ----------
+    resource : rmm.mr.DeviceMemoryResource
+        The resource.
+
+    Examples
+    --------
     >>> import rmm
     >>> with rmm.using(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")) as pool:
     ...     buffer = rmm.DeviceBuffer(size=1000)
@@ -57,13 +63,17 @@ def _bytes_of(limit: int | str) -> int:
 
 @contextmanager
 def memory_limit(limit: int | str) -> Iterator[LimitingResourceAdaptor]:
-    """Lets a block of code have at most `limit` bytes of the current device's resource at a time. MemoryError above.
+    """Limit the bytes in use of the current device's resource, in a `with` statement.
+
+    Allocations beyond the limit raise MemoryError.
 
     Parameters
     ----------
-    limit:
-        Bytes, as int or string such as "4GiB", or a share of the device's memory such as "80%".
+    limit : int or str
+        The most bytes, as an int or a str such as "4GiB", or a share of the device's memory such as "80%".
 
+    Examples
+    --------
     >>> import rmm
     >>> with rmm.memory_limit("1MiB"):
     ...     rmm.DeviceBuffer(size=2 << 20)  # doctest: +ELLIPSIS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All memory of a pool at one moment: what `snapshot()` of a resource returns.
+"""Snapshots: all memory of a pool at one moment. `snapshot()` of a resource returns one.
 
 >>> import rmm
 >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
@@ -23,36 +23,75 @@ __all__ = ["MemorySnapshot"]
 
 
 class MemorySnapshot(dict[str, Any]):
-    """A snapshot as a dictionary, with a picture for notebooks.
+    """A snapshot of a pool's memory as a dictionary, which notebooks show as a picture. `snapshot()` of a resource returns it.
 
-    `time_ns` is in nanoseconds since 1970. `live_bytes`, `free_bytes`, `cached_bytes` (the part of the free ones that lies
-    in caches of threads), `graph_bytes` (kept for CUDA graphs), `reserved_bytes`, `largest_free_bytes`, `upstream_blocks`,
-    `caches` and `fragmentation` (0 if all that is free lies in one piece) are sums. `blocks` is a list of what upstream
-    gave, ascending: each has `address`, `bytes`, `paused` if its memory is with the device meanwhile, and `ranges`. A range
-    has `offset` in its block, `bytes`, a `state` (`live`, `free`, `cached`, `graph`, or `unmapped`: addresses without
-    memory), and where they are known `stream` (whose it is while it is free: the number that `cudaStreamGetId` gives plus 1,
-    or `"legacy"`), `pending` (other streams cannot have it yet) and `tag`.
+    `time_ns` is the time in nanoseconds since 1970. Sums in bytes are `live_bytes`, `free_bytes`, `cached_bytes` (the free
+    bytes in caches of threads), `graph_bytes` (kept for CUDA graphs), `reserved_bytes` and `largest_free_bytes`.
+    `upstream_blocks` and `caches` are numbers, and `fragmentation` is 0 if all free memory is one range.
+
+    `blocks` is a list of the blocks of upstream, by address. Each has `address`, `bytes`, `paused` if its memory was given
+    back for a while, and `ranges`. A range has its `offset` in the block, `bytes`, and a `state`: `live`, `free`, `cached`,
+    `graph`, or `unmapped` for addresses without memory. If they are known, it also has `stream` (the owner of free memory: the
+    number of `cudaStreamGetId` plus 1, or `"legacy"`), `pending` (other streams cannot use the memory yet) and `tag`.
+
+    Parameters
+    ----------
+    contents : mapping or iterable of pairs, optional
+        The entries, as for a dict.
+    **more : object
+        More entries.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+    >>> pool.snapshot()["live_bytes"]
+    1024
     """
 
     def __init__(self, contents: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any) -> None:
-        """As a dictionary is made."""
+        """Make a snapshot as a dictionary is made."""
         super().__init__(contents, **more)
 
     @classmethod
     def from_json(cls, text: str) -> MemorySnapshot:
-        """The snapshot that `to_json()` wrote, in Python or C++."""
+        """Make a snapshot from the text of `to_json()`, in Python or C++.
+
+        Parameters
+        ----------
+        text : str
+            The JSON.
+
+        Returns
+        -------
+        MemorySnapshot
+            The snapshot.
+        """
         made = cls(json.loads(text))
         for block in made["blocks"]:
             block["address"] = int(block["address"], 16)
         return made
 
     def to_json(self) -> str:
-        """The snapshot as JSON, as C++ writes it: addresses are hexadecimal texts."""
+        """Return the snapshot as JSON, as C++ writes it. Addresses are hexadecimal texts.
+
+        Returns
+        -------
+        str
+            The JSON.
+        """
         blocks = [{**block, "address": hex(block["address"])} for block in self["blocks"]]
         return json.dumps({**self, "blocks": blocks})
 
     def bytes_by_tag(self) -> dict[str, int]:
-        """What is allocated under each tag, the largest first; empty unless the pool tracks tags."""
+        """Return the allocated bytes of each tag, in descending order.
+
+        Returns
+        -------
+        dict of str to int
+            Empty unless the pool tracks tags.
+        """
         sums: Counter[str] = Counter()
         for block in self["blocks"]:
             for part in block["ranges"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting over with other resources, and being told when someone does."""
+"""Functions that replace the resources of all devices, and hooks that are called before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,21 @@ _R = TypeVar("_R")
 
 
 class RMMError(Exception):
-    """An error with a number."""
+    """An exception with a number.
+
+    Parameters
+    ----------
+    errcode : int
+        The number.
+    msg : str
+        The message.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.RMMError(2, "no memory").errcode
+    2
+    """
 
     def __init__(self, errcode: int, msg: str) -> None:
         self.errcode = errcode
@@ -38,30 +52,37 @@ def reinitialize(
     logging: bool = False,
     log_file_name: str | None = None,
 ) -> None:
-    """Replaces the resources of all devices.
+    """Replace the resources of all devices.
 
-    Buffers that exist stay valid: each keeps the resource that it came from. To let that go as well, delete the
-    buffers in a hook.
+    Buffers stay valid, because each keeps the resource that it came from. To free the old resources, too, delete the buffers in
+    a hook; see `register_reinitialize_hook`.
 
     Parameters
     ----------
-    pool_allocator:
-        Whether to put a pool on top.
-    managed_memory:
+    pool_allocator : bool, optional
+        Whether to use a pool.
+    managed_memory : bool, optional
         Whether to use managed memory.
-    initial_pool_size:
-        Bytes that each pool takes at once, as int or string; half of the free memory of its device if None.
-    maximum_pool_size:
-        Bytes that each pool takes at most; no limit if None.
-    devices:
-        Number or numbers of the devices that get such a resource; the others get the initial one.
-    logging:
+    initial_pool_size : int or str, optional
+        The bytes that each pool takes when it is made; half of the free memory of its device if None.
+    maximum_pool_size : int or str, optional
+        The most bytes that each pool takes; no limit if None.
+    devices : int or iterable of int, optional
+        The devices that get such a resource. Other devices get the initial resource.
+    logging : bool, optional
         Whether to log each allocation and deallocation.
-    log_file_name:
-        Name of the log; see `rmm.mr.LoggingResourceAdaptor`.
+    log_file_name : str, optional
+        The name of the log; see `rmm.mr.LoggingResourceAdaptor`.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.reinitialize(pool_allocator=True, initial_pool_size="1MiB")
+    >>> rmm.mr.get_current_device_resource()
+    PoolMemoryResource(CudaMemoryResource())
     """
     if not pool_allocator and not (initial_pool_size is None and maximum_pool_size is None):
-        text = "initial_pool_size and maximum_pool_size are ignored, for there is no pool: pass pool_allocator=True with them"
+        text = "initial_pool_size and maximum_pool_size are ignored without a pool: pass pool_allocator=True, too"
         warnings.warn(text, stacklevel=2)
     for function, args, kwargs in reversed(_hooks):
         function(*args, **kwargs)
@@ -77,16 +98,64 @@ def reinitialize(
 
 
 def is_initialized() -> bool:
-    """Whether every device that has a resource has a usable one. True from import on."""
+    """Return whether all devices with a resource have a usable one.
+
+    Returns
+    -------
+    bool
+        True as soon as the package is imported.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.is_initialized()
+    True
+    """
     return mr.is_initialized()
 
 
 def register_reinitialize_hook(func: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> Callable[_P, _R]:
-    """Has `reinitialize` call `func(*args, **kwargs)` before it replaces resources, the last one registered first."""
+    """Register a function that `reinitialize` calls before it replaces resources. The function registered last is called first.
+
+    Parameters
+    ----------
+    func : callable
+        The function. It is called as `func(*args, **kwargs)`.
+    *args : object
+        Its positional arguments.
+    **kwargs : object
+        Its arguments by name.
+
+    Returns
+    -------
+    callable
+        `func`.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> hook = rmm.register_reinitialize_hook(print, "new resources")
+    >>> rmm.reinitialize()
+    new resources
+    >>> rmm.unregister_reinitialize_hook(hook)
+    """
     _hooks.append((func, args, kwargs))
     return func
 
 
 def unregister_reinitialize_hook(func: Callable[..., Any]) -> None:
-    """Removes all registrations of `func`."""
+    """Remove all registrations of a function.
+
+    Parameters
+    ----------
+    func : callable
+        The function that was passed to `register_reinitialize_hook`.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> hook = rmm.register_reinitialize_hook(print, "new resources")
+    >>> rmm.unregister_reinitialize_hook(hook)
+    >>> rmm.reinitialize()
+    """
     _hooks[:] = [hook for hook in _hooks if hook[0] != func]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory code uses: counters of the current device's resource, and a profiler that reports them by name.
+"""Statistics of the current device's resource, and a profiler that reports the memory of functions and blocks.
 
 >>> import rmm
 >>> import rmm.statistics
@@ -44,7 +44,29 @@ _F = TypeVar("_F")
 
 @dataclass
 class Statistics:
-    """Bytes and numbers of allocations: in use, the most that were in use at a time, and in all."""
+    """Counts of bytes and allocations: in use, at the peak, and in total.
+
+    Parameters
+    ----------
+    current_bytes : int
+        The bytes in use.
+    current_count : int
+        The allocations in use.
+    peak_bytes : int
+        The most bytes in use at a time.
+    peak_count : int
+        The most allocations in use at a time.
+    total_bytes : int
+        The bytes of all allocations.
+    total_count : int
+        The number of all allocations.
+
+    Examples
+    --------
+    >>> from rmm.statistics import Statistics
+    >>> Statistics(0, 0, 1024, 1, 1024, 1).peak_bytes
+    1024
+    """
 
     current_bytes: int
     current_count: int
@@ -54,7 +76,7 @@ class Statistics:
     total_count: int
 
     def __getitem__(self, name: str) -> int:
-        """`statistics["current_bytes"]`, as it was written when this was a dict."""
+        """Return a field by its name, because older releases returned a dict."""
         if name not in self.__dataclass_fields__:
             raise KeyError(name)
         value: int = getattr(self, name)
@@ -67,34 +89,95 @@ def _adaptor() -> StatisticsResourceAdaptor | None:
 
 
 def enable_statistics() -> None:
-    """Counts what is allocated from the current device's resource from here on, unless that is done already."""
+    """Start to count the allocations from the current device's resource. Does nothing if they are counted already.
+
+    Examples
+    --------
+    >>> import rmm.statistics
+    >>> rmm.statistics.enable_statistics()
+    >>> buffer = rmm.DeviceBuffer(size=1024)
+    >>> rmm.statistics.get_statistics().current_bytes
+    1024
+    """
     if _adaptor() is None:
         set_current_device_resource(StatisticsResourceAdaptor(get_current_device_resource()))
 
 
 def get_statistics() -> Statistics | None:
-    """The statistics of the current device's resource, since the last push; None if they are not enabled."""
+    """Return the statistics of the current device's resource since the last push.
+
+    Returns
+    -------
+    Statistics or None
+        The statistics; None if they are not enabled.
+
+    Examples
+    --------
+    >>> import rmm.statistics
+    >>> rmm.statistics.get_statistics() is None
+    True
+    """
     adaptor = _adaptor()
     return None if adaptor is None else adaptor.allocation_counts
 
 
 def push_statistics() -> Statistics | None:
-    """Starts to count from zero; returns the statistics until now, None if they are not enabled."""
+    """Start to count from zero, until `pop_statistics` is called.
+
+    Returns
+    -------
+    Statistics or None
+        The statistics until now; None if they are not enabled.
+
+    Examples
+    --------
+    >>> import rmm.statistics
+    >>> rmm.statistics.enable_statistics()
+    >>> before = rmm.statistics.push_statistics()
+    >>> buffer = rmm.DeviceBuffer(size=1024)
+    >>> rmm.statistics.pop_statistics().total_bytes
+    1024
+    """
     adaptor = _adaptor()
     return None if adaptor is None else adaptor.push_counters()
 
 
 def pop_statistics() -> Statistics | None:
-    """Ends what the last push started; returns its statistics, None if they are not enabled."""
+    """End the last push, and add its counts to those before it.
+
+    Returns
+    -------
+    Statistics or None
+        The statistics since the last push; None if they are not enabled.
+
+    Examples
+    --------
+    >>> import rmm.statistics
+    >>> rmm.statistics.enable_statistics()
+    >>> before = rmm.statistics.push_statistics()
+    >>> rmm.statistics.pop_statistics().total_bytes
+    0
+    """
     adaptor = _adaptor()
     return None if adaptor is None else adaptor.pop_counters()
 
 
 @contextmanager
 def statistics() -> Iterator[None]:
-    """Counts from zero in a block of code, with statistics enabled for it if they are not.
+    """Count from zero in a `with` statement, with statistics enabled in it.
 
-    ValueError at its end if the current device's resource is another one than at its begin.
+    Raises
+    ------
+    ValueError
+        At the end, if the current device's resource was changed inside.
+
+    Examples
+    --------
+    >>> import rmm.statistics
+    >>> with rmm.statistics.statistics():
+    ...     buffer = rmm.DeviceBuffer(size=1024)
+    ...     rmm.statistics.get_statistics().current_bytes
+    1024
     """
     before = get_current_device_resource()
     if isinstance(before, StatisticsResourceAdaptor):
@@ -121,18 +204,43 @@ def _expect_current(resource: StatisticsResourceAdaptor) -> None:
 
 
 class ProfilerRecords:
-    """What a profiler found, by name. Thread-safe."""
+    """The results of profilers, by name. Thread-safe.
+
+    Examples
+    --------
+    >>> from rmm.statistics import ProfilerRecords
+    >>> ProfilerRecords().records
+    {}
+    """
 
     @dataclass
     class MemoryRecord:
-        """How often something was called, the bytes that it allocated in all, and the most that a call had at a time."""
+        """The calls of one function or block: their number, the bytes of all calls, and the highest peak of one call.
+
+        Parameters
+        ----------
+        num_calls : int, optional
+            The number of calls.
+        memory_total : int, optional
+            The bytes that all calls allocated.
+        memory_peak : int, optional
+            The most bytes that one call had in use at a time.
+        """
 
         num_calls: int = 0
         memory_total: int = 0
         memory_peak: int = 0
 
         def add(self, memory_total: int, memory_peak: int) -> None:
-            """Adds a call."""
+            """Add a call.
+
+            Parameters
+            ----------
+            memory_total : int
+                The bytes that the call allocated.
+            memory_peak : int
+                The most bytes that it had in use at a time.
+            """
             self.num_calls += 1
             self.memory_total += memory_total
             self.memory_peak = max(self.memory_peak, memory_peak)
@@ -142,7 +250,15 @@ class ProfilerRecords:
         self._records: dict[str, ProfilerRecords.MemoryRecord] = defaultdict(ProfilerRecords.MemoryRecord)
 
     def add(self, name: str, data: Statistics) -> None:
-        """Adds a call of `name`."""
+        """Add a call.
+
+        Parameters
+        ----------
+        name : str
+            The name of the function or block.
+        data : Statistics
+            The statistics of the call.
+        """
         with self._lock:
             self._records[name].add(memory_total=data.total_bytes, memory_peak=data.peak_bytes)
 
@@ -153,12 +269,17 @@ class ProfilerRecords:
             return dict(self._records)
 
     def report(self, ordered_by: str = "memory_peak") -> str:
-        """A table of the records, the largest first.
+        """Return a table of the records, in descending order.
 
         Parameters
         ----------
-        ordered_by:
-            `num_calls`, `memory_peak` or `memory_total`.
+        ordered_by : {"memory_peak", "memory_total", "num_calls"}, optional
+            The column to order by.
+
+        Returns
+        -------
+        str
+            The table.
         """
         heading = "Memory Profiling\n" + "=" * 16 + "\n\n"
         records = self.records
@@ -199,7 +320,21 @@ def _get_descriptive_name_of_object(obj: object) -> str:
 
 
 class ProfilerContext(ContextDecorator):
-    """What `profiler` returns: a context manager, and a decorator of functions."""
+    """A context manager and decorator that records allocations. `profiler` makes it.
+
+    Parameters
+    ----------
+    records : ProfilerRecords
+        The records to add to.
+    name : str
+        The name to record under.
+
+    Examples
+    --------
+    >>> from rmm.statistics import ProfilerContext, ProfilerRecords
+    >>> with ProfilerContext(ProfilerRecords(), "nothing"):
+    ...     pass
+    """
 
     def __init__(self, records: ProfilerRecords, name: str) -> None:
         self._records = records
@@ -230,15 +365,22 @@ class ProfilerContext(ContextDecorator):
 
 
 def profiler(*, records: ProfilerRecords = default_profiler_records, name: str = "") -> ProfilerContext:
-    """Records what a function, or a block of code, allocates. Does nothing while statistics are not enabled.
+    """Record what a function or a block allocates. Does nothing if statistics are not enabled.
 
     Parameters
     ----------
-    records:
-        Where to.
-    name:
-        Under which name; that of the function, with its file and line, where it decorates one and the name is empty.
+    records : ProfilerRecords, optional
+        The records to add to.
+    name : str, optional
+        The name to record under. If empty, the name of the decorated function, with its file and line.
 
+    Returns
+    -------
+    ProfilerContext
+        A context manager, which is also a decorator.
+
+    Examples
+    --------
     >>> import rmm
     >>> from rmm.statistics import ProfilerRecords, enable_statistics, profiler
     >>> records = ProfilerRecords()

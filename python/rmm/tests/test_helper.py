@@ -46,7 +46,7 @@ def test_other_texts_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("number", [1.5, float("nan"), float("inf")])
 def test_parts_of_bytes_are_refused(number: Any) -> None:
-    with pytest.raises(ValueError, match="no whole number"):
+    with pytest.raises(ValueError, match="not a whole number"):
         parse_bytes(number)
 
 

@@ -73,7 +73,7 @@ def test_it_is_always_initialized() -> None:
 @pytest.mark.parametrize("managed", [False, True])
 @pytest.mark.parametrize("logging", [False, True])
 def test_reinitialize_builds_the_stack(pool: bool, managed: bool, logging: bool, tmp_path: Path) -> None:
-    with nullcontext() if pool else pytest.warns(UserWarning, match="there is no pool"):
+    with nullcontext() if pool else pytest.warns(UserWarning, match="ignored without a pool"):
         rmm.reinitialize(pool, managed, "1MiB", 1 << 22, logging=logging, log_file_name=str(tmp_path / "rmm_log.csv"))
     resource: Any = rmm.mr.get_current_device_resource()
     if logging:
@@ -237,4 +237,4 @@ def test_an_error_in_the_environment_names_the_variable() -> None:
     )
     assert done.returncode == 1
     assert "unknown option 'maxx' of pool" in done.stderr
-    assert done.stderr.rstrip().endswith("RMM_RESOURCE asks for.")
+    assert done.stderr.rstrip().endswith("RMM_RESOURCE asks for this resource.")

@@ -145,7 +145,7 @@ TEST_P(TwoObjectsFirstUserTest, AllSeeTheInitialResourceAndKnowItsType)
   });
 }
 
-TEST_P(TwoObjectsFirstUserTest, WhatOneRegistersByPointerAllUse)
+TEST_P(TwoObjectsFirstUserTest, APointerRegisteredInOneObjectIsUsedInAll)
 {
   IN_NEW_PROCESS({
     auto const modules = open_all_and_use_first();
@@ -159,7 +159,7 @@ TEST_P(TwoObjectsFirstUserTest, WhatOneRegistersByPointerAllUse)
   });
 }
 
-TEST_P(TwoObjectsFirstUserTest, WhatOneRegistersByReferenceAllUse)
+TEST_P(TwoObjectsFirstUserTest, AReferenceRegisteredInOneObjectIsUsedInAll)
 {
   IN_NEW_PROCESS({
     auto const modules = open_all_and_use_first();
@@ -195,7 +195,7 @@ TEST_P(TwoObjectsFirstUserTest, AllUseTheMemoryOfReferencesAgain)
   });
 }
 
-TEST_P(TwoObjectsFirstUserTest, WhatOneTagsAllSee)
+TEST_P(TwoObjectsFirstUserTest, ATagOfOneObjectIsSeenInAll)
 {
   IN_NEW_PROCESS({
     auto modules = open_all();
@@ -231,7 +231,7 @@ TEST_P(TwoObjectsFirstUserTest, AFailureIsCaughtByItsTypeWithItsReport)
   });
 }
 
-TEST_P(TwoObjectsFirstUserTest, WhatOneChoosesForSizesAllDo)
+TEST_P(TwoObjectsFirstUserTest, TheChoiceOfSizesInOneObjectAppliesToAll)
 {
   unsetenv("RMM_UNROUNDED_SIZES");
   IN_NEW_PROCESS({
@@ -247,7 +247,7 @@ TEST_P(TwoObjectsFirstUserTest, WhatOneChoosesForSizesAllDo)
   });
 }
 
-TEST_P(TwoObjectsFirstUserTest, WhatOneNoticesOfTheExitAllDo)
+TEST_P(TwoObjectsFirstUserTest, TheExitNoticedInOneObjectIsSeenInAll)
 {
   IN_NEW_PROCESS({
     auto const& modules = *new auto{open_all()};

@@ -65,23 +65,23 @@ TEST(AssertionsOnDeathTest, ARuntimeThatStayedBehindIsAFailure)
   EXPECT_DEATH(RMM_ASSERT_CUDA_SUCCESS(cudaErrorInitializationError), "cudaErrorInitializationError(.|\n)*Assertion");
 }
 
-TEST(AssertionsOn, ARuntimeThatStayedBehindIsNoFailureWhereShutdownIsSafe)
+TEST(AssertionsOn, ToleratesARuntimeThatStayedBehindWhereShutdownIsSafe)
 {
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorInitializationError);
 }
 
-TEST(AssertionsOn, AnUnloadingRuntimeIsNoFailureWhereShutdownIsSafe)
+TEST(AssertionsOn, ToleratesAnUnloadingRuntimeWhereShutdownIsSafe)
 {
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorCudartUnloading);
 }
 
-TEST(AssertionsOn, AMissingDeviceIsNoFailureWhereShutdownIsSafe)
+TEST(AssertionsOn, ToleratesAMissingDeviceWhereShutdownIsSafe)
 {
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorNoDevice);
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaErrorInsufficientDriver);
 }
 
-TEST(AssertionsOnDeathTest, AMissingDeviceIsAFailureElsewhere)
+TEST(AssertionsOnDeathTest, AssertsAMissingDeviceWhereShutdownIsNotSafe)
 {
   EXPECT_DEATH(RMM_ASSERT_CUDA_SUCCESS(cudaErrorNoDevice), "cudaErrorNoDevice(.|\n)*Assertion");
 }

@@ -37,7 +37,7 @@ std::string message_of(Call call)
   return {};
 }
 
-TEST(CheckedSize, NamesWhatWasAskedForWhereItFails)
+TEST(CheckedSize, NamesTheRequestedSizeInAFailure)
 {
   auto const begin =
     std::string{"std::bad_alloc: out_of_memory: Maximum allocation size exceeded (failed to allocate "};

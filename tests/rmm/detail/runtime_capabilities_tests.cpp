@@ -143,7 +143,7 @@ TEST(DynamicLoadRuntime, FindsFunctionsOfASharedRuntime)
 #endif
 }
 
-TEST(DynamicLoadRuntime, DoesNotFindWhatIsNotThere)
+TEST(DynamicLoadRuntime, ReturnsNullForMissingSymbols)
 {
   EXPECT_FALSE(dynamic_load_runtime::function<dynamic_load_runtime::function_sig<>>("cudaNoSuchFunction").has_value());
 }

@@ -45,7 +45,7 @@ struct Aligned : ::testing::Test {
   }
 };
 
-TEST_F(Aligned, RefusesAnAlignmentThatIsNoPowerOfTwo)
+TEST_F(Aligned, RefusesAnAlignmentOtherThanAPowerOfTwo)
 {
   EXPECT_THROW((adaptor{&mock, 255}), rmm::logic_error);
   EXPECT_THROW((adaptor{&mock, 768}), rmm::logic_error);

@@ -59,7 +59,7 @@ TEST_F(ArenaMemoryResource, TakesHalfOfTheFreeMemoryByDefault)
   EXPECT_NEAR(static_cast<double>(before - after), static_cast<double>(before) / 2, 64.0 * mib);
 }
 
-TEST_F(ArenaMemoryResource, SaysWhenThereIsNoRoom)
+TEST_F(ArenaMemoryResource, ReportsWhenNoRoomIsLeft)
 {
   arena mr{&upstream, mib};
   try {
@@ -131,7 +131,7 @@ TEST_F(ArenaMemoryResource, ShowsWhatItHas)
   EXPECT_EQ(mr.figures().largest_free_bytes, 4 * mib);
 }
 
-TEST_F(ArenaMemoryResource, ServesAllThatItHasWhateverStreamsFreedIt)
+TEST_F(ArenaMemoryResource, ServesAllItsMemoryWhicheverStreamFreedIt)
 {
   std::vector<rmm::cuda_stream> streams(4);
   arena mr{&upstream, 4 * mib};

@@ -29,7 +29,7 @@ using rmm::test::named_resource;
 /// The handle of a stream that was destroyed.
 cudaStream_t destroyed_stream() { return rmm::cuda_stream{}.value(); }
 
-/// The runtime reports the use as misuse, which here is what is tested.
+/// Expects that the runtime has reported misuse, and clears the reports.
 void expect_misuse()
 {
   EXPECT_FALSE(cudasim::violations().empty());

@@ -112,7 +112,7 @@ TEST_P(BadInput, SizesNearTheLargestAreOutOfMemoryAndTheMessageNamesThem)
   }
 }
 
-TEST_P(BadInput, AlignmentsThatAreNoPowerOfTwoAreRefused)
+TEST_P(BadInput, RefusesAlignmentsOtherThanPowersOfTwo)
 {
   rmm::device_async_resource_ref const ref{counted};
   for (std::size_t const alignment : {std::size_t{0}, std::size_t{3}, std::size_t{255}, std::size_t{768}, largest}) {

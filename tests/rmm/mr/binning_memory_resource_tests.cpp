@@ -42,7 +42,7 @@ TEST_F(BinningMemoryResource, SendsEverythingUpstreamWithoutBins)
   mr.deallocate(ptr, 4096, stream);
 }
 
-TEST_F(BinningMemoryResource, PassesSizesOnAsTheyAre)
+TEST_F(BinningMemoryResource, PassesSizesUnchanged)
 {
   rmm::test::counting_upstream bin;
   binning mr{&upstream};
@@ -117,7 +117,7 @@ TEST_F(BinningMemoryResource, TakesBinsInAllSpellings)
   EXPECT_EQ(upstream.asked(), (sizes{1024U * 128, 2048U * 128}));
 }
 
-TEST_F(BinningMemoryResource, ShowsWhatItsOwnBinsHaveTogether)
+TEST_F(BinningMemoryResource, ReportsTheSumOfItsOwnBins)
 {
   binning mr{&upstream, 10, 11};
   void* const small = mr.allocate(1000, stream);
@@ -139,7 +139,7 @@ TEST_F(BinningMemoryResource, ReturnsNullForZeroBytes)
   EXPECT_TRUE(upstream.asked().empty());
 }
 
-TEST_F(BinningMemoryResource, TellsItsUpstreamAndIsEqualToItselfOnly)
+TEST_F(BinningMemoryResource, ReturnsItsUpstreamAndEqualsOnlyItself)
 {
   binning mr{&upstream};
   binning over_ref{rmm::device_async_resource_ref{upstream}};

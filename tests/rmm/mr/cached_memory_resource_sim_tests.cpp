@@ -311,7 +311,7 @@ TEST_F(CachedMiss, GivesLargeBlocksBackThatNoWorkUses)
   cache->deallocate(second, 12 * MiB, *other);
 }
 
-TEST_F(CachedMiss, WaitsWhereUpstreamHasNoMore)
+TEST_F(CachedMiss, WaitsIfUpstreamHasNoMoreMemory)
 {
   ASSERT_TRUE(cudasim::occupy(0, cudasim::usage(0).free));
   auto const all  = cudasim::usage(0).reserved_by_pools;

@@ -143,7 +143,7 @@ TEST_F(CachedMemoryResource, ReportsItsMaximum)
   }
 }
 
-TEST_F(CachedMemoryResource, GivesBackWhatIsInTheWayOfALargerRequest)
+TEST_F(CachedMemoryResource, GivesBackBlocksThatStandInTheWayOfALargerRequest)
 {
   make(5 * mebibyte);
   deallocate(allocate(3 * mebibyte), 3 * mebibyte);
@@ -180,7 +180,7 @@ TEST_F(CachedMemoryResource, TrimGivesBackBlocksThatHoldNothing)
   EXPECT_EQ(upstream.live_count(), 0U);
 }
 
-TEST_F(CachedMemoryResource, TrimKeepsWhatItIsTold)
+TEST_F(CachedMemoryResource, TrimKeepsTheRequestedBytes)
 {
   sizes const live{2 * mebibyte, 3 * mebibyte, 4 * mebibyte};
   std::vector<void*> pointers;
@@ -235,7 +235,7 @@ TEST_F(CachedMemoryResource, TakesAReferenceForAnUpstream)
   EXPECT_EQ(over_ref.trim_to(0), mebibyte);
 }
 
-TEST_F(CachedMemoryResource, RefusesWhatMakesNoSense)
+TEST_F(CachedMemoryResource, RefusesInvalidArguments)
 {
   EXPECT_THROW((cached_memory_resource<counting_upstream>{nullptr}), rmm::logic_error);
   EXPECT_THROW((cached_memory_resource<counting_upstream>{&upstream, 0, std::nullopt, 0}), rmm::logic_error);

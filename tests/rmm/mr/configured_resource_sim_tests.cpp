@@ -191,7 +191,7 @@ TEST_F(UseConfiguredResourceSim, EveryDeviceHasItsOwn)
   EXPECT_EQ(rmm::get_current_cuda_device(), cuda_device_id{0});
 }
 
-TEST_F(ConfiguredResourceSim, ZeroesWhatIsFreedOnAStreamThatHasGone)
+TEST_F(ConfiguredResourceSim, ZeroesMemoryThatIsFreedOnADestroyedStream)
 {
   configured_resource const resource{"pool,initial=4KiB,max=4KiB,scrub"};
   auto gone = std::make_optional<rmm::cuda_stream>();

@@ -137,7 +137,7 @@ TEST(ConfiguredResource, GuardsWhatTheProgramAsksFor)
   resource->deallocate(ptr, 100);
 }
 
-TEST(ConfiguredResource, ZeroesWhatIsFreedRightAboveTheResource)
+TEST(ConfiguredResource, ZeroesFreedMemoryRightAboveTheResource)
 {
   configured_resource const resource{"cuda,guard,scrub"};
   auto* const scrub = resource.find<rmm::mr::scrub_resource_adaptor<memory>>();
@@ -210,7 +210,7 @@ TEST(RecommendedResource, IsMadeWithAnExplanation)
   auto const resource = rmm::mr::make_recommended_resource({{}, rmm::memory_amount::parse("50%")});
   use(*resource);
   EXPECT_EQ(resource.configuration().text(), "recommended,max=50%");
-  EXPECT_NE(resource.explanation().find(" of the device's "), std::string::npos);
+  EXPECT_NE(resource.explanation().find("The device has "), std::string::npos);
 }
 
 TEST(RecommendedResource, HoldsNoMoreThanItMay)
@@ -239,7 +239,7 @@ TEST_F(UseConfiguredResource, RegistersItForTheDevicesNamed)
   EXPECT_GE(statistics->get_bytes_counter().value, 1000);
 }
 
-TEST_F(UseConfiguredResource, DoesWhatTheEnvironmentSays)
+TEST_F(UseConfiguredResource, UsesTheConfigurationOfTheEnvironment)
 {
   rmm::test::environment_variable const variable{"RMM_RESOURCE"};
   variable.unset();

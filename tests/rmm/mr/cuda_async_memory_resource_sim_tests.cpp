@@ -75,7 +75,7 @@ TEST_F(CudaAsyncFaults, OtherFailuresAreBadAllocButNotOutOfMemory)
   } catch (rmm::bad_alloc const&) {}
 }
 
-TEST_F(CudaAsyncFaults, WhatTheDeviceCannotSayIsACudaErrorThatNamesIt)
+TEST_F(CudaAsyncFaults, AFailedDeviceQueryIsACudaErrorThatNamesIt)
 {
   auto const make = [] { cuda_async_memory_resource const resource; };
   for (auto const* const function : {"cudaGetDevice", "cudaDeviceGetAttribute", "cudaRuntimeGetVersion"}) {
@@ -104,7 +104,7 @@ TEST_F(CudaAsyncFaults, DevicesWithoutPoolsAreRefused)
   EXPECT_THROW(cuda_async_view_memory_resource{made_before.pool_handle()}, rmm::logic_error);
 }
 
-TEST_F(CudaAsyncFaults, WaysToExportAreThoseOfTheDevice)
+TEST_F(CudaAsyncFaults, ExportsOnlyInWaysThatTheDeviceSupports)
 {
   using handle_type = cuda_async_memory_resource::allocation_handle_type;
   cudasim::set_device_attribute(0, cudaDevAttrMemoryPoolSupportedHandleTypes, cudaMemHandleTypePosixFileDescriptor);

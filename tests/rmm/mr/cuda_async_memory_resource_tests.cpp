@@ -88,7 +88,7 @@ TEST_F(CudaAsyncMemoryResource, GivesNullForNoBytes)
   EXPECT_NO_THROW(resource.deallocate(nullptr, 0, stream));
 }
 
-TEST_F(CudaAsyncMemoryResource, AllocatesFromThePoolThatItTells)
+TEST_F(CudaAsyncMemoryResource, AllocatesFromThePoolOfItsHandle)
 {
   cuda_async_memory_resource resource;
   void* const ptr = resource.allocate(1 << 20, stream);
@@ -116,7 +116,7 @@ TEST_F(CudaAsyncMemoryResource, ReservesTheInitialSize)
   EXPECT_EQ(attribute(resource.pool_handle(), cudaMemPoolAttrUsedMemCurrent), 0U);
 }
 
-TEST_F(CudaAsyncMemoryResource, CannotReserveMoreThanThereIs)
+TEST_F(CudaAsyncMemoryResource, CannotReserveMoreThanTheDeviceHas)
 {
   EXPECT_THROW(cuda_async_memory_resource{std::size_t{1} << 50}, rmm::out_of_memory);
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
@@ -128,7 +128,7 @@ TEST_F(CudaAsyncMemoryResource, KeepsAllOfTheDeviceByDefault)
   EXPECT_EQ(attribute(resource.pool_handle(), cudaMemPoolAttrReleaseThreshold), rmm::available_device_memory().second);
 }
 
-TEST_F(CudaAsyncMemoryResource, KeepsWhatItIsTold)
+TEST_F(CudaAsyncMemoryResource, KeepsMemoryUpToTheThreshold)
 {
   cuda_async_memory_resource const resource{std::nullopt, 1 << 20};
   EXPECT_EQ(attribute(resource.pool_handle(), cudaMemPoolAttrReleaseThreshold), std::uint64_t{1} << 20);

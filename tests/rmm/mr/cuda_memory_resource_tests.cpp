@@ -52,7 +52,7 @@ TEST(CudaMemoryResourceTest, ZeroBytesAreANullPointer)
   EXPECT_NO_THROW(mr.deallocate(nullptr, 0));
 }
 
-TEST(CudaMemoryResourceTest, MoreThanThereIsIsOutOfMemory)
+TEST(CudaMemoryResourceTest, TooMuchMemoryIsOutOfMemory)
 {
   cuda_memory_resource mr;
   EXPECT_THROW(mr.allocate(std::size_t{1} << 50U), rmm::out_of_memory);

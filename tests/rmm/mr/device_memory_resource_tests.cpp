@@ -166,7 +166,7 @@ TEST_F(DeviceMemoryResourceTest, ASizeThatCannotBeRoundedIsOutOfMemory)
 }
 #endif
 
-TEST_F(DeviceMemoryResourceTest, AnAlignmentThatIsNoPowerOfTwoIsRefused)
+TEST_F(DeviceMemoryResourceTest, RefusesAnAlignmentOtherThanAPowerOfTwo)
 {
   for (std::size_t const alignment : {0U, 3U, 48U, 257U}) {
     EXPECT_THROW(mr.allocate(100, alignment), rmm::bad_alloc) << alignment;

@@ -342,7 +342,7 @@ struct ElasticPoolThatCannotWait : Stepped {
   static constexpr std::uint64_t all = 1000;
 };
 
-TEST_F(ElasticPoolThatCannotWait, KeepsWhatItWasToGiveBackUntilItCan)
+TEST_F(ElasticPoolThatCannotWait, KeepsMemoryUntilItCanWaitForItsWork)
 {
   written_pool it;
   void* const kept = it.allocate(4 * chunk);

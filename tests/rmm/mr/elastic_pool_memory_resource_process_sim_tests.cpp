@@ -212,7 +212,7 @@ TEST_F(ElasticPoolNeighbours, AWorkloadRunsForEverInLittleMoreThanItsPeak)
   });
 }
 
-TEST_F(ElasticPoolNeighbours, WhatIsFreeInChunksIsAllUsable)
+TEST_F(ElasticPoolNeighbours, AllFreeChunksAreUsable)
 {
   constexpr std::size_t count = 64;
   elastic_pool_memory_resource pool{0, count * chunk};

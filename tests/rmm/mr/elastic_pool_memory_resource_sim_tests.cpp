@@ -386,7 +386,7 @@ TEST_F(ElasticPool, DroppedContentsLeaveUsableMemory)
   pool.deallocate(ptr, 4 * MiB, stream);
 }
 
-TEST_F(ElasticPool, WhatIsPausedCanBeFreedAndThePoolDestroyed)
+TEST_F(ElasticPool, PausedMemoryCanBeFreedAndThePoolDestroyed)
 {
   elastic_pool_memory_resource pool;
   void* const ptr = pool.allocate(4 * MiB, stream);
@@ -452,7 +452,7 @@ TEST_F(ElasticPool, ATagIsPausedAlone)
   EXPECT_EQ(free_on_device(), before);
 }
 
-TEST_F(ElasticPool, WhatWasReservedIsPausedToo)
+TEST_F(ElasticPool, ReservedMemoryIsPausedToo)
 {
   elastic_pool_memory_resource pool;
   auto reservation = pool.reserve(8 * MiB, stream);
@@ -520,7 +520,7 @@ TEST_F(ElasticPool, PartsCheckForCapturesWhenThePoolDoes)
   EXPECT_EQ(questions_of_a_pair(), 0U);
 }
 
-TEST_F(ElasticPool, PartsAndTheRestGiveEachOtherWhatTheyDoNotUse)
+TEST_F(ElasticPool, PartsAndTheRestGiveEachOtherUnusedMemory)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
   rmm::tag const cache{"cache"};
@@ -535,7 +535,7 @@ TEST_F(ElasticPool, PartsAndTheRestGiveEachOtherWhatTheyDoNotUse)
   EXPECT_EQ(pool.mapped_bytes(), 64 * MiB);
 }
 
-TEST_F(ElasticPool, APartIsResumedWithWhatTheRestDoesNotUse)
+TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRest)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
   rmm::tag const cache{"cache"};
@@ -693,7 +693,7 @@ TEST(SharedBlock, CountsTheChunksItTouches)
   static_assert(shared_block{1, SIZE_MAX, MiB}.chunks() == SIZE_MAX / MiB + 1);
 }
 
-TEST_F(ElasticPool, RefusesToShareWhatItCannot)
+TEST_F(ElasticPool, RefusesUnsupportedWaysToShare)
 {
   elastic_pool_memory_resource pool;
   void* const ptr = pool.allocate(MiB, stream);

@@ -126,7 +126,7 @@ TEST_F(FixedSizeMemoryResource, PassesOnWhatUpstreamThrowsAndStaysUsable)
   mr.deallocate(block, 256, stream);
 }
 
-TEST_F(FixedSizeMemoryResource, TellsItsUpstreamAndIsEqualToItselfOnly)
+TEST_F(FixedSizeMemoryResource, ReturnsItsUpstreamAndEqualsOnlyItself)
 {
   fixed mr{&upstream, 256, 1};
   fixed over_ref{rmm::device_async_resource_ref{upstream}, 256, 1};

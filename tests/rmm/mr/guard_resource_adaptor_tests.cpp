@@ -159,7 +159,7 @@ TEST_F(Guard, FindsASecondFreeOfMemoryThatUpstreamHasBack)
   EXPECT_THAT(kinds(), ElementsAre(kind::double_free));
 }
 
-TEST_F(Guard, FindsAFreeOfMemoryFromElsewhere)
+TEST_F(Guard, FindsAFreeOfMemoryOfAnotherResource)
 {
   void* const ptr = upstream.allocate(100);
   mr->deallocate(ptr, 100);
@@ -221,7 +221,7 @@ TEST_F(Guard, KeepsWhatWasFreedLastFromUpstream)
   EXPECT_EQ(found[0].ptr, blocks[3]);
 }
 
-TEST_F(Guard, RemembersTheNewest4096FreesOfWhatItDoesNotKeep)
+TEST_F(Guard, RemembersTheNewest4096FreesOutsideOfTheQuarantine)
 {
   struct new_addresses final : rmm::mr::device_memory_resource {  // none is used twice
     rmm::mr::cuda_memory_resource cuda;
@@ -340,7 +340,7 @@ TEST_F(Guard, ServesManyThreads)
 
 using GuardDeathTest = Guard;
 
-TEST_F(GuardDeathTest, AbortsWithAReportIfNobodyHandlesIt)
+TEST_F(GuardDeathTest, AbortsWithAReportWithoutAHandler)
 {
   guard_resource_adaptor unhandled{&upstream};
   auto const free_twice = [&] {

@@ -38,7 +38,7 @@ TEST_F(Limiting, TellsItsLimitAndWhatIsInUse)
   EXPECT_EQ(mr.get_allocated_bytes(), 0U);
 }
 
-TEST_F(Limiting, RefusesWhatDoesNotFitAndGrantsWhatReachesTheLimit)
+TEST_F(Limiting, RefusesRequestsBeyondTheLimitAndGrantsThoseUpToIt)
 {
   limiting_resource_adaptor mr{&upstream, 10 * mib};
   void* const first  = mr.allocate(4 * mib);
@@ -59,7 +59,7 @@ TEST_F(Limiting, RefusesOneByteAboveTheLimit)
   EXPECT_TRUE(upstream.asked().empty());
 }
 
-TEST_F(Limiting, SaysWhatWasAskedAndWhatIsInUse)
+TEST_F(Limiting, ReportsTheRequestAndTheBytesInUse)
 {
   limiting_resource_adaptor mr{&upstream, 5 * mib};
   void* const ptr = mr.allocate(mib);
@@ -91,7 +91,7 @@ TEST_F(Limiting, RoundsUpToTheAlignmentGiven)
   mr.deallocate(ptr, 4097);
 }
 
-TEST_F(Limiting, RefusesAnAlignmentThatIsNoPowerOfTwo)
+TEST_F(Limiting, RefusesAnAlignmentOtherThanAPowerOfTwo)
 {
   EXPECT_THROW((limiting_resource_adaptor{&upstream, mib, 0}), rmm::logic_error);
   EXPECT_THROW((limiting_resource_adaptor{&upstream, mib, 768}), rmm::logic_error);
@@ -134,7 +134,7 @@ TEST(LimitingOrder, CountsMemoryUntilUpstreamHasItBack)
   mr.deallocate(mr.allocate(100), 100);
 }
 
-TEST(LimitingThreads, AreNeverRefusedWhatFits)
+TEST(LimitingThreads, AreNeverRefusedARequestThatFits)
 {
   recycling_upstream upstream;
   limiting_resource_adaptor mr{&upstream, 8 * 256};

@@ -307,7 +307,7 @@ TYPED_TEST(PoolOfOtherDevice, TakesBlocksBackInAThreadOfAnotherDevice)
   }
 }
 
-TYPED_TEST(PoolOfOtherDevice, ABlockFreedElsewhereGoesToAnotherStreamBehindItsWork)
+TYPED_TEST(PoolOfOtherDevice, ABlockFreedOnAnotherDeviceGoesToAnotherStreamBehindItsWork)
 {
   this->start_machine(0);
   {
@@ -360,7 +360,7 @@ TYPED_TEST(PoolOfOtherDevice, EndsInAThreadOfAnotherDevice)
       call(freed_elsewhere, [&] { give_back(pool, blocks, streams[0]); });
       call(true, [&] { pool.mr.reset(); });
       expect_no_violations("the end of a pool");
-      // Whoever gets the memory now may write to it at once.
+      // The next owner of the memory may write to it immediately.
       auto const write_to = [&](void* ptr) { write(ptr, 4 * MiB, streams[1], "owner after the pool"); };
       if constexpr (!std::is_same_v<typename TypeParam::mr_type, rmm::mr::elastic_pool_memory_resource>) {
         void* const ptr = pool.upstream.allocate(4 * MiB, streams[1]);

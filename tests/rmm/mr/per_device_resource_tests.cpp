@@ -445,7 +445,7 @@ TEST_F(PerDeviceResourceTest, TheMapsHaveNoDeviceThatNothingWasRegisteredFor)
   EXPECT_EQ(rmm::mr::detail::get_ref_map().count(42), 0U);
 }
 
-TEST_F(PerDeviceResourceTest, AReferenceIsSetByWhoHoldsTheLock)
+TEST_F(PerDeviceResourceTest, ACallerWithTheLockSetsAReference)
 {
   std::lock_guard<std::mutex> const lock{rmm::mr::detail::ref_map_lock()};
   EXPECT_EQ(rmm::mr::detail::set_per_device_resource_ref_unsafe(cuda_device_id{0}, first), initial_ref);
@@ -516,7 +516,7 @@ TEST_F(PerDeviceResourceTest, EqualObjectsAreKeptOnce)
   EXPECT_EQ(get_current_device_resource(), kept);
 }
 
-TEST_F(PerDeviceResourceTest, WhatASetterOfAnObjectReturnedBringsItBack)
+TEST_F(PerDeviceResourceTest, ThePreviousResourceOfAnObjectSetterCanBeSetAgain)
 {
   auto const before = set_current_device_resource(shared_resource{&first});
   set_current_device_resource(before);

@@ -92,7 +92,7 @@ TEST_F(PinnedHostMemoryResource, HonoursLargerAlignments)
   }
 }
 
-TEST_F(PinnedHostMemoryResource, RefusesAlignmentsThatAreNoPowerOfTwo)
+TEST_F(PinnedHostMemoryResource, RefusesAlignmentsOtherThanPowersOfTwo)
 {
   EXPECT_THROW(resource.allocate(1000, std::size_t{48}), rmm::bad_alloc);
   EXPECT_THROW(resource.allocate_async(1000, 48, stream), rmm::bad_alloc);

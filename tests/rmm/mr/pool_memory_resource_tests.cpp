@@ -59,7 +59,7 @@ TEST_F(PoolMemoryResource, RefusesANullUpstream)
   EXPECT_NE(text.find("Unexpected null upstream pointer."), std::string::npos) << text;
 }
 
-TEST_F(PoolMemoryResource, RefusesSizesThatAreNoMultiplesOf256)
+TEST_F(PoolMemoryResource, RefusesSizesOtherThanMultiplesOf256)
 {
   auto const initial = logic_error_of([&] { pool{&upstream, 1000}; });
   EXPECT_NE(initial.find("Initial pool size required to be a multiple of 256 bytes"), std::string::npos);
@@ -252,7 +252,7 @@ TEST_F(PoolMemoryResource, UsesWhatOtherStreamsFreedBeforeItGrows)
   EXPECT_EQ(upstream.asked().size(), 1U);
 }
 
-TEST_F(PoolMemoryResource, ServesAllThatItHasWhoeverFreedIt)
+TEST_F(PoolMemoryResource, ServesAllItsMemoryWhicheverThreadFreedIt)
 {
   constexpr std::size_t count = 64;
   constexpr std::size_t part  = 1000 * 256;

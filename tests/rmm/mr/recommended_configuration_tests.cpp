@@ -74,16 +74,16 @@ TEST(RecommendedConfiguration, HasTheSizesThatAreWanted)
             "pool,initial=1GiB,max=80%,upstream=(sam_headroom,headroom=5%)");
 }
 
-TEST(RecommendedConfiguration, SaysWhatItWasChosenFor)
+TEST(RecommendedConfiguration, ExplainsTheChoice)
 {
   auto device                    = large_device();
   device.has_async_pools         = false;
   device.has_virtual_memory      = false;
   device.shares_memory_with_host = true;
   EXPECT_EQ(recommend_configuration({}, device).explanation,
-            "139.000000 GiB of the device's 140.000000 GiB are free.\n"
-            "The device has neither virtual memory nor pools of the driver's: a pool over cudaMalloc.\n"
-            "A pool keeps what it has, so a tenth of what is free is left to others.\n");
+            "The device has 140.000000 GiB, of which 139.000000 GiB are free.\n"
+            "The device has neither virtual memory nor the driver's pools: a pool uses cudaMalloc.\n"
+            "Such a pool gives no memory back, so a tenth of the free memory is left to others.\n");
 }
 
 }  // namespace

@@ -116,10 +116,10 @@ TEST(ResourceConfiguration, RefusesOptionsThatAreThereTwice)
 TEST(ResourceConfiguration, RefusesValuesOfTheWrongForm)
 {
   EXPECT_EQ(failure("cuda,statistics=yes"), "the option 'statistics' takes no value @16");
-  EXPECT_EQ(failure("pool,max"), "the option 'max' needs a value: memory that is held at most @8");
+  EXPECT_EQ(failure("pool,max"), "the option 'max' needs a value: the most memory to hold @8");
   EXPECT_EQ(failure("pool,max=(cuda)"), "the value of 'max' is not a resource @9");
-  EXPECT_EQ(failure("pool,max=much").substr(0, 87),
-            "'max' is no amount of memory. Could not parse the size 'much': a number is missing @9");
+  EXPECT_EQ(failure("pool,max=much").substr(0, 89),
+            "'max' is not an amount of memory. Could not parse the size 'much': a number is missing @9");
   EXPECT_EQ(failure("pinned_pool,node=-1"), "'node' has to be a whole number @17");
   EXPECT_EQ(failure("pinned_pool,node=1.5"), "'node' has to be a whole number @17");
   EXPECT_EQ(failure("pinned_pool,node=99999999999999999999"), "'node' has to be a whole number @17");

@@ -46,7 +46,7 @@ struct Scrub : ::testing::Test {
   }
 };
 
-TEST_F(Scrub, LeavesNothingToWhoeverGetsTheMemoryNext)
+TEST_F(Scrub, LeavesZerosToTheNextOwner)
 {
   std::array<std::size_t, 4> const sizes{1, 100, 4096, 1U << 20U};
   for (auto const bytes : sizes) {
@@ -59,7 +59,7 @@ TEST_F(Scrub, LeavesNothingToWhoeverGetsTheMemoryNext)
   }
 }
 
-TEST_F(Scrub, IsWhatMakesTheDifference)
+TEST_F(Scrub, KeepsFreedDataFromTheNextOwner)
 {
   void* const secret = allocate_secret(pool, 4096);
   pool.deallocate(secret, 4096, stream);

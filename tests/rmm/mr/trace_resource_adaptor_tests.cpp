@@ -116,7 +116,7 @@ TEST_F(Trace, RecordsFailuresAndPassesThemOn)
   EXPECT_THAT(trace.reports.begin()->second, HasSubstr("no more"));
 }
 
-TEST_F(Trace, RecordsFailuresThatAreNoStandardException)
+TEST_F(Trace, RecordsFailuresWithOtherExceptionsThanStandardOnes)
 {
   ::testing::StrictMock<mock_resource> mock;
   EXPECT_CALL(mock, do_allocate).WillOnce(Throw(7));
@@ -280,7 +280,7 @@ std::size_t names_of_many_frames(char* text, std::size_t capacity) noexcept
   return count;
 }
 
-TEST_F(Trace, HasTheFramesOfAnInterpreterInPlaceOfItsOwn)
+TEST_F(Trace, HasTheFramesOfTheLanguageInsteadOfItsInterpreter)
 {
   static rmm::detail::interpreter_frames const language{names_of_many_frames,
                                                         reinterpret_cast<void const*>(names_of_many_frames)};
@@ -523,11 +523,11 @@ TEST_F(RefusedFile, HasAnotherName)
 {
   std::ofstream{folder / "precious"} << "data";
   std::filesystem::create_hard_link(folder / "precious", file);
-  expect_refusal("it has other names");
+  expect_refusal("it has other hard links");
   EXPECT_EQ(contents_of(folder / "precious"), "data");
 }
 
-TEST_F(RefusedFile, IsNoRegularFile)
+TEST_F(RefusedFile, IsNotARegularFile)
 {
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
   EXPECT_THROW((trace_resource_adaptor<recycling_upstream>{&upstream, options()}), std::runtime_error);
@@ -537,7 +537,7 @@ TEST_F(RefusedFile, IsBeingWritten)
 {
   trace_resource_adaptor mr{&upstream, options()};
   static_cast<void>(mr.allocate(5));
-  expect_refusal("it is being written");
+  expect_refusal("another trace is written to it");
   mr.flush();
   EXPECT_THAT(read().events, SizeIs(1));
 }
@@ -596,7 +596,7 @@ TEST_F(TraceEnvironment, IsToMakeSense)
   size.unset();
   files.set("-1");
   EXPECT_THAT([] { static_cast<void>(trace_options::from_environment()); },
-              ThrowsMessage<std::invalid_argument>("RMM_TRACE_MAX_FILES: a number is needed, not '-1'"));
+              ThrowsMessage<std::invalid_argument>("RMM_TRACE_MAX_FILES must be a number, but is '-1'"));
   files.set("99999999999999999999");
   EXPECT_THROW(static_cast<void>(trace_options::from_environment()), std::invalid_argument);
 }
@@ -675,7 +675,7 @@ struct EndOfTheProgram : Trace {
 };
 constexpr int rounds_before_crash{20'000};
 
-TEST_F(EndOfTheProgram, ByACrashLeavesWhatWasTracedUpToTheLastBlock)
+TEST_F(EndOfTheProgram, ByACrashKeepsTheTraceUpToTheLastBlock)
 {
   auto const crash = [&] {
     auto how         = options();

@@ -142,7 +142,7 @@ TEST_F(Tracking, LogsAndForwardsPointersItDoesNotKnow)
   EXPECT_EQ(mr.get_allocated_bytes(), 0U);
   ASSERT_EQ(messages.size(), 1U);
   EXPECT_EQ(messages[0].first, log_level::error);
-  EXPECT_THAT(messages[0].second, HasSubstr("not allocated here"));
+  EXPECT_THAT(messages[0].second, HasSubstr("not allocated by this adaptor"));
 }
 
 TEST_F(Tracking, CountsUnknownPointersDownToZero)

@@ -104,7 +104,7 @@ TEST_F(WorkedExamples, TheLowerOfTwoLimitsCounts)
   EXPECT_EQ(lower.get_allocated_bytes(), 0U);
 }
 
-TEST_F(WorkedExamples, AnArenaTakesBackWhatAThreadHadWhenOthersTookTheRest)
+TEST_F(WorkedExamples, AnArenaTakesTheMemoryOfAThreadBackWhenOthersTookTheRest)
 {
   rmm::mr::arena_memory_resource<cuda_memory_resource> arena{&cuda, 2 * mebibyte};
   void* const mine = arena.allocate(256, rmm::cuda_stream_per_thread);

@@ -13,8 +13,8 @@
 #include <utility>
 
 /// @file
-/// The binary trace of allocations, as docs/trace-format.md describes it: what is common to those who write and read it, and
-/// the encoder of blocks.
+/// The format of binary traces, which docs/trace-format.md describes: the structures that writers and readers share, and the encoder of
+/// blocks.
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -22,10 +22,10 @@ namespace trace {
 
 #if defined(__BYTE_ORDER__) && defined(__ORDER_LITTLE_ENDIAN__)
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-              "traces are written as they lie in the memory of such machines");
+              "traces contain numbers in little-endian order, and this machine has another one");
 #endif
 
-/// What happened. The numbers are those of the format.
+/// The kind of an event. The numbers are those of the format.
 enum class kind : unsigned char { allocate = 0, free = 1, allocate_failure = 2 };
 
 /// The beginning of a file.
@@ -36,25 +36,25 @@ struct file_header {
   std::array<char, 8> magic{expected_magic};
   std::uint32_t version{current_version};
   std::uint32_t header_bytes{64};
-  std::uint64_t run{};           ///< the same in all files of a run
-  std::uint32_t part{};          ///< number of the file in the run, from 0
-  std::uint32_t process{};       ///< its number
+  std::uint64_t run{};           ///< the number of the run, which all its files have
+  std::uint32_t part{};          ///< the number of the file in the run, from 0
+  std::uint32_t process{};       ///< the id of the process
   std::uint64_t wall_time_ns{};  ///< time 0 of the trace, in nanoseconds since 1970 UTC
-  std::uint64_t clock_ns{};      ///< time 0 of the trace, as CLOCK_MONOTONIC has it
+  std::uint64_t clock_ns{};      ///< time 0 of the trace, as a time of CLOCK_MONOTONIC
   std::array<std::uint64_t, 2> reserved{};
 };
 static_assert(sizeof(file_header) == 64);
 
-/// The beginning of a block: some events of one thread.
+/// The beginning of a block, which has events of one thread.
 struct block_header {
   static constexpr std::uint32_t expected_magic = 0x4B'4C'42'54;  // "TBLK"
 
   std::uint32_t magic{expected_magic};
-  std::uint32_t payload_bytes{};  ///< without the zeros that follow it up to a multiple of 8
+  std::uint32_t payload_bytes{};  ///< without the zeros that fill it up to a multiple of 8
   std::uint32_t events{};
   std::uint32_t lost{};  ///< events of the thread before this block that could not be written
   std::uint64_t thread{};
-  std::uint64_t time_ns{};  ///< of what the first event's time counts from
+  std::uint64_t time_ns{};  ///< the time that the first event's time is relative to
   std::uint64_t sum{};      ///< see checksum
   std::uint64_t sum_of_sums{};
 };
@@ -62,15 +62,15 @@ static_assert(sizeof(block_header) == 48);
 
 inline constexpr std::size_t largest_payload = std::size_t{1} << 24U;
 
-/// Kinds of records that are no events; they carry their length, so that readers skip what they do not know.
+/// Kinds of records that are not events. They have a length, so that readers can skip unknown kinds.
 enum class extra : unsigned char { place = 1, tag_name = 2, stack = 3, frame_name = 4, report = 5 };
 
-/// Where events happen: a device, a stream, and the tag of the thread.
+/// The place of events: a device, a stream, and the tag of the thread.
 struct place {
   std::int32_t device{};
-  std::uint32_t tag{};        ///< 0: none
+  std::uint32_t tag{};        ///< 0: no tag
   std::uint64_t stream{};     ///< the handle
-  std::uint64_t stream_id{};  ///< of the runtime, plus 1; 0: not known
+  std::uint64_t stream_id{};  ///< the runtime's id of the stream, plus 1; 0: not known
 
   friend bool operator==(place const& lhs, place const& rhs) noexcept
   {
@@ -79,13 +79,13 @@ struct place {
 };
 static_assert(sizeof(place) == 24);
 
-inline constexpr std::size_t most_places   = 256;   // of a block
-inline constexpr std::int32_t most_devices = 1024;  // of a machine: what counts or lists devices may rely on it
+inline constexpr std::size_t most_places   = 256;   // in a block
+inline constexpr std::int32_t most_devices = 1024;  // in a trace; readers may rely on it
 
-/// Two sums over 64-bit words: of the words, and of the sums so far.
+/// Two sums over 64-bit words: the sum of the words, and the sum of all its intermediate values.
 class checksum {
  public:
-  /// `bytes` is a multiple of 8.
+  /// Adds words to the sums. Requires that `bytes` is a multiple of 8.
   void add(void const* data, std::size_t bytes) noexcept
   {
     auto const* at = static_cast<unsigned char const*>(data);
@@ -105,7 +105,7 @@ class checksum {
   std::uint64_t sum_of_sums_{};
 };
 
-/// The checksum of a block: of its header up to the sums, and of its payload with the zeros after it.
+/// Returns the checksum of a block: of its header up to the sums, and of its payload with the zeros after it.
 [[nodiscard]] inline checksum checksum_of(block_header const& header, void const* payload) noexcept
 {
   checksum result;
@@ -114,7 +114,7 @@ class checksum {
   return result;
 }
 
-/// A difference as a number without sign, small if the difference is small in either direction.
+/// Returns a difference as a number without sign. It is small if the difference is small, in either direction.
 [[nodiscard]] constexpr std::uint64_t fold_sign(std::uint64_t difference) noexcept
 {
   return (difference << 1U) ^ (0 - (difference >> 63U));
@@ -124,12 +124,12 @@ class checksum {
   return (folded >> 1U) ^ (0 - (folded & 1U));
 }
 
-/// How a number in an event is written: in one of four lengths, and which that is stands in two bits of the first byte. For each
-/// position of the number's highest bit: the two bits, plus 256 times the length in bytes. Those of an event add up to its first byte
-/// and its length.
+/// The encodings of a number in an event, by the position of the number's highest bit. A number has one of four lengths, and two bits of
+/// the event's first byte say which. An element is these two bits, plus 256 times the length in bytes. The sum of the three elements of
+/// an event has the event's first byte and its length.
 using number_forms = std::array<std::uint16_t, 64>;
 
-/// `bits_at`: where the two bits are. `lengths`: in bytes, growing; the last is 8.
+/// `bits_at`: the position of the two bits. `lengths`: the four lengths in bytes, ascending; the last is 8.
 [[nodiscard]] constexpr number_forms forms_of_number(unsigned bits_at, std::array<unsigned, 4> lengths) noexcept
 {
   number_forms result{};
@@ -156,19 +156,19 @@ inline constexpr number_forms forms_of_moved   = forms_of_number(6, {2, 4, 6, 8}
 #endif
 }
 
-/// Writes one block after the other into memory of its own.
+/// An encoder that writes one block at a time to its own memory.
 ///
-/// Invariant: between begin() and finish() there is room for header, payload and zeros.
+/// Invariant: between begin() and finish() there is room for the header, the payload and the zeros.
 class block_encoder {
  public:
-  /// Throws std::bad_alloc. At least `smallest_capacity`.
+  /// Requires `capacity` of at least `smallest_capacity`. Throws std::bad_alloc.
   explicit block_encoder(std::size_t capacity)
     : capacity_{capacity}, memory_{new unsigned char[capacity + largest_event]}
   {}
 
   static constexpr std::size_t largest_event     = 2 + 3 * sizeof(std::uint64_t);
-  static constexpr std::size_t longest_text      = 1024;  // what is longer is cut off
-  static constexpr std::size_t longest_report    = 4096;  // likewise
+  static constexpr std::size_t longest_text      = 1024;  // longer texts are cut off
+  static constexpr std::size_t longest_report    = 4096;  // longer reports are cut off
   static constexpr std::size_t smallest_capacity = std::size_t{16} << 10U;
 
   void begin(std::uint64_t thread, std::uint64_t time_ns, std::uint32_t lost) noexcept
@@ -183,18 +183,18 @@ class block_encoder {
     address_        = 0;
   }
 
-  /// Whether begin() was called since the last finish().
+  /// Whether a block has begun and is not finished.
   [[nodiscard]] bool is_open() const noexcept { return at_ != nullptr; }
   [[nodiscard]] std::uint32_t events() const noexcept { return header_.events; }
   [[nodiscard]] std::uint64_t thread() const noexcept { return header_.thread; }
 
-  /// Whether an event fits, and before it an extra record with `extra_bytes` bytes of content.
+  /// Whether an event fits, together with an extra record of `extra_bytes` bytes before it.
   [[nodiscard]] bool has_room(std::size_t extra_bytes = 0) const noexcept
   {
     return static_cast<std::size_t>(end_ - at_) >= largest_event + 4 + extra_bytes;
   }
 
-  /// Requires has_room(). Times do not go back; one that does counts as the one before. A failure has no address.
+  /// Adds an event. Requires has_room(). An earlier time than that of the event before counts as that time. A failure has no address.
   RMM_ALWAYS_INLINE void add(
     kind what, unsigned place, std::uint64_t time_ns, std::uint64_t bytes, std::uint64_t address) noexcept
   {
@@ -208,8 +208,8 @@ class block_encoder {
     unsigned const elapsed_form = forms_of_elapsed[highest_bit(elapsed)];
     unsigned const bytes_form   = forms_of_bytes[highest_bit(bytes)];
     unsigned const form         = elapsed_form + bytes_form + forms_of_moved[highest_bit(moved)];
-    auto* const at              = at_;  // for all that the compiler knows, a store of bytes changes any member
-    // Eight bytes of each number, of which the first count: without a branch on how many.
+    auto* const at              = at_;  // a local copy, because a store of bytes may alias any member
+    // Stores eight bytes of each number, of which the next store overwrites the rest: no branch on the length.
     at[0] = static_cast<unsigned char>(form | static_cast<unsigned>(what));
     at[1] = static_cast<unsigned char>(place);
     std::memcpy(at + 2, &elapsed, sizeof elapsed);
@@ -218,7 +218,7 @@ class block_encoder {
     at_ = at + 2 + (form >> 8U);
   }
 
-  /// These require has_room(). The places of a block are numbered by the caller.
+  /// Define a place, a tag and a frame. Require has_room(). The caller numbers the places of a block.
   void define_place(unsigned number, place const& where) noexcept
   {
     std::array<unsigned char, 1 + sizeof where> content{static_cast<unsigned char>(number)};
@@ -234,19 +234,19 @@ class block_encoder {
     add_text(extra::frame_name, &address, sizeof address, name);
   }
 
-  /// The call stack of the next event, innermost first.
+  /// Adds the call stack of the next event, the innermost frame first.
   void add_stack(std::uint64_t const* frames, std::size_t count) noexcept
   {
     add_extra(extra::stack, frames, count * sizeof *frames);
   }
 
-  /// Why the next event, a failure, failed.
+  /// Adds the reason of the next event, which is a failure.
   void add_report(std::string_view text) noexcept
   {
     add_extra(extra::report, text.data(), text.size() < longest_report ? text.size() : longest_report);
   }
 
-  /// Ends the block. Returns what is to be written, which is valid until the next begin().
+  /// Ends the block. Returns its address and its bytes, which are valid until the next begin().
   std::pair<unsigned char const*, std::size_t> finish() noexcept
   {
     auto* const payload   = memory_.get() + sizeof(block_header);
@@ -284,8 +284,8 @@ class block_encoder {
   block_header header_{};
   unsigned char* at_{};
   unsigned char* end_{};
-  std::uint64_t time_{};     // of the event before
-  std::uint64_t address_{};  // of the event before
+  std::uint64_t time_{};     // the time of the previous event
+  std::uint64_t address_{};  // the address of the previous event
 };
 
 }  // namespace trace

@@ -16,7 +16,7 @@ namespace RMM_NAMESPACE {
 namespace detail {
 namespace trace {
 
-/// CLOCK_MONOTONIC in nanoseconds.
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
 [[nodiscard]] inline std::uint64_t clock_ns() noexcept
 {
   std::timespec now{};
@@ -24,7 +24,7 @@ namespace trace {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// What a machine tells the time with.
+/// The clocks of a machine: its counter of ticks, and CLOCK_MONOTONIC.
 struct machine_clocks {
   [[nodiscard]] static bool has_counter() noexcept { return time_counter::is_usable(); }
   [[nodiscard]] RMM_ALWAYS_INLINE static std::uint64_t ticks() noexcept { return time_counter::now(); }
@@ -32,50 +32,49 @@ struct machine_clocks {
   [[nodiscard]] static std::uint64_t ns() noexcept { return clock_ns(); }
 };
 
-/// A straight line from the ticks of a counter to time. It holds for `length` ticks from `begin` on; for none if that is 0.
+/// A linear function from the ticks of a counter to time. It is valid for `length` ticks from `begin` on.
 struct clock_line {
   std::uint64_t begin{0};
   std::uint64_t length{0};
-  std::uint64_t time_ns{0};  // at its begin
-  std::uint64_t slope{0};    // nanoseconds a tick, times 2^32
+  std::uint64_t time_ns{0};  // the time at `begin`
+  std::uint64_t slope{0};    // nanoseconds per tick, times 2^32
 
-  /// Requires `ticks <= length`: since its begin.
+  /// Returns the time at `ticks` ticks after `begin`. Requires `ticks <= length`.
   [[nodiscard]] RMM_ALWAYS_INLINE std::uint64_t time_after(std::uint64_t ticks) const noexcept
   {
     return time_ns + (ticks * slope >> 32U);
   }
 };
 
-/// The time of a trace: CLOCK_MONOTONIC since it began, for the price of reading the processor's counter of time.
+/// The clock of a trace: CLOCK_MONOTONIC since the trace began, at the cost of reading the processor's counter of ticks.
 ///
-/// Time is a straight line over the ticks of the counter, the same one for all threads. It ends after some milliseconds; who needs
-/// a later time compares the counter with the clock, and begins the next line. While it is not known how fast the counter is,
-/// there is no line, and the clock itself is read, by one thread at a time: in the first 0.2 ms, and where the two do not fit together
-/// any more, because the machine was suspended or moved for instance. Where they never fit, or there is no counter, it
-/// is so for good, and threads do not wait for each other.
+/// All threads compute the time from the counter with one clock_line. A line ends after some milliseconds. The first thread that needs a
+/// later time compares the counter with the clock, and begins the next line. There is no line while the rate of the counter is not known:
+/// in the first 0.2 ms, and after the counter and the clock have disagreed, for example because the machine was suspended. Then threads
+/// read the clock itself, one at a time. If there is no counter, or it disagrees many times in a row, the clock is used for good, without
+/// a lock.
 ///
 /// Invariants:
-///  C1  times never decrease: not along a line, whose slope is not negative, and a line begins with no less than the one before
-///      ended with, and than what the clock told meanwhile
-///  C2  a line is begun when two measurements of the rate, over one stretch of time and the next, agree to 1/256. It is at most
-///      twice as long as the second stretch, so at its end it is wrong by what some comparisons of the clocks are wrong by, each
-///      of which is the best of three
-///  C3  time that is ahead of the clock is not taken back: the next line is flatter, so that it meets the clock where it ends. It is
-///      ahead by longest_ns at most, where the machine was suspended within a line
-///  C4  no product wraps: a line has at most longest_ns < 2^23, so its ticks times its slope are less than 2^55, and a rate times
-///      what time is ahead by is less than 2^61
-/// By C1 and the order that time_counter::now() keeps, a thread that gets something from another one has no earlier time than that had
-/// before, if it reads the time in order.
+///  C1  times never decrease: the slope of a line is not negative, and a line begins at or after the end of the line before, and the times
+///      that were read from the clock since
+///  C2  a line begins only if two measurements of the rate, over two adjacent periods, agree to 1/256. It is at most twice as long as the
+///      second period, so its error at its end is that of a few comparisons of the clocks. Each comparison is the best of three
+///  C3  a time ahead of the clock is not taken back: the next line has a smaller slope, and meets the clock at its end. It is ahead by at
+///      most longest_ns, if the machine was suspended within a line
+///  C4  no product overflows: a line has at most longest_ns < 2^23, so its ticks times its slope are less than 2^55, and a rate times the
+///      time that a line is ahead is less than 2^61
+/// With C1 and the ordering of time_counter::now(), a thread that receives something from another thread, and reads the time in order,
+/// gets no earlier time than that thread had.
 ///
-/// `Clocks`: machine_clocks, or what a test has in their place. Thread-safe.
+/// `Clocks` is machine_clocks, or the clocks of a test. Thread-safe.
 template <class Clocks>
 class basic_trace_clock {
  public:
-  static constexpr std::uint64_t shortest_ns    = 100'000;    // that a rate is measured over
-  static constexpr std::uint64_t longest_ns     = 8'000'000;  // of a line
-  static constexpr unsigned most_contradictions = 64;         // one after the other, until the counter is given up
+  static constexpr std::uint64_t shortest_ns    = 100'000;    // the shortest period to measure a rate over
+  static constexpr std::uint64_t longest_ns     = 8'000'000;  // the longest line
+  static constexpr unsigned most_contradictions = 64;  // after so many in a row, the counter is not used any more
 
-  /// `begin_ns`: when the trace began, as CLOCK_MONOTONIC has it.
+  /// `begin_ns` is the time of CLOCK_MONOTONIC at the beginning of the trace.
   RMM_COLD explicit basic_trace_clock(std::uint64_t begin_ns, Clocks clocks = {}) noexcept
     : clocks_{clocks}, begin_ns_{begin_ns}, counts_{clocks_.has_counter()}
   {
@@ -85,8 +84,8 @@ class basic_trace_clock {
   basic_trace_clock(basic_trace_clock const&)            = delete;
   basic_trace_clock& operator=(basic_trace_clock const&) = delete;
 
-  /// Nanoseconds since the trace began. `line`: the newest one that the caller knows, empty at first. `in_order`: whether the time may
-  /// be no earlier than what the caller got from other threads has.
+  /// Returns nanoseconds since the trace began. `line` is the caller's copy of the newest line, initially empty. With `in_order`, the time
+  /// is not earlier than that of events in other threads that happened before the call.
   [[nodiscard]] RMM_ALWAYS_INLINE std::uint64_t now(clock_line& line, bool in_order) noexcept
   {
     if (line.length != 0) {
@@ -97,18 +96,18 @@ class basic_trace_clock {
     return now_beyond(line);
   }
 
-  /// Whether the counter is used, or would be if it fitted to the clock.
+  /// Whether the counter has not been given up.
   [[nodiscard]] bool counts() const noexcept { return counts_.load(std::memory_order_acquire); }
 
  private:
-  /// What both tell at one moment.
+  /// The values of the counter and the clock at one moment.
   struct moment {
     std::uint64_t ticks{0};
     std::uint64_t ns{0};
   };
 
-  static constexpr std::uint64_t flattest = std::uint64_t{1} << 28U;  // a rate is: 16 ticks a nanosecond
-  static constexpr std::uint64_t steepest = std::uint64_t{1} << 38U;  // 64 ns a tick
+  static constexpr std::uint64_t flattest = std::uint64_t{1} << 28U;  // the least rate: 16 ticks per nanosecond
+  static constexpr std::uint64_t steepest = std::uint64_t{1} << 38U;  // the largest rate: 64 ns per tick
 
   [[nodiscard]] std::uint64_t clock_now() const noexcept { return clocks_.ns() - begin_ns_; }
 
@@ -131,7 +130,7 @@ class basic_trace_clock {
     return latest_;
   }
 
-  /// If the counter can be relied on.
+  /// Begins a line if two measurements of the rate agree. Gives the counter up after too many contradictions.
   void begin_line() noexcept
   {
     auto const here     = compare();
@@ -151,7 +150,7 @@ class basic_trace_clock {
     newest_              = {here.ticks, (length_ns << 32U) / rate, latest_, rate - rate * ahead_ns / length_ns};
   }
 
-  /// The best of three: the clock is read between two looks at the counter.
+  /// Reads the clock between two reads of the counter, three times, and returns the result of the fastest attempt.
   [[nodiscard]] moment compare() const noexcept
   {
     moment result;
@@ -167,7 +166,7 @@ class basic_trace_clock {
     return result;
   }
 
-  /// Nanoseconds a tick, times 2^32; 0 if the counter went back.
+  /// Returns nanoseconds per tick, times 2^32; 0 if the counter did not advance.
   [[nodiscard]] static std::uint64_t rate_between(moment const& from, moment const& to) noexcept
   {
     auto ns    = to.ns - from.ns;
@@ -186,9 +185,9 @@ class basic_trace_clock {
   std::atomic<bool> counts_;
   std::uint64_t latest_counted_{0};  // written before counts_ becomes false for good
 
-  detail::mutex mutex_;  // guards what follows
+  detail::mutex mutex_;  // guards the members below
   clock_line newest_;
-  std::uint64_t latest_{0};  // time that was told, apart from what newest_ told
+  std::uint64_t latest_{0};  // the latest time that was returned, except for times of newest_
   moment compared_;
   std::uint64_t rate_{0};
   unsigned contradictions_{0};

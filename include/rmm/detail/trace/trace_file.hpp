@@ -27,13 +27,14 @@ namespace RMM_NAMESPACE {
 namespace detail {
 namespace trace {
 
-/// The files of a run: blocks are appended to the newest, and what begins a block is in the same file to its end.
+/// The files of a trace. Blocks are appended to the newest file, and a block is never divided between files.
 ///
-/// Files can be read and written by their owner only. Nothing is written through a symbolic link (to folders: in folders of all
-/// users), or to a file that is not the caller's own, has other names, or is being written. Used by one thread at a time.
+/// Only the owner can read and write the files. The trace is not written through a symbolic link (or, in folders that all users can write
+/// to, through a linked folder), and not to a file that belongs to another user, has other hard links, or is in use by a trace. One
+/// thread at a time may use the object.
 class trace_file {
  public:
-  /// Throws std::runtime_error if the file cannot be opened. `max_bytes`, `max_files`: see trace_options.
+  /// `max_bytes` and `max_files` are those of trace_options. Throws std::runtime_error if the file cannot be opened.
   RMM_COLD trace_file(std::string path, std::size_t max_bytes, std::size_t max_files)
     : path_{std::move(path)}, max_bytes_{max_bytes}, max_files_{max_files}
   {
@@ -56,8 +57,8 @@ class trace_file {
   [[nodiscard]] file_header const& header() const noexcept { return header_; }
   [[nodiscard]] std::string const& path() const noexcept { return path_; }
 
-  /// Appends a block, in the next file if it does not fit into this one. Returns false, and has written nothing, if that
-  /// fails; that is logged, the first time. Never true in a child that a fork has made: the trace is the parent's.
+  /// Appends a block, to the next file if it does not fit into this one. Returns false if writing fails, and logs the first such failure.
+  /// Returns false, and writes nothing, in a forked child, because the trace belongs to the parent.
   [[nodiscard]] RMM_COLD bool append(void const* block, std::size_t bytes) noexcept
   {
     if (::getpid() != static_cast<pid_t>(header_.process)) { return false; }
@@ -81,12 +82,12 @@ class trace_file {
       if (max_files_ != 0 && next >= max_files_) { ::unlink(path_of(next - max_files_).c_str()); }
       open_part(static_cast<std::uint32_t>(next));
     } catch (std::exception const&) {
-      problem_ = "there is no memory for the name of the next file";
+      problem_ = "host memory ran out when the next file was named";
       close();
     }
   }
 
-  /// file_ is below 0 afterwards if it failed.
+  /// Opens a file and writes its header. On failure, file_ is below 0 afterwards.
   void open_part(std::uint32_t part)
   {
     close();
@@ -99,17 +100,17 @@ class trace_file {
       problem_ = opened.problem;
       return;
     }
-    struct stat is {};
-    if (::fstat(file_, &is) != 0) {
+    struct stat status {};
+    if (::fstat(file_, &status) != 0) {
       problem_ = std::strerror(errno);
-    } else if (!S_ISREG(is.st_mode)) {
-      problem_ = "it is no regular file";
-    } else if (is.st_uid != ::geteuid()) {
-      problem_ = "it belongs to someone else";
-    } else if (is.st_nlink > 1) {
-      problem_ = "it has other names";
+    } else if (!S_ISREG(status.st_mode)) {
+      problem_ = "it is not a regular file";
+    } else if (status.st_uid != ::geteuid()) {
+      problem_ = "it belongs to another user";
+    } else if (status.st_nlink > 1) {
+      problem_ = "it has other hard links";
     } else if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
-      problem_ = "it is being written";
+      problem_ = "another trace is written to it";
     } else if (::fchmod(file_, 0600) != 0 || ::ftruncate(file_, 0) != 0) {
       problem_ = std::strerror(errno);
     } else if (write_whole(&header_, sizeof header_)) {
@@ -123,7 +124,7 @@ class trace_file {
     if (file_ >= 0) { ::close(std::exchange(file_, -1)); }
   }
 
-  /// All or nothing.
+  /// Writes all bytes. On failure, removes the part that was written, or closes the file, and returns false.
   bool write_whole(void const* data, std::size_t bytes) noexcept
   {
     std::size_t done = 0;
@@ -133,7 +134,7 @@ class trace_file {
       if (written > 0) {
         done += static_cast<std::size_t>(written);
       } else if (written == 0 || errno != EINTR) {
-        problem_ = written == 0 ? "nothing was written" : std::strerror(errno);
+        problem_ = written == 0 ? "the system wrote no bytes" : std::strerror(errno);
         if (done != 0 && ::ftruncate(file_, static_cast<off_t>(size_)) != 0) { close(); }
         return false;
       }
@@ -158,7 +159,7 @@ class trace_file {
   std::size_t max_files_;
   file_header header_;
   int file_{-1};
-  std::size_t size_{0};  // of the newest file
+  std::size_t size_{0};  // bytes of the newest file
   char const* problem_{""};
   bool has_failed_{false};
 };

@@ -17,30 +17,30 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
-/// How a trace is written.
+/// Options of a trace.
 struct trace_options {
-  /// Where to: `%p` is the number of the process, `%d` that of the device, `%%` a percent sign. An existing file of the
-  /// caller's is emptied. Empty: the value of the environment variable RMM_TRACE_FILE.
+  /// The name of the file: `%p` stands for the id of the process, `%d` for the number of the device, `%%` for a percent sign. An existing
+  /// file is emptied. Empty: the value of the environment variable RMM_TRACE_FILE.
   std::string file{};
 
-  /// A file that would grow beyond this is followed by the next, `<file>.1`, `<file>.2`, ...; 0: no limit.
+  /// The most bytes of a file. Further events go to the files `<file>.1`, `<file>.2`, ...; 0: no limit.
   std::size_t max_file_bytes{0};
 
-  /// How many files to keep, the newest ones; 0: all.
+  /// The number of files to keep. Older ones are removed; 0: all are kept.
   std::size_t max_files{0};
 
-  /// After how long what a thread has traced is written when it traces more. Until then, or until as much as `buffer_bytes`,
-  /// flush(), the end of the thread or of the program, a crash of the program loses it.
+  /// The time after which a thread writes its events, when it records another one. It also writes them when its buffer is full, in flush(),
+  /// and when the thread or the program ends. A crash of the program loses events that were not written.
   std::chrono::milliseconds flush_interval{1000};
 
-  /// Memory for each thread.
+  /// The bytes of each thread's buffer.
   std::size_t buffer_bytes{std::size_t{64} << 10U};
 
-  /// Record the call stack of every n-th allocation of a thread; 0: of none.
+  /// Records the call stack of each n-th allocation of a thread; 0: no stacks.
   std::size_t stack_every{0};
 
-  /// What the environment says: RMM_TRACE_FILE, RMM_TRACE_MAX_FILE_SIZE (`512MB`), RMM_TRACE_MAX_FILES,
-  /// RMM_TRACE_FLUSH_MS, RMM_TRACE_STACKS. What is not set is as above. Throws std::invalid_argument for what makes no sense.
+  /// Returns the options that the environment sets: RMM_TRACE_FILE, RMM_TRACE_MAX_FILE_SIZE (such as `512MB`), RMM_TRACE_MAX_FILES,
+  /// RMM_TRACE_FLUSH_MS and RMM_TRACE_STACKS. The others have their defaults. Throws std::invalid_argument for invalid values.
   [[nodiscard]] RMM_COLD static trace_options from_environment()
   {
     trace_options options;
@@ -48,7 +48,7 @@ struct trace_options {
     if (auto const* const text = value_of("RMM_TRACE_MAX_FILE_SIZE")) {
       auto const amount = memory_amount::parse(text);
       if (!amount.is_absolute()) {
-        throw std::invalid_argument("RMM_TRACE_MAX_FILE_SIZE: a number of bytes is needed, not " +
+        throw std::invalid_argument("RMM_TRACE_MAX_FILE_SIZE must be a number of bytes, but is " +
                                     rmm::detail::quoted(text));
       }
       options.max_file_bytes = amount.bytes(0, 0);
@@ -75,7 +75,7 @@ struct trace_options {
     constexpr std::size_t max = std::numeric_limits<int>::max();
     for (auto const* digit = text; *digit != '\0'; ++digit) {
       if (*digit < '0' || *digit > '9' || number > max / 10) {
-        throw std::invalid_argument(std::string{name} + ": a number is needed, not " + rmm::detail::quoted(text));
+        throw std::invalid_argument(std::string{name} + " must be a number, but is " + rmm::detail::quoted(text));
       }
       number = 10 * number + static_cast<std::size_t>(*digit - '0');
     }

@@ -41,7 +41,7 @@ namespace RMM_NAMESPACE {
 namespace detail {
 namespace trace {
 
-/// What a writer and its threads' buffers know in common.
+/// The data that a writer shares with the buffers of its threads.
 struct trace_context {
   trace_context(mr::trace_options const& options, std::string const& path, int on_device)
     : file{path, options.max_file_bytes, options.max_files},
@@ -55,26 +55,25 @@ struct trace_context {
   detail::mutex file_mutex;  // guards file
   trace_file file;
 
-  // Changes some hundred times a second.
+  // Changes some hundred times a second, so it has its own cache line.
   alignas(64) trace_clock clock;
 
-  // Read with each event: in another line of the cache than what blocks and the clock change.
+  // Read with each event, so it is not in the cache line of members that change often.
   alignas(64) std::uint64_t const flush_ns;
   std::size_t const buffer_bytes;
   std::size_t const stack_every;
   int const device;
-  // Whether more than one thread has traced, or one. As long as it is one, no other thread can have handed it anything, and it need not
-  // read the time in order. The second one sets this within its first event, so that whoever gets something from it afterwards
-  // sees that.
+  // Whether two threads, or one, have recorded events. A single thread need not read the time in order. The second thread sets has_threads
+  // within its first event, so threads that receive something from it later see that.
   std::atomic<bool> has_threads{false};
   std::atomic<bool> has_thread{false};
-  std::atomic<std::uint64_t> lost{0};  // events in all
+  std::atomic<std::uint64_t> lost{0};  // all events that could not be written
 };
 
-/// What one thread has traced and not yet written.
+/// The events of one thread that are not written yet.
 ///
-/// Streams, devices and tags are places, which a block defines when it first needs them and then names by a number. Where a
-/// place has its number is looked up in a table with one slot for each value of a hash.
+/// A block defines a place (device, stream and tag) before its first event there, and names it by a number. The numbers are looked up in a
+/// table with one slot for each value of a hash.
 class alignas(64) thread_trace {
  public:
   /// Called by the thread, before it uses the buffer.
@@ -93,12 +92,12 @@ class alignas(64) thread_trace {
   /// Called by the thread when it ends.
   void release() noexcept
   {
-    if (!lock.try_enter()) { return; }  // who keeps it out writes the buffer
+    if (!lock.try_enter()) { return; }  // the thread that keeps this one out writes the buffer
     write();
     lock.leave();
   }
 
-  /// Notes an event. The caller is the thread, inside the lock.
+  /// Records an event. The caller is the thread, inside the lock.
   RMM_ALWAYS_INLINE void add(
     trace_context& context, kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
   {
@@ -115,7 +114,7 @@ class alignas(64) thread_trace {
     }
   }
 
-  /// Notes that an allocation failed, and why. The caller is the thread, inside the lock.
+  /// Records a failed allocation and its reason. The caller is the thread, inside the lock.
   RMM_COLD void add_failure(trace_context& context,
                             std::size_t bytes,
                             cudaStream_t stream,
@@ -125,7 +124,7 @@ class alignas(64) thread_trace {
     add_slowly(context, kind::allocate_failure, nullptr, bytes, stream, time, report);
   }
 
-  /// Writes what there is. The caller is the thread, or keeps it out.
+  /// Writes the events. The caller is the thread, or keeps the thread out.
   RMM_COLD void write() noexcept
   {
     if (encoder_ == nullptr || !encoder_->is_open()) { return; }
@@ -141,7 +140,7 @@ class alignas(64) thread_trace {
   }
 
   biased_lock lock;
-  bool is_kept_out{false};  // for who does that
+  bool is_kept_out{false};  // used by the thread that keeps the owner out
 
  private:
   struct slot {
@@ -159,7 +158,7 @@ class alignas(64) thread_trace {
     return slots_[static_cast<std::size_t>(mixed >> (64U - slot_bits))];
   }
 
-  /// The same where the place is not known, the block is full or old, or a stack is due.
+  /// Records an event if its place is not known, the block is full or old, or a stack is due.
   RMM_COLD void add_slowly(trace_context& context,
                            kind what,
                            void const* ptr,
@@ -202,7 +201,7 @@ class alignas(64) thread_trace {
       if (context.has_thread.exchange(true)) { context.has_threads.store(true); }
     }
     auto const ends = lifetimes_->load(std::memory_order_acquire);
-    if (ends != lifetimes_seen_) {  // handles may name other streams now
+    if (ends != lifetimes_seen_) {  // a stream has ended, so its handle may name another one now
       lifetimes_seen_ = ends;
       ids_.clear();
       slots_ = {};
@@ -232,7 +231,8 @@ class alignas(64) thread_trace {
     there = {stream, where.tag, static_cast<std::uint16_t>(places_++), true, where.stream_id != 0 || may_ask};
   }
 
-  /// Asked from the runtime once; 0 where it may not be asked, since the stream may have ended, or captures.
+  /// Returns the id of a stream, which the runtime is asked for once. Returns 0 if it must not be asked, because the stream may have ended
+  /// or captures.
   [[nodiscard]] std::uint64_t id_of(cudaStream_t stream, bool may_ask)
   {
     auto const known = std::find_if(ids_.begin(), ids_.end(), [&](auto const& each) { return each.first == stream; });
@@ -245,7 +245,7 @@ class alignas(64) thread_trace {
     return id;
   }
 
-  /// Where an interpreter runs, the frames of its language stand for its own.
+  /// Adds the call stack. Frames of an interpreted language replace those of its interpreter.
   void add_stack()
   {
     constexpr std::size_t own_frames = 3;  // capture_frames(), this function and its caller
@@ -292,7 +292,7 @@ class alignas(64) thread_trace {
   static constexpr std::size_t most_frames             = 16;
   static constexpr std::size_t most_interpreted_frames = 16;
   static constexpr std::size_t longest_frame_name      = 200;
-  // Before an event: a tag's name, a place, a report, and a stack with the names of its frames.
+  // The most bytes before an event: a tag's name, a place, a report, and a stack with the names of its frames.
   static constexpr std::size_t extra_bytes =
     1100 + block_encoder::longest_report +
     (most_frames + most_interpreted_frames) * (sizeof(std::uint64_t) + 12 + longest_frame_name);
@@ -301,27 +301,27 @@ class alignas(64) thread_trace {
   static inline std::uint32_t const no_tag = 0;
 
   std::uint64_t thread_{};
-  std::uint32_t const* tag_{&no_tag};  // the thread's current one
+  std::uint32_t const* tag_{&no_tag};  // the current tag of the thread
   std::atomic<std::uint64_t> const* lifetimes_{};
   std::uint64_t lifetimes_seen_{};
   clock_line line_;
-  std::uint64_t flush_at_{0};                  // time at which the block is to be written; 0: there is none
-  std::uint64_t allocations_to_stack_{never};  // until, and with, the next that is to have one
+  std::uint64_t flush_at_{0};                  // the time to write the block at; 0 without a block
+  std::uint64_t allocations_to_stack_{never};  // how many allocations from now the next stack is due
   std::unique_ptr<block_encoder> encoder_;
   std::array<slot, std::size_t{1} << slot_bits> slots_{};
-  unsigned places_{0};  // of this block
+  unsigned places_{0};  // the places of this block
   trace_context* context_{};
-  std::uint64_t lost_{0};                    // and not yet told
-  std::uint32_t lost_told_{0};               // in the header of this block
-  std::vector<std::uint32_t> tags_named_;    // in this block
-  std::vector<std::uint64_t> frames_named_;  // in this block; sorted
+  std::uint64_t lost_{0};                    // lost events that no written block reports
+  std::uint32_t lost_told_{0};               // lost events that the header of this block reports
+  std::vector<std::uint32_t> tags_named_;    // the tags with a name in this block
+  std::vector<std::uint64_t> frames_named_;  // the frames with a name in this block; sorted
   std::vector<std::pair<cudaStream_t, std::uint64_t>> ids_;
 };
 
-/// Writes a trace, on behalf of any number of threads.
+/// A writer of a trace for any number of threads. Thread-safe.
 class trace_writer {
  public:
-  /// Throws logic_error if no file is given, std::runtime_error if it cannot be opened.
+  /// Throws logic_error if neither the options nor the environment name a file, and std::runtime_error if it cannot be opened.
   RMM_COLD explicit trace_writer(mr::trace_options const& options)
     : context_{options, expanded(options.file, known_current_device()), known_current_device()},
       threads_{known_streams().new_number()}
@@ -343,7 +343,7 @@ class trace_writer {
     }
   }
 
-  /// Allocates by `allocate()`, and notes that it did or, if it throws, that it failed and why.
+  /// Calls `allocate()`, and records the allocation, or the failure if it throws.
   template <class Allocate>
   RMM_ALWAYS_INLINE void* allocate_and_add(std::size_t bytes, cudaStream_t stream, Allocate allocate)
   {
@@ -360,7 +360,7 @@ class trace_writer {
     }
   }
 
-  /// Writes what all threads have traced before the call.
+  /// Writes the events of all threads from before the call.
   RMM_COLD void flush() noexcept
   {
     detail::mutex_lock const guard{mutex_};
@@ -370,24 +370,24 @@ class trace_writer {
     });
     process_barrier::pass_all_threads();
     threads_.for_each([](thread_trace& each) {
-      if (!std::exchange(each.is_kept_out, false)) { return; }  // it is new, and has nothing from before the call
+      if (!std::exchange(each.is_kept_out, false)) { return; }  // a new thread, without events from before the call
       each.lock.wait_until_left();
       each.write();
       each.lock.end_keeping_out();
     });
   }
 
-  /// The first file.
+  /// Returns the name of the first file.
   [[nodiscard]] std::string const& file() const noexcept { return context_.file.path(); }
 
-  /// How many events could not be written.
+  /// Returns the number of events that could not be written.
   [[nodiscard]] std::uint64_t lost() const noexcept { return context_.lost.load(std::memory_order_relaxed); }
 
  private:
   [[nodiscard]] static std::string expanded(std::string const& given, int device)
   {
     auto const pattern = given.empty() ? mr::trace_options::from_environment().file : given;
-    RMM_EXPECTS(!pattern.empty(), "The name of the trace is missing: give one, or set RMM_TRACE_FILE.");
+    RMM_EXPECTS(!pattern.empty(), "The trace has no file name: pass one, or set RMM_TRACE_FILE.");
     std::string name;
     for (std::size_t i = 0; i < pattern.size(); ++i) {
       auto const next = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
@@ -408,13 +408,13 @@ class trace_writer {
     with_buffer([&](thread_trace& buffer) { buffer.add(context_, what, ptr, bytes, stream); });
   }
 
-  /// An allocation failed; `report` says why, as its exception does.
+  /// Records a failed allocation. `report` is the text of its exception.
   RMM_COLD void add_failure(std::size_t bytes, cudaStream_t stream, std::string_view report) noexcept
   {
     with_buffer([&](thread_trace& buffer) { buffer.add_failure(context_, bytes, stream, report); });
   }
 
-  /// Also for a thread that is kept out, or has no buffer because it ends.
+  /// Calls `add` with the buffer of the thread. A thread that is kept out waits, and a thread that ends uses the shared buffer.
   template <class Add>
   void with_buffer(Add add) noexcept
   {
@@ -425,7 +425,7 @@ class trace_writer {
       return;
     }
     detail::mutex_lock const guard{mutex_};
-    if (mine != nullptr) {  // nobody keeps it out while the mutex is held
+    if (mine != nullptr) {  // no other thread keeps it out while this one holds the mutex
       add(*mine);
       return;
     }
@@ -436,8 +436,8 @@ class trace_writer {
 
   trace_context context_;
   per_thread<thread_trace> threads_;
-  detail::mutex mutex_;  // held by who keeps threads out
-  thread_trace ending_;  // of threads that end
+  detail::mutex mutex_;  // held while threads are kept out
+  thread_trace ending_;  // the buffer of threads that end
   exit_action flush_at_exit_{[](void* self) noexcept { static_cast<trace_writer*>(self)->flush(); }, this};
 };
 

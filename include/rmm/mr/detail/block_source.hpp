@@ -36,10 +36,10 @@ class physical_memory;
 namespace mr {
 namespace detail {
 
-/// Where the memory of a heap comes from, and where it goes back to. Its destructor gives all back; after that the heap may only be
-/// destroyed. What a source without virtual memory cannot do throws logic_error, or returns null.
+/// A source of memory for a heap. Memory that the heap does not need goes back to it, and its destructor gives all memory back; after
+/// that the heap may only be destroyed. Functions that need virtual memory throw logic_error or return null in a source without it.
 ///
-/// Threads  All calls but those of chunk_bytes(), contains(), held_by_all() and describe() need the growth mutex of the pool.
+/// Threads  all calls need the growth mutex of the pool, except chunk_bytes(), contains(), held_by_all() and describe().
 class memory_source {
  public:
   memory_source()                                = default;
@@ -47,52 +47,52 @@ class memory_source {
   memory_source& operator=(memory_source const&) = delete;
   virtual ~memory_source()                       = default;
 
-  /// Bytes that are taken and given back at a time; 0 if any number may be. Only a source with virtual memory has chunks.
+  /// Returns the bytes that are taken and given back at a time; 0 if the source has no virtual memory, and so no chunks.
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
 
-  /// Whether the block lies in the addresses of a source with virtual memory.
+  /// Whether the block lies in the addresses of the source. False without virtual memory.
   [[nodiscard]] bool contains(void const* ptr) const noexcept
   {
     return reinterpret_cast<std::uintptr_t>(ptr) - addresses_.begin < addresses_.bytes;
   }
 
-  /// Bytes that the source holds, and that it holds together with its parts.
+  /// Return the bytes that the source holds, alone or with its parts.
   [[nodiscard]] virtual std::size_t held() const noexcept = 0;
   [[nodiscard]] virtual std::size_t held_by_all() const noexcept { return held(); }
 
-  /// Adds what only the source knows to the report of a failure.
+  /// Adds the source's own figures to the report of a failure.
   virtual void describe(memory_report& report) const = 0;
 
-  /// Takes first memory that every stream may use. Returns false, and sets `reason`, if there is not so much.
+  /// Takes the first memory of a pool, which every stream may use. Returns false, and sets `reason`, if there is not enough.
   [[nodiscard]] virtual bool try_take(std::size_t bytes, failure_reason& reason) = 0;
 
-  /// Does what recovery_rungs::try_grow() says. `may_remap`: remap() may come next.
+  /// Serves recovery_rungs::try_grow(). `may_remap`: whether the ladder may call remap() next.
   [[nodiscard]] virtual void* grow(std::size_t bytes,
                                    cuda_stream_view stream,
                                    bool may_remap,
                                    failure_reason& reason) = 0;
 
-  /// Does what recovery_rungs::try_remap() and could_remap_idle() say.
+  /// Serve recovery_rungs::try_remap() and could_remap_idle().
   [[nodiscard]] virtual void* remap(std::size_t, cuda_stream_view, failure_reason&) { return nullptr; }
   [[nodiscard]] virtual bool could_remap_idle(std::size_t, cuda_stream_view) { return false; }
 
-  /// Gives free memory that is fenced back until at most `bytes` stay with the heap. Returns the bytes given back.
+  /// Gives free, fenced memory back until the heap has at most `bytes`. Returns the bytes given back.
   virtual std::size_t trim(std::size_t bytes) = 0;
 
-  /// Bytes that trim(0) would give back, for a pool that gives memory back by itself.
+  /// Returns the bytes that trim(0) would give back. For a pool that gives memory back after a time.
   [[nodiscard]] virtual std::size_t idle_bytes() { return 0; }
 
-  /// Gives all memory back and keeps the addresses; resume() puts memory behind them again. Throws as the pool's functions do.
+  /// Gives all memory back and keeps the addresses. resume() maps memory to them again. Both throw as the pool's functions do.
   virtual void pause(bool /*keeps_contents*/, bool /*pinned*/) { refuse("Pausing"); }
   virtual void resume() {}
 
-  /// Makes a source for a heap that can be paused by itself, within the bounds of this one.
+  /// Makes a source for a heap that can be paused alone. It shares the maximum of this one.
   [[nodiscard]] virtual rmm::detail::owned_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap&)
   {
     refuse("Pausing");
   }
 
-  /// The chunks that a block touches, and how far from the begin of the first one it begins.
+  /// The chunks that a block touches, and the offset of the block in the first one.
   struct exported_chunks {
     std::size_t offset_bytes;
     std::vector<rmm::detail::physical_memory const*> memory;
@@ -106,19 +106,19 @@ class memory_source {
  private:
   [[noreturn]] RMM_COLD static void refuse(char const* what)
   {
-    RMM_FAIL(std::string{what} + " takes virtual memory, which the device does not have");
+    RMM_FAIL(std::string{what} + " needs virtual memory, which the device does not have");
   }
 };
 
-/// The upstream blocks of a heap: takes them, and chooses those that go back. Refers to the heap and to the upstream.
+/// A source that takes blocks from an upstream resource, and chooses the blocks that go back. Refers to the heap and the upstream.
 template <class Upstream>
 class block_source final : public memory_source {
  public:
   using leaving = rmm::detail::stream_ordered_heap::leaving;
   using ranges  = std::vector<rmm::detail::address_range>;
 
-  /// `maximum`  bytes that are taken from upstream at most; without one, as much as upstream gives.
-  /// `owner`    what texts of failures call the owner of the heap.
+  /// `maximum`  the most bytes to hold; without one, there is no limit.
+  /// `owner`    the word for the owner of the heap in texts of failures.
   block_source(rmm::detail::stream_ordered_heap& heap,
                suballocator_upstream<Upstream>& upstream,
                std::optional<std::size_t> maximum = std::nullopt,
@@ -141,22 +141,22 @@ class block_source final : public memory_source {
     if (!is_device_accessible<Upstream>) { report.device_figures.reset(); }
   }
 
-  /// What may still be taken from upstream, a multiple of the heap's granule.
+  /// Returns the bytes that may still be taken from upstream, a multiple of the heap's granule.
   [[nodiscard]] std::size_t room() const noexcept
   {
     auto const most = align_down(maximum_.value_or(std::numeric_limits<std::size_t>::max()), CUDA_ALLOCATION_ALIGNMENT);
     return maximum_ ? most - rmm::detail::min(most, held()) : most;
   }
 
-  /// Takes a block from upstream on `stream` and allocates its first `bytes` bytes, possibly none. Throws what upstream throws,
-  /// and std::bad_alloc if the host has no memory to note the block; nothing has changed then.
+  /// Takes a block from upstream on `stream` and allocates its first `bytes` bytes, possibly 0. Exceptions of upstream propagate. Throws
+  /// std::bad_alloc, and gives the block back, if host memory runs out.
   void* add(std::size_t block_bytes, std::size_t bytes, cuda_stream_view stream)
   {
     return note(upstream_.allocate(block_bytes, stream), block_bytes, bytes, stream);
   }
 
-  /// Does what add() does. Returns nothing, and sets `reason`, where that throws. Throws bad_alloc if upstream failed because the
-  /// process can use no device.
+  /// As add(), but returns nothing, and sets `reason`, instead of throwing. Throws bad_alloc only if upstream failed because the process
+  /// can use no device.
   [[nodiscard]] std::optional<void*> try_add(std::size_t block_bytes,
                                              std::size_t bytes,
                                              cuda_stream_view stream,
@@ -176,7 +176,7 @@ class block_source final : public memory_source {
     try {
       return note(block, block_bytes, bytes, stream);
     } catch (std::bad_alloc const&) {
-      reason = "the host has no memory to note a block";
+      reason = "host memory ran out when the pool recorded a block";
       return std::nullopt;
     }
   }
@@ -188,16 +188,16 @@ class block_source final : public memory_source {
     return true;
   }
 
-  /// How much to ask upstream for.
+  /// The sizes to ask upstream for. The first is `wanted`, and each following one is half as large, down to `needed`.
   struct growth {
-    std::size_t wanted;                           ///< at first, and then half as much each time ...
-    std::size_t needed;                           ///< ... down to this
-    std::size_t left;                             ///< at most
-    std::size_t unit{CUDA_ALLOCATION_ALIGNMENT};  ///< what is asked for is a multiple of this
+    std::size_t wanted;
+    std::size_t needed;
+    std::size_t left;                             ///< the largest size to ask for
+    std::size_t unit{CUDA_ALLOCATION_ALIGNMENT};  ///< sizes are multiples of this
   };
 
-  /// Takes a block and allocates its first `how.needed` bytes. Returns null, and sets `reason`, if upstream does not give even
-  /// that, or less is left.
+  /// Takes a block and allocates its first `how.needed` bytes. Returns null, and sets `reason`, if upstream does not have as much, or if
+  /// less is left.
   [[nodiscard]] RMM_COLD void* grow(growth const& how, cuda_stream_view stream, failure_reason& reason)
   {
     if (how.needed > how.left) {
@@ -212,14 +212,14 @@ class block_source final : public memory_source {
     }
   }
 
-  /// Takes as much again as there is, if upstream gives it.
+  /// Doubles the memory, or takes less if upstream has less.
   [[nodiscard]] void* grow(std::size_t bytes, cuda_stream_view stream, bool, failure_reason& reason) override
   {
     return grow({held(), bytes, room()}, stream, reason);
   }
 
-  /// Blocks of more than `larger_than` bytes that hold no allocation, ascending: the largest, as many as leave `keep` bytes with
-  /// the heap. With `with_unfenced` also those that work without an event may use. Throws std::bad_alloc.
+  /// Returns blocks without an allocation, by address: the largest ones of more than `larger_than` bytes, until `keep` bytes are left.
+  /// With `with_unfenced`, also blocks of memory without a fence. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD ranges unused_blocks(std::size_t keep, std::size_t larger_than = 0, bool with_unfenced = false)
   {
     ranges blocks;
@@ -247,9 +247,9 @@ class block_source final : public memory_source {
     return blocks;
   }
 
-  /// Gives those of the blocks that are still free, by `when`, back to upstream in the order of `stream`, which waits for the work
-  /// that used them. With `waits_first` the host waits for that before. Returns their bytes. Throws std::bad_alloc, and has given
-  /// nothing back then.
+  /// Gives blocks back to upstream in the order of `stream`, which waits for the work that used them. Skips blocks that are in use by now;
+  /// `when` says which work counts. With `waits_first`, the host waits for the stream before upstream gets the blocks. Returns the bytes
+  /// given back. Throws std::bad_alloc, and gives nothing back then.
   RMM_COLD std::size_t give_back(ranges const& blocks, cuda_stream_view stream, leaving when, bool waits_first = false)
   {
     auto const taken = heap_.withdraw_blocks(blocks, stream, when);
@@ -257,13 +257,13 @@ class block_source final : public memory_source {
     std::size_t sum{};
     for (auto const block : taken) {
       upstream_.deallocate_async(
-        reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: an address again
+        reinterpret_cast<void*>(block.begin), block.bytes, stream);  // NOLINT: the heap works on addresses
       sum += block.bytes;
     }
     return sum;
   }
 
-  /// Waits on the host before it gives blocks back, for upstream may ignore streams, and after.
+  /// Waits on the host before it gives blocks back, because upstream may ignore streams, and after it.
   RMM_COLD std::size_t trim(std::size_t bytes) override
   {
     cuda_stream const stream{cuda_stream::flags::non_blocking};

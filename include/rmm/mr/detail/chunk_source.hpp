@@ -43,17 +43,20 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// Chunks of device memory, mapped behind addresses of which there are far more.
+/// A source that maps chunks of device memory to addresses, of which it reserves far more than the device has memory.
+///
+/// A chunk is mapped, or spare: unmapped, and kept for the next place that needs one. Memory is leaving if it is out of the heap and still
+/// mapped, because the wait for its work failed.
 ///
 /// Invariants:
-///  C1  the heap's blocks, and what is leaving, are what is mapped
-///  C2  what is mapped and spare together, of the source and its parts, is at most the maximum, in whole chunks, and is what the
-///      budget counts. Chunks of a source that is paused do not count
-///  C3  memory is unmapped only when it is out of the heap and no work uses it; where that cannot be waited for it is leaving
+///  C1  the mapped chunks are the heap's blocks and the memory that is leaving
+///  C2  the budget counts the mapped and spare chunks of the source and its parts, and limits them to the maximum, in whole chunks. It
+///      does not count chunks of a source that is paused
+///  C3  memory is unmapped only after it has left the heap and its work has ended
 class chunk_source final : public memory_source {
  public:
-  /// `device` has to be current; `options` are those of an elastic pool. Throws logic_error if the device does not have an option,
-  /// bad_alloc if it lacks the addresses.
+  /// Requires that `device` is current. `options` are those of an elastic pool. Throws logic_error if the device does not support an
+  /// option, and bad_alloc if the addresses cannot be reserved.
   template <class Options>
   chunk_source(rmm::detail::stream_ordered_heap& heap, int device, Options const& options)
     : heap_{heap},
@@ -71,11 +74,11 @@ class chunk_source final : public memory_source {
     }
     auto const unit = rmm::detail::virtual_memory_granularity(device, physical);
     chunk_bytes_    = options.chunk_bytes != 0 ? options.chunk_bytes : unit;
-    RMM_EXPECTS(
-      is_pow2(chunk_bytes_) && chunk_bytes_ % unit == 0 && chunk_bytes_ <= largest_chunk,
-      "A chunk has to be a power of two from the device's unit, " + rmm::detail::format_bytes(unit) + ", to 1 GiB");
+    RMM_EXPECTS(is_pow2(chunk_bytes_) && chunk_bytes_ % unit == 0 && chunk_bytes_ <= largest_chunk,
+                "The chunk size must be a power of two from " + rmm::detail::format_bytes(unit) +
+                  ", the device's unit, to 1 GiB");
     access_ = options.peer_access ? rmm::detail::devices_with_access_to(device) : std::vector<int>{device};
-    // In whole chunks, so that a pool of so many bytes serves one request for all of them.
+    // Rounded up to whole chunks, so that one request can have all bytes of the maximum.
     constexpr auto most = std::numeric_limits<std::size_t>::max();
     auto const maximum  = options.maximum_bytes.value_or(most);
     bounds_ =
@@ -88,7 +91,9 @@ class chunk_source final : public memory_source {
     rmm::detail::device_scope const on_device{device_};
     heap_.release_blocks(
       [this](void* block, std::size_t bytes) { space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes); });
-    if (!try_finish_leaving()) { unmap(leaving_); }  // as above: what cannot be waited for goes all the same
+    if (!try_finish_leaving()) {
+      unmap(leaving_);
+    }  // nothing may use the memory any more, whether the wait works or not
     auto& all = bounds_->sources;
     all.erase(std::remove(all.begin(), all.end(), this), all.end());
   }
@@ -106,13 +111,13 @@ class chunk_source final : public memory_source {
     return try_fill({addresses_.begin, rmm::detail::checked_align_up(bytes, chunk_bytes_)}, true, reason);
   }
 
-  /// Maps what no work uses any more to where it is needed, and takes from the device what is then lacking.
+  /// Maps free chunks that no work uses to one place, and takes the missing chunks from the device.
   [[nodiscard]] void* grow(std::size_t bytes, cuda_stream_view stream, bool may_remap, failure_reason& reason) override
   {
     return place(bytes, stream, leaving::at_once, may_remap, reason);
   }
 
-  /// Maps all that is free to where it is needed, also if that has to be waited for.
+  /// As grow(), but also maps free chunks that work still uses, and waits for that work.
   [[nodiscard]] void* remap(std::size_t bytes, cuda_stream_view stream, failure_reason& reason) override
   {
     return place(bytes, stream, leaving::after_a_wait, true, reason);
@@ -149,14 +154,15 @@ class chunk_source final : public memory_source {
 
   void pause(bool keeps_contents, bool pinned) override
   {
-    RMM_EXPECTS(!is_exported_, "Memory of the pool was exported: other processes would keep what is paused");
+    RMM_EXPECTS(!is_exported_,
+                "The pool cannot be paused, because its memory was exported and other processes would keep it");
     rmm::detail::device_scope const on_device{device_};
     if (!wait_for_users() || !heap_.wait_for_all()) {
       RMM_EXPECTS(rmm::detail::may_wait_for_device(),
-                  "Nothing can be paused while a stream captures: the device cannot be waited for");
-      rmm::detail::synchronize_device();  // says what is wrong, if it still is
+                  "The pool cannot be paused while a stream captures: the device cannot be waited for");
+      rmm::detail::synchronize_device();  // throws the error of the device, if it still fails
       RMM_EXPECTS(wait_for_users() && heap_.wait_for_all(),
-                  "Nothing can be paused: the device cannot be waited for",
+                  "The pool cannot be paused: the device cannot be waited for",
                   rmm::cuda_error);
     }
     unmap(leaving_);
@@ -175,8 +181,9 @@ class chunk_source final : public memory_source {
     auto const bytes = held();
     while (!bounds_->budget.try_reserve(bytes)) {
       if (others_give(bytes) != 0) { continue; }
-      RMM_FAIL("What is paused, " + rmm::detail::format_bytes(bytes) + ", does not fit: " + shortage(),
-               rmm::out_of_memory);
+      RMM_FAIL(
+        "The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) + " do not fit: " + shortage(),
+        rmm::out_of_memory);
     }
     rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
     space_->restore();
@@ -215,22 +222,24 @@ class chunk_source final : public memory_source {
   using leaving = rmm::detail::stream_ordered_heap::leaving;
   using ranges  = std::vector<rmm::detail::address_range>;
 
-  static constexpr std::size_t addresses_per_byte  = 8;    // of the device's memory
-  static constexpr std::size_t most_per_maximum    = 64;   // bytes of addresses for a byte of the pool's maximum
-  static constexpr std::size_t growth_fraction     = 128;  // of the pool, that it grows by beyond what is asked
-  static constexpr std::size_t most_growth_in_hand = std::size_t{256} << 20;
-  static constexpr std::size_t worth_asking        = std::size_t{64} << 20;  // the device how much it has
-  static constexpr std::size_t largest_chunk       = std::size_t{1} << 30;
-  static constexpr int most_turns                  = 8;
+  static constexpr std::size_t addresses_per_byte = 8;  // bytes of addresses for each byte of the device's memory
+  static constexpr std::size_t most_per_maximum =
+    64;  // bytes of addresses for each byte of the pool's maximum, at most
+  static constexpr std::size_t growth_fraction     = 128;  // the pool grows by 1/128 more than the request needs ...
+  static constexpr std::size_t most_growth_in_hand = std::size_t{256} << 20;  // ... up to this
+  static constexpr std::size_t worth_asking        = std::size_t{64}
+                                              << 20;  // from here on the device is asked how much it has
+  static constexpr std::size_t largest_chunk = std::size_t{1} << 30;
+  static constexpr int most_turns            = 8;
 
-  /// What a source shares with its parts.
+  /// The data that a source shares with its parts.
   struct bounds {
     explicit bounds(std::size_t limit) noexcept : budget{limit} {}
     rmm::detail::byte_budget budget;
-    std::vector<chunk_source*> sources{};  // the whole, then its parts
+    std::vector<chunk_source*> sources{};  // the first is the whole, the others are its parts
   };
 
-  /// A part of `whole`.
+  /// Makes a part of `whole`.
   chunk_source(rmm::detail::stream_ordered_heap& heap, chunk_source const& whole)
     : heap_{heap},
       device_{whole.device_},
@@ -243,7 +252,7 @@ class chunk_source final : public memory_source {
     reserve_addresses();
   }
 
-  /// Reserves the addresses, fewer if there are not so many.
+  /// Reserves the addresses. Halves their number until the driver has as many.
   void reserve_addresses()
   {
     auto const total   = align_up(available_device_memory().second, chunk_bytes_);
@@ -262,7 +271,7 @@ class chunk_source final : public memory_source {
     bounds_->sources.push_back(this);
   }
 
-  /// Waits for all work that may use live blocks: that of each device with access that the process uses.
+  /// Waits for all devices of the process that can access the memory. Returns false if a wait fails.
   [[nodiscard]] bool wait_for_users() const noexcept
   {
     for (int const device : access_) {
@@ -273,7 +282,7 @@ class chunk_source final : public memory_source {
     return true;
   }
 
-  /// The blocks less what is free of them.
+  /// Returns the parts of the blocks that are not free.
   [[nodiscard]] std::vector<std::pair<std::uintptr_t, std::size_t>> live_ranges()
   {
     std::vector<std::pair<std::uintptr_t, std::size_t>> live;
@@ -290,12 +299,12 @@ class chunk_source final : public memory_source {
     return live;
   }
 
-  /// Makes the place that lacks the fewest chunks, and allocates. Other threads allocate meanwhile, and may be faster: then again.
+  /// Fills the place that lacks the fewest chunks, and allocates from it. Tries again if another thread has allocated from the place.
   [[nodiscard]] void* place(
     std::size_t bytes, cuda_stream_view stream, leaving when, bool may_remap, failure_reason& reason)
   {
     rmm::detail::capture_exemption const exemption;
-    // A graph can only have memory that no work uses, and what is mapped for it is that.
+    // A stream that captures can only have memory that no work uses. Newly mapped chunks are such memory.
     bool const captures = !rmm::detail::query_capture(stream.value()).is_none();
     static_cast<void>(try_finish_leaving());
     for (int turn = 0; turn != most_turns; ++turn) {
@@ -320,7 +329,7 @@ class chunk_source final : public memory_source {
           return ptr;
         }
       } else if (when == leaving::at_once) {
-        if (!may_remap) { give_back_spare(); }  // else what was gathered is of use to that
+        if (!may_remap) { give_back_spare(); }  // else remap() will use the spare chunks
         return nullptr;
       }
     }
@@ -328,7 +337,7 @@ class chunk_source final : public memory_source {
     return nullptr;
   }
 
-  /// Makes the other sources within the same bounds give back up to `bytes` of what they do not use. Returns what they gave.
+  /// Makes the other sources with the same maximum give back up to `bytes` of unused memory. Returns the bytes given back.
   std::size_t others_give(std::size_t bytes)
   {
     std::size_t given{};
@@ -340,8 +349,8 @@ class chunk_source final : public memory_source {
     return given;
   }
 
-  /// Free chunks elsewhere, as many as the place lacks. With `must_cover` nothing if these, and what the budget and the device
-  /// leave, are too few.
+  /// Returns free chunks outside of the place, as many as it lacks. With `must_cover`, returns nothing if they are too few, and the budget
+  /// or the device does not have the rest.
   [[nodiscard]] std::optional<ranges> find_chunks(ranges const& free,
                                                   rmm::detail::placement const& target,
                                                   bool must_cover) const
@@ -354,15 +363,14 @@ class chunk_source final : public memory_source {
     return chunks;
   }
 
-  /// Unmaps those chunks, as far as `when` allows. False if all that can be waited for is too little, or the wait fails; then none
-  /// are unmapped.
+  /// Unmaps the chunks of find_chunks(), as far as `when` allows. Returns false, and unmaps none, if they are too few or a wait fails.
   [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
   {
     auto const chunks = find_chunks(free, target, when == leaving::after_a_wait);
     return chunks && try_withdraw(*chunks, when);
   }
 
-  /// Maps chunks behind what a place lacks.
+  /// Maps chunks to the parts of a place that have none.
   [[nodiscard]] bool fill_place(rmm::detail::address_range where, bool may_take_more, failure_reason& reason)
   {
     auto const chunk = chunk_bytes_;
@@ -382,7 +390,7 @@ class chunk_source final : public memory_source {
     return true;
   }
 
-  /// Maps chunks behind empty addresses and gives them to the heap.
+  /// Maps chunks to empty addresses and gives them to the heap. Returns false, and sets `reason` if they are `needed`, on failure.
   [[nodiscard]] bool try_fill(rmm::detail::address_range range, bool needed, failure_reason& reason)
   {
     auto const fresh = range.bytes - std::min(range.bytes, space_->spare_bytes());
@@ -392,7 +400,8 @@ class chunk_source final : public memory_source {
     }
     auto const before = held();
     rmm::detail::scope_guard settle{[&]() noexcept { bounds_->budget.release(before + fresh - held()); }};
-    if (fresh >= worth_asking && fresh > free_on_device()) {  // rather than take all that there is, and fail then
+    if (fresh >= worth_asking &&
+        fresh > free_on_device()) {  // so that the pool does not take all memory before it fails
       rmm::detail::expect_usable_device(fresh);
       if (needed) { reason = "the device has less than " + rmm::detail::format_bytes(fresh) + " left"; }
       return false;
@@ -408,14 +417,14 @@ class chunk_source final : public memory_source {
       heap_.extend(range);
     } catch (std::bad_alloc const&) {
       space_->unmap(range.begin, range.bytes);
-      reason = "the host has no memory to note what was mapped";
+      reason = "host memory ran out when the pool recorded mapped chunks";
       return false;
     }
     return true;
   }
 
-  /// Takes free chunks out of the heap and makes them spare. False if the work that used them, or what left before them, cannot be
-  /// waited for; none are spare then.
+  /// Takes free chunks out of the heap and makes them spare. Returns false, and makes none spare, if a wait for their work, or for memory
+  /// that is leaving, fails.
   [[nodiscard]] bool try_withdraw(ranges const& chunks, leaving when)
   {
     if (when == leaving::at_once) {
@@ -427,7 +436,7 @@ class chunk_source final : public memory_source {
     return try_finish_leaving();
   }
 
-  /// Waits for the work that used what left the heap, and makes it spare. False if that cannot be waited for.
+  /// Waits for the work of the memory that is leaving, and makes its chunks spare. Returns false if the wait fails.
   [[nodiscard]] bool try_finish_leaving() noexcept
   {
     if (leaving_.empty()) { return true; }
@@ -437,18 +446,18 @@ class chunk_source final : public memory_source {
     return true;
   }
 
-  /// Makes spare what left the heap and no work uses.
+  /// Makes the chunks of ranges spare that have left the heap and that no work uses.
   void unmap(ranges const& gone) noexcept
   {
     if (gone.empty()) { return; }
     auto const before = held();
     for (auto const range : gone) { space_->unmap(range.begin, range.bytes); }
-    bounds_->budget.release(before - held());  // what could not be kept
+    bounds_->budget.release(before - held());  // chunks that could not be kept as spare ones
   }
 
   std::size_t give_back_spare() noexcept
   {
-    RMM_ASSERT(heap_.block_bytes() + total_of(leaving_) == space_->mapped_bytes());  // C1, where each change ends
+    RMM_ASSERT(heap_.block_bytes() + total_of(leaving_) == space_->mapped_bytes());  // C1; each change ends here
     auto const bytes = space_->release_spare();
     bounds_->budget.release(bytes);
     return bytes;
@@ -463,11 +472,11 @@ class chunk_source final : public memory_source {
   [[nodiscard]] std::string shortage() const
   {
     return "the pool holds " + rmm::detail::format_bytes(heap_.block_bytes()) + " of at most " +
-           rmm::detail::format_bytes(bounds_->budget.limit()) + ", and what is free of it has too few whole chunks";
+           rmm::detail::format_bytes(bounds_->budget.limit()) + ", and its free memory has too few whole chunks";
   }
 
-  /// The free runs that a place for `bytes` bytes can have a part of, or whole chunks: the others are of no use for it, and can be
-  /// very many.
+  /// Returns the free runs that can be part of a place for `bytes` bytes, or that have whole chunks. Leaves out the others, of which there
+  /// can be very many.
   [[nodiscard]] ranges free_runs_for(std::size_t bytes, ranges const& empty, bool with_unfenced)
   {
     std::vector<std::uintptr_t> edges;
@@ -500,8 +509,8 @@ class chunk_source final : public memory_source {
   std::vector<int> access_;                  // devices that can use the memory
   rmm::detail::counted_ptr<bounds> bounds_;  // shared with the parts
   rmm::detail::owned_ptr<rmm::detail::chunked_space> space_;
-  cuda_stream waiting_{cuda_stream::flags::non_blocking};  // for events of memory that leaves
-  ranges leaving_;                                  // out of the heap, and mapped: the wait on that stream failed
+  cuda_stream waiting_{cuda_stream::flags::non_blocking};  // waits for the events of memory that leaves the heap
+  ranges leaving_;                                  // out of the heap, but mapped, because the wait on waiting_ failed
   std::optional<rmm::detail::saved_memory> saved_;  // while paused
   bool is_paused_{false};
   bool is_exported_{false};

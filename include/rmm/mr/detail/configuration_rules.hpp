@@ -15,8 +15,8 @@
 #include <string_view>
 
 /// @file
-/// What configurations may say: the resources and adaptors of resource_table.inc, their options and the values of those.
-/// docs/configuration.md says the same in more words.
+/// The rules of configurations: the resources and adaptors of resource_table.inc, their options, and the values of options.
+/// docs/configuration.md explains them.
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -27,14 +27,14 @@ enum class resource_kind : std::uint8_t {
 #include <rmm/mr/detail/resource_table.inc>
 };
 
-/// Whose memory a resource hands out.
+/// Whose memory a resource allocates.
 enum class memory_place : std::uint8_t { device, host };
 
-/// What the value of an option looks like.
+/// The form of an option's value.
 enum class value_form : std::uint8_t {
   flag,          // no value
-  amount,        // of memory
-  power_of_two,  // an amount that is one, and no share
+  amount,        // an amount of memory
+  power_of_two,  // an amount in bytes that is a power of two
   number,        // a whole number
   word,          // one of the words of the rule
   file,          // the name of a file
@@ -42,13 +42,13 @@ enum class value_form : std::uint8_t {
 };
 
 struct option_rule {
-  char const* name{};  // with a value each, because nvcc makes lists of rules by the default constructor
+  char const* name{};  // members have initializers, because nvcc makes lists of rules with the default constructor
   value_form form{};
   char const* meaning{};
-  std::uint64_t least{0};  // of numbers, and of amounts that are no shares
+  std::uint64_t least{0};  // bounds of numbers, and of amounts in bytes
   std::uint64_t most{std::numeric_limits<std::uint64_t>::max()};
-  char const* words{nullptr};  // divided by `|`; for files: the endings
-  char const* needs{nullptr};  // an option without which this one means nothing
+  char const* words{nullptr};  // the words, or the endings of file names, divided by `|`
+  char const* needs{nullptr};  // another option that this one requires
   bool is_required{false};
 };
 
@@ -56,31 +56,30 @@ struct resource_rule {
   resource_kind kind;
   char const* name;
   memory_place place;
-  char const* default_upstream;  // null: is made over no other resource
+  char const* default_upstream;  // null: the resource has no upstream
   option_rule const* options;
   std::size_t number_of_options;
 };
 
-inline constexpr option_rule upstream_option{
-  "upstream", value_form::resource, "the resource that memory is taken from"};
-inline constexpr option_rule initial_option{"initial", value_form::amount, "memory that is taken at once"};
-inline constexpr option_rule max_option{"max", value_form::amount, "memory that is held at most", 256};
+inline constexpr option_rule upstream_option{"upstream", value_form::resource, "the resource to take memory from"};
+inline constexpr option_rule initial_option{"initial", value_form::amount, "memory to take when the resource is made"};
+inline constexpr option_rule max_option{"max", value_form::amount, "the most memory to hold", 256};
 inline constexpr option_rule share_option{
-  "share", value_form::word, "how other processes can be given memory", 0, 0, "none|fd|fabric|fd+fabric"};
+  "share", value_form::word, "the way to share memory with other processes", 0, 0, "none|fd|fabric|fd+fabric"};
 inline constexpr option_rule near_device_option{
-  "near_device", value_form::flag, "memory of the host's node nearest to the device"};
-inline constexpr option_rule node_option{
-  "node", value_form::number, "memory of the host's node of this number", 0, 1023};
-inline constexpr option_rule threads_option{"threads", value_form::number, "threads that make pages", 1, 1024};
+  "near_device", value_form::flag, "use the NUMA node nearest to the device"};
+inline constexpr option_rule node_option{"node", value_form::number, "the NUMA node to use", 0, 1023};
+inline constexpr option_rule threads_option{
+  "threads", value_form::number, "the number of threads that make pages", 1, 1024};
 
-/// `rule` for an option that has to be there.
+/// Returns `rule` as the rule of a required option.
 [[nodiscard]] constexpr option_rule required(option_rule rule) noexcept
 {
   rule.is_required = true;
   return rule;
 }
 
-/// `rule` for an option that means nothing without `other`.
+/// Returns `rule` as the rule of an option that requires the option `other`.
 [[nodiscard]] constexpr option_rule with(option_rule rule, char const* other) noexcept
 {
   rule.needs = other;
@@ -109,7 +108,7 @@ inline constexpr resource_rule resource_rules[] = {
 #include <rmm/mr/detail/resource_table.inc>
 };
 
-/// Options of all resources: adaptors, in the order in which they are put on, the innermost first.
+/// Options of all resources, which put adaptors over them: the innermost adaptor first.
 inline constexpr option_rule adaptor_options[] = {
 #define RMM_DETAIL_RULES(...) __VA_ARGS__
 #define RMM_ADAPTOR(name, type, options, ...) RMM_DETAIL_RULES options,
@@ -143,7 +142,7 @@ inline constexpr std::size_t number_of_adaptor_options = sizeof adaptor_options 
   return rule.number_of_options + number_of_adaptor_options;
 }
 
-/// The options of the resource, and then those of all.
+/// Returns an option by its index: first those of the resource, then those of all resources.
 [[nodiscard]] inline option_rule const& option_of(resource_rule const& rule, std::size_t index) noexcept
 {
   return index < rule.number_of_options ? rule.options[index] : adaptor_options[index - rule.number_of_options];
@@ -168,7 +167,7 @@ inline constexpr std::size_t no_option = std::numeric_limits<std::size_t>::max()
   return names;
 }
 
-/// Whether `text` is one of `words`, or, for files, ends with one.
+/// Whether `text` is one of `words`, or, with `as_ending`, is longer than one of them and ends with it.
 [[nodiscard]] inline bool is_one_of(std::string_view text, std::string_view words, bool as_ending) noexcept
 {
   while (true) {
@@ -181,7 +180,7 @@ inline constexpr std::size_t no_option = std::numeric_limits<std::size_t>::max()
   }
 }
 
-/// The value of one option, as it is read. Throws std::invalid_argument, which shows the place in the text.
+/// Reads and checks the value of one option. Throws std::invalid_argument, whose message shows the place in the text.
 struct value_reader {
   option_rule const& rule;
   written_option const& written;
@@ -205,7 +204,7 @@ struct value_reader {
       return memory_amount::parse(written.text);
     } catch (std::invalid_argument const& error) {
       std::string const why{error.what()};
-      refuse("is no amount of memory. " + why.substr(0, why.find('\n')));
+      refuse("is not an amount of memory. " + why.substr(0, why.find('\n')));
       throw;
     }
   }
@@ -237,7 +236,8 @@ struct value_reader {
   }
 };
 
-/// Reads the value of an option that is no flag and no resource. Throws std::invalid_argument, which shows the place in `text`.
+/// Reads the value of an option into `amount` or `number`, or checks its word. Throws std::invalid_argument, whose message shows the place
+/// in `text`.
 RMM_COLD inline void read_value(option_rule const& rule,
                                 written_option const& written,
                                 std::string_view text,

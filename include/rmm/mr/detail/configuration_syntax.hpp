@@ -12,14 +12,14 @@
 #include <vector>
 
 /// @file
-/// How configurations are written, whatever they mean:
+/// The syntax of configurations:
 ///
 ///   configuration = name { "," option }
 ///   option        = name [ "=" value ]
 ///   value         = plain text | '"' text '"' | "(" configuration ")"
 ///
-/// Names are letters, digits and `_`. Plain text has none of `,()"=`, is not empty, and is taken without blanks at its ends; a
-/// quotation mark inside quoted text is written twice. Blanks around all of these are ignored.
+/// Names consist of letters, digits and `_`. Plain text has none of `,()"=` and is not empty. In quoted text, a quotation mark is written
+/// twice. Blanks between these parts, and at the ends of plain text, are ignored.
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -27,7 +27,7 @@ namespace detail {
 
 struct written_configuration;
 
-/// An option as it was written; places are counted in characters of the whole text.
+/// An option as it was written. A place is the number of characters before it in the whole text.
 struct written_option {
   enum class form { bare, text, nested };
 
@@ -45,7 +45,7 @@ struct written_configuration {
   std::vector<written_option> options{};
 };
 
-/// Throws std::invalid_argument, which shows the place.
+/// Throws std::invalid_argument, whose message shows the place in the text.
 [[noreturn]] RMM_COLD inline void refuse_configuration(std::string const& why, std::string_view text, std::size_t place)
 {
   rmm::detail::throw_text_failure("Could not parse the resource configuration: " + why, text, place);
@@ -58,7 +58,7 @@ class configuration_parser {
 
   explicit configuration_parser(std::string_view text) noexcept : text_{text} {}
 
-  /// The whole text as a configuration. Throws std::invalid_argument.
+  /// Parses the whole text. Throws std::invalid_argument.
   [[nodiscard]] written_configuration parse()
   {
     if (text_.size() > longest_text) { refuse("longer than 4096 characters", longest_text); }
@@ -84,7 +84,7 @@ class configuration_parser {
     while (at_ < text_.size() && is_blank(text_[at_])) { ++at_; }
   }
 
-  /// Whether `c` comes next; goes past it then.
+  /// Returns whether `c` comes next, and if so, moves past it.
   [[nodiscard]] bool skip(char c) noexcept
   {
     skip_blanks();
@@ -169,7 +169,7 @@ class configuration_parser {
   std::size_t depth_{0};
 };
 
-/// `text` as the value of an option: quoted if it has to be.
+/// Returns `text` as the value of an option, quoted if necessary.
 [[nodiscard]] RMM_COLD inline std::string written_value(std::string const& text)
 {
   auto const is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };

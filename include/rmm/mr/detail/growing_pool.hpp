@@ -38,27 +38,26 @@ class memory_reservation;
 
 namespace detail {
 
-/// A suballocator that grows, and can do what pools can: tags, reservations, a callback, and parts that serve some of the tags.
+/// The base class of pools: a suballocator that grows, with tags, reservations, a failure callback, and parts for some of the tags. A
+/// derived class decides how it grows.
 ///
-/// A pool that is made over this class says how it grows, and whatever else it can do.
-///
-/// Thread-safe. The growth mutex, which is the ladder's, is taken before all locks of the heap and of what it knows.
+/// Thread-safe. The growth mutex is the ladder's. It is taken before all locks of the heap and of its parts.
 template <class Unused>
 class basic_growing_pool : public suballocator, public immediate_resource, private reservable, private recovery_rungs {
  public:
-  /// Bytes of all blocks that the pool has from upstream.
+  /// Returns the bytes of all blocks that the pool has from upstream.
   [[nodiscard]] std::size_t pool_size() const noexcept { return heap_.block_bytes(); }
 
-  /// All memory of the pool at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
+  /// Returns all memory of the pool at one moment, range by range. Needs rmm/memory_snapshot.hpp.
   template <class Snapshot = memory_snapshot>
   [[nodiscard]] RMM_COLD Snapshot snapshot() const
   {
     return make_snapshot<Snapshot>([this](auto& made) { this->add_to(made, {}); });
   }
 
-  /// Whether the pool notes the tag (tag_scope.hpp) of each allocation from now on. Off at first, and then of no cost.
+  /// Makes the pool record the tag (tag_scope.hpp) of each later allocation, or stop. Initially off, which costs nothing.
   ///
-  /// What was allocated before has no tag. Turning it off forgets all.
+  /// Earlier allocations have no tag. Turning it off erases all records.
   void track_tags(bool on = true)
   {
     auto const growing = lock_growth();
@@ -71,33 +70,31 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     update_slow_path();
   }
 
-  /// What is live under each tag, those with most bytes first; empty unless tags are tracked. O(live allocations).
+  /// Returns the live bytes of each tag, in descending order; empty if the pool does not track tags. O(live allocations).
   [[nodiscard]] RMM_COLD std::vector<memory_report::holder> live_by_tag_name() const
   {
     auto const* const tags = tags_.load(std::memory_order_acquire);
     return tags != nullptr ? tags->holders() : std::vector<memory_report::holder>{};
   }
 
-  /// Sets memory aside (callers include mr/memory_reservation.hpp). Throws logic_error if `bytes` is 0, and as
-  /// allocate() does.
+  /// Reserves memory. Needs mr/memory_reservation.hpp. Throws logic_error if `bytes` is 0, and as allocate() does.
   [[nodiscard]] memory_reservation reserve(std::size_t bytes, cuda_stream_view stream = cuda_stream_view{});
 
-  /// The same, or nothing if there is not so much, and without the failure callback.
+  /// Reserves memory, without calling the failure callback. Returns nothing if there is not enough.
   [[nodiscard]] std::optional<memory_reservation> try_reserve(std::size_t bytes,
                                                               cuda_stream_view stream = cuda_stream_view{});
 
-  /// What the pool tries, in order, when no free memory fits.
+  /// Returns the rungs that the pool tries when no free memory fits, in order.
   [[nodiscard]] recovery_order get_recovery_order() const { return ladder_.order(); }
 
-  /// Changes that, for allocations that begin to climb later. Throws logic_error if a rung is there twice, or the pool does
-  /// not have it.
+  /// Sets the rungs and their order, for later allocations. Throws logic_error if a rung occurs twice, or the pool does not have it.
   void set_recovery_order(recovery_order const& order) { ladder_.set_order(order, *this); }
 
-  /// What recovery_rung::callback calls: `callback(bytes, argument)`, with the bytes asked for; it returns whether to
-  /// try again, from the first rung on. Anything that a failure_callback_t can hold; none if that is empty.
+  /// Sets the function of recovery_rung::callback, which calls `callback(bytes, argument)` with the requested bytes. If it returns true,
+  /// the pool tries again from the first rung on. The type is any that a failure_callback_t can hold; an empty function removes it.
   ///
-  /// It may free memory, also of this pool, allocate, and use any stream; no lock is held. Allocations that it makes itself from
-  /// this pool do not call it again. What it throws reaches who asked for memory.
+  /// The function may free memory of this pool, allocate, and use any stream, because no lock is held. Its own allocations from this pool
+  /// do not call it again. The caller of the failing allocation gets its exceptions.
   template <class Callback>
   void set_failure_callback(Callback callback, void* argument = nullptr)
   {
@@ -105,9 +102,8 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   }
   void set_failure_callback(std::nullptr_t) { set_failure_callback<bool (*)(std::size_t, void*)>(nullptr); }
 
-  /// Whether each call asks the driver if its stream captures a CUDA graph, so that a capture that no capture_scope announces is
-  /// found at once; about 20 ns a call. Without that only calls that find no memory in the thread's own cache ask. Initially
-  /// on in files compiled without NDEBUG.
+  /// Makes each call ask the driver whether its stream captures a CUDA graph, to detect captures without a capture_scope. Costs about
+  /// 20 ns a call. If it is off, only calls that the thread's own cache cannot serve ask. Initially on in files compiled without NDEBUG.
   void set_check_capture(bool on) noexcept
   {
     auto const growing = lock_growth();
@@ -115,31 +111,33 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     set_check_capture_of_parts(on);
   }
 
-  /// Whether it does: see set_check_capture().
+  /// Whether each call asks the driver for captures; see set_check_capture().
   [[nodiscard]] bool check_capture() const noexcept { return heap_.checks_captures(); }
 
-  /// Allocates from the thread's own cache of `stream`; see immediate_resource. Where tools look on (RMM_NVTX), never.
+  /// Allocates from the thread's own cache of `stream`; see immediate_resource. Returns null if RMM_NVTX is defined, because tools have to
+  /// see each call.
   [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept final
   {
     return tools_look_on ? nullptr : heap_.try_allocate_nonblocking(bytes, stream);
   }
 
-  /// Gives back to that cache.
+  /// Frees to the thread's own cache of `stream`. Returns false if RMM_NVTX is defined.
   [[nodiscard]] bool try_deallocate_nonblocking(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept final
   {
     return !tools_look_on && heap_.try_deallocate_nonblocking(ptr, bytes, stream);
   }
 
  protected:
-  using growing_pool = basic_growing_pool;  // its name, for classes over it
+  using growing_pool = basic_growing_pool;  // the name of the base class in derived classes
 
-  /// The snapshot that `add(maker)` makes by add_to() of the pool and its parts, with the tags that the pool tracks.
+  /// Returns a snapshot with the recorded tags. `add(maker)` has to call add_to() of the pool and of its parts.
   template <class Snapshot, class Add>
   [[nodiscard]] Snapshot make_snapshot(Add add) const
   {
     typename Snapshot::maker made;
     if (auto const* const tags = tags_.load(std::memory_order_acquire)) {
-      auto const locks = tags->lock_all();  // before the heap's: what is noted now is live then
+      auto const locks =
+        tags->lock_all();  // before the heap's locks, so that each recorded allocation is live in the heap
       made.note_tags(*tags);
       add(made);
     } else {
@@ -154,27 +152,27 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   }
   ~basic_growing_pool() override = default;
 
-  /// Keeps allocations from growing the pool meanwhile. The heap's lock comes after it.
+  /// Takes the growth mutex: no allocation grows the pool while the lock is held. Taken before the heap's lock.
   [[nodiscard]] rmm::detail::mutex_lock lock_growth() const { return ladder_.lock(); }
 
-  /// Climbs the ladder of `whole`, of which this is a part, from now on. With the growth mutex of `whole`, before any other call.
+  /// Makes this a part of `whole`, whose ladder it climbs. Requires the growth mutex of `whole`. Call it before any other function.
   void become_part_of(basic_growing_pool& whole) noexcept
   {
     ladder_.join(whole.ladder_);
     heap_.set_checks_captures(whole.check_capture());
   }
 
-  /// Whether a rung is tried. With the growth mutex.
+  /// Whether the ladder tries a rung. Requires the growth mutex.
   [[nodiscard]] bool tries(recovery_rung rung) const noexcept { return ladder_.tries(rung); }
 
-  /// From now on there are parts, and each call asks for them: see find_part().
+  /// Makes each later call look for its part with find_part().
   void set_has_parts() noexcept
   {
     has_parts_.store(true, std::memory_order_release);
     update_slow_path();
   }
 
-  /// Whether allocations throw logic_error. Those that began before may still be on their way.
+  /// Makes allocations throw logic_error, or ends that. Calls that have begun before are not affected.
   void suspend(bool on) noexcept
   {
     suspended_.store(on, std::memory_order_release);
@@ -182,7 +180,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   }
   [[nodiscard]] bool is_suspended() const noexcept { return suspended_.load(std::memory_order_acquire); }
 
-  /// Throws logic_error unless both sizes are multiples of 256, the first not above the second.
+  /// Throws logic_error unless both sizes are multiples of 256, and the initial one is not above the maximum.
   static void check_sizes(std::size_t initial, std::optional<std::size_t> maximum)
   {
     RMM_EXPECTS(is_aligned(initial, CUDA_ALLOCATION_ALIGNMENT),
@@ -192,8 +190,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     RMM_EXPECTS(initial <= maximum.value_or(initial), "Initial pool size exceeds the maximum pool size");
   }
 
-  /// Takes the first `bytes` bytes, possibly none, from a block_source or a memory_source. Throws out_of_memory, whose text says that
-  /// they were refused: the pool is not full.
+  /// Takes the first `bytes` bytes, possibly 0, from a block_source or a memory_source. Throws out_of_memory with refusal_text().
   template <class Source>
   void take_first(Source& source, std::size_t bytes)
   {
@@ -206,7 +203,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     throw_exhausted(first, refusal_text(bytes, device, first.reason.thrown != nullptr).c_str());
   }
 
-  /// Adds what the pool knows of tags.
+  /// Adds the live bytes of each tag.
   void describe(memory_report& report) const override
   {
     report.tags_tracked = tags_.load(std::memory_order_acquire) != nullptr;
@@ -220,11 +217,11 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   static constexpr bool tools_look_on = false;
 #endif
 
-  /// The part of the pool that a block lies in; with null the one that serves allocations under the current tag. Null for the pool
-  /// itself. Asked after set_has_parts(), without locks.
+  /// Returns the part that a block lies in, or with null, the part for allocations under the current tag. Returns null for the pool
+  /// itself. Called only after set_has_parts(), without locks.
   [[nodiscard]] virtual basic_growing_pool* find_part(void const* /*ptr*/) const noexcept { return nullptr; }
 
-  /// set_check_capture() for the parts' heaps. With the growth mutex.
+  /// Passes set_check_capture() on to the heaps of the parts. Requires the growth mutex.
   virtual void set_check_capture_of_parts(bool /*on*/) noexcept {}
 
   [[nodiscard]] void* set_aside(std::size_t bytes, cuda_stream_view stream) final
@@ -264,7 +261,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     return part_with(ptr).heap_.try_divide();
   }
 
-  /// The part that find_part() finds; the pool itself if no other part serves it.
+  /// Returns the result of find_part(), or the pool itself if that is null.
   [[nodiscard]] basic_growing_pool& part_with(void const* ptr) noexcept
   {
     auto* const part = has_parts_.load(std::memory_order_acquire) ? find_part(ptr) : nullptr;
@@ -274,10 +271,10 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   void expect_not_suspended() const final
   {
     RMM_EXPECTS(!suspended_.load(std::memory_order_acquire),
-                "The pool, or what has this tag in it, is paused: resume it first");
+                "The pool, or its part for this tag, is paused: call resume() first");
   }
 
-  /// Nobody hurries past what has to be done with each call.
+  /// Sends all calls to the slow path if a part, a pause or tags have to be looked at in each call.
   void update_slow_path() noexcept
   {
     heap_.set_slow_path(has_parts_.load(std::memory_order_acquire) || suspended_.load(std::memory_order_acquire) ||
@@ -328,8 +325,8 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     part_with(ptr).heap_.deallocate_slow(ptr, bytes, stream);
   }
 
-  /// Says who refused the first block: the device where it has less free, else upstream, which may have a bound of its own, if that
-  /// threw.
+  /// Returns a text that says who refused the first block: the device if its free memory is too small; else upstream if it threw, because
+  /// it may have a limit of its own; else the pool.
   [[nodiscard]] RMM_COLD static std::string refusal_text(std::size_t bytes,
                                                          std::optional<memory_report::device_memory> const& device,
                                                          bool was_thrown)
@@ -346,7 +343,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
 
   [[nodiscard]] RMM_COLD static void* nothing_or_too_much(std::size_t bytes)
   {
-    static_cast<void>(rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // throws unless it is nothing
+    static_cast<void>(rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // throws unless `bytes` is 0
     return nullptr;
   }
 
@@ -355,10 +352,10 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     return suballocator::climb(*this, climbing, align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT), ask);
   }
 
-  std::atomic<live_by_tag*> tags_{nullptr};  // null while they are not tracked
+  std::atomic<live_by_tag*> tags_{nullptr};  // null while tags are not tracked
   std::atomic<bool> has_parts_{false};
   std::atomic<bool> suspended_{false};
-  rmm::detail::owned_ptr<live_by_tag> tags_made_;  // once made it stays, for another thread may be in it
+  rmm::detail::owned_ptr<live_by_tag> tags_made_;  // kept until the end, because other threads may use it
 };
 
 using growing_pool = basic_growing_pool<void>;

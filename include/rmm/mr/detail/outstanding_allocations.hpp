@@ -17,13 +17,13 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// The allocations that a tracking_resource_adaptor has handed out, by address, and the sum of their bytes.
+/// The live allocations of a tracking_resource_adaptor, by address, and the sum of their bytes.
 ///
-/// The entries are spread over shards by their address, so that threads seldom meet at a lock. A caller that asks for the whole table
-/// gets one that stays complete: from then on all entries are in the first shard, and all threads share its lock.
+/// The entries are spread over shards by their address, so that threads seldom wait for the same lock. whole_table() moves all entries to
+/// the first shard. From then on, all threads share its lock.
 ///
 /// Invariants:
-///  O1  each address is in one shard: that of shard_of(), as long as the caller holds its lock
+///  O1  an entry is in the shard that shard_of() returns, while the lock of that shard is held
 ///  O2  the bytes of a shard are the sum of its entries
 ///  O3  surplus_ is at most the sum of all entries, except while a call changes them
 ///
@@ -33,11 +33,11 @@ class outstanding_allocations {
  public:
   using table = std::map<void*, Info>;
 
-  /// Notes an allocation. One of the same address is replaced. Throws std::bad_alloc, and has changed nothing then.
+  /// Adds an allocation, and replaces one of the same address. Throws std::bad_alloc, and changes nothing then.
   void add(void* ptr, Info&& info)
   {
     auto const bytes = info.allocation_size;
-    table made;  // gets the memory of the entry before the lock is taken
+    table made;  // allocates the entry before the lock is taken
     made.try_emplace(ptr, std::move(info));
     typename table::node_type replaced;
     {
@@ -53,7 +53,7 @@ class outstanding_allocations {
   /// Removes an allocation. Returns its bytes and true, or 0 and false if there is none.
   std::pair<std::size_t, bool> remove(void* ptr) noexcept
   {
-    typename table::node_type removed;  // returns its memory after the lock
+    typename table::node_type removed;  // frees the entry after the lock is released
     {
       held_shard const held{*this, ptr};
       removed = held.get().entries.extract(ptr);
@@ -63,7 +63,7 @@ class outstanding_allocations {
     return {bytes_of(removed), !removed.empty()};
   }
 
-  /// Subtracts bytes from the sum for memory that was freed and is not in the table, as far as there are any.
+  /// Subtracts bytes from the sum, down to 0. For frees of memory that is not in the table.
   void subtract(std::size_t bytes) noexcept
   {
     all_held const held{*this};
@@ -72,14 +72,14 @@ class outstanding_allocations {
     RMM_ASSERT(surplus_ <= sum);  // O3
   }
 
-  /// The sum of all entries, less what was subtracted.
+  /// Returns the sum of all entries, less the subtracted bytes.
   [[nodiscard]] std::size_t bytes() const noexcept
   {
     auto const sum = sum_of_entries();
     return sum - rmm::detail::min(sum, surplus_.load());
   }
 
-  /// The live table. Must not be read while other threads add or remove.
+  /// Returns the live table. It must not be read while other threads add or remove.
   [[nodiscard]] table const& whole_table() const noexcept
   {
     if (!is_whole_.load()) {
@@ -96,7 +96,7 @@ class outstanding_allocations {
     return shards_.front().entries;
   }
 
-  /// Calls visit(pointer, info) for each entry by address, while nothing changes. Throws what `visit` throws.
+  /// Calls visit(pointer, info) for each entry in the order of addresses, with all locks held. Exceptions of `visit` propagate.
   template <class Visit>
   void for_each(Visit&& visit) const
   {
@@ -146,7 +146,7 @@ class outstanding_allocations {
         auto const which = all.shard_of(ptr);
         shard_           = &all.shards_[which];
         lock_            = rmm::detail::mutex_lock{shard_->mutex};
-        if (all.shard_of(ptr) == which) { return; }  // else whole_table() has moved the entries meanwhile
+        if (all.shard_of(ptr) == which) { return; }  // else whole_table() has moved the entries since
       }
     }
 
@@ -188,7 +188,7 @@ class outstanding_allocations {
 
   mutable std::array<shard, shard_count> shards_;
   mutable std::atomic<bool> is_whole_{false};  // changed with all locks held
-  std::atomic<std::size_t> surplus_{0};        // freed without being in the table
+  std::atomic<std::size_t> surplus_{0};        // bytes of frees that are not in the table
 };
 
 }  // namespace detail

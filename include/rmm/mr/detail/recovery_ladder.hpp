@@ -34,27 +34,28 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// An allocation that found no free memory, and what was tried for it.
+/// An allocation that found no free memory, and the rungs that it has tried.
 struct recovery_attempt {
   std::size_t asked{};
   cuda_stream_view stream{};
-  failure_reason reason{};  // what failed at last
+  failure_reason reason{};  // the last failure
   recovery_order order{};
   std::array<std::uint32_t, recovery_rung_count> tries{};
 };
 
-/// What a pool does on the rungs that are its own. The ladder calls all but has_rung() with its mutex, and without the heap's.
+/// The rungs that each pool implements itself. The ladder calls all functions but has_rung() with its mutex held, and without locks of the
+/// heap.
 ///
-/// try_...() return memory that `stream` may use, taken from the heap, or null; `reason` is then set to why, if that is worth
-/// telling. `bytes` is a multiple of the heap's granule and above 0.
+/// try_...() return allocated memory of the heap that `stream` may use, or null. With null they may set `reason`. `bytes` is a multiple of
+/// the heap's granule and above 0.
 class recovery_rungs {
  public:
   virtual ~recovery_rungs() = default;
 
-  /// Throws logic_error if nothing can be allocated for the moment.
+  /// Throws logic_error if the pool is suspended.
   virtual void expect_not_suspended() const {}
 
-  /// Whether the pool can do that at all.
+  /// Whether the pool has the rung.
   [[nodiscard]] virtual bool has_rung(recovery_rung rung) const noexcept
   {
     return rung != recovery_rung::remap && rung != recovery_rung::trim;
@@ -64,12 +65,12 @@ class recovery_rungs {
   [[nodiscard]] virtual void* try_remap(std::size_t, cuda_stream_view, failure_reason&) { return nullptr; }
   [[nodiscard]] virtual void* try_trim(std::size_t, cuda_stream_view, failure_reason&) { return nullptr; }
 
-  /// Whether try_remap(), or try_trim(), would serve if no work used free memory.
+  /// Whether try_remap() or try_trim() would serve the request if the device had no work.
   [[nodiscard]] virtual bool could_remap_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
   [[nodiscard]] virtual bool could_trim_idle(std::size_t /*bytes*/, cuda_stream_view /*stream*/) { return false; }
 };
 
-/// The memory of the current device; nothing if the runtime does not say.
+/// Returns the free and total memory of the current device; nothing if the runtime fails.
 [[nodiscard]] RMM_COLD inline std::optional<memory_report::device_memory> current_device_figures() noexcept
 {
   auto const [free, total] = rmm::detail::device_memory_info_or_zero();
@@ -77,11 +78,11 @@ class recovery_rungs {
   return memory_report::device_memory{free, total};
 }
 
-/// What every suballocator reports of a request that it could not serve. Throws std::bad_alloc.
+/// Returns the part of a failure's report that all suballocators have. Throws std::bad_alloc.
 template <class Heap>
 [[nodiscard]] RMM_COLD memory_report report_of(recovery_attempt const& failed, Heap const& heap)
 {
-  rmm::detail::device_scope const at_home{heap.home_device()};  // the report has figures of the current device
+  rmm::detail::device_scope const at_home{heap.home_device()};  // because the figures are those of the current device
   memory_report report;
   report.pool            = heap.figures();
   report.asked_bytes     = failed.asked;
@@ -96,26 +97,26 @@ template <class Heap>
   return report;
 }
 
-/// The ladder that an allocation climbs when no free memory fits: rungs in an order, until one serves.
+/// The ladder of a pool: an allocation that finds no free memory tries its rungs in order, until one serves it.
 ///
-/// One thread climbs at a time, for what the others wait for may serve them too. The ladders of a pool's parts have the mutex, the
-/// order and the callback of the whole, and counters of their own.
+/// One thread climbs at a time, because the memory that it gets often serves the waiting threads too. The ladders of a pool's parts share
+/// the mutex, the order and the callback of the whole, and have their own counters.
 ///
-/// Thread-safe. The ladder's mutex is taken before all locks of the heap and of what it knows.
+/// Thread-safe. The ladder's mutex is taken before all locks of the heap and of its parts.
 ///
 /// Invariants:
-///  L1  the order and the callback change, and rungs are tried, with the mutex held
+///  L1  the mutex is held while the order or the callback changes, and while a rung is tried
 ///  L2  the order has each rung at most once
 ///  L3  no rung served more often than it was tried
-///  L4  a thread runs the callback without the mutex, and does not call it again before it returns
+///  L4  a thread runs the callback without the mutex, and does not call it again from within
 class recovery_ladder {
  public:
   explicit recovery_ladder(recovery_order const& order) noexcept { own_.order = order; }
 
-  /// Makes this the ladder of a part of the pool that has `whole`. With the mutex of `whole`, before any other call.
+  /// Makes this the ladder of a part of the pool with the ladder `whole`. Requires the mutex of `whole`. Call it before any other function.
   void join(recovery_ladder& whole) noexcept { shared_ = whole.shared_; }
 
-  /// Keeps others from climbing meanwhile.
+  /// Takes the mutex: no other thread climbs while the lock is held.
   [[nodiscard]] rmm::detail::mutex_lock lock() const { return rmm::detail::mutex_lock{shared_->mutex}; }
 
   [[nodiscard]] recovery_order order() const
@@ -124,10 +125,10 @@ class recovery_ladder {
     return shared_->order;
   }
 
-  /// For climbs that begin later. Throws logic_error if a rung is there twice, or the pool does not have it.
+  /// Sets the order for climbs that begin later. Throws logic_error if a rung occurs twice, or the pool does not have it.
   void set_order(recovery_order const& order, recovery_rungs const& rungs)
   {
-    RMM_EXPECTS(order.is_valid(), "A rung is twice in the order of recovery");
+    RMM_EXPECTS(order.is_valid(), "The recovery order contains a rung twice");
     for (auto const rung : order) {
       RMM_EXPECTS(rungs.has_rung(rung), std::string{"This pool has no rung "} + name_of(rung));
     }
@@ -135,14 +136,15 @@ class recovery_ladder {
     shared_->order    = order;
   }
 
-  /// Whether a rung is tried. With the mutex.
+  /// Whether the order contains a rung. Requires the mutex.
   [[nodiscard]] bool tries(recovery_rung rung) const noexcept { return shared_->order.contains(rung); }
 
-  /// What recovery_rung::callback calls: `function(bytes, argument)`; nothing if `function` is empty.
+  /// Sets the function of recovery_rung::callback, which calls `function(bytes, argument)`. An empty function removes it.
   template <class Function>
   void set_callback(Function function, void* argument)
   {
-    callback made;  // later the old one, which goes without the mutex: what the program has in it may call the pool
+    callback
+      made;  // after the swap, the old callback; destroyed without the mutex, because its destructor may call the pool
     bool empty = false;
     if constexpr (can_be_empty<Function>::value) { empty = !static_cast<bool>(function); }
     if (!empty) {
@@ -156,7 +158,7 @@ class recovery_ladder {
     std::swap(shared_->on_failure, made);
   }
 
-  /// Climbs until a rung serves with `bytes` bytes; null if none does. Skips the callback unless it `may_call_back`.
+  /// Climbs until a rung serves `bytes` bytes, and returns them; null if none does. Skips the callback unless `may_call_back` is true.
   template <class Heap>
   [[nodiscard]] RMM_COLD void* climb(
     Heap& heap, recovery_rungs& rungs, recovery_attempt& attempt, std::size_t bytes, bool may_call_back = true)
@@ -182,7 +184,7 @@ class recovery_ladder {
         ptr = heap.try_allocate(bytes, attempt.stream);
       }
       if (ptr != nullptr) {
-        served_[index].fetch_add(1, std::memory_order_release);  // with the try before it, for figures()
+        served_[index].fetch_add(1, std::memory_order_release);  // figures() that sees this count sees the try, too
         return ptr;
       }
     }
@@ -190,8 +192,8 @@ class recovery_ladder {
     return nullptr;
   }
 
-  /// Counts a failure, logs it, and throws out_of_memory with the report that `make_report()` returns, unless the host has no
-  /// memory for one. The text begins with `what`.
+  /// Counts a failure, logs it, and throws out_of_memory with the report of `make_report()`; without one if host memory runs out. The text
+  /// begins with `what`.
   template <class MakeReport>
   [[noreturn]] RMM_COLD void throw_exhausted(recovery_attempt const& failed,
                                              char const* what,
@@ -199,8 +201,8 @@ class recovery_ladder {
   {
     failures_.fetch_add(1, std::memory_order_relaxed);
     auto const text =
-      std::string{what} + " (failed to allocate " + rmm::detail::format_bytes(failed.asked) +
-      "): " + failed.reason.text.substr(0, failed.reason.text.find('\n'));  // without the report of a pool below
+      std::string{what} + " (failed to allocate " + rmm::detail::format_bytes(failed.asked) + "): " +
+      failed.reason.text.substr(0, failed.reason.text.find('\n'));  // the first line, without an upstream pool's report
     rmm::detail::log(rmm::detail::log_level::error, text.c_str());
     auto const message = "RMM failure at: " + rmm::detail::position_text(__FILE__, __LINE__) + ": " + text;
     std::optional<memory_report> report;
@@ -212,13 +214,13 @@ class recovery_ladder {
     rmm::detail::throw_out_of_memory(message, *report);
   }
 
-  /// How often rungs were tried here and served, and how often none did.
+  /// Returns how often each rung was tried, how often it served, and how often all rungs failed.
   [[nodiscard]] recovery_figures figures() const noexcept
   {
     recovery_figures now;
     for (std::size_t i = 0; i < recovery_rung_count; ++i) {
       now.rungs[i].served =
-        served_[i].load(std::memory_order_acquire);  // first: no more than the tries read after it, by L3
+        served_[i].load(std::memory_order_acquire);  // read before the tries, so that L3 holds in the result
       now.rungs[i].tried = tried_[i].load(std::memory_order_relaxed);
     }
     now.failures = failures_.load(std::memory_order_relaxed);
@@ -226,27 +228,27 @@ class recovery_ladder {
   }
 
  private:
-  /// Whether a function object says if it holds a function, as std::function does. Lambdas do not: they always hold one.
+  /// Whether a function object can be empty, as pointers and std::function can. Lambdas cannot.
   template <class Function, class = void>
   struct can_be_empty : std::is_pointer<Function> {};
   template <class Function>
   struct can_be_empty<Function, std::void_t<decltype(std::declval<Function const&>().operator bool())>>
     : std::true_type {};
 
-  /// The program's function, whatever its type: std::function is too much for a header that everyone includes.
+  /// A function of the program, of any type. Replaces std::function, whose header is too expensive here.
   struct callback {
-    rmm::detail::counted_ptr<void> function;  // null: there is none
+    rmm::detail::counted_ptr<void> function;  // null without a function
     bool (*call)(void* function, std::size_t bytes, void* argument){};
     void* argument{};
   };
 
   struct shared_state {
-    rmm::detail::mutex mutex;  // guards what follows
+    rmm::detail::mutex mutex;  // guards the members below
     recovery_order order;
     callback on_failure;
   };
 
-  /// A callback that this thread is in, as a list: it may allocate from another pool, which has one too.
+  /// A callback that this thread runs. A list, because a callback can allocate from another pool, which calls its own callback.
   struct callback_frame {
     shared_state const* ladder;
     callback_frame const* outer;
@@ -266,7 +268,7 @@ class recovery_ladder {
       if (void* const ptr = rungs.try_trim(bytes, on, attempt.reason)) { return ptr; }
     }
     if (!attempt.order.contains(recovery_rung::remap)) { return nullptr; }
-    // What lacks nothing but events may be chunks here and there.
+    // Unfenced memory may consist of chunks in several places, so it is fenced before the remap.
     heap.fence_live_streams();
     if (void* const ptr = rungs.try_remap(bytes, on, attempt.reason)) { return ptr; }
     if (!rungs.could_remap_idle(bytes, on) || !heap.wait_for_all()) { return nullptr; }
@@ -275,13 +277,13 @@ class recovery_ladder {
 
   [[nodiscard]] bool call_back(rmm::detail::mutex_lock& locked, recovery_rungs const& rungs, std::size_t asked)
   {
-    auto now = shared_->on_failure;  // another may be set meanwhile
+    auto now = shared_->on_failure;  // a copy, because another thread may set a callback while this one runs
     locked   = {};
     callback_frame const frame{shared_, callbacks_};
     callbacks_ = &frame;
     rmm::detail::scope_guard const leave{[&]() noexcept { callbacks_ = frame.outer; }};
     bool const again = now.call(now.function.get(), asked, now.argument);
-    now              = {};  // if it was replaced, what it captured goes here, and may use the pool
+    now              = {};  // without the mutex, because the destructor of a callback may call the pool
     locked           = lock();
     rungs.expect_not_suspended();
     return again;
@@ -300,7 +302,7 @@ class recovery_ladder {
   std::array<std::atomic<std::uint64_t>, recovery_rung_count> served_{};
   std::atomic<std::uint64_t> failures_{0};
   shared_state own_;
-  shared_state* shared_{&own_};  // that of the whole, if this is the ladder of a part
+  shared_state* shared_{&own_};  // points to the whole's state if this is the ladder of a part
 };
 
 }  // namespace detail

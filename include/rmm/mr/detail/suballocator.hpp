@@ -22,20 +22,20 @@ struct memory_snapshot;
 namespace mr {
 namespace detail {
 
-/// A resource that hands out parts of larger memory: a heap, the ladder that an allocation climbs when no free memory fits, and what
-/// both tell. Derived classes say where the memory comes from.
+/// The base class of resources that allocate parts of larger blocks. It has a heap, the ladder for allocations that find no free memory,
+/// and the figures of both. Derived classes decide where the memory comes from.
 ///
-/// A template only so that files that include it and make no pool do not compile its members.
+/// A template, so that translation units that include it without using it do not compile its members.
 template <class Unused>
 class basic_suballocator : public device_memory_resource {
  public:
   basic_suballocator(basic_suballocator const&)            = delete;
   basic_suballocator& operator=(basic_suballocator const&) = delete;
 
-  /// What is allocated and free now, and how that came about.
+  /// Returns the figures of the resource: its allocated and free memory, and counts of its calls.
   [[nodiscard]] RMM_COLD heap_figures figures() const { return figures_with(nullptr); }
 
-  /// All memory at one moment, range by range. Callers include rmm/memory_snapshot.hpp.
+  /// Returns all memory at one moment, range by range. Needs rmm/memory_snapshot.hpp.
   template <class Snapshot = memory_snapshot>
   [[nodiscard]] RMM_COLD Snapshot snapshot() const
   {
@@ -45,9 +45,9 @@ class basic_suballocator : public device_memory_resource {
   }
 
  protected:
-  using suballocator = basic_suballocator;  // its name, for classes over it
+  using suballocator = basic_suballocator;  // the name of the base class in derived classes
 
-  /// `order`: rungs that the resource has. `home`: the device of its memory; the current one if it is negative.
+  /// `order`: the rungs of the resource. `home`: the device of its memory; if negative, the current device.
   explicit basic_suballocator(recovery_order const& order, int home = -1) : heap_{home}, ladder_{order} {}
   ~basic_suballocator() override = default;
 
@@ -59,7 +59,7 @@ class basic_suballocator : public device_memory_resource {
     made.add(contents, now, how);
   }
 
-  /// Climbs until a rung serves with `bytes` bytes; null if none does. Calls the callback only if it may `ask` the program.
+  /// Climbs until a rung serves `bytes` bytes, and returns them; null if none does. Skips the callback unless `ask` is true.
   [[nodiscard]] RMM_COLD void* climb(recovery_rungs& rungs,
                                      recovery_attempt& climbing,
                                      std::size_t bytes,
@@ -69,7 +69,7 @@ class basic_suballocator : public device_memory_resource {
     return ladder_.climb(heap_, rungs, climbing, bytes, ask);
   }
 
-  /// Throws out_of_memory with a report, unless the host has no memory for one. Its text begins with `what`.
+  /// Throws out_of_memory with a report; without one if host memory runs out. The text begins with `what`.
   [[noreturn]] RMM_COLD void throw_exhausted(recovery_attempt const& failed,
                                              char const* what = "Maximum pool size exceeded")
   {
@@ -81,7 +81,7 @@ class basic_suballocator : public device_memory_resource {
     });
   }
 
-  /// Adds what only the derived class knows to the report of a failure. Called without locks.
+  /// Adds the derived class's own figures to the report of a failure. Called without locks.
   virtual void describe(memory_report& /*report*/) const {}
 
   rmm::detail::stream_ordered_heap heap_;

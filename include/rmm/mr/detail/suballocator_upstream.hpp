@@ -25,11 +25,11 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// Whether memory from `Upstream` can be used by the device. Resources for the host alone can be suballocated too.
+/// Whether the device can use memory of `Upstream`. Pools over resources for the host alone are possible, too.
 template <class Upstream>
 inline constexpr bool is_device_accessible = ::cuda::has_property<Upstream, ::cuda::mr::device_accessible>;
 
-/// A reference to a resource that does not say who can use its memory: libcu++ has none for it.
+/// A reference to a resource without properties of access, for which libcu++ has no class.
 template <class Upstream>
 class unspecific_resource_ref {
  public:
@@ -55,10 +55,10 @@ class unspecific_resource_ref {
   facade* calls_;
 };
 
-/// What a suballocator knows of the resource that it takes its blocks from. Does not own it.
+/// A non-owning handle to the upstream of a suballocator.
 ///
-/// All blocks belong to one device, that which was current when this object was made unless another is given: it is current in
-/// each call of the resource, whichever the calling thread has.
+/// All blocks belong to one device: the given one, or the one that was current in the constructor. It is current in each call of
+/// upstream.
 template <class Upstream>
 class suballocator_upstream {
  public:
@@ -76,12 +76,12 @@ class suballocator_upstream {
 
   [[nodiscard]] ref_type ref() const noexcept { return ref_; }
 
-  /// The resource itself, where it was given as one; else null.
+  /// Returns the upstream if it was passed as a pointer; else null.
   [[nodiscard]] Upstream* pointer() const noexcept { return pointer_; }
 
-  /// A block for use on `stream`. Upstream is called with a stream of this object's own, and the host waits for that, if `stream`
-  /// captures, is blocked by a capture, or CUDA does not say: what upstream did on it would be part of the graph. So it is also
-  /// for a default stream of another device: its handle names a stream of the current one.
+  /// Returns a block that `stream` may use. Calls upstream with a new stream, and waits for it on the host, if `stream` cannot be used:
+  ///  - It captures, is blocked by a capture, or CUDA does not say whether. Upstream's work on it would become part of the graph.
+  ///  - It is a default stream of another device. Here its handle names a stream of the device of the blocks.
   [[nodiscard]] void* allocate(std::size_t bytes, cuda_stream_view stream)
   {
     bool const is_another = names_another(stream);
@@ -94,7 +94,7 @@ class suballocator_upstream {
     void* const block         = ref_.allocate_async(bytes, alignment, on);
     if (block == nullptr) {
       throw out_of_memory{"The upstream resource returned a null pointer"};
-    }  // a program may have written it
+    }  // a program's own resource may do so
     rmm::detail::scope_guard give_back{[&]() noexcept { ref_.deallocate_async(block, bytes, alignment, on); }};
     if (own) { own->synchronize(); }
     give_back.dismiss();
@@ -102,7 +102,7 @@ class suballocator_upstream {
     return block;
   }
 
-  /// Gives a block back that no work uses any more.
+  /// Gives back a block that no work uses.
   void deallocate(void* ptr, std::size_t bytes) noexcept
   {
     rmm::detail::device_scope const at_home{device_};
@@ -111,7 +111,7 @@ class suballocator_upstream {
     ref_.deallocate(ptr, bytes, alignment_without_rounding(pointer_, bytes));
   }
 
-  /// Gives a block back that allocate(bytes, stream) returned and nobody used.
+  /// Gives back a block that allocate(bytes, stream) returned and that was not used.
   void undo_allocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     bool const is_another = names_another(stream);
@@ -122,7 +122,7 @@ class suballocator_upstream {
     deallocate(ptr, bytes);
   }
 
-  /// Gives a block back in the order of `stream`, which does not capture and is no default stream of another device.
+  /// Gives back a block in the order of `stream`. The stream must not capture, nor be a default stream of another device.
   void deallocate_async(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     rmm::detail::device_scope const at_home{device_};
@@ -131,14 +131,14 @@ class suballocator_upstream {
     ref_.deallocate_async(ptr, bytes, alignment_without_rounding(pointer_, bytes), stream);
   }
 
-  /// Whether the handle would name another stream if this object's device were current.
+  /// Whether the handle names another stream when the device of the blocks is current.
   [[nodiscard]] bool names_another(cuda_stream_view stream) const noexcept
   {
     return rmm::detail::is_default_stream(stream.value()) && !rmm::detail::sees_one_device() &&
            rmm::detail::current_device() != device_;
   }
 
-  /// The device that blocks belong to; -1 if the runtime did not say.
+  /// Returns the device of the blocks; -1 if the runtime failed.
   [[nodiscard]] int device() const noexcept { return device_; }
 
  private:
@@ -153,18 +153,18 @@ class suballocator_upstream {
   int device_{rmm::detail::current_device_if_known()};
 };
 
-/// Base of resources that tell which upstream they take their memory from.
+/// The base class of resources with getters for their upstream.
 template <class Upstream>
 class upstream_getters {
  public:
-  /// The resource that memory is taken from.
+  /// Returns a reference to the upstream.
   [[nodiscard]] auto get_upstream_resource() const noexcept { return upstream_.ref(); }
 
-  /// Returns that resource as a pointer, or null if it was given by reference.
+  /// Returns a pointer to the upstream; null if it was passed as a reference.
   [[nodiscard]] Upstream* get_upstream() const noexcept { return upstream_.pointer(); }
 
  protected:
-  /// `upstream`: whatever a suballocator_upstream can be made from, or one.
+  /// `upstream` is a suballocator_upstream, or an argument of its constructor.
   template <class From>
   explicit upstream_getters(From upstream) : upstream_{upstream}
   {}
@@ -173,12 +173,12 @@ class upstream_getters {
   suballocator_upstream<Upstream> upstream_;
 };
 
-/// Gives `Derived`, a suballocator, the properties of its upstream and no others too. Its other base class says that its memory
-/// can be used by the device; where upstream does not, this takes it back.
+/// The base class of suballocators with exactly the properties of their upstream. Their other base class, device_memory_resource, makes
+/// memory accessible to the device; this one removes that property if upstream does not have it.
 template <class Derived, class Upstream>
 class upstream_properties : public upstream_getters<Upstream>, public ::cuda::forward_property<Derived, Upstream> {
  public:
-  /// For libcu++, which asks it for the properties of the memory.
+  /// Returns the upstream, which libcu++ asks for its properties.
   [[nodiscard]] Upstream const& upstream_resource() const noexcept { return *this->upstream_.pointer(); }
 
   template <class Property>

@@ -20,6 +20,14 @@ namespace mr {
 ///
 /// Memory has the requested alignment, and at least alignof(std::max_align_t). Free it with the size and alignment of the allocation. A
 /// failed allocation throws std::bad_alloc; deallocation does not throw.
+///
+/// @code{.cpp}
+/// class malloc_resource final : public rmm::mr::host_memory_resource {
+///   void* do_allocate(std::size_t bytes, std::size_t) override { return std::malloc(bytes); }
+///   void do_deallocate(void* ptr, std::size_t, std::size_t) override { std::free(ptr); }
+/// } resource;
+/// resource.deallocate(resource.allocate(1000), 1000);
+/// @endcode
 class host_memory_resource {
  public:
   host_memory_resource()                                           = default;

@@ -19,6 +19,12 @@ namespace mr {
 ///
 /// It can also be used as a stream-ordered device resource, but ignores streams. Uses the default alignment if the requested one is not
 /// a power of two. Returns a null pointer for 0 bytes.
+///
+/// @code{.cpp}
+/// rmm::mr::pinned_memory_resource pinned;
+/// void* const staging = pinned.allocate(1000);
+/// pinned.deallocate(staging, 1000);
+/// @endcode
 class pinned_memory_resource final : public host_memory_resource {
  public:
   using host_memory_resource::allocate;

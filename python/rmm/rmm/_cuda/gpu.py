@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: which there are, what they can do, and which one is current."""
+"""CUDA devices: their number, their properties, and the current device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,19 @@ __all__ = [
 
 
 class CUDARuntimeError(RuntimeError):
-    """A call of the CUDA runtime failed with `status`."""
+    """An error of a call of the CUDA runtime.
+
+    Parameters
+    ----------
+    status : int
+        The number of the error, a `cudaError_t`.
+
+    Examples
+    --------
+    >>> from rmm._cuda.gpu import CUDARuntimeError
+    >>> str(CUDARuntimeError(2))
+    'cudaErrorMemoryAllocation: out of memory'
+    """
 
     def __init__(self, status: SupportsInt) -> None:
         self.status = status
@@ -34,7 +46,19 @@ class CUDARuntimeError(RuntimeError):
 
 
 class CUDADriverError(RuntimeError):
-    """A call of the CUDA driver failed with `status`."""
+    """An error of a call of the CUDA driver.
+
+    Parameters
+    ----------
+    status : int
+        The number of the error, a `CUresult`.
+
+    Examples
+    --------
+    >>> from rmm._cuda.gpu import CUDADriverError
+    >>> CUDADriverError(2).status
+    2
+    """
 
     def __init__(self, status: SupportsInt) -> None:
         self.status = status
@@ -52,45 +76,133 @@ def _value(answer: tuple[int, int]) -> int:
 
 
 def driverGetVersion() -> int:
-    """CUDA version that the driver supports, as 1000 * major + 10 * minor; 0 if there is no driver."""
+    """Return the CUDA version that the driver supports.
+
+    Returns
+    -------
+    int
+        1000 * major + 10 * minor; 0 without a driver.
+
+    Examples
+    --------
+    >>> from rmm._cuda import gpu
+    >>> gpu.driverGetVersion() >= 11000
+    True
+    """
     return _value(_runtime.driver_version())
 
 
 def runtimeGetVersion() -> int:
-    """Version of the CUDA runtime, as 1000 * major + 10 * minor."""
+    """Return the version of the CUDA runtime.
+
+    Returns
+    -------
+    int
+        1000 * major + 10 * minor.
+
+    Examples
+    --------
+    >>> from rmm._cuda import gpu
+    >>> gpu.runtimeGetVersion() >= 11000
+    True
+    """
     return _value(_runtime.runtime_version())
 
 
 def getDevice() -> int:
-    """Number of the current device."""
+    """Return the current device.
+
+    Returns
+    -------
+    int
+        The number of the device.
+
+    Examples
+    --------
+    >>> from rmm._cuda import gpu
+    >>> gpu.getDevice()
+    0
+    """
     return _value(_runtime.get_device())
 
 
 def setDevice(device: int) -> None:
-    """Makes `device` the current one of this thread."""
+    """Make a device the current one of this thread.
+
+    Parameters
+    ----------
+    device : int
+        The number of the device.
+
+    Examples
+    --------
+    >>> from rmm._cuda import gpu
+    >>> gpu.setDevice(0)
+    """
     _value(_runtime.set_device(device))
 
 
 def getDeviceCount() -> int:
-    """Number of devices."""
+    """Return the number of devices.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Examples
+    --------
+    >>> from rmm._cuda import gpu
+    >>> gpu.getDeviceCount() >= 1
+    True
+    """
     return _value(_runtime.device_count())
 
 
 def getDeviceAttribute(attr: SupportsInt, device: int) -> int:
-    """An attribute of `device`.
+    """Return an attribute of a device.
 
     Parameters
     ----------
-    attr:
-        A `cudaDeviceAttr` of CUDA Python, or its number.
-    device:
-        Number of the device.
+    attr : cudaDeviceAttr of CUDA Python or int
+        The attribute.
+    device : int
+        The number of the device.
+
+    Returns
+    -------
+    int
+        The value.
+
+    Examples
+    --------
+    >>> from cuda.bindings.runtime import cudaDeviceAttr
+    >>> from rmm._cuda import gpu
+    >>> gpu.getDeviceAttribute(cudaDeviceAttr.cudaDevAttrComputeCapabilityMajor, 0) >= 1
+    True
     """
     return _value(_runtime.device_attribute(int(attr), device))
 
 
 def getDeviceProperties(device: int) -> SimpleNamespace:
-    """What `device` is and can do: attributes with the names and types that `cudaDeviceProp` has in CUDA Python."""
+    """Return the properties of a device.
+
+    Parameters
+    ----------
+    device : int
+        The number of the device.
+
+    Returns
+    -------
+    types.SimpleNamespace
+        Attributes with the names and types of `cudaDeviceProp` in CUDA Python.
+
+    Examples
+    --------
+    >>> from rmm._cuda import gpu
+    >>> gpu.getDeviceProperties(0).totalGlobalMem > 0
+    True
+    """
     status, properties = _runtime.device_properties(device)
     if not isinstance(properties, dict):
         raise CUDARuntimeError(status)
@@ -98,6 +210,22 @@ def getDeviceProperties(device: int) -> SimpleNamespace:
 
 
 def deviceGetName(device: int) -> str:
-    """Name of `device`."""
+    """Return the name of a device.
+
+    Parameters
+    ----------
+    device : int
+        The number of the device.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Examples
+    --------
+    >>> from rmm._cuda import gpu
+    >>> name = gpu.deviceGetName(0)
+    """
     name: bytes = getDeviceProperties(device).name
     return name.decode()

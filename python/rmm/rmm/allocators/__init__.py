@@ -40,7 +40,7 @@ def _enable_torch() -> None:
 
 
 def _is_usable(name: str) -> bool:
-    """Whether a framework is installed, and uses CUDA."""
+    """Whether a framework is installed and uses CUDA."""
     if find_spec(name) is None:
         return False
     if name == "torch":
@@ -54,21 +54,31 @@ _switches = {"cupy": _enable_cupy, "numba": _enable_numba, "torch": _enable_torc
 
 
 def enable(*frameworks: str) -> tuple[str, ...]:
-    """Lets frameworks allocate from the resources that are set for the devices, now and later.
+    """Make frameworks allocate from the resources of the devices, also from resources that are set later.
 
-    Do it before they allocate anything: PyTorch refuses to change once it has, and Numba uses what was set when it first
-    used a device.
+    Call it before the frameworks allocate: PyTorch cannot change its allocator afterwards, and Numba keeps the one of its first
+    use of a device.
 
     Parameters
     ----------
-    frameworks:
-        "cupy", "numba", "torch". If none is named: all that are installed, but a PyTorch that has no CUDA or finds no device,
-        which is a RuntimeError if it is named.
+    *frameworks : {"cupy", "numba", "torch"}
+        The frameworks. Without names, all that are installed, except a PyTorch without CUDA or a device.
 
     Returns
     -------
-    tuple
-        The names of those that do so now.
+    tuple of str
+        The names of the frameworks that were changed.
+
+    Raises
+    ------
+    RuntimeError
+        If "torch" is named, and has no CUDA or finds no device.
+
+    Examples
+    --------
+    >>> import rmm.allocators
+    >>> rmm.allocators.enable("cupy", "torch")  # doctest: +SKIP
+    ('cupy', 'torch')
     """
     unknown = [name for name in frameworks if name not in _switches]
     if unknown:

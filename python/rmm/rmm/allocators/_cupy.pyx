@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rmm.allocators.cupy is made of. Compiled, for CuPy allocates often."""
+"""The implementation of rmm.allocators.cupy. Compiled, because CuPy allocates often."""
 
 from cpython.exc cimport PyErr_Clear, PyErr_Occurred
 from cpython.object cimport PyObject
@@ -102,11 +102,23 @@ cdef object current_stream_of_cupy():
 
 
 def rmm_cupy_allocator(nbytes):
-    """Allocates `nbytes` bytes for CuPy, from the resource of the current device, on CuPy's current stream.
+    """Allocate memory for CuPy, from the resource of the current device, on CuPy's current stream.
 
-    The stream lives as long as the memory. Where there is not enough memory, CuPy's own `OutOfMemoryError` is raised, a
-    `MemoryError`, with the report of the resource.
+    The memory keeps the stream alive. If there is not enough memory, raises CuPy's own `OutOfMemoryError`, a MemoryError, with the
+    report of the resource.
 
+    Parameters
+    ----------
+    nbytes : int
+        The bytes.
+
+    Returns
+    -------
+    cupy.cuda.MemoryPointer
+        The memory.
+
+    Examples
+    --------
     >>> import cupy  # doctest: +SKIP
     >>> cupy.cuda.set_allocator(rmm_cupy_allocator)  # doctest: +SKIP
     """

@@ -32,9 +32,21 @@ def _as_pointer(address: int) -> Any:
 
 
 class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ignore[misc]
-    """Numba's plug-in for device memory: allocates from the resource of the device that its context is for.
+    """A plug-in of Numba that allocates device memory from the resource of the device.
 
-    Host memory is Numba's own. While `numba.cuda.defer_cleanup()` is active nothing is given back.
+    Host memory is Numba's own. While `numba.cuda.defer_cleanup()` is active, no memory is freed.
+
+    Parameters
+    ----------
+    *args : object
+        The arguments of Numba.
+    **kwargs : object
+        The arguments of Numba by name.
+
+    Examples
+    --------
+    >>> from numba import cuda  # doctest: +SKIP
+    >>> cuda.set_memory_manager(RMMNumbaManager)  # doctest: +SKIP
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,10 +54,21 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
         self._deferred: list[DeviceBuffer] = []  # what goes back when clean-up is not deferred any more
 
     def initialize(self) -> None:
-        """Nothing has to be done."""
+        """Do nothing. Numba calls it."""
 
     def memalloc(self, size: int) -> Any:
-        """`size` bytes of device memory. MemoryError where there is not enough."""
+        """Allocate device memory. Raises MemoryError if there is not enough.
+
+        Parameters
+        ----------
+        size : int
+            The bytes.
+
+        Returns
+        -------
+        numba.cuda.MemoryPointer
+            The memory.
+        """
         buffer = DeviceBuffer(size=size)
         address = buffer.ptr
         if address:
@@ -69,7 +92,7 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
 
     @contextmanager
     def defer_cleanup(self) -> Iterator[None]:
-        """While this is active no memory goes back."""
+        """Free no memory while this context manager is active."""
         try:
             with super().defer_cleanup():
                 yield
@@ -78,21 +101,26 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
                 self._deferred.clear()
 
     def reset(self) -> None:
-        """Gives all memory of the context back."""
+        """Free all memory of the context."""
         super().reset()
         self._deferred.clear()
 
     def get_memory_info(self) -> Any:
-        """`(free, total)` bytes: what the device has free and what the pool of its resource does, and what the device has.
+        """Return the free and the total bytes of the device. Free memory of the pool counts as free.
 
-        As little of that may be had as a maximum of the pool, or a limit, allows.
+        A maximum of the pool, or a limit, may allow less than that.
+
+        Returns
+        -------
+        numba.cuda.MemoryInfo
+            The free and the total bytes.
         """
         free, total = available_device_memory()
         return MemoryInfo(free=free + _free_bytes_in(get_current_device_resource()), total=total)
 
     @property
     def interface_version(self) -> int:
-        """Version of Numba's interface that this implements."""
+        """Version of Numba's interface that this class implements."""
         return 1
 
 

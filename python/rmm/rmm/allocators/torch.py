@@ -122,11 +122,27 @@ def _statistics(device: int) -> dict[str, Any]:
 
 
 def memory_stats(device: int | None = None) -> dict[str, int]:
-    """What PyTorch has from RMM on a device, the current one if None, with the keys of `torch.cuda.memory_stats`.
+    """Return the statistics of PyTorch's memory, with the names of `torch.cuda.memory_stats`.
 
-    That function gives the same once `rmm_torch_allocator` is PyTorch's allocator, and so do those that are made of it, such
-    as `torch.cuda.max_memory_allocated`. What the resource holds is "reserved"; its peak is the largest that was seen when
-    this was asked, or the cache emptied.
+    If `rmm_torch_allocator` is PyTorch's allocator, that function and those over it, such as `torch.cuda.max_memory_allocated`,
+    return the same. "reserved" is the memory of the resource. Its peak is the largest value that was seen when the statistics
+    were read or the cache was emptied.
+
+    Parameters
+    ----------
+    device : int, optional
+        The number of the device; the current one if None.
+
+    Returns
+    -------
+    dict of str to int
+        The statistics, by name.
+
+    Examples
+    --------
+    >>> from rmm.allocators.torch import memory_stats
+    >>> memory_stats(0)["allocated_bytes.all.current"]
+    0
     """
     from rmm.pylibrmm.memory_resource._registry import current_device
 
@@ -199,14 +215,27 @@ def _empty_segment(device: int, address: int) -> dict[str, Any]:
 
 
 def memory_snapshot() -> dict[str, Any]:
-    """What the resources of all devices have, in the form of `torch.cuda.memory._snapshot()`, for the viewers of PyTorch.
+    """Return the memory of all devices' resources, in the form of `torch.cuda.memory._snapshot()`, for the viewers of PyTorch.
 
-    That function, and those that are made of it (`torch.cuda.memory_snapshot`, `torch.cuda.memory._dump_snapshot`), give the
-    same once `rmm_torch_allocator` is PyTorch's allocator.
+    If `rmm_torch_allocator` is PyTorch's allocator, that function and those over it (`torch.cuda.memory_snapshot`,
+    `torch.cuda.memory._dump_snapshot`) return the same.
 
-    It shows the resources that are set now. Each stretch of memory of a pool is a segment, with the blocks of all libraries;
-    sizes are those that the pool rounds to. If the pool tracks tags, the tag of a block is its only stack frame. A resource
-    that is no pool, and has none behind its adaptors, has no segments. There are no traces: see `rmm-trace`.
+    It shows the resources that are set now. Each continuous range of a pool's memory is a segment, with the blocks of all
+    libraries. Sizes are those that the pool rounds to. If the pool tracks tags, the tag of a block is its only stack frame. A
+    resource without a pool has no segments. There are no traces; see `rmm-trace` instead.
+
+    Returns
+    -------
+    dict
+        The snapshot.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> from rmm.allocators.torch import memory_snapshot
+    >>> rmm.reinitialize(pool_allocator=True, initial_pool_size="2MiB")
+    >>> [segment["total_size"] for segment in memory_snapshot()["segments"]]
+    [2097152]
     """
     from rmm._cuda import gpu
     from rmm.pylibrmm.memory_resource._capabilities import _Suballocator
@@ -341,10 +370,32 @@ def __getattr__(name: str) -> Any:
 
 
 def mem_pool(**options: Any) -> Any:
-    """A `torch.cuda.MemPool` whose segments come from the resource of the device.
+    """Make a `torch.cuda.MemPool` whose segments come from the resource of the device.
 
-    PyTorch's own allocator divides and keeps them, with its statistics, its errors and its CUDA graphs; they go back when the
-    pool ends. `options` are those of `torch.cuda.MemPool`. RuntimeError where PyTorch cannot use a device.
+    PyTorch's own allocator divides and keeps the segments, with its statistics, errors and CUDA graphs. They go back when the
+    pool is destroyed.
+
+    Parameters
+    ----------
+    **options : object
+        The options of `torch.cuda.MemPool`.
+
+    Returns
+    -------
+    torch.cuda.MemPool
+        The pool.
+
+    Raises
+    ------
+    RuntimeError
+        If PyTorch has no CUDA or finds no device.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> from rmm.allocators.torch import mem_pool
+    >>> with torch.cuda.use_mem_pool(mem_pool()):  # doctest: +SKIP
+    ...     x = torch.zeros(1000, device="cuda")
     """
     made = __getattr__("rmm_torch_mem_pool_allocator")
     if made is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory resources, and which of them serves which device."""
+"""Memory resources, and functions that set the resource of a device."""
 
 from __future__ import annotations
 

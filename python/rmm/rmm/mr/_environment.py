@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the environment wants of the resources of all devices, when the package is imported."""
+"""Sets the resources that the environment asks for, when the package is imported."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rmm.pylibrmm.memory_resource import ConfiguredMemoryResource, CudaMemoryRes
 
 
 def obey() -> None:
-    """Sets the resources that RMM_RESOURCE and RMM_TRACE_FILE ask for, if one of them is set.
+    """Set the resources that RMM_RESOURCE and RMM_TRACE_FILE ask for, if one of them is set.
 
-    What the program sets later takes their place; RMM_TRACE_FILE traces that too.
+    The program can replace them later. RMM_TRACE_FILE also traces resources that are set later.
     """
     configuration = os.environ.get("RMM_RESOURCE")
     if not configuration and not os.environ.get("RMM_TRACE_FILE"):
@@ -20,7 +20,7 @@ def obey() -> None:
     try:
         before = gpu.getDevice()
     except gpu.CUDARuntimeError:
-        return  # nothing to obey with
+        return  # there is no device
     try:
         for device in range(gpu.getDeviceCount()):
             gpu.setDevice(device)
@@ -29,7 +29,7 @@ def obey() -> None:
             )
     except Exception as error:
         if configuration:
-            error.add_note("That is what the environment variable RMM_RESOURCE asks for.")
+            error.add_note("The environment variable RMM_RESOURCE asks for this resource.")
         raise
     finally:
         gpu.setDevice(before)

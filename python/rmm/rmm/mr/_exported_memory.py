@@ -8,16 +8,33 @@ from typing import Any, Self
 
 
 class ExportedMemory:
-    """A block of device memory for other processes, where `ImportedMemory` maps it.
+    """A block of device memory that other processes can map with `ImportedMemory`.
 
-    `export_descriptors` and `export_fabric` of an `ElasticPoolMemoryResource` make it. It is sent with `multiprocessing`: as an
-    argument of a process that is spawned, through a queue, or through a connection. Fabric handles are bytes, and are pickled
-    and sent by any means, to other machines too; descriptors are not.
+    `export_descriptors` and `export_fabric` of an `ElasticPoolMemoryResource` make it. Send it with `multiprocessing`: as an
+    argument of a spawned process, through a queue, or through a connection. Fabric handles can also be pickled and sent by
+    other means, to other machines, too. Descriptors cannot.
 
     Parameters
     ----------
-    offset_bytes, nbytes, chunk_bytes, descriptors, fabric_handles:
-        The attributes of the same names.
+    offset_bytes : int
+        The offset of the block in its first chunk.
+    nbytes : int
+        The bytes of the block.
+    chunk_bytes : int
+        The bytes of a chunk.
+    descriptors : tuple of int, optional
+        A file descriptor for each chunk that the block touches. The object closes them.
+    fabric_handles : tuple of bytes, optional
+        A fabric handle for each chunk that the block touches.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+    >>> with pool.export_descriptors(buffer.ptr, buffer.size) as exported:
+    ...     exported
+    ExportedMemory(nbytes=1000, 1 descriptors)
     """
 
     __slots__ = {  # noqa: RUF023 - in the order of the parameters
@@ -44,7 +61,7 @@ class ExportedMemory:
         self.fabric_handles = fabric_handles
 
     def close(self) -> None:
-        """Closes the descriptors. What was imported with them stays."""
+        """Close the descriptors. Memory that was imported with them stays mapped."""
         descriptors, self.descriptors = self.descriptors, ()
         for descriptor in descriptors:
             os.close(descriptor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to the resources of all devices at once."""
+"""Functions for the resources of all devices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _initialize(
     logging: bool = False,
     log_file_name: str | None = None,
 ) -> None:
-    """`rmm.reinitialize` without its hooks."""
+    """As `rmm.reinitialize`, without its hooks."""
 
     def make() -> DeviceMemoryResource:
         resource: DeviceMemoryResource = ManagedMemoryResource() if managed_memory else CudaMemoryResource()
@@ -56,7 +56,7 @@ def _initialize(
     try:
         before = gpu.getDevice()
     except gpu.CUDARuntimeError as error:
-        warnings.warn(f"No resource was installed, for there is no CUDA device: {error}", stacklevel=3)
+        warnings.warn(f"No resource was set, because there is no CUDA device: {error}", stacklevel=3)
         return
     try:
         for device in numbers:
@@ -67,27 +67,76 @@ def _initialize(
 
 
 def get_per_device_resource_type(device: int) -> type[DeviceMemoryResource]:
-    """The class of the resource of `device`."""
+    """Return the class of a device's resource.
+
+    Parameters
+    ----------
+    device : int
+        The number of the device.
+
+    Returns
+    -------
+    type
+        The class.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.get_per_device_resource_type(0).__name__
+    'CudaMemoryResource'
+    """
     return type(get_per_device_resource(device))
 
 
 def get_current_device_resource_type() -> type[DeviceMemoryResource]:
-    """The class of the resource of the current device."""
+    """Return the class of the current device's resource.
+
+    Returns
+    -------
+    type
+        The class.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.get_current_device_resource_type().__name__
+    'CudaMemoryResource'
+    """
     return type(get_current_device_resource())
 
 
 def is_initialized() -> bool:
-    """Whether every device that has a resource has a usable one. True from import on."""
+    """Return whether all devices with a resource have a usable one.
+
+    Returns
+    -------
+    bool
+        True as soon as the package is imported.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.is_initialized()
+    True
+    """
     return all(isinstance(resource, DeviceMemoryResource) for resource in registered_resources().values())
 
 
 def enable_logging(log_file_name: str | None = None) -> None:
-    """Logs what is allocated from the resource of each device that one was set for, else of device 0.
+    """Log the allocations from the resource of each device that has one; if none has, of device 0.
 
     Parameters
     ----------
-    log_file_name:
-        Name of the log; see `LoggingResourceAdaptor`.
+    log_file_name : str, optional
+        The name of the log; see `rmm.mr.LoggingResourceAdaptor`.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import rmm
+    >>> rmm.enable_logging(os.path.join(tempfile.mkdtemp(), "log.csv"))
+    >>> buffer = rmm.DeviceBuffer(size=1000)
+    >>> rmm.disable_logging()
     """
     before = gpu.getDevice()
     try:
@@ -101,7 +150,17 @@ def enable_logging(log_file_name: str | None = None) -> None:
 
 
 def disable_logging() -> None:
-    """Ends what `enable_logging` began."""
+    """End the logging that `enable_logging` started.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import rmm
+    >>> rmm.enable_logging(os.path.join(tempfile.mkdtemp(), "log.csv"))
+    >>> rmm.disable_logging()
+    >>> rmm.get_log_filenames()
+    {0: None}
+    """
     for device, resource in registered_resources().items():
         if isinstance(resource, LoggingResourceAdaptor):
             resource.flush()
@@ -109,7 +168,20 @@ def disable_logging() -> None:
 
 
 def get_log_filenames() -> dict[int, str | None]:
-    """The log of each device that a resource was set for; None where it has none."""
+    """Return the log of each device that a resource was set for.
+
+    Returns
+    -------
+    dict of int to str or None
+        The names of the files, by device; None for a device without a log.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.set_current_device_resource(rmm.mr.CudaMemoryResource())
+    >>> rmm.get_log_filenames()
+    {0: None}
+    """
     return {
         device: resource.get_file_name() if isinstance(resource, LoggingResourceAdaptor) else None
         for device, resource in registered_resources().items()
@@ -117,7 +189,7 @@ def get_log_filenames() -> dict[int, str | None]:
 
 
 def _flush_logs() -> None:
-    """Writes what the logs of all devices have buffered."""
+    """Write the buffered lines of all logs."""
     for resource in registered_resources().values():
         if isinstance(resource, LoggingResourceAdaptor):
             resource.flush()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Cython has no words for: the docstring of an attribute of an extension class."""
+"""Docstrings for attributes of extension classes, which Cython does not support."""
 
 from __future__ import annotations
 

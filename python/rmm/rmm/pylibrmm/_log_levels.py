@@ -8,7 +8,14 @@ __all__ = ["level_enum", "logging_level"]
 
 
 class logging_level(IntEnum):
-    """Severity of a message of the debug log, under the names of RMM up to 24.12."""
+    """Severities of messages of the debug log, under the names of RMM up to 24.12.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.should_log(rmm.logging_level.CRITICAL)
+    True
+    """
 
     TRACE = 0
     DEBUG = 1
@@ -20,7 +27,14 @@ class logging_level(IntEnum):
 
 
 class level_enum(IntEnum):
-    """Severity of a message of the debug log, under the names of RMM since 25.02."""
+    """Severities of messages of the debug log, under the names of RMM since 25.02.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.should_log(rmm.level_enum.critical)
+    True
+    """
 
     trace = 0
     debug = 1

@@ -8,7 +8,13 @@ __all__ = ["CudaStreamFlags"]
 
 
 class CudaStreamFlags(IntEnum):
-    """How a new stream relates to the legacy default stream."""
+    """The relation of a new stream to the legacy default stream.
+
+    Examples
+    --------
+    >>> from rmm.pylibrmm.stream import CudaStreamFlags, Stream
+    >>> stream = Stream(flags=CudaStreamFlags.NON_BLOCKING)
+    """
 
     SYNC_DEFAULT = 0
     """Each waits for the work of the other."""

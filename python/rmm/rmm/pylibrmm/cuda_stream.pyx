@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA streams with their owner."""
+"""Owners of CUDA streams."""
 
 from cuda.bindings.cyruntime cimport cudaStream_t
 from libc.stdint cimport uint32_t
@@ -13,9 +13,17 @@ __all__ = ["CudaStream", "CudaStreamFlags"]
 
 
 cdef class CudaStream:
-    """A new CUDA stream on the current device, which ends with this object.
+    """An owner of a new CUDA stream on the current device. Queued work still completes when the stream ends.
 
-    Work that is still queued then runs to completion.
+    Parameters
+    ----------
+    flags : CudaStreamFlags, optional
+        The relation of the stream to the legacy default stream.
+
+    Examples
+    --------
+    >>> from rmm.pylibrmm.cuda_stream import CudaStream
+    >>> stream = CudaStream()
     """
 
     def __cinit__(self, flags=CudaStreamFlags.SYNC_DEFAULT):

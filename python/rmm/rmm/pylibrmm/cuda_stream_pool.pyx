@@ -18,14 +18,21 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
 
 
 cdef class CudaStreamPool:
-    """Streams on the current device, handed out in turn.
+    """A fixed set of CUDA streams on the current device, handed out in turn.
 
     Parameters
     ----------
-    pool_size:
-        Number of streams, at least 1.
-    flags:
-        How they relate to the legacy default stream.
+    pool_size : int, optional
+        The number of streams, at least 1.
+    flags : CudaStreamFlags, optional
+        The relation of the streams to the legacy default stream.
+
+    Examples
+    --------
+    >>> from rmm.pylibrmm.cuda_stream_pool import CudaStreamPool
+    >>> streams = CudaStreamPool(4)
+    >>> streams.get_stream() == streams.get_stream()
+    False
     """
 
     def __cinit__(self, size_t pool_size=16, flags=CudaStreamFlags.SYNC_DEFAULT):
@@ -40,7 +47,18 @@ cdef class CudaStreamPool:
             self.c_obj.reset()
 
     def get_stream(self, stream_id=None):
-        """The next stream, or the one with number `stream_id` modulo the size of the pool. It keeps the pool alive."""
+        """Return a stream, which keeps the pool alive.
+
+        Parameters
+        ----------
+        stream_id : int, optional
+            The number of the stream, modulo the size of the pool. If None, the next stream in turn.
+
+        Returns
+        -------
+        rmm.pylibrmm.stream.Stream
+            The stream.
+        """
         cdef size_t number
         if stream_id is None:
             return Stream._from_cudaStream_t(self.streams().get_stream().value(), self)
@@ -48,7 +66,13 @@ cdef class CudaStreamPool:
         return Stream._from_cudaStream_t(self.streams().get_stream(number).value(), self)
 
     def get_pool_size(self):
-        """Number of streams."""
+        """Return the number of streams.
+
+        Returns
+        -------
+        int
+            The number.
+        """
         return self.streams().get_pool_size()
 
     cdef cuda_stream_pool* streams(self) except NULL:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory with an owner."""
+"""Buffers of device memory."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
@@ -174,19 +174,19 @@ cdef object contiguous_size(object interface):
 
 @cython.no_gc_clear
 cdef class DeviceBuffer:
-    """`size` bytes of device memory, given back in the order of `stream` when the last reference is gone.
+    """A block of device memory. It is freed in the order of `stream` when the last reference is gone.
 
     Parameters
     ----------
-    ptr:
-        Address in host or device memory of `size` bytes to copy. Without it the memory is uninitialised. The copy is complete
-        on return if `stream` is the default stream; else the source has to stay until `stream` has reached it.
-    size:
-        Bytes.
-    stream:
-        Stream in whose order the memory may be used, and is given back. Kept alive.
-    mr:
-        Resource to allocate from, that of the current device if None. Kept alive.
+    ptr : int, optional
+        The address of `size` bytes of host or device memory to copy. Without it, the memory is uninitialised. If `stream` is the
+        default stream, the copy is complete on return. Otherwise, the source has to stay until `stream` has reached the copy.
+    size : int, optional
+        The bytes.
+    stream : rmm.pylibrmm.stream.Stream, optional
+        The stream. Work on it may use the memory immediately. The buffer keeps it alive.
+    mr : rmm.mr.DeviceMemoryResource, optional
+        The resource to allocate from; that of the current device if None. The buffer keeps it alive.
 
     Examples
     --------
@@ -246,17 +246,17 @@ cdef class DeviceBuffer:
 
     @property
     def size(self):
-        """Bytes."""
+        """Size in bytes."""
         return self.c_size()
 
     @property
     def nbytes(self):
-        """Bytes."""
+        """Size in bytes."""
         return self.c_size()
 
     @property
     def ptr(self):
-        """Address of the memory, 0 if there is none."""
+        """Address of the memory; 0 if there is none."""
         return <uintptr_t>self.c_data()
 
     @property
@@ -264,19 +264,23 @@ cdef class DeviceBuffer:
         return interface_of(<uintptr_t>self.c_data(), self.c_size())
 
     def __dlpack_device__(self):
-        """Kind of memory in the numbers of DLPack, and number of the device."""
+        """Return the kind of memory, in the numbers of DLPack, and the number of the device."""
         return (dl_cuda, device_of(self.c_data()))
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """The memory as a DLPack capsule, which keeps the buffer alive.
+        """Return the memory as a DLPack capsule, which keeps the buffer alive.
 
         Parameters
         ----------
-        stream:
-            Handle of the stream that will use it: 1 or None for the legacy default stream, 2 for that of the thread, -1 if
-            the caller sees to the order itself. It is made to wait for the stream of the buffer.
-        max_version, dl_device, copy:
-            As the protocol has them.
+        stream : int, optional
+            The handle of the stream that will use the memory. It waits for the stream of the buffer. 1 or None is the legacy default
+            stream, 2 the default stream of the thread. With -1, no stream waits, and the caller orders the work.
+        max_version : tuple of int, optional
+            See the protocol.
+        dl_device : tuple of int, optional
+            See the protocol.
+        copy : bool, optional
+            See the protocol.
         """
         cdef DeviceBuffer source = self
         cdef uintptr_t consumer
@@ -297,7 +301,13 @@ cdef class DeviceBuffer:
         return self.copy()
 
     def copy(self):
-        """A new buffer with the same content, resource and stream."""
+        """Return a new buffer with the same content, resource and stream.
+
+        Returns
+        -------
+        DeviceBuffer
+            The copy.
+        """
         cdef device_buffer* source = self.contents()
         cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer, stream=self.stream, mr=self.mr)
         cdef cuda_stream_view c_stream = self.stream.view()
@@ -311,9 +321,14 @@ cdef class DeviceBuffer:
         return to_device, (self.copy_to_host(),)
 
     def prefetch(self, device=None, stream=None):
-        """Starts to move the memory to `device`, where it is of a kind that moves; by default to the current one.
+        """Start to move the memory to a device, if it is memory that can migrate.
 
-        In the order of `stream`, by default the buffer's.
+        Parameters
+        ----------
+        device : int, optional
+            The number of the device; the current one if None.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream that orders the move; that of the buffer if None.
         """
         cdef cuda_device_id destination = cuda_device_id(c_current_device() if device is None else <int>device)
         cdef void* ptr = self.c_data()
@@ -344,23 +359,41 @@ cdef class DeviceBuffer:
     @staticmethod
     @cython.binding(True)  # else it cannot be pickled
     def to_device(const unsigned char[::1] b, Stream stream=DEFAULT_STREAM):
-        """A new buffer with the content of `b`, a contiguous host buffer of bytes; see the function `to_device`."""
+        """Make a buffer with a copy of host memory.
+
+        Parameters
+        ----------
+        b : bytes-like
+            A contiguous host buffer of bytes.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream of the copy and of the buffer. If it is the default stream, the copy is complete on return.
+
+        Returns
+        -------
+        DeviceBuffer
+            The buffer.
+        """
         return to_device(b, stream)
 
     @staticmethod
     @cython.binding(True)  # else it cannot be pickled
     def from_device(source, Stream stream=DEFAULT_STREAM, DeviceMemoryResource mr=None):
-        """A new buffer with the bytes of an array of another library.
+        """Make a buffer with a copy of an array of another library.
 
         Parameters
         ----------
-        source:
-            An object with `__cuda_array_interface__` or `__dlpack__`, on a device or on the host, whose elements are next to
-            each other. Work that its library has queued is waited for.
-        stream:
-            Stream of the copy, and of the buffer. The copy is complete on return.
-        mr:
-            Resource to allocate from, that of the current device if None.
+        source : object
+            An array with `__cuda_array_interface__` or `__dlpack__`, on a device or on the host, whose elements are contiguous. The
+            copy waits for work that its library has queued.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream of the copy and of the buffer. The copy is complete on return.
+        mr : rmm.mr.DeviceMemoryResource, optional
+            The resource to allocate from; that of the current device if None.
+
+        Returns
+        -------
+        DeviceBuffer
+            The buffer.
         """
         as_stream(stream)
         interface = getattr(source, "__cuda_array_interface__", None)
@@ -376,9 +409,21 @@ cdef class DeviceBuffer:
         raise TypeError(f"{type(source)} has neither __cuda_array_interface__ nor __dlpack__")
 
     cpdef copy_to_host(self, ary=None, Stream stream=_default_stream):
-        """Copies the content to `ary`, a writable host buffer of bytes, or to a new NumPy array if None. Returns it.
+        """Copy the content to host memory.
 
-        Where `stream` is not the default stream and `ary` is page-locked, the copy may go on after the return.
+        If `stream` is not the default stream and `ary` is page-locked, the copy may not be complete on return.
+
+        Parameters
+        ----------
+        ary : bytes-like, optional
+            A writable host buffer of bytes; a new NumPy array if None.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream of the copy.
+
+        Returns
+        -------
+        bytes-like
+            `ary`, or the new array.
         """
         cdef unsigned char[::1] hb
         cdef size_t size = self.c_size()
@@ -399,7 +444,15 @@ cdef class DeviceBuffer:
         return ary
 
     cpdef copy_from_host(self, ary, Stream stream=_default_stream):
-        """Overwrites the beginning of the buffer with `ary`, a contiguous host buffer of bytes."""
+        """Copy host memory to the beginning of the buffer.
+
+        Parameters
+        ----------
+        ary : bytes-like
+            A contiguous host buffer of bytes.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream of the copy.
+        """
         cdef const unsigned char[::1] hb = ary
         as_stream(stream)
         if hb is None:
@@ -411,7 +464,15 @@ cdef class DeviceBuffer:
             copy(self.c_data(), &hb[0], size, stream)
 
     cpdef copy_from_device(self, cuda_ary, Stream stream=_default_stream):
-        """Overwrites the beginning of the buffer with `cuda_ary`, a contiguous array with `__cuda_array_interface__`."""
+        """Copy an array of a device to the beginning of the buffer.
+
+        Parameters
+        ----------
+        cuda_ary : object
+            A contiguous array with `__cuda_array_interface__`, of one dimension.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream of the copy.
+        """
         as_stream(stream)
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
         if interface is None:
@@ -428,7 +489,18 @@ cdef class DeviceBuffer:
             copy(self.c_data(), <const void*>source, size, stream)
 
     cpdef bytes tobytes(self, Stream stream=_default_stream):
-        """The content, copied to the host."""
+        """Return the content.
+
+        Parameters
+        ----------
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream of the copy, which is complete on return.
+
+        Returns
+        -------
+        bytes
+            The content.
+        """
         cdef size_t size = self.c_size()
         as_stream(stream)
         cdef bytes content = PyBytes_FromStringAndSize(NULL, size)
@@ -442,7 +514,15 @@ cdef class DeviceBuffer:
         return self.contents().size()
 
     cpdef void reserve(self, size_t new_capacity, Stream stream=_default_stream) except *:
-        """Makes the capacity at least `new_capacity` bytes. The content may move."""
+        """Make the capacity at least `new_capacity` bytes. The content may move.
+
+        Parameters
+        ----------
+        new_capacity : int
+            The bytes.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream of a new allocation, which becomes the stream of the buffer.
+        """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef reporting_buffer* buffer = <reporting_buffer*>self.contents()
         with nogil:
@@ -450,7 +530,15 @@ cdef class DeviceBuffer:
         self.stream = stream
 
     cpdef void resize(self, size_t new_size, Stream stream=_default_stream) except *:
-        """Makes the size `new_size` bytes; what is added is uninitialised. The content moves if the capacity is too small."""
+        """Change the size. Added bytes are uninitialised. The content moves if the capacity is too small.
+
+        Parameters
+        ----------
+        new_size : int
+            The bytes.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream of a new allocation, which becomes the stream of the buffer.
+        """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef reporting_buffer* buffer = <reporting_buffer*>self.contents()
         with nogil:
@@ -458,7 +546,13 @@ cdef class DeviceBuffer:
         self.stream = stream
 
     cpdef size_t capacity(self) except *:
-        """Bytes allocated: what the size can grow to without moving the content."""
+        """Return the bytes that are allocated. The size can grow to them without moving the content.
+
+        Returns
+        -------
+        int
+            The bytes.
+        """
         return self.contents().capacity()
 
     cdef void* c_data(self) except *:
@@ -480,17 +574,27 @@ describe_attribute(DeviceBuffer, "stream", "The stream in whose order the memory
 
 
 cdef class ImportedMemory:
-    """Memory that another process exported, mapped in this one as long as this object lives.
+    """A block of memory that another process exported, mapped in this process as long as this object lives.
 
-    It is the same memory: what one process writes the other reads, once the work that writes it is done. The end waits for the
-    device. Other libraries take it without a copy: `cupy.asarray(memory)`, `torch.from_dlpack(memory)`.
+    Both processes use the same memory: one reads what the other wrote, once the writing work is done. The destructor waits for the
+    device. Other libraries use it without a copy: `cupy.asarray(memory)`, `torch.from_dlpack(memory)`.
 
     Parameters
     ----------
-    memory:
-        A `rmm.mr.ExportedMemory`, which may be closed afterwards.
-    device:
-        The device that the memory belongs to, and that is to use it; the current one if None.
+    memory : rmm.mr.ExportedMemory
+        The exported block. It may be closed afterwards.
+    device : int, optional
+        The number of the device that the memory belongs to; the current one if None.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+    >>> exported = pool.export_descriptors(buffer.ptr, buffer.size)
+    >>> imported = rmm.mr.ImportedMemory(exported)  # in another process
+    >>> imported.size
+    1000
     """
 
     cdef unique_ptr[mapped_memory] c_obj
@@ -524,12 +628,12 @@ cdef class ImportedMemory:
 
     @property
     def size(self):
-        """Bytes."""
+        """Size in bytes."""
         return self.mapping().size()
 
     @property
     def nbytes(self):
-        """Bytes."""
+        """Size in bytes."""
         return self.size
 
     @property
@@ -547,11 +651,11 @@ cdef class ImportedMemory:
         return interface_of(self.ptr, self.size)
 
     def __dlpack_device__(self):
-        """Kind of memory in the numbers of DLPack, and number of the device."""
+        """Return the kind of memory, in the numbers of DLPack, and the number of the device."""
         return (dl_cuda, self.device)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """The memory as a DLPack capsule, which keeps it mapped. No stream is waited for; see `DeviceBuffer.__dlpack__`."""
+        """Return the memory as a DLPack capsule, which keeps it mapped. No stream waits; see `DeviceBuffer.__dlpack__`."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("imported memory is not copied")
         return export_bytes(
@@ -621,19 +725,24 @@ cdef DeviceBuffer copy_of_tensor(object source, Stream stream, DeviceMemoryResou
 
 
 cpdef DeviceBuffer to_device(const unsigned char[::1] b, Stream stream=_default_stream):
-    """A new buffer with the content of `b`.
+    """Make a buffer with a copy of host memory.
 
     Parameters
     ----------
-    b:
+    b : bytes-like
         A contiguous host buffer of bytes: `bytes`, `bytearray`, a NumPy array of `uint8`, ...
-    stream:
-        Stream of the copy, and of the buffer. The copy is complete on return if it is the default stream.
+    stream : rmm.pylibrmm.stream.Stream, optional
+        The stream of the copy and of the buffer. If it is the default stream, the copy is complete on return.
+
+    Returns
+    -------
+    DeviceBuffer
+        The buffer.
 
     Examples
     --------
     >>> import rmm
-    >>> rmm.DeviceBuffer.to_device(b"abc").size
+    >>> rmm.pylibrmm.device_buffer.to_device(b"abc").size
     3
     """
     if b is None:
@@ -643,7 +752,16 @@ cpdef DeviceBuffer to_device(const unsigned char[::1] b, Stream stream=_default_
 
 
 cpdef void copy_ptr_to_host(uintptr_t db, unsigned char[::1] hb, Stream stream=_default_stream) except *:
-    """Fills `hb`, a writable host buffer of bytes, from device memory at `db`.
+    """Copy device memory to host memory.
+
+    Parameters
+    ----------
+    db : int
+        The address of the device memory.
+    hb : bytes-like
+        A writable host buffer of bytes, which is filled.
+    stream : rmm.pylibrmm.stream.Stream, optional
+        The stream of the copy.
 
     Examples
     --------
@@ -661,7 +779,25 @@ cpdef void copy_ptr_to_host(uintptr_t db, unsigned char[::1] hb, Stream stream=_
 
 
 cpdef void copy_host_to_ptr(const unsigned char[::1] hb, uintptr_t db, Stream stream=_default_stream) except *:
-    """Copies `hb`, a host buffer of bytes, to device memory at `db`."""
+    """Copy host memory to device memory.
+
+    Parameters
+    ----------
+    hb : bytes-like
+        A host buffer of bytes.
+    db : int
+        The address of the device memory.
+    stream : rmm.pylibrmm.stream.Stream, optional
+        The stream of the copy.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> buffer = rmm.DeviceBuffer(size=3)
+    >>> rmm.pylibrmm.device_buffer.copy_host_to_ptr(b"abc", buffer.ptr)
+    >>> buffer.tobytes()
+    b'abc'
+    """
     if hb is None:
         raise TypeError("Argument `hb` may not be None.")
     if hb.shape[0] > 0:
@@ -669,5 +805,26 @@ cpdef void copy_host_to_ptr(const unsigned char[::1] hb, uintptr_t db, Stream st
 
 
 cpdef void copy_device_to_ptr(uintptr_t d_src, uintptr_t d_dst, size_t count, Stream stream=_default_stream) except *:
-    """Copies `count` bytes of device memory at `d_src` to `d_dst`."""
+    """Copy device memory to device memory.
+
+    Parameters
+    ----------
+    d_src : int
+        The address to copy from.
+    d_dst : int
+        The address to copy to.
+    count : int
+        The bytes.
+    stream : rmm.pylibrmm.stream.Stream, optional
+        The stream of the copy.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> source = rmm.DeviceBuffer.to_device(b"abc")
+    >>> target = rmm.DeviceBuffer(size=3)
+    >>> rmm.pylibrmm.device_buffer.copy_device_to_ptr(source.ptr, target.ptr, 3)
+    >>> target.tobytes()
+    b'abc'
+    """
     copy(<void*>d_dst, <const void*>d_src, count, as_stream(stream))

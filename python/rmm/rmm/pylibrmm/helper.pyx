@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes in bytes, written as people do."""
+"""Sizes in bytes as text."""
 
 __all__ = ["parse_bytes"]
 
@@ -11,14 +11,29 @@ for _exponent, _letter in enumerate("kmgtp", start=1):
 
 
 cpdef object parse_bytes(object s):
-    """The bytes that `s` stands for: an int as it is, a float such as 1e9, a string such as "512 MiB", "1.5gb" or "4096".
+    """Convert a size to a number of bytes.
 
-    Units are those of powers of 1000 (kB to PB) and of 1024 (KiB to PiB), in either case; without one a number is in bytes.
+    Parameters
+    ----------
+    s : int, float or str
+        The size: an int, a float without a fraction such as 1e9, or a str such as "512 MiB", "1.5gb" or "4096". Units are powers
+        of 1000 (kB to PB) and of 1024 (KiB to PiB), in upper or lower case. Without a unit, the number counts bytes.
+
+    Returns
+    -------
+    int
+        The bytes.
+
+    Examples
+    --------
+    >>> from rmm.pylibrmm.helper import parse_bytes
+    >>> parse_bytes("1.5 KiB")
+    1536
     """
     global _pattern
     if isinstance(s, float):
         if not s.is_integer():
-            raise ValueError(f"{s!r} is no whole number of bytes")
+            raise ValueError(f"{s!r} is not a whole number of bytes")
         return int(s)
     if not isinstance(s, str):
         return s

@@ -37,7 +37,7 @@ cdef c_level checked(level) except *:
     if not isinstance(level, (logging_level, level_enum)):
         raise TypeError(f"a level has to be a member of rmm.logging_level or rmm.level_enum, not {level!r}")
     if level == level_enum.n_levels:
-        raise ValueError("level_enum.n_levels is no level")
+        raise ValueError("level_enum.n_levels is not a level")
     return <c_level><int32_t>int(level)
 
 
@@ -51,36 +51,111 @@ cdef set_level_type(level):
 
 
 def should_log(level):
-    """Whether a message of `level` would be written: it is at or above the current level, and compiled in."""
+    """Return whether a message of a level would be written: the level is compiled in, and not below the logging level.
+
+    Parameters
+    ----------
+    level : level_enum or logging_level
+        The level.
+
+    Returns
+    -------
+    bool
+        Whether such a message would be written.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.should_log(rmm.level_enum.critical)
+    True
+    """
     cdef c_level wanted = checked(level)
     return int(level) >= active_level and debug_log().should_log(wanted)
 
 
 def set_logging_level(level):
-    """Sets the least severe level that is written. Warns where such messages are not compiled in."""
+    """Set the least severe level that is written. Warns if messages of the level are not compiled in.
+
+    Parameters
+    ----------
+    level : level_enum or logging_level
+        The level.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> before = rmm.get_logging_level()
+    >>> rmm.set_logging_level(rmm.level_enum.warn)
+    >>> rmm.get_logging_level()
+    <level_enum.warn: 3>
+    >>> rmm.set_logging_level(before)
+    """
     cdef c_level wanted = checked(level)
     debug_log().set_level(wanted)
     set_level_type(level)
 
 
 def get_logging_level():
-    """The least severe level that is written; initially info."""
+    """Return the least severe level that is written; initially info.
+
+    Returns
+    -------
+    level_enum or logging_level
+        The level.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> level = rmm.get_logging_level()
+    """
     return _level_type(<int32_t>debug_log().level())
 
 
 def flush_logger():
-    """Writes what is buffered."""
+    """Write buffered messages of the debug log to its file.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.flush_logger()
+    """
     with nogil:
         debug_log().flush()
 
 
 def set_flush_level(level):
-    """Sets the least severe level whose messages are not buffered. Warns where such messages are not compiled in."""
+    """Set the least severe level whose messages are written immediately. Warns if messages of the level are not compiled in.
+
+    Parameters
+    ----------
+    level : level_enum or logging_level
+        The level.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> before = rmm.get_flush_level()
+    >>> rmm.set_flush_level(rmm.level_enum.error)
+    >>> rmm.get_flush_level()
+    <level_enum.error: 4>
+    >>> rmm.set_flush_level(before)
+    """
     cdef c_level wanted = checked(level)
     debug_log().flush_on(wanted)
     set_level_type(level)
 
 
 def get_flush_level():
-    """The least severe level whose messages are not buffered; initially warn."""
+    """Return the least severe level whose messages are written immediately; initially warn.
+
+    Returns
+    -------
+    level_enum or logging_level
+        The level.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> level = rmm.get_flush_level()
+    """
     return _level_type(<int32_t>debug_log().flush_level())

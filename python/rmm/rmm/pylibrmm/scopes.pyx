@@ -23,17 +23,19 @@ cdef extern from "pylibrmm/_scopes.hpp" namespace "rmm_python" nogil:
 
 
 cdef class tag:
-    """Names what the calling thread allocates in a block of code, or in a function that it decorates.
+    """A label for the allocations of the calling thread, in a `with` statement or in a function that it decorates.
 
-    Pools that track tags tell what each has (`live_by_tag`, and the report of an allocation that failed), and traces record
-    them. Blocks nest, and the innermost counts. Names are kept until the process ends: name parts of a program, not requests.
-    One object may be used again, and by several threads.
+    Pools that track tags report how much memory each tag has (`live_by_tag`, and the report of a failed allocation), and traces
+    record them. Blocks nest, and the innermost counts. Names are kept until the process ends: name parts of a program, not
+    requests. One object may be used several times, and by several threads.
 
     Parameters
     ----------
-    name:
-        The name; the same one is the same tag in all libraries of the process.
+    name : str
+        The name. One name gives one tag in all libraries of the process.
 
+    Examples
+    --------
     >>> import rmm
     >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
     >>> pool.track_tags()
@@ -54,7 +56,13 @@ cdef class tag:
 
     @staticmethod
     def current():
-        """Name of the tag that the calling thread allocates under; empty for none."""
+        """Return the name of the calling thread's current tag.
+
+        Returns
+        -------
+        str
+            The name; empty without a tag.
+        """
         return cpp_tag.current().name().decode("utf-8", "surrogateescape")
 
     def __enter__(self):
@@ -66,7 +74,7 @@ cdef class tag:
             raise RuntimeError("a block under a tag has to end on the thread on which it began")
 
     def __call__(self, function):
-        """Has the calls of `function` run under the tag."""
+        """Decorate a function, so that its calls run under the tag."""
         import functools
         import inspect
 
@@ -97,16 +105,30 @@ cdef class tag:
 
 
 cdef class GraphMemory:
-    """Memory that CUDA graphs have for themselves, as long as this object lives.
+    """Memory that pools keep for CUDA graphs, as long as this object lives.
 
-    A graph uses the addresses that were allocated while it was captured whenever it runs. Pools give that memory to later
-    captures with the same `GraphMemory`, and to nobody else. Graphs that share it must not run at the same time.
+    A graph uses the addresses of its capture in each launch. Pools give that memory only to later captures with this
+    `GraphMemory`. Graphs that share it must not run at the same time.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> stream = rmm.pylibrmm.stream.Stream()
+    >>> memory = rmm.GraphMemory()
+    >>> with rmm.capture_scope(stream, memory):
+    ...     pass  # begin the capture, work on the stream, end the capture
+    >>> memory.release(stream)  # after the last launch
     """
 
     def release(self, Stream stream not None):
-        """Gives the memory up, for use in the order of `stream`, after the last launch of each graph.
+        """Give the memory up. Pools reuse it in the order of `stream`.
 
-        Without that, when the object is gone, it is used again after the pool next waited for the device.
+        Without this call, they reuse it after they next wait for the device.
+
+        Parameters
+        ----------
+        stream : rmm.pylibrmm.stream.Stream
+            A stream that is ordered after the last launch of each graph.
         """
         with nogil:
             self._memory.release(stream.view())
@@ -122,23 +144,22 @@ cdef class GraphMemory:
 
 @cython.no_gc_clear
 cdef class capture_scope:
-    """Announces, for a block of code, that a stream captures a CUDA graph.
-
-    What the capture allocates from pools comes from a `GraphMemory`, and what it frees stays there. Begin and end the capture
-    inside the block, or around it. PyTorch's captures are announced by `rmm.allocators.torch`.
+    """A scope that tells pools that a stream captures a CUDA graph. It returns the memory of the graph.
 
     Parameters
     ----------
-    stream:
-        The stream that captures: a `Stream`, or whatever one can be made from.
-    memory:
-        What the graph needs as long as it may run; new if None.
+    stream : rmm.pylibrmm.stream.Stream
+        The stream that captures, or any object that a `Stream` can be made from.
+    memory : GraphMemory, optional
+        The memory of the graph, which has to live as long as the graph may run; a new one if None.
 
+    Examples
+    --------
     >>> import rmm
     >>> stream = rmm.pylibrmm.stream.Stream()
     >>> with rmm.capture_scope(stream) as memory:
     ...     pass  # begin the capture, work on the stream, end the capture
-    >>> memory.release(stream)  # when the graph is gone
+    >>> memory.release(stream)  # after the last launch
     """
 
     def __cinit__(self, stream, GraphMemory memory=None):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA streams, made here or by others."""
+"""CUDA streams of this package and of other libraries."""
 
 cimport cython
 from cuda.bindings.cyruntime cimport cudaStream_t
@@ -44,12 +44,19 @@ cdef class Stream:
 
     Parameters
     ----------
-    obj:
-        None makes a new stream on the current device, which ends with the last object that refers to it. Anything else is
-        a stream that exists, and is kept alive: another `Stream`, an object with the method `__cuda_stream__`, or a stream
-        of Numba or CuPy.
-    flags:
-        How a new stream relates to the legacy default stream; only where `obj` is None.
+    obj : object, optional
+        A stream that exists, and that is kept alive: another `Stream`, an object with the method `__cuda_stream__`, or a stream of
+        Numba or CuPy. If None, a new stream is made on the current device. It ends with the last object that refers to it.
+    flags : CudaStreamFlags, optional
+        The relation of a new stream to the legacy default stream.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> from rmm.pylibrmm.stream import Stream
+    >>> stream = Stream()
+    >>> buffer = rmm.DeviceBuffer(size=1000, stream=stream)
+    >>> stream.synchronize()
     """
 
     def __init__(self, obj=None, flags=None):
@@ -90,16 +97,22 @@ cdef class Stream:
         self._owner = stream._owner
 
     def synchronize(self):
-        """Waits until the work of the stream is done. Other threads run meanwhile."""
+        """Wait until the work of the stream is done. Other threads can run at the same time."""
         with nogil:
             self.c_synchronize()
 
     def is_default(self):
-        """Whether this is the legacy default stream."""
+        """Return whether this is the legacy default stream.
+
+        Returns
+        -------
+        bool
+            Whether it is.
+        """
         return self.c_is_default()
 
     def __cuda_stream__(self):
-        """Version of the protocol, 0, and the handle."""
+        """Return the version of the protocol, 0, and the handle."""
         return (0, <uintptr_t>self._cuda_stream)
 
     def __eq__(self, other):

@@ -39,7 +39,7 @@ TEST(BiasedLock, AnOwnerThatIsKeptOutHasNotEntered)
   lock.leave();
 }
 
-TEST(BiasedLock, WhoeverKeepsOutWaitsForAnOwnerThatIsInside)
+TEST(BiasedLock, KeepingTheOwnerOutWaitsUntilItHasLeft)
 {
   biased_lock lock;
   int guarded{0};

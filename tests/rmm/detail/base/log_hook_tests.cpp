@@ -26,7 +26,7 @@ struct LogHook : ::testing::Test {
   log_function previous{log_hook.exchange(nullptr)};
 };
 
-TEST_F(LogHook, DropsMessagesWhileNobodyListens)
+TEST_F(LogHook, DropsMessagesWithoutAListener)
 {
   EXPECT_FALSE(is_logging());
   log(log_level::error, "unheard");

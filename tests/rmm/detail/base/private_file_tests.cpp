@@ -77,7 +77,7 @@ TEST_F(LogFile, MayBeALinkInAFolderOfTheUsers)
   EXPECT_EQ(contents_of(folder / "precious"), "text");
 }
 
-TEST_F(LogFile, IsNoLinkInASharedFolder)
+TEST_F(LogFile, IsNotALinkInASharedFolder)
 {
   std::filesystem::create_symlink(folder / "precious", log);
   EXPECT_THAT(
@@ -109,7 +109,7 @@ TEST_F(LogFile, HasNoOtherNameInASharedFolder)
   EXPECT_EQ(contents_of(folder / "precious"), "data");
 }
 
-TEST_F(LogFile, IsNoPipeInASharedFolder)
+TEST_F(LogFile, IsNotAPipeInASharedFolder)
 {
   ASSERT_EQ(::mkfifo(log.c_str(), 0666), 0);
   EXPECT_NE(problem_of(log), "none");  // and does not wait for a reader
@@ -124,7 +124,7 @@ TEST_F(LogFile, BelongsToTheUserInASharedFolder)
   EXPECT_EQ(contents_of(log), "data");
 }
 
-/// A folder that another user made in a shared one, and that nobody else may write into.
+/// A folder that another user made in a shared one, and that only this user may write to.
 struct LogFileBesideOthers : LogFile {
   std::string const theirs = shared + "/theirs";
 
@@ -137,7 +137,7 @@ struct LogFileBesideOthers : LogFile {
   }
 };
 
-TEST_F(LogFileBesideOthers, IsNoLinkInTheirFolder)
+TEST_F(LogFileBesideOthers, IsNotALinkInAFolderOfOtherUsers)
 {
   std::filesystem::create_symlink(folder / "precious", theirs + "/log");
   EXPECT_EQ(problem_of(theirs + "/log"), "it is a symbolic link");

@@ -159,7 +159,7 @@ TEST(UsageStatistics, CountAtOnceOnceTheThreadHasAShareWithRoom)
   EXPECT_EQ(statistics.read().second.value, 0);
 }
 
-TEST(UsageStatistics, CountInAFewInstructionsUpToWhatAThreadHadBefore)
+TEST(UsageStatistics, CountInAFewInstructionsUpToThePeakOfTheThread)
 {
   usage_statistics statistics{new_number()};
   statistics.add(800);
@@ -188,7 +188,7 @@ TEST(UsageStatistics, AreThoseOfAModelWhereThreadsTakeTurns)
   rmm::test::for_each_seed(20, [](std::uint64_t seed) { compare_with_model(seed, 4, 10); });
 }
 
-TEST(UsageStatistics, AreThoseOfAModelWhenNobodyReadsThemMeanwhile)
+TEST(UsageStatistics, MatchAModelWithoutReadersAtTheSameTime)
 {
   rmm::test::for_each_seed(20, [](std::uint64_t seed) { compare_with_model(seed, 4, 0); });
 }

@@ -177,7 +177,7 @@ TEST_F(CaptureTest, AnAnnouncedCaptureIsFoundByEachStreamThatIsInIt)
   EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
 }
 
-TEST_F(CaptureTest, ACaptureThatNobodyAnnouncedIsNotFound)
+TEST_F(CaptureTest, AnUnannouncedCaptureIsNotFound)
 {
   rmm::cuda_stream const other{rmm::cuda_stream::flags::non_blocking};
   auto& captures = announced_captures();

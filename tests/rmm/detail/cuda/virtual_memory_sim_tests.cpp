@@ -261,7 +261,7 @@ TEST_F(SimulatedVirtualMemory, LeavesNothingBehindWhenACallFails)
   }
 }
 
-TEST_F(SimulatedVirtualMemory, TellsMissingMemoryFromOtherFailures)
+TEST_F(SimulatedVirtualMemory, DistinguishesMissingMemoryFromOtherFailures)
 {
   address_reservation range{0, unit};
   physical_memory const memory{0, unit};

@@ -89,7 +89,7 @@ TEST(DriverErrors, AreCudaErrorsWhereNoMemoryIsAskedFor)
   EXPECT_THROW(rmm::detail::check_driver(CUDA_ERROR_OUT_OF_MEMORY, "cuMemMap"), rmm::cuda_error);
 }
 
-TEST(DriverErrors, TellMissingMemoryFromOtherFailures)
+TEST(DriverErrors, DistinguishMissingMemoryFromOtherFailures)
 {
   auto const fail_with = [](CUresult status) {
     return [=] { rmm::detail::check_driver_alloc(status, "cuMemCreate", 12345); };
@@ -127,7 +127,7 @@ TEST(VirtualMemorySupport, FollowsTheDevice)
 #endif
 }
 
-TEST(VirtualMemorySupport, IsNotThereForADeviceThatThereIsNot)
+TEST(VirtualMemorySupport, IsAbsentForAnUnknownDevice)
 {
   EXPECT_FALSE(has_virtual_memory(77));
   EXPECT_THROW(static_cast<void>(rmm::detail::is_known_to_have_virtual_memory(77)), rmm::cuda_error);

@@ -290,7 +290,7 @@ TEST(TraceReader, FindsEveryChangedBitOfABlock)
   }
 }
 
-TEST(TraceReader, RefusesWhatIsNoTrace)
+TEST(TraceReader, RefusesFilesThatAreNotTraces)
 {
   refuses("", "the file: at byte 0: this is no trace");
   refuses("Thread,Time,Action,Pointer,Size,Stream\n", "this is no trace");

@@ -85,7 +85,7 @@ TEST(ConfigurationSyntax, QuotedTextHoldsAnything)
   EXPECT_EQ(parse(R"(pool,log="")").options[0].text, "");
 }
 
-TEST(ConfigurationSyntax, SaysWhatIsWrongAndWhere)
+TEST(ConfigurationSyntax, ReportsTheErrorAndItsPlace)
 {
   EXPECT_EQ(failure(""), "expected the name of a resource @0");
   EXPECT_EQ(failure("  "), "expected the name of a resource @2");
@@ -107,7 +107,7 @@ TEST(ConfigurationSyntax, SaysWhatIsWrongAndWhere)
   EXPECT_EQ(failure("pool,up=(cuda)x"), "expected a comma here @14");
 }
 
-TEST(ConfigurationSyntax, RefusesWhatIsTooLongOrTooDeep)
+TEST(ConfigurationSyntax, RefusesTextsThatAreTooLongOrNestedTooDeep)
 {
   EXPECT_NO_THROW(static_cast<void>(parse("pool,x=" + std::string(4089, 'a'))));
   EXPECT_THROW(static_cast<void>(parse("pool,x=" + std::string(4090, 'a'))), std::invalid_argument);

@@ -55,7 +55,7 @@ TEST(Environment, IsObeyedByAProgramThatDoesNotKnowOfIt)
   EXPECT_EQ(trace.events[3].what, kind::free);
 }
 
-TEST(Environment, IsNotObeyedByWhatAProgramSetsItself)
+TEST(Environment, DoesNotChangeResourcesThatAProgramSets)
 {
   rmm::mr::cuda_memory_resource own;
   auto* const before = rmm::mr::set_current_device_resource(&own);

@@ -96,7 +96,7 @@ TEST_F(ImmediateResourceSim, HasNothingForAThreadOrAStreamThatHasNoCacheYet)
   warm.pool.deallocate(ptr, warm.size, warm.stream);
 }
 
-TEST_F(ImmediateResourceSim, HasNothingForAStreamOfSomebodyElseWhoseHandleMayNameAnotherOneNow)
+TEST_F(ImmediateResourceSim, RefusesAForeignStreamWhoseHandleMayNameAnotherStreamNow)
 {
   warm_pool warm;
   cudaStream_t stream{};
@@ -142,7 +142,7 @@ TEST_F(ImmediateResourceSim, LeavesAFreeAloneWhenItIsTimeToRecordAnEvent)
   EXPECT_EQ(warm.pool.figures().live_bytes, 0U);
 }
 
-TEST_F(ImmediateResourceSim, HurriesPastNobodyWhoWantsToSeeEachCall)
+TEST_F(ImmediateResourceSim, RefusesCallsThatTagsOrPartsHaveToSee)
 {
   warm_pool warm;
   auto* const ptr = warm.pool.allocate(warm.size, warm.stream);
@@ -249,7 +249,7 @@ TEST_F(CheckedPoolSim, ServesNoStreamThatCapturesAndBreaksNoCapture)
   }
 }
 
-TEST_F(ImmediateResourceSim, ServesNobodyWhileACaptureIsAnnounced)
+TEST_F(ImmediateResourceSim, RefusesAllCallsWhileACaptureIsAnnounced)
 {
   warm_pool warm;
   auto* const ptr = warm.pool.allocate(warm.size, warm.stream);

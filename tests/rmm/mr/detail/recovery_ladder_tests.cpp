@@ -151,7 +151,7 @@ TEST_F(RecoveryLadder, SaysThatNothingFitsWhereNoRungHasAReason)
   EXPECT_EQ(attempt.reason.text, "no free part of the pool is large enough");
 }
 
-TEST_F(RecoveryLadder, CallsNobodyBackUnlessItMay)
+TEST_F(RecoveryLadder, SkipsTheCallbackUnlessItMayCallBack)
 {
   recovery_ladder ladder{recovery_rung::callback};
   int calls = 0;

@@ -81,7 +81,7 @@ TYPED_TEST(HostResource, AlignsNoLessThanByDefault)
   }
 }
 
-TYPED_TEST(HostResource, TakesAlignmentsThatAreNoPowerOfTwoForTheDefault)
+TYPED_TEST(HostResource, UsesTheDefaultForAlignmentsOtherThanPowersOfTwo)
 {
   for (std::size_t alignment = 16; alignment <= 4096; alignment *= 2) {
     void* const ptr = this->resource.allocate(kibibyte, alignment + 1);
@@ -93,7 +93,7 @@ TYPED_TEST(HostResource, TakesAlignmentsThatAreNoPowerOfTwoForTheDefault)
   this->resource.deallocate(ptr, kibibyte, 0);
 }
 
-TYPED_TEST(HostResource, RefusesAlignmentsThatAreNoPowerOfTwoInCallsOfLaterReleases)
+TYPED_TEST(HostResource, RefusesAlignmentsOtherThanPowersOfTwoInCallsOfLaterReleases)
 {
   EXPECT_THROW(this->resource.allocate_sync(kibibyte, 0), rmm::bad_alloc);
   EXPECT_THROW(this->resource.allocate_sync(kibibyte, 48), std::bad_alloc);

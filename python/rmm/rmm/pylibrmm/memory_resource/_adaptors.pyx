@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resources that do something beside what their upstream does."""
+"""Resources that add a feature to their upstream."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -84,18 +84,46 @@ cdef extern from "pylibrmm/memory_resource/_adaptors.hpp" namespace "rmm_python"
 
 
 cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
-    """Takes no more than `allocation_limit` bytes at a time from `upstream_mr`."""
+    """An adaptor that refuses allocations beyond a limit.
+
+    Parameters
+    ----------
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    allocation_limit : int or str
+        The most bytes in use at a time. An allocation beyond it raises MemoryError.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> limited = rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), 1 << 20)
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=limited)
+    >>> limited.get_allocated_bytes(), limited.get_allocation_limit()
+    (1024, 1048576)
+    """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, allocation_limit):
         self.c_obj = make_limiting(upstream_mr.c_obj, upstream_mr.immediate(), self._immediate, size_of(allocation_limit))
         self._asked = self.c_obj.get()
 
     def get_allocated_bytes(self):
-        """Bytes in use."""
+        """Return the bytes in use.
+
+        Returns
+        -------
+        int
+            The sum of the sizes of live allocations, each rounded up to 256.
+        """
         return (<limiting_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
     def get_allocation_limit(self):
-        """The most bytes that may be in use."""
+        """Return the most bytes that may be in use.
+
+        Returns
+        -------
+        int
+            The limit.
+        """
         return (<limiting_resource_adaptor[base]*>self.usable())[0].get_allocation_limit()
 
 
@@ -106,15 +134,31 @@ def _log_file_name_of_device(name, int device):
 
 @cython.no_gc_clear
 cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
-    """Writes each allocation and deallocation to a CSV file.
+    """An adaptor that writes each allocation and deallocation to a CSV file.
 
     Parameters
     ----------
-    upstream_mr:
-        Where memory comes from.
-    log_file_name:
-        Name of the file, into which `.dev` and the number of the current device are put before its extension. The value of
-        the environment variable RMM_LOG_FILE if None. `rmm.LogFileError`, an OSError, if it cannot be written.
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    log_file_name : str or os.PathLike, optional
+        The name of the file. `.dev` and the number of the current device are inserted before its extension. If None, the
+        environment variable RMM_LOG_FILE names the file.
+
+    Raises
+    ------
+    rmm.LogFileError
+        If the file cannot be written. This is an OSError.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import rmm
+    >>> name = os.path.join(tempfile.mkdtemp(), "log.csv")
+    >>> logged = rmm.mr.LoggingResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=logged)
+    >>> logged.flush()
+    >>> os.path.basename(logged.get_file_name())
+    'log.dev0.csv'
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, log_file_name=None):
@@ -129,12 +173,18 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
             self.c_obj = make_logging(upstream, c_name)
 
     cpdef flush(self):
-        """Writes what is buffered."""
+        """Write buffered lines to the file."""
         with nogil:
             (<logging_resource_adaptor[base]*>self.usable())[0].flush()
 
     cpdef get_file_name(self):
-        """Absolute name of the file."""
+        """Return the name of the file.
+
+        Returns
+        -------
+        str
+            The absolute name.
+        """
         self.usable()  # else there is no name
         return self._log_file_name
 
@@ -146,7 +196,21 @@ cdef _statistics(statistics_resource_adaptor[base].counter byte_count, statistic
 
 
 cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
-    """Counts the bytes and the allocations that are in use, their peak and their total."""
+    """An adaptor that counts bytes and allocations: in use, at the peak, and in total.
+
+    Parameters
+    ----------
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> counted = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+    >>> buffer = rmm.DeviceBuffer(size=1024, mr=counted)
+    >>> counted.allocation_counts.peak_bytes
+    1024
+    """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr):
         self.c_obj = make_statistics(upstream_mr.c_obj, upstream_mr.immediate(), self._immediate)
@@ -159,30 +223,54 @@ cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
         return _statistics(mr[0].get_bytes_counter(), mr[0].get_allocations_counter())
 
     def push_counters(self):
-        """Starts to count from zero; returns the statistics until now. `pop_counters` ends that."""
+        """Start to count from zero, until `pop_counters` is called.
+
+        Returns
+        -------
+        rmm.statistics.Statistics
+            The statistics until now.
+        """
         counters = (<statistics_resource_adaptor[base]*>self.usable())[0].push_counters()
         return _statistics(counters.first, counters.second)
 
     def pop_counters(self):
-        """Ends what the last `push_counters` started: returns its statistics, and adds them to those before.
+        """End the last `push_counters`, and add its counts to those before it.
 
-        IndexError if there was none.
+        Returns
+        -------
+        rmm.statistics.Statistics
+            The statistics since the last push.
+
+        Raises
+        ------
+        IndexError
+            If there was no push.
         """
         counters = (<statistics_resource_adaptor[base]*>self.usable())[0].pop_counters()
         return _statistics(counters.first, counters.second)
 
 
 cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
-    """Remembers every allocation that was not given back, to find leaks.
+    """An adaptor that records all live allocations, to find leaks.
 
     Parameters
     ----------
-    upstream_mr:
-        Where memory comes from.
-    capture_stacks:
-        Whether to remember the stack of C++ functions of each. Slow.
-    report_leaks:
-        Whether to write to standard error what was never given back, when the adaptor goes or the process ends.
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    capture_stacks : bool, optional
+        Whether to record the stack of C++ functions of each allocation. This is slow.
+    report_leaks : bool, optional
+        Whether to write memory that was never freed to standard error, when the adaptor is destroyed or the process ends.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> tracked = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+    >>> buffer = rmm.DeviceBuffer(size=1024, mr=tracked)
+    >>> tracked.get_allocated_bytes()
+    1024
+    >>> print(tracked.get_leak_report(), end="")
+    RMM: 1024 B in 1 allocations were never freed
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, bool capture_stacks=False, bool report_leaks=False):
@@ -190,47 +278,84 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         self.c_obj = make_tracking(upstream_mr.c_obj, capture_stacks, leaks)
 
     def get_allocated_bytes(self):
-        """Bytes in use."""
+        """Return the bytes in use.
+
+        Returns
+        -------
+        int
+            The sum of the sizes of live allocations.
+        """
         return (<tracking_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
     def get_outstanding_allocations_str(self):
-        """A line for each allocation in use, with its stack if that was captured."""
+        """Describe each live allocation.
+
+        Returns
+        -------
+        str
+            One line for each allocation, with its stack if that was recorded.
+        """
         cdef string text
         with nogil:
             text = (<tracking_resource_adaptor[base]*>self.usable())[0].get_outstanding_allocations_str()
         return text.decode("utf-8", "replace")
 
     def get_leak_report(self):
-        """How much is in use, and from which call stacks if they were captured, most bytes first. Empty if nothing is."""
+        """Describe the live allocations by call stack.
+
+        Returns
+        -------
+        str
+            The bytes in use, and the call stacks if they were recorded, in descending order of bytes. Empty if nothing is live.
+        """
         cdef string text
         with nogil:
             text = (<tracking_resource_adaptor[base]*>self.usable())[0].get_leak_report()
         return text.decode("utf-8", "replace")
 
     def log_outstanding_allocations(self):
-        """Writes them to the debug log, at level debug."""
+        """Write the live allocations to the debug log, at level debug."""
         with nogil:
             (<tracking_resource_adaptor[base]*>self.usable())[0].log_outstanding_allocations()
 
 
 cdef class PrefetchResourceAdaptor(UpstreamResourceAdaptor):
-    """Prefetches what it allocates to the current device. Makes a difference for managed memory."""
+    """An adaptor that prefetches each allocation to the current device. For managed memory.
+
+    Parameters
+    ----------
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> prefetched = rmm.mr.PrefetchResourceAdaptor(rmm.mr.ManagedMemoryResource())
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=prefetched)
+    """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr):
         self.c_obj = make_prefetch(upstream_mr.c_obj)
 
 
 cdef class AlignedResourceAdaptor(UpstreamResourceAdaptor):
-    """Memory at addresses that are multiples of `alignment`.
+    """An adaptor that aligns allocations to more than 256 bytes.
 
     Parameters
     ----------
-    upstream_mr:
-        Where memory comes from.
-    alignment:
-        Bytes, a power of two.
-    alignment_threshold:
-        Allocations of fewer bytes are aligned to 256 bytes only.
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    alignment : int or str, optional
+        The alignment in bytes, a power of two.
+    alignment_threshold : int or str, optional
+        The smallest size to align so. Smaller allocations are aligned to 256 bytes.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> aligned = rmm.mr.AlignedResourceAdaptor(rmm.mr.CudaMemoryResource(), 4096)
+    >>> rmm.DeviceBuffer(size=1000, mr=aligned).ptr % 4096
+    0
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, alignment=256, alignment_threshold=0):
@@ -239,25 +364,34 @@ cdef class AlignedResourceAdaptor(UpstreamResourceAdaptor):
 
 @cython.no_gc_clear
 cdef class GuardResourceAdaptor(UpstreamResourceAdaptor):
-    """Finds misuse of memory: writes beside an allocation or after it was freed, second frees, frees of wrong pointers and sizes.
+    """An adaptor that finds misuse of memory: writes outside of allocations or after their free, and wrong frees. For debugging.
 
-    For debugging: each allocation has red zones on both sides, which are checked when it is freed; new and freed memory is
-    overwritten; and what was freed last is not allocated again for a while. Each free waits for its stream.
+    Each allocation has a red zone on both sides, which is checked when the allocation is freed. New and freed memory is
+    overwritten with patterns. Memory that was freed lately is not allocated again for a while. Each free waits for its stream.
 
     Parameters
     ----------
-    upstream_mr:
-        Where memory comes from.
-    red_zone_bytes:
-        Bytes before and after each allocation.
-    quarantine_bytes:
-        Bytes of freed memory that are kept from being allocated again, as int or string.
-    capture_stacks:
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    red_zone_bytes : int, optional
+        The bytes before and after each allocation.
+    quarantine_bytes : int or str, optional
+        The bytes of freed memory that are not allocated again yet.
+    capture_stacks : bool, optional
         Whether reports have the stacks of C++ functions of the allocation and the first free.
-    handler:
-        Called with a `rmm.memory_report.GuardViolation`, by the thread that noticed it. Exceptions in it are reported
-        (`sys.unraisablehook`) and go no further. If None the report is written to standard error and the process aborts. One
-        that refers to the resource keeps it alive for ever: it may be called while the resource ends.
+    handler : callable, optional
+        A function that is called with a `rmm.memory_report.GuardViolation`, on the thread that detected it. Its exceptions are
+        reported to `sys.unraisablehook` and ignored. If None, the report is written to standard error and the process aborts. A
+        handler that refers to the adaptor keeps it alive for ever, because the adaptor may call it while it is destroyed.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> guarded = rmm.mr.GuardResourceAdaptor(rmm.mr.CudaMemoryResource(), handler=lambda found: print(found.what))
+    >>> buffer = rmm.DeviceBuffer(size=1024, mr=guarded)
+    >>> rmm.pylibrmm.device_buffer.copy_host_to_ptr(b"x", buffer.ptr + 1024)  # behind the end
+    >>> del buffer
+    overrun
     """
 
     def __cinit__(
@@ -291,15 +425,26 @@ cdef void call_guard_handler(void* function, const guard_violation& found) noexc
 
 
 cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
-    """Writes each allocation, failed allocation and deallocation to a binary trace, for replay and reports.
+    """An adaptor that writes each allocation, failed allocation and deallocation to a binary trace, for replay and reports.
 
     Parameters
     ----------
-    upstream_mr:
-        Where memory comes from.
-    file_name:
-        The file; `%p` in it is the number of the process, `%d` that of the device. The value of the environment variable
-        RMM_TRACE_FILE if None.
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    file_name : str or os.PathLike, optional
+        The name of the file. `%p` stands for the id of the process, `%d` for the number of the device. If None, the environment
+        variable RMM_TRACE_FILE names the file.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import rmm
+    >>> name = os.path.join(tempfile.mkdtemp(), "trace.bin")
+    >>> traced = rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=traced)
+    >>> traced.flush()
+    >>> traced.get_lost_events()
+    0
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, file_name=None):
@@ -308,28 +453,40 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
         if file_name is not None:
             c_name = os.fsencode(os.path.abspath(os.fspath(file_name)))
         elif not os.environ.get("RMM_TRACE_FILE"):
-            raise ValueError("the trace needs a file: give file_name, or set RMM_TRACE_FILE")
+            raise ValueError("the trace has no file name: pass file_name, or set RMM_TRACE_FILE")
         with nogil:
             self.c_obj = make_trace(upstream, c_name)
 
     def flush(self):
-        """Writes what is buffered."""
+        """Write buffered events to the file."""
         with nogil:
             (<trace_resource_adaptor[base]*>self.usable())[0].flush()
 
     def get_file_name(self):
-        """Absolute name of the first file of the trace."""
+        """Return the name of the first file of the trace.
+
+        Returns
+        -------
+        str
+            The absolute name.
+        """
         return os.path.abspath(os.fsdecode((<trace_resource_adaptor[base]*>self.usable())[0].get_file_name()))
 
     def get_lost_events(self):
-        """How many events could not be written. 0 is good."""
+        """Return the number of events that could not be written, for example because the disk is full.
+
+        Returns
+        -------
+        int
+            The number of events; 0 if all were written.
+        """
         return (<trace_resource_adaptor[base]*>self.usable())[0].get_lost_events()
 
 
 cdef class EnvironmentTrace(UpstreamResourceAdaptor):
-    """Writes what goes through it to the trace of its device, which RMM_TRACE_FILE names; in everything else it is its upstream.
+    """An adaptor that writes all calls to the trace of its device, which RMM_TRACE_FILE names. Otherwise it acts as its upstream.
 
-    With RMM_TRACE_FILE set, `set_per_device_resource` puts it around each resource.
+    With RMM_TRACE_FILE set, `set_per_device_resource` puts one over each resource.
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, int device):
@@ -339,18 +496,36 @@ cdef class EnvironmentTrace(UpstreamResourceAdaptor):
         return getattr(self.upstream_mr, name)
 
     def flush(self):
-        """Writes what is buffered."""
+        """Write buffered events to the file."""
         with nogil:
             c_flush_environment_trace(self.usable())
 
     def get_file_name(self):
-        """Absolute name of the first file of the trace; None if it cannot be written, which is logged."""
+        """Return the name of the first file of the trace.
+
+        Returns
+        -------
+        str or None
+            The absolute name; None if the file cannot be written, which is logged.
+        """
         cdef string name = c_file_of_environment_trace(self.usable())
         return None if name.empty() else os.path.abspath(os.fsdecode(name))
 
 
 cdef class ThreadSafeResourceAdaptor(UpstreamResourceAdaptor):
-    """Lets one thread at a time use `upstream_mr`."""
+    """An adaptor with a lock, so that one thread at a time calls `upstream_mr`.
+
+    Parameters
+    ----------
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> locked = rmm.mr.ThreadSafeResourceAdaptor(rmm.mr.CudaMemoryResource())
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=locked)
+    """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr):
         self.c_obj = make_thread_safe(upstream_mr.c_obj)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bases of all resources."""
+"""The base classes of all resources."""
 
 cimport cython
 from libc.stddef cimport size_t
@@ -44,9 +44,18 @@ connect_log()
 # still need all that the resource is made of. Nor need it: functions, lists and dictionaries of a cycle are cleared.
 @cython.no_gc_clear
 cdef class DeviceMemoryResource:
-    """Base of the classes that allocate device memory.
+    """The base class of resources that allocate device memory.
 
-    A resource lives as long as anything that was allocated from it through this package, or that was made over it.
+    A resource lives as long as any memory that this package allocated from it, and any resource that is made over it.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> resource = rmm.mr.CudaMemoryResource()
+    >>> isinstance(resource, rmm.mr.DeviceMemoryResource)
+    True
+    >>> ptr = resource.allocate(1000)
+    >>> resource.deallocate(ptr, 1000)
     """
 
     def __dealloc__(self):
@@ -69,10 +78,25 @@ cdef class DeviceMemoryResource:
         return self.c_obj.get()
 
     def allocate(self, size_t nbytes, Stream stream=DEFAULT_STREAM):
-        """Allocates `nbytes` bytes, for use on `stream` at once. Returns the address.
+        """Allocate memory that work on `stream` may use immediately.
 
-        MemoryError where there is not enough memory; where a pool lacks it `rmm.ReportedMemoryError`, whose `report` is a
-        `rmm.memory_report.MemoryReport`.
+        Parameters
+        ----------
+        nbytes : int
+            The bytes to allocate.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The stream.
+
+        Returns
+        -------
+        int
+            The address.
+
+        Raises
+        ------
+        MemoryError
+            If there is not enough memory. A pool raises `rmm.ReportedMemoryError`, whose `report` is a
+            `rmm.memory_report.MemoryReport`.
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef void* ptr
@@ -81,7 +105,17 @@ cdef class DeviceMemoryResource:
         return <uintptr_t>ptr
 
     def deallocate(self, uintptr_t ptr, size_t nbytes, Stream stream=DEFAULT_STREAM):
-        """Gives back what `allocate` returned for the same `nbytes`, in the order of `stream`."""
+        """Free memory in the order of `stream`.
+
+        Parameters
+        ----------
+        ptr : int
+            The address that `allocate` returned.
+        nbytes : int
+            The bytes that were allocated.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            A stream that is ordered after the work that uses the memory.
+        """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         with nogil:
             self.usable()[0].deallocate(<void*>ptr, nbytes, c_stream)
@@ -107,12 +141,20 @@ cdef class DeviceMemoryResource:
 
 @cython.no_gc_clear
 cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
-    """Base of the resources that take their memory from another one, which they keep alive.
+    """The base class of resources that take their memory from another resource, which they keep alive.
 
     Parameters
     ----------
-    upstream_mr:
-        Where memory comes from.
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> upstream = rmm.mr.CudaMemoryResource()
+    >>> adaptor = rmm.mr.StatisticsResourceAdaptor(upstream)
+    >>> isinstance(adaptor, rmm.mr.UpstreamResourceAdaptor), adaptor.get_upstream() is upstream
+    (True, True)
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, *args, **kwargs):
@@ -126,11 +168,17 @@ cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
             self.c_obj.reset()  # before the upstream, which may be the Python object's to end
 
     cpdef DeviceMemoryResource get_upstream(self):
-        """Where memory comes from."""
+        """Return the resource that memory is taken from.
+
+        Returns
+        -------
+        DeviceMemoryResource
+            The resource.
+        """
         return self.upstream_mr
 
     def __repr__(self):
         return f"{type(self).__name__}({self.upstream_mr!r})"
 
 
-describe_attribute(UpstreamResourceAdaptor, "upstream_mr", "Where memory comes from.")
+describe_attribute(UpstreamResourceAdaptor, "upstream_mr", "The resource that memory is taken from.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resources that call functions of Python."""
+"""Resources that call Python functions."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -44,20 +44,30 @@ cdef extern from "pylibrmm/memory_resource/_callbacks.hpp" namespace "rmm_python
 
 @cython.no_gc_clear
 cdef class CallbackMemoryResource(DeviceMemoryResource):
-    """Memory from two functions of yours.
+    """A resource that allocates by calling two functions of yours.
+
+    Any thread that allocates or deallocates calls them. The resource and its live allocations keep the functions alive. If the
+    functions refer to the resource, the garbage collector collects all of them once all allocations were freed.
 
     Parameters
     ----------
-    allocate_func:
-        Called as `allocate_func(nbytes: int, stream: Stream)`, returns an address. A MemoryError or RuntimeError in it arrives
-        where memory was asked for; any other exception is the `__cause__` of a RuntimeError with its text. Below a pool, all
-        are the `__cause__` of the pool's MemoryError.
-    deallocate_func:
-        Called as `deallocate_func(ptr: int, nbytes: int, stream: Stream)`. An exception in it is reported
-        (`sys.unraisablehook`) and goes no further.
+    allocate_func : callable
+        Called as `allocate_func(nbytes, stream)`. Returns an address. The caller gets a MemoryError or a RuntimeError of the
+        function; other exceptions are the `__cause__` of a RuntimeError with their text. Below a pool, all are the `__cause__` of
+        the pool's MemoryError.
+    deallocate_func : callable
+        Called as `deallocate_func(ptr, nbytes, stream)`. Its exceptions are reported to `sys.unraisablehook` and ignored.
 
-    Both are called by whichever thread allocates or deallocates. The resource keeps them, and so does whatever is allocated: if
-    they refer to the resource, all of that is collected once everything allocated was given back.
+    Examples
+    --------
+    >>> import rmm
+    >>> upstream = rmm.mr.CudaMemoryResource()
+    >>> def allocate(nbytes, stream):
+    ...     print(f"allocating {nbytes} bytes")
+    ...     return upstream.allocate(nbytes, stream)
+    >>> mine = rmm.mr.CallbackMemoryResource(allocate, upstream.deallocate)
+    >>> buffer = rmm.DeviceBuffer(size=1024, mr=mine)
+    allocating 1024 bytes
     """
 
     def __cinit__(self, allocate_func, deallocate_func):
@@ -96,15 +106,28 @@ cdef void call_deallocate(lent_callables& lent, void* ptr, size_t nbytes, cudaSt
 
 @cython.no_gc_clear
 cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
-    """Asks a function what to do when `upstream_mr` is out of memory.
+    """An adaptor that calls a function when `upstream_mr` is out of memory.
 
     Parameters
     ----------
-    upstream_mr:
-        Where memory comes from.
-    callback:
-        Called as `callback(nbytes: int)`: True to try again, once it has freed something; False to give up. A MemoryError or
-        RuntimeError in it reaches the caller; any other exception is the `__cause__` of a RuntimeError with its text.
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    callback : callable
+        Called as `callback(nbytes)`. Returns True to try again, after it has freed memory, and False to give up. The caller of
+        the allocation gets a MemoryError or a RuntimeError of the function; other exceptions are the `__cause__` of a
+        RuntimeError with their text.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> small = rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), 4096)
+    >>> cache = [rmm.DeviceBuffer(size=4096, mr=small)]
+    >>> def spill(nbytes):
+    ...     return bool(cache) and cache.pop() is not None
+    >>> spilling = rmm.mr.FailureCallbackResourceAdaptor(small, spill)
+    >>> buffer = rmm.DeviceBuffer(size=1024, mr=spilling)
+    >>> cache
+    []
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, callback):

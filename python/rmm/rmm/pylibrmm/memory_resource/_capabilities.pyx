@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several resources can do, and the part of one that is set aside."""
+"""Methods that several resources have, and reservations."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -90,19 +90,30 @@ cdef growing_pool* pool_of(resource) except NULL:
 
 
 class _Suballocator:
-    """A resource that divides what it takes."""
+    """A resource that allocates parts of larger blocks."""
 
     __slots__ = ()
 
     def figures(self):
-        """What the resource holds and how it served, by name: `live_bytes`, `free_bytes`, `largest_free_bytes`, ..."""
+        """Return the memory of the resource, and counts of its calls, by name.
+
+        Returns
+        -------
+        dict of str to int
+            `live_bytes`, `free_bytes`, `largest_free_bytes`, and so on.
+        """
         return dict_of(figures_of(self))
 
     def snapshot(self):
-        """All memory of the resource now, range by range: a `rmm.memory_snapshot.MemorySnapshot`.
+        """Return all memory of the resource, range by range. Other threads may allocate at the same time.
 
-        That is a dictionary, and a picture in notebooks. Other threads may allocate meanwhile.
+        Returns
+        -------
+        rmm.memory_snapshot.MemorySnapshot
+            A dictionary, which notebooks show as a picture.
 
+        Examples
+        --------
         >>> import rmm
         >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
         >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
@@ -129,14 +140,24 @@ class _Binned(_Suballocator):
 
 
 class _Trimmable:
-    """A resource that holds memory and can give it back."""
+    """A resource that can give unused memory back."""
 
     __slots__ = ()
 
     def trim_to(self, nbytes):
-        """Gives memory that is not in use back until at most `nbytes` bytes stay, where possible. Returns how many went.
+        """Give unused memory back, until the resource holds at most `nbytes` bytes. Memory that is in use stays.
 
-        Waits for the work that used it. Other threads may allocate meanwhile.
+        Waits for the work that used the memory. Other threads may allocate at the same time.
+
+        Parameters
+        ----------
+        nbytes : int or str
+            The bytes to keep.
+
+        Returns
+        -------
+        int
+            The bytes given back.
         """
         cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
         cdef size_t kept = size_of(nbytes)
@@ -146,20 +167,43 @@ class _Trimmable:
         return given_back
 
     def release_unused(self):
-        """Gives all memory back that is not in use, where possible. Returns how many bytes went."""
+        """Give all unused memory back.
+
+        Returns
+        -------
+        int
+            The bytes given back.
+        """
         return self.trim_to(0)
 
 
 class _Reservable:
-    """A resource parts of which can be set aside."""
+    """A resource of which parts can be reserved."""
 
     __slots__ = ()
 
     def reserve(self, nbytes, Stream stream=DEFAULT_STREAM):
-        """Sets `nbytes` bytes, an int or a string, aside: a `MemoryReservation`, which may serve as context manager.
+        """Reserve memory for one user. The result can be used in a `with` statement.
 
-        MemoryError where there is not so much. `stream` is that in whose order the memory goes back at the end.
+        Parameters
+        ----------
+        nbytes : int or str
+            The bytes to reserve.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The memory goes back in the order of this stream.
 
+        Returns
+        -------
+        MemoryReservation
+            The reservation.
+
+        Raises
+        ------
+        MemoryError
+            If there is not enough memory.
+
+        Examples
+        --------
         >>> import rmm
         >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB")
         >>> with pool.reserve("1MiB") as task:
@@ -170,17 +214,36 @@ class _Reservable:
         return reservation_of(<DeviceMemoryResource?>self, nbytes, stream, False)
 
     def try_reserve(self, nbytes, Stream stream=DEFAULT_STREAM):
-        """The same, or None where there is not so much; the failure callback is not asked."""
+        """Reserve memory as `reserve` does, without calling the failure callback.
+
+        Parameters
+        ----------
+        nbytes : int or str
+            The bytes to reserve.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The memory goes back in the order of this stream.
+
+        Returns
+        -------
+        MemoryReservation or None
+            The reservation; None if there is not enough memory.
+        """
         return reservation_of(<DeviceMemoryResource?>self, nbytes, stream, True)
 
 
 class _Pool(_Suballocator, _Reservable):
-    """A resource that keeps what is freed, grows, and has things to try before it fails; docs/out-of-memory.md has more."""
+    """A resource that keeps freed memory, grows, and tries several things before it fails; see docs/out-of-memory.md."""
 
     __slots__ = ()
 
     def pool_size(self):
-        """Bytes that the pool holds, allocated or not."""
+        """Return the bytes that the pool holds, allocated or free.
+
+        Returns
+        -------
+        int
+            The bytes.
+        """
         cdef growing_pool* pool = pool_of(self)
         cdef size_t size
         with nogil:
@@ -188,15 +251,24 @@ class _Pool(_Suballocator, _Reservable):
         return size
 
     def track_tags(self, bool on=True):
-        """Whether the pool notes under which `rmm.tag` each allocation is made, from now on. Off at first, and then of no cost."""
+        """Make the pool record the `rmm.tag` of each later allocation, or stop. Initially off, which costs nothing.
+
+        Parameters
+        ----------
+        on : bool, optional
+            Whether to record tags. Turning it off erases all records.
+        """
         cdef growing_pool* pool = pool_of(self)
         with nogil:
             pool[0].track_tags(on)
 
     def live_by_tag(self):
-        """What is live under each tag, those with most bytes first: a list of `rmm.memory_report.Holder`.
+        """Return the live memory of each tag, in descending order of bytes.
 
-        Empty unless tags are tracked.
+        Returns
+        -------
+        list of rmm.memory_report.Holder
+            Empty unless the pool tracks tags.
         """
         cdef growing_pool* pool = pool_of(self)
         cdef vector[holder] holders
@@ -205,7 +277,13 @@ class _Pool(_Suballocator, _Reservable):
         return list_of(holders)
 
     def recovery_figures(self):
-        """What the pool tried when no free memory fitted, by name: `rmm.memory_report.RungFigures`."""
+        """Return how often the pool tried each rung of recovery, and how often that served.
+
+        Returns
+        -------
+        dict of str to rmm.memory_report.RungFigures
+            The counts, by the name of the rung.
+        """
         from rmm.memory_report import RungFigures
 
         cdef vector[rung_figures] rungs = c_rung_figures(figures_of(self))
@@ -213,10 +291,10 @@ class _Pool(_Suballocator, _Reservable):
 
     @property
     def recovery_order(self):
-        """What the pool tries, in order, when no free memory fits; may be set, for allocations that begin to try later.
+        """The rungs that the pool tries, in order, when no free memory fits. Setting it affects later allocations.
 
-        A list out of "reclaim", "grow", "remap", "trim", "synchronize", "callback". ValueError for one that is no such thing
-        or is there twice, RuntimeError for one that the pool does not have.
+        A list out of "reclaim", "grow", "remap", "trim", "synchronize" and "callback". Raises ValueError for an unknown or repeated
+        name, and RuntimeError for a rung that the pool does not have.
         """
         cdef recovery_order order = pool_of(self)[0].get_recovery_order()
         return [name_of_rung(order[i]) for i in range(order.size())]
@@ -231,11 +309,14 @@ class _Pool(_Suballocator, _Reservable):
             c_set_recovery_order(pool, names)
 
     def set_failure_callback(self, callback):
-        """Has `callback(nbytes: int)` called when the pool is out of memory: True to try again, once it has freed something.
+        """Set the function that the pool calls when it is out of memory, as the last rung of recovery.
 
-        The last thing that it tries. None for no callback. A MemoryError or RuntimeError in it reaches the caller; any other
-        exception is the `__cause__` of a RuntimeError with its text.
-        What the callback itself allocates from the pool does not call it again.
+        Parameters
+        ----------
+        callback : callable or None
+            Called as `callback(nbytes)`. Returns True to try again, after it has freed memory, and False to give up. The caller of
+            the allocation gets a MemoryError or a RuntimeError of the function; other exceptions are the `__cause__` of a
+            RuntimeError with their text. Its own allocations from the pool do not call it again. None removes the callback.
         """
         cdef growing_pool* pool = pool_of(self)
         cdef DeviceMemoryResource resource = self
@@ -249,10 +330,10 @@ class _Pool(_Suballocator, _Reservable):
 
     @property
     def check_capture(self):
-        """Whether each call asks the driver if its stream captures a CUDA graph that no `rmm.capture_scope` announces.
+        """Whether each call asks the driver if its stream captures a CUDA graph without a `rmm.capture_scope`.
 
-        On at first: then such a capture is an exception. It costs 22 ns a call on an H200, but on the legacy default
-        stream, which cannot capture; may be turned off where nothing is captured, or all is announced.
+        Initially on: such a capture raises an exception. It costs 22 ns a call on an H200, except on the legacy default stream, which
+        cannot capture. Turn it off if nothing is captured, or if every capture has a scope.
         """
         return pool_of(self)[0].check_capture()
 
@@ -263,11 +344,20 @@ class _Pool(_Suballocator, _Reservable):
 
 @cython.no_gc_clear
 cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
-    """Memory of a pool that is kept for who reserved it: `pool.reserve("1GiB")`. A resource that gives that and no more.
+    """Memory of a pool that is reserved for one user, and a resource that allocates from it. `reserve` of a pool makes it.
 
-    None of its allocations fails as long as the live ones together are not more than was reserved, and one piece that is free
-    is large enough. Ends with `release`, or the block of code that it is the context manager of: what is free goes back to the pool
-    then. What is live stays valid, and goes back when it is freed.
+    An allocation from it cannot fail if the live allocations together do not exceed the reservation, and a free range is large
+    enough. The reservation ends with `release`, or with its `with` statement. Then free memory goes back to the pool; live memory
+    stays valid, and goes back when it is freed.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB")
+    >>> with pool.reserve("1MiB") as task:
+    ...     buffer = rmm.DeviceBuffer(size=1000, mr=task)
+    ...     task.size, task.used_bytes
+    (1048576, 1024)
     """
 
     def __init__(self, *args, **kwargs):
@@ -279,16 +369,27 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
 
     @property
     def size(self):
-        """Bytes that are reserved; 0 if the reservation has ended."""
+        """Reserved bytes; 0 if the reservation has ended."""
         return (<reserved_resource*>self.usable())[0].bytes()
 
     @property
     def used_bytes(self):
-        """The part of that which is in use: live blocks, rounded up, and reservations of this one."""
+        """Bytes in use: live allocations, rounded up, and reservations within this one."""
         return (<reserved_resource*>self.usable())[0].used_bytes()
 
     def shrink_to(self, nbytes):
-        """Gives back what is not in use, until at most `nbytes` bytes are reserved, or what is in use. Returns how many went."""
+        """Give unused memory back, until at most `nbytes` bytes are reserved. Memory that is in use stays.
+
+        Parameters
+        ----------
+        nbytes : int or str
+            The bytes to keep.
+
+        Returns
+        -------
+        int
+            The bytes given back.
+        """
         cdef size_t c_size = parse_bytes(nbytes)
         cdef reserved_resource* mr = <reserved_resource*>self.usable()
         cdef size_t given_back
@@ -297,7 +398,7 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
         return given_back
 
     def release(self):
-        """Ends the reservation."""
+        """End the reservation."""
         cdef reserved_resource* mr = <reserved_resource*>self.usable()
         with nogil:
             mr[0].release()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resources that take memory of devices from the runtime."""
+"""Resources that allocate memory of devices from the CUDA runtime."""
 
 from cuda.bindings.cyruntime cimport cudaMemPool_t
 from libc.stddef cimport size_t
@@ -36,32 +36,49 @@ cdef extern from "pylibrmm/memory_resource/_owned_resources.hpp" namespace "rmm_
 
 
 cdef class CudaMemoryResource(DeviceMemoryResource):
-    """Memory of `cudaMalloc`. What a device has if nothing else is set."""
+    """A resource that allocates with `cudaMalloc`. Devices without another resource use it.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=rmm.mr.CudaMemoryResource())
+    """
 
     def __cinit__(self):
         self.c_obj = make_cuda()
 
 
 cdef class ManagedMemoryResource(DeviceMemoryResource):
-    """Managed memory: host and devices use the same addresses, and pages migrate to who touches them."""
+    """A resource that allocates managed memory, whose pages migrate between host and devices.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=rmm.mr.ManagedMemoryResource())
+    """
 
     def __cinit__(self):
         self.c_obj = make_managed()
 
 
 cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Trimmable):
-    """A pool of the driver's (`cudaMallocAsync`), made for this resource.
+    """A resource that allocates from its own pool of the driver (`cudaMallocAsync`).
 
     Parameters
     ----------
-    initial_pool_size:
-        Bytes that the pool takes at once, as int or string.
-    release_threshold:
-        Bytes that it keeps when it is synchronised; all of the device's if None.
-    enable_ipc:
-        Whether its memory can be exported by file descriptor. RuntimeError where that is not supported.
-    enable_fabric:
-        Whether it can be exported by fabric handle.
+    initial_pool_size : int or str, optional
+        The bytes that the pool takes when it is made.
+    release_threshold : int or str, optional
+        The bytes that the pool keeps when the program synchronises; all memory of the device if None.
+    enable_ipc : bool, optional
+        Whether memory can be exported by file descriptors. Raises RuntimeError if that is not supported.
+    enable_fabric : bool, optional
+        Whether memory can be exported by fabric handles.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=rmm.mr.CudaAsyncMemoryResource())
     """
 
     def __cinit__(self, initial_pool_size=None, release_threshold=None, bool enable_ipc=False, bool enable_fabric=False):
@@ -80,17 +97,32 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Trimmable):
             raise RuntimeError(text) from None
 
     def pool_handle(self):
-        """Handle of the driver's pool."""
+        """Return the handle of the driver's pool.
+
+        Returns
+        -------
+        int
+            The handle.
+        """
         return <uintptr_t>(<cuda_async_memory_resource*>self.usable())[0].pool_handle()
 
 
 cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource):
-    """A pool of the driver's that someone else owns.
+    """A resource that allocates from a pool of the driver, without owning the pool.
 
     Parameters
     ----------
-    pool_handle:
-        A `cudaMemPool_t` or `CUmemoryPool` of CUDA Python. ValueError for anything else.
+    pool_handle : cudaMemPool_t or CUmemoryPool of CUDA Python
+        The pool. Raises ValueError for another type.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> from cuda.bindings import runtime
+    >>> owner = rmm.mr.CudaAsyncMemoryResource()
+    >>> view = rmm.mr.CudaAsyncViewMemoryResource(runtime.cudaMemPool_t(owner.pool_handle()))
+    >>> view.pool_handle() == owner.pool_handle()
+    True
     """
 
     def __cinit__(self, pool_handle):
@@ -101,16 +133,37 @@ cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource):
         self.c_obj = make_cuda_async_view(<cudaMemPool_t>handle)
 
     def pool_handle(self):
-        """Handle of the driver's pool."""
+        """Return the handle of the driver's pool.
+
+        Returns
+        -------
+        int
+            The handle.
+        """
         return <uintptr_t>(<cuda_async_view_memory_resource*>self.usable())[0].pool_handle()
 
 
 cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource):
-    """The driver's pool of managed memory. RuntimeError where there is none (it needs CUDA 13)."""
+    """A resource that allocates managed memory from the driver's own pool. Raises RuntimeError without CUDA 13.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> try:
+    ...     resource = rmm.mr.experimental.CudaAsyncManagedMemoryResource()
+    ... except RuntimeError:
+    ...     resource = rmm.mr.ManagedMemoryResource()
+    """
 
     def __cinit__(self):
         self.c_obj = make_cuda_async_managed()
 
     def pool_handle(self):
-        """Handle of the driver's pool."""
+        """Return the handle of the driver's pool.
+
+        Returns
+        -------
+        int
+            The handle.
+        """
         return <uintptr_t>(<cuda_async_managed_memory_resource*>self.usable())[0].pool_handle()

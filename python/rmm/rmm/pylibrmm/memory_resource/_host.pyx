@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resources that take memory of the host."""
+"""Resources that allocate memory of the host."""
 
 from libc.stddef cimport size_t
 from libcpp cimport bool
@@ -35,37 +35,72 @@ cdef extern from "pylibrmm/memory_resource/_host_resources.hpp" namespace "rmm_p
 
 
 cdef class SystemMemoryResource(DeviceMemoryResource):
-    """Memory of the host's own allocator, on devices that can use it. RuntimeError on others."""
+    """A resource that allocates ordinary memory of the host. Raises RuntimeError if the device cannot use such memory.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> try:
+    ...     resource = rmm.mr.SystemMemoryResource()
+    ... except RuntimeError:
+    ...     resource = rmm.mr.ManagedMemoryResource()
+    """
 
     def __cinit__(self):
         self.c_obj = make_system()
 
 
 cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
-    """Memory of the host's own allocator, placed on the device as long as `headroom` bytes of its memory stay free."""
+    """A resource that allocates ordinary memory of the host and keeps it on the device, except for a headroom.
+
+    Parameters
+    ----------
+    headroom : int or str
+        The bytes of the device to leave free.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> try:
+    ...     resource = rmm.mr.SamHeadroomMemoryResource(1 << 30)
+    ... except RuntimeError:  # the device cannot use such memory
+    ...     resource = rmm.mr.ManagedMemoryResource()
+    """
 
     def __cinit__(self, headroom):
         self.c_obj = make_sam_headroom(size_of(headroom))
 
 
 cdef class PinnedHostMemoryResource(DeviceMemoryResource):
-    """Page-locked memory of the host, which devices can use."""
+    """A resource that allocates page-locked memory of the host, which devices can use.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=rmm.mr.PinnedHostMemoryResource())
+    """
 
     def __cinit__(self):
         self.c_obj = make_pinned_host()
 
 
 cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
-    """Page-locked memory of the host in large blocks, ready soon: several threads make its pages. Meant for a pool over it.
+    """A resource that allocates large blocks of page-locked memory of the host, whose pages several threads make. For a pool over it.
 
     Parameters
     ----------
-    near_device:
-        Whether to take memory of the NUMA node that is nearest to the current device.
-    numa_node:
-        The node to take memory of instead.
-    threads:
-        How many threads make the pages at most; 0 is as many as is worth it.
+    near_device : bool, optional
+        Whether to use the NUMA node nearest to the current device.
+    numa_node : int, optional
+        The NUMA node to use.
+    threads : int, optional
+        The most threads that make pages; 0 lets the library choose.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.RegisteredHostMemoryResource(), "2MiB")
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
     """
 
     def __cinit__(self, *, bool near_device=False, numa_node=None, unsigned threads=0):
@@ -73,7 +108,7 @@ cdef class RegisteredHostMemoryResource(DeviceMemoryResource):
 
     @property
     def numa_node(self):
-        """The node that memory is taken from; None if that is left to the system."""
+        """The NUMA node of the memory; None if the system chooses."""
         cdef optional[int] node = (<registered_host_memory_resource*>self.usable())[0].numa_node()
         return node.value() if node.has_value() else None
 
@@ -87,20 +122,26 @@ cdef int checked_numa_node(node) except -2:
 
 
 cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool):
-    """A pool of page-locked memory of the host that is ready soon: several threads make its pages.
+    """A pool of page-locked memory of the host, whose pages several threads make.
 
     Parameters
     ----------
-    initial_pool_size:
-        Bytes that it takes at once, as int or string. A string is rounded up to a multiple of 256, which an int has to be.
-    maximum_pool_size:
-        Bytes that it takes at most, likewise; no limit if None.
-    near_device:
-        Whether to take memory of the NUMA node that is nearest to the current device.
-    numa_node:
-        The node to take memory of instead.
-    threads:
-        How many threads make the pages at most; 0 is as many as is worth it.
+    initial_pool_size : int or str
+        The bytes to take when the pool is made. An int must be a multiple of 256. A str is rounded up to one.
+    maximum_pool_size : int or str, optional
+        The most bytes to take; no limit if None.
+    near_device : bool, optional
+        Whether to use the NUMA node nearest to the current device.
+    numa_node : int, optional
+        The NUMA node to use.
+    threads : int, optional
+        The most threads that make pages; 0 lets the library choose.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.PinnedPoolMemoryResource("2MiB")
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
     """
 
     def __cinit__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resources that divide what they take."""
+"""Resources that allocate parts of larger blocks."""
 
 cimport cython
 from libc.stddef cimport size_t
@@ -86,17 +86,25 @@ ctypedef exported_block (*export_function)(const elastic_pool_memory_resource&, 
 
 
 cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
-    """A pool: large blocks of `upstream_mr`, cut to size, reused in the order of streams.
+    """A pool: it takes large blocks from `upstream_mr`, allocates parts of them, and reuses freed memory in the order of streams.
 
     Parameters
     ----------
-    upstream_mr:
-        Where the blocks come from.
-    initial_pool_size:
-        Bytes to take at once, as int or string; half of the free memory of the device if None. A string is rounded up to a
-        multiple of 256, which an int has to be.
-    maximum_pool_size:
-        Bytes that it takes at most, likewise; no limit if None.
+    upstream_mr : DeviceMemoryResource
+        The resource to take blocks from.
+    initial_pool_size : int or str, optional
+        The bytes to take when the pool is made; half of the free memory of the device if None. An int must be a multiple of 256. A
+        str is rounded up to one.
+    maximum_pool_size : int or str, optional
+        The most bytes to take; no limit if None.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB", "4MiB")
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+    >>> pool.pool_size()
+    1048576
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, initial_pool_size=None, maximum_pool_size=None):
@@ -112,16 +120,22 @@ cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
 
 
 cdef class ArenaMemoryResource(UpstreamResourceAdaptor, _Suballocator):
-    """One block of `upstream_mr`, taken at once and never grown.
+    """A pool of fixed size: one block of `upstream_mr`, which is taken when the resource is made.
 
     Parameters
     ----------
-    upstream_mr:
-        Where the block comes from.
-    arena_size:
-        Bytes, as int or string; half of the free memory of the device if None.
-    dump_log_on_failure:
-        Whether to write what the arena holds to a file, `rmm_arena_memory_dump.log`, when it is out of memory.
+    upstream_mr : DeviceMemoryResource
+        The resource to take the block from.
+    arena_size : int or str, optional
+        The bytes of the block; half of the free memory of the device if None.
+    dump_log_on_failure : bool, optional
+        Whether to write a report to the file `rmm_arena_memory_dump.log` when the arena is out of memory.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> arena = rmm.mr.ArenaMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=arena)
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, arena_size=None, bool dump_log_on_failure=False):
@@ -132,16 +146,22 @@ cdef class ArenaMemoryResource(UpstreamResourceAdaptor, _Suballocator):
 
 
 cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor, _Suballocator):
-    """Blocks of one size.
+    """A resource with blocks of one size. Larger allocations fail.
 
     Parameters
     ----------
-    upstream_mr:
-        Where they come from, many at a time.
-    block_size:
-        Bytes of each; larger allocations fail.
-    blocks_to_preallocate:
-        How many to take at once, and whenever there is none left.
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    block_size : int or str, optional
+        The bytes of a block.
+    blocks_to_preallocate : int, optional
+        The number of blocks to take at a time: when the resource is made, and when all blocks are in use.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> fixed = rmm.mr.FixedSizeMemoryResource(rmm.mr.CudaMemoryResource(), block_size=4096, blocks_to_preallocate=16)
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=fixed)
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, block_size=1 << 20, size_t blocks_to_preallocate=128):
@@ -153,16 +173,24 @@ cdef class FixedSizeMemoryResource(UpstreamResourceAdaptor, _Suballocator):
 
 @cython.no_gc_clear
 cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
-    """Blocks of several sizes, each from a resource of its own; larger ones from `upstream_mr`.
+    """A resource that sends each request to a bin by its size. Requests that are larger than all bins go to `upstream_mr`.
 
-    Its figures are those of the bins without a resource of their own.
+    Its figures are those of the bins that it makes itself.
 
     Parameters
     ----------
-    upstream_mr:
-        Where memory comes from.
-    min_size_exponent, max_size_exponent:
-        Bins of 2**min_size_exponent to 2**max_size_exponent bytes; none if one of them is -1.
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    min_size_exponent : int, optional
+        The smallest bin is for 2**min_size_exponent bytes. No bins if -1.
+    max_size_exponent : int, optional
+        The largest bin is for 2**max_size_exponent bytes. No bins if -1.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> binning = rmm.mr.BinningMemoryResource(rmm.mr.CudaMemoryResource(), 10, 12)  # bins of 1, 2 and 4 KiB
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=binning)
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, int8_t min_size_exponent=-1, int8_t max_size_exponent=-1):
@@ -175,9 +203,14 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
             self.c_obj = make_binning(upstream, min_size_exponent, max_size_exponent)
 
     cpdef add_bin(self, object allocation_size, DeviceMemoryResource bin_resource=None):
-        """Serves sizes up to `allocation_size`, down to the next smaller bin, from `bin_resource`, which is kept alive.
+        """Add a bin. No other thread may allocate at the same time.
 
-        Without one, from blocks of that size of the upstream. Not while other threads allocate.
+        Parameters
+        ----------
+        allocation_size : int or str
+            The bin serves requests of up to this size that are too large for the next smaller bin.
+        bin_resource : DeviceMemoryResource, optional
+            The resource of the bin, which is kept alive. If None, the bin has blocks of the size, taken from the upstream.
         """
         cdef resource_ptr resource
         cdef size_t size = size_of(allocation_size)
@@ -192,7 +225,7 @@ cdef class BinningMemoryResource(UpstreamResourceAdaptor, _Binned):
 
     @property
     def bin_mrs(self):
-        """The resources that were given to `add_bin`."""
+        """The resources that were passed to `add_bin`."""
         self.usable()  # else there is no list
         return self._bin_mrs
 
@@ -202,24 +235,35 @@ cdef inline elastic_pool_memory_resource* elastic_pool(DeviceMemoryResource reso
 
 
 cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
-    """A pool over CUDA's virtual memory: it grows in place, has no fragmentation above its chunks, and gives memory back.
+    """A pool over CUDA's virtual memory: it grows in place, loses little to fragmentation, and gives memory back.
 
     Parameters
     ----------
-    initial_pool_size:
-        Bytes that it takes at once, as int or string. A string is rounded up to a multiple of 256, which an int has to be.
-    maximum_pool_size:
-        Bytes that it takes at most, likewise; all of the device's if None.
-    chunk_size:
-        Bytes of a chunk; the smallest that the device has if None.
-    decay_seconds:
-        After how long memory that is not in use goes back, in calls that grow the pool and in `tick`; only on request if None.
-    peer_access:
+    initial_pool_size : int or str, optional
+        The bytes to take when the pool is made. An int must be a multiple of 256. A str is rounded up to one.
+    maximum_pool_size : int or str, optional
+        The most bytes to take; no limit if None.
+    chunk_size : int or str, optional
+        The bytes of a chunk; the smallest chunk that the device has if None.
+    decay_seconds : float, optional
+        Unused memory goes back after this time, in calls that grow the pool and in `tick`. If None, it goes back only on request.
+    peer_access : bool, optional
         Whether other devices may use the memory.
-    share_descriptors, share_fabric:
-        Whether it can be exported by file descriptor, and by fabric handle.
-    gpu_direct_rdma:
-        Whether network adapters may use it.
+    share_descriptors : bool, optional
+        Whether memory can be exported by file descriptors.
+    share_fabric : bool, optional
+        Whether memory can be exported by fabric handles.
+    gpu_direct_rdma : bool, optional
+        Whether network adapters may use the memory.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.ElasticPoolMemoryResource()
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+    >>> del buffer
+    >>> pool.release_unused() == pool.chunk_bytes
+    True
     """
 
     def __cinit__(
@@ -247,29 +291,46 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
                 c_initial, c_maximum, c_chunk, c_decay, peer_access, share_descriptors, share_fabric, gpu_direct_rdma)
 
     def tick(self):
-        """Gives back what was not in use for `decay_seconds`. Returns how many bytes went."""
+        """Give memory back that was unused for `decay_seconds`.
+
+        Returns
+        -------
+        int
+            The bytes given back.
+        """
         cdef size_t given_back
         with nogil:
             given_back = elastic_pool(self)[0].tick()
         return given_back
 
     def set_pausable(self, tag tag not None):
-        """Lets what is allocated under a tag from now on lie in memory of its own, so that it can be paused alone."""
+        """Give later allocations under a tag memory of their own, so that they can be paused alone.
+
+        Parameters
+        ----------
+        tag : rmm.tag
+            The tag.
+        """
         cdef cpp_tag c_tag = tag._tag
         with nogil:
             elastic_pool(self)[0].set_pausable(c_tag)
 
     def pause(self, contents="pageable", *, tag tag=None):
-        """Gives all memory back, and keeps the addresses of what is allocated, which may not be used until `resume`.
+        """Give all memory back, and keep the addresses of allocations, which must not be used until `resume`.
+
+        No other thread may allocate at the same time.
 
         Parameters
         ----------
-        contents:
-            What becomes of the contents: "dropped", or kept in "pageable" or "pinned" memory of the host.
-        tag:
-            Only what was allocated under that tag, since `set_pausable`.
+        contents : {"pageable", "pinned", "dropped"}, optional
+            Whether to keep the contents in pageable or pinned memory of the host, or to lose them.
+        tag : rmm.tag, optional
+            Pause only allocations that were made under this tag since `set_pausable`.
 
-        No other thread may allocate meanwhile. RuntimeError for a pool that is paused, or that has no virtual memory.
+        Raises
+        ------
+        RuntimeError
+            If the pool is paused, or has no virtual memory.
         """
         cdef paused_contents kept
         cdef cpp_tag c_tag
@@ -290,7 +351,18 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
                 elastic_pool(self)[0].pause(c_tag, kept)
 
     def resume(self, *, tag tag=None):
-        """Puts memory behind the addresses again. MemoryError if there is not enough; then the pool is still paused."""
+        """Map memory to the addresses again, and restore the contents.
+
+        Parameters
+        ----------
+        tag : rmm.tag, optional
+            The tag that was passed to `pause`.
+
+        Raises
+        ------
+        MemoryError
+            If there is not enough memory. The pool is still paused then.
+        """
         cdef cpp_tag c_tag
         if tag is None:
             with nogil:
@@ -301,35 +373,63 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
                 elastic_pool(self)[0].resume(c_tag)
 
     def export_descriptors(self, uintptr_t ptr, size_t nbytes):
-        """The `nbytes` bytes at `ptr` for other processes of this machine: a `rmm.mr.ExportedMemory`; takes `share_descriptors`.
+        """Export a block to other processes of this machine. The pool must have been made with `share_descriptors`.
 
-        They have to stay allocated as long as others use them. Whole chunks are shared, with what else lies in them. The pool
-        can not be paused any more.
+        The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The pool
+        cannot be paused any more.
+
+        Parameters
+        ----------
+        ptr : int
+            The address of the block.
+        nbytes : int
+            The bytes of the block.
+
+        Returns
+        -------
+        rmm.mr.ExportedMemory
+            The descriptors, which can be sent with `multiprocessing`.
         """
         return export_by(c_export_descriptors, self, ptr, nbytes)
 
     def export_fabric(self, uintptr_t ptr, size_t nbytes):
-        """The same for processes on the same fabric, on other machines too; takes `share_fabric`."""
+        """Export a block to other machines of the same fabric. The pool must have been made with `share_fabric`.
+
+        The block has to stay allocated as long as others use it. Others can access whole chunks, with other memory in them. The pool
+        cannot be paused any more.
+
+        Parameters
+        ----------
+        ptr : int
+            The address of the block.
+        nbytes : int
+            The bytes of the block.
+
+        Returns
+        -------
+        rmm.mr.ExportedMemory
+            The fabric handles, which can be sent by any means.
+        """
         return export_by(c_export_fabric, self, ptr, nbytes)
 
     @property
     def is_paused(self):
-        """Whether the pool is between `pause` and `resume`."""
+        """Whether the pool is paused."""
         return elastic_pool(self)[0].is_paused()
 
     @property
     def mapped_bytes(self):
-        """Bytes of the device that the pool holds now; `pool_size()` goes on to count what is paused."""
+        """Bytes of the device that the pool holds. Paused memory does not count here, but does in `pool_size()`."""
         return elastic_pool(self)[0].mapped_bytes()
 
     @property
     def chunk_bytes(self):
-        """Bytes that are taken and given back at a time; 0 where the device has no virtual memory."""
+        """Bytes that are taken and given back at a time; 0 if the device has no virtual memory."""
         return elastic_pool(self)[0].chunk_bytes()
 
     @property
     def has_virtual_memory(self):
-        """Whether the device has virtual memory; else this is a plain pool."""
+        """Whether the device has virtual memory. If not, this is a plain pool."""
         return elastic_pool(self)[0].has_virtual_memory()
 
 
@@ -350,18 +450,26 @@ cdef object export_by(export_function export, ElasticPoolMemoryResource pool, ui
 
 
 cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
-    """A front cache: as fast as a pool, over a resource that shares its memory, such as `CudaAsyncMemoryResource`.
+    """A front cache: a pool over a resource that shares its memory with others, such as `CudaAsyncMemoryResource`.
 
     Parameters
     ----------
-    upstream_mr:
-        Where memory comes from.
-    initial_size:
-        Bytes that it takes at once, as int or string. A string is rounded up to a multiple of 256, which an int has to be.
-    maximum_size:
-        Bytes that it takes at most, likewise; as much as there is if None.
-    block_size:
-        Bytes that it takes at a time.
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    initial_size : int or str, optional
+        The bytes to take when the cache is made. An int must be a multiple of 256. A str is rounded up to one.
+    maximum_size : int or str, optional
+        The most bytes to take; no limit if None.
+    block_size : int or str, optional
+        The bytes to take at a time.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> cache = rmm.mr.CachedMemoryResource(rmm.mr.CudaAsyncMemoryResource(), block_size="1MiB")
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=cache)
+    >>> del buffer
+    >>> unused = cache.release_unused()  # goes back to the driver
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, initial_size=0, maximum_size=None, block_size=64 << 20):
@@ -374,13 +482,25 @@ cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
 
 
 cdef class ConfiguredMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
-    """The resource that a configuration describes, with all that it is made over.
+    """The resource that a text describes, with all its upstreams.
 
     Parameters
     ----------
-    configuration:
-        For instance "pool,initial=1GiB,max=80%" or "recommended"; docs/configuration.md has all. ValueError, with a mark at
-        the place, if it cannot be understood.
+    configuration : str
+        For example "pool,initial=1GiB,max=80%" or "recommended"; see docs/configuration.md.
+
+    Raises
+    ------
+    ValueError
+        If the text is not a configuration. The message shows the place.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> resource = rmm.mr.ConfiguredMemoryResource("pool,initial=1MiB")
+    >>> buffer = rmm.DeviceBuffer(size=1000, mr=resource)
+    >>> resource.pool_size()
+    1048576
     """
 
     def __cinit__(self, str configuration not None):
@@ -396,4 +516,4 @@ cdef class ConfiguredMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
 
 
 describe_attribute(ConfiguredMemoryResource, "configuration", "The text that the resource was made from.")
-describe_attribute(ConfiguredMemoryResource, "explanation", "What was made of the configuration, and why, in lines.")
+describe_attribute(ConfiguredMemoryResource, "explanation", "The reasons why the resource was chosen, one sentence on each line.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which resource serves which device."""
+"""Functions that set and return the resource of a device."""
 
 from cpython.object cimport PyObject
 from libc.stddef cimport size_t
@@ -67,7 +67,24 @@ cdef void note_registered(int device, object mr) noexcept:
 
 
 cpdef DeviceMemoryResource get_per_device_resource(int device):
-    """The resource of `device`; a `CudaMemoryResource` if none was set."""
+    """Return the resource of a device.
+
+    Parameters
+    ----------
+    device : int
+        The number of the device.
+
+    Returns
+    -------
+    DeviceMemoryResource
+        The resource; a `CudaMemoryResource` if none was set.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.get_per_device_resource(0)
+    CudaMemoryResource()
+    """
     if 0 <= device < 64 and _first_mrs[device] != NULL:
         return <DeviceMemoryResource>_first_mrs[device]
     mr = _per_device_mrs.get(device)
@@ -98,7 +115,22 @@ def _has_trace(mr):
 
 
 cpdef set_per_device_resource(int device, DeviceMemoryResource mr):
-    """Makes `mr` the resource of `device`, from which whatever is given no other resource allocates, in Python and in C++."""
+    """Set the resource of a device, for Python and C++. Code that names no resource allocates from it.
+
+    Parameters
+    ----------
+    device : int
+        The number of the device.
+    mr : DeviceMemoryResource
+        The resource.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.set_per_device_resource(0, rmm.mr.ManagedMemoryResource())
+    >>> rmm.mr.get_per_device_resource(0)
+    ManagedMemoryResource()
+    """
     if mr is None:
         raise TypeError("mr cannot be None: give a resource")
     expect_device(device)
@@ -114,12 +146,36 @@ cpdef set_per_device_resource(int device, DeviceMemoryResource mr):
 
 
 cpdef DeviceMemoryResource get_current_device_resource():
-    """The resource of the current device; a `CudaMemoryResource` if none was set."""
+    """Return the resource of the current device.
+
+    Returns
+    -------
+    DeviceMemoryResource
+        The resource; a `CudaMemoryResource` if none was set.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.get_current_device_resource()
+    CudaMemoryResource()
+    """
     return get_per_device_resource(c_current_device())
 
 
 cpdef set_current_device_resource(DeviceMemoryResource mr):
-    """Makes `mr` the resource of the current device; see `set_per_device_resource`."""
+    """Set the resource of the current device; see `set_per_device_resource`.
+
+    Parameters
+    ----------
+    mr : DeviceMemoryResource
+        The resource.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.set_current_device_resource(rmm.mr.ManagedMemoryResource())
+    >>> buffer = rmm.DeviceBuffer(size=1000)  # managed memory
+    """
     set_per_device_resource(c_current_device(), mr)
 
 
@@ -146,7 +202,20 @@ def current_device():
 
 
 def available_device_memory():
-    """Bytes of memory of the current device: `(free, total)`."""
+    """Return the memory of the current device.
+
+    Returns
+    -------
+    tuple of int
+        The free bytes and all bytes.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> free, total = rmm.mr.available_device_memory()
+    >>> 0 <= free <= total
+    True
+    """
     cdef pair[size_t, size_t] memory
     with nogil:
         memory = c_available_device_memory()
@@ -154,9 +223,24 @@ def available_device_memory():
 
 
 def use_unrounded_sizes(bool enabled=True):
-    """Counts sizes as they were asked for, in the whole process, as RMM does since 25.12; False: in multiples of 16, as before.
+    """Make the process count sizes as they are requested, as RMM does since 25.12, or in multiples of 16, as before.
 
-    Statistics, limits, tracking and logs show it. So does RMM_UNROUNDED_SIZES in the environment (0 or 1). Has to be called before
-    the first allocation: RuntimeError if the process has made the other choice already.
+    Statistics, limits, tracking and logs show the difference. Call it before the first allocation. RMM_UNROUNDED_SIZES in the
+    environment (0 or 1) has the same effect.
+
+    Parameters
+    ----------
+    enabled : bool, optional
+        Whether to count sizes as they are requested.
+
+    Raises
+    ------
+    RuntimeError
+        If the process has made the other choice already.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.use_unrounded_sizes()  # doctest: +SKIP
     """
     c_use_unrounded_sizes(enabled)
