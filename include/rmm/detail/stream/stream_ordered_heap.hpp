@@ -66,6 +66,7 @@ namespace detail {
 /// As long as there is one cache, it holds everything. As soon as there are more, large blocks go past them (cache_set::is_large()):
 /// each is fenced by itself, and looked for in the stores first, where all streams' free memory coalesces. Small blocks are cut from
 /// the ends of ranges, and what caches take at a time comes from the top of memory, so that they do not lie between large ones.
+/// While free memory is scarce (cache_set::note_scarcity()), all but small blocks are large.
 ///
 /// Invariants:
 ///  H1  sum(free) + sum(allocated) == sum(blocks), each rounded down to granules; no two free ranges overlap
@@ -728,6 +729,7 @@ class basic_stream_ordered_heap {
   /// Steps 2 to 6 of the search that is described above. Null if none serves. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD void* allocate_shared(std::size_t bytes, asker& who)
   {
+    caches_.note_scarcity();
     auto* const own = shared_.find(who.identity);
     if (own != nullptr) { shared_.fence_left(*own, who.stream); }
     bool const through_cache = who.cache != nullptr && !caches_.is_large(bytes);
