@@ -10,12 +10,16 @@
 #include "../support/best_fit_list.hpp"
 #include "../support/sanitizers.hpp"
 #include "../support/simulated.hpp"
+#include "../support/worker.hpp"
 
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/recovery.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
@@ -27,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -41,6 +46,7 @@
 namespace {
 
 using rmm::cuda_stream_view;
+using rmm::mr::device_memory_resource;
 
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
@@ -422,5 +428,86 @@ INSTANTIATE_TEST_SUITE_P(,
                          ::testing::Values(program{"Load97", 2 * GiB, 97, 8000, false},
                                            program{"Load97KnownStreams", 2 * GiB, 97, 8000, true}),
                          [](auto const& each) { return std::string{each.param.name}; });
+
+// --- what others do while a pool looks for memory
+
+/// Refuses to grow, and lets a test do something meanwhile.
+class refusing_upstream final : public device_memory_resource {
+ public:
+  std::function<void()> on_growth;
+
+ private:
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (on_growth) {
+      on_growth();
+      throw rmm::out_of_memory{"refused"};
+    }
+    return memory_.allocate(bytes, stream);
+  }
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    memory_.deallocate(ptr, bytes, stream);
+  }
+
+  rmm::mr::cuda_memory_resource memory_;
+};
+
+struct TightPoolRace : Simulated {};
+
+/// The search before growth finds frees that have no event. Then their thread records one. So the last search has to look again,
+/// although all that is free has an event now.
+TEST_F(TightPoolRace, MemoryIsFoundThatGetsItsEventDuringTheCall)
+{
+  // What a cache of this pool may leave without an event is 1/128 of it: the last of the frees below exceeds that.
+  constexpr std::size_t block       = 48 * KiB;
+  constexpr std::size_t other_block = 60 * KiB;
+  refusing_upstream upstream;
+  rmm::mr::pool_memory_resource<refusing_upstream> pool{&upstream, 64 * MiB, 128 * MiB};
+  pool.set_recovery_order(rmm::recovery_order{rmm::recovery_rung::grow, rmm::recovery_rung::synchronize});
+  rmm::cuda_stream const here;
+  rmm::cuda_stream const there;
+  rmm::test::worker other;
+  std::vector<void*> blocks;
+  std::vector<void*> others;
+  other.run([&] {
+    for (int i = 0; i != 4; ++i) { blocks.push_back(pool.allocate(block, there)); }
+    for (int i = 0; i != 6; ++i) { others.push_back(pool.allocate(other_block, there)); }
+  });
+  std::sort(blocks.begin(), blocks.end());
+  auto const is_next = [&](std::size_t i) {
+    return static_cast<char*>(blocks[i]) + block == static_cast<char*>(blocks[i + 1]);
+  };
+  ASSERT_TRUE(is_next(0) && is_next(1) && is_next(2));
+  std::map<void*, std::size_t> rest;
+  upstream.on_growth = [] {};
+  for (std::size_t bytes = 64 * MiB; bytes >= block; bytes /= 2) {
+    try {
+      for (;;) {
+        void* const ptr = pool.allocate(bytes, here);
+        rest[ptr]       = bytes;
+      }
+    } catch (std::bad_alloc const&) {}
+  }
+
+  other.run([&] {
+    for (auto* const each : blocks) { pool.deallocate(each, block, there); }
+  });
+  int calls          = 0;
+  upstream.on_growth = [&] {
+    ++calls;
+    other.run([&] {
+      for (auto* const each : others) { pool.deallocate(each, other_block, there); }
+      others.clear();
+    });
+  };
+  void* found{};
+  EXPECT_NO_THROW(found = pool.allocate(4 * block, here));
+  EXPECT_GE(calls, 1);
+
+  upstream.on_growth = nullptr;
+  if (found != nullptr) { pool.deallocate(found, 4 * block, here); }
+  for (auto const& [ptr, bytes] : rest) { pool.deallocate(ptr, bytes, here); }
+}
 
 }  // namespace

@@ -78,6 +78,8 @@ namespace detail {
 ///  H4  deallocate() needs no host memory: each allocated block has a claim of the reserve
 ///  H5  no event is recorded on a stream that captures, nor waited for by one; what a capture allocates, and what it frees,
 ///      belongs to the graph_arena, and goes to no other work while the graph may run
+///  H6  allocate_reclaimed() with reclaiming::at_last returns null only if no run of neighbours, wherever its pieces lie, was large
+///      enough while it held the lock; or if the host cannot wait for the devices
 ///
 /// Streams of several devices may use the memory. A stream's device is asked for when its cache is made; events are made, and
 /// devices waited for, where the stream is, whatever device is current.
@@ -225,9 +227,9 @@ class basic_stream_ordered_heap {
     {
       detail::mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
-      if ((unfenced_bytes() == 0 && !wait_failed_) || free_pieces::bound_of_runs(shared_, caches_) < bytes) {
-        return nullptr;
-      }
+      // The search before saw all that is fenced now, unless a thread recorded the event of its cache since: H6.
+      bool const is_seen = how == reclaiming::before_growth && unfenced_bytes() == 0 && !wait_failed_;
+      if (is_seen || free_pieces::bound_of_runs(shared_, caches_) < bytes) { return nullptr; }
     }
     auto* const cache  = caches_.find_or_make(stream.value(), true);
     auto who           = asker::make(stream.value(), cache, capture.is_none());
