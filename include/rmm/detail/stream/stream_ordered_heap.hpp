@@ -553,9 +553,11 @@ class basic_stream_ordered_heap {
       auto const count = add_up(now);
       RMM_ASSERT(now.free_bytes + now.live_bytes + now.graph_bytes == blocks_.usable_bytes());  // H1
       RMM_ASSERT(now.cached_bytes <= now.free_bytes && now.reserved_bytes == blocks_.total_bytes());
-      if (contents != nullptr || count <= most_pieces_in_figures) {
-        pieces.reserve(count);
-        for_each_free([&](free_piece const& each) { pieces.push_back(each); });
+      auto const* const left_out = contents == nullptr ? &largest_store() : nullptr;
+      if (contents != nullptr || count - left_out->count() <= most_pieces_in_figures) {
+        pieces.reserve(left_out == nullptr ? count : 3 * (count - left_out->count()) + 1);
+        for_each_free([&](free_piece const& each) { pieces.push_back(each); }, left_out);
+        if (left_out != nullptr) { add_pieces_in_runs(pieces, *left_out); }
         if (auto const* const all = seams()) { seam_addresses.assign(all->first, all->first + all->count); }
       } else {
         now.largest_free_bytes = largest_piece();
@@ -574,6 +576,7 @@ class basic_stream_ordered_heap {
     std::size_t run{};
     std::uintptr_t end{};
     for (auto const& [range, where, is_fenced, stream] : pieces) {
+      if (range.end() == end) { continue; }  // it is there twice
       run                    = range.begin == end && !is_seam(end) ? run + range.bytes : range.bytes;
       end                    = range.end();
       now.largest_free_bytes = detail::max(now.largest_free_bytes, run);
@@ -1066,17 +1069,51 @@ class basic_stream_ordered_heap {
     return count;
   }
 
-  /// Calls visit(free_piece) for all that is free.
-  template <class Visit>
-  void for_each_free(Visit&& visit) const
+  /// The ranges of the store that has the most.
+  [[nodiscard]] range_set const& largest_store() const noexcept
   {
-    using place = free_piece::place;
-    shared_.idle().ranges().for_each([&](address_range range, std::uint64_t) { visit(free_piece{range}); });
+    auto const* largest = &shared_.idle().ranges();
+    for (auto const& store : shared_.stores()) {
+      if (store->ranges().count() > largest->count()) { largest = &store->ranges(); }
+    }
+    return *largest;
+  }
+
+  /// Adds those of `ranges` to pieces that lie elsewhere that touch one of them, some twice, and the largest: then the longest run is
+  /// among the pieces.
+  static void add_pieces_in_runs(std::vector<free_piece>& pieces, range_set const& ranges)
+  {
+    auto const add = [&](fenced_range const& found) {
+      if (found) { pieces.push_back({found.range}); }
+    };
+    for (std::size_t at = 0, others = pieces.size(); at != others; ++at) {
+      auto const other = pieces[at].range;
+      add(ranges.range_ending_at(other.begin));
+      add(ranges.range_beginning_at(other.end()));
+    }
+    fenced_range largest;
+    ranges.for_each_of_at_least(ranges.largest(), [&](fenced_range const& found) {
+      if (found.range.bytes > largest.range.bytes) { largest = found; }
+    });
+    add(largest);
+  }
+
+  /// Calls visit(free_piece) for all that is free, but the ranges of one store if that is given.
+  template <class Visit>
+  void for_each_free(Visit&& visit, range_set const* left_out = nullptr) const
+  {
+    using place            = free_piece::place;
+    auto const visit_store = [&](free_store const& store, free_piece piece) {
+      if (&store.ranges() == left_out) { return; }
+      store.ranges().for_each([&](address_range range, std::uint64_t) {
+        piece.range = range;
+        visit(piece);
+      });
+    };
+    visit_store(shared_.idle(), free_piece{});
     for (auto const& store : shared_.stores()) {
       auto const stream = store->identity();
-      store->ranges().for_each([&](address_range range, std::uint64_t) {
-        visit(free_piece{range, place::store, true, stream});
-      });
+      visit_store(*store, {{}, place::store, true, stream});
       for (auto const range : store->unfenced()) { visit(free_piece{range, place::store, false, stream}); }
     }
     limits_.reserve.for_each([&](address_range range) { visit(free_piece{range, place::store, false, lost_stream}); });
