@@ -5,6 +5,7 @@
 // A program keeps a pool of fixed size nearly at a given load: it frees random blocks and allocates others. A request that finds
 // no free range large enough fails. The pool must not fail more often than the model in the same program.
 
+#include "../support/best_fit_list.hpp"
 #include "../support/sanitizers.hpp"
 #include "../support/simulated.hpp"
 
@@ -21,22 +22,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <new>
 #include <optional>
 #include <ostream>
 #include <random>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace {
 
 using rmm::cuda_stream;
 using rmm::mr::device_memory_resource;
+using rmm::test::best_fit_list;
 
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
@@ -44,65 +42,6 @@ constexpr std::size_t MiB = 1024 * KiB;
 constexpr std::size_t pool_bytes = 1024 * MiB;
 
 // --- the model
-
-/// Free ranges, joined at once. Takes the smallest range that fits, and of those the one with the lowest address.
-class free_list {
- public:
-  [[nodiscard]] std::optional<std::size_t> take(std::size_t bytes)
-  {
-    auto const found = by_size_.lower_bound({bytes, 0});
-    if (found == by_size_.end()) { return std::nullopt; }
-    auto const [available, offset] = *found;
-    by_size_.erase(found);
-    by_offset_.erase(offset);
-    if (available > bytes) { insert(offset + bytes, available - bytes); }
-    return offset;
-  }
-
-  void add(std::size_t offset, std::size_t bytes)
-  {
-    auto next = by_offset_.lower_bound(offset);
-    if (next != by_offset_.end() && next->first == offset + bytes) {
-      bytes += next->second;
-      next = erase(next);
-    }
-    if (next != by_offset_.begin()) {
-      auto const previous = std::prev(next);
-      if (previous->first + previous->second == offset) {
-        offset = previous->first;
-        bytes += previous->second;
-        erase(previous);
-      }
-    }
-    insert(offset, bytes);
-  }
-
-  /// Moves all ranges of `other` to this list.
-  void merge(free_list& other)
-  {
-    for (auto const& [offset, bytes] : other.by_offset_) { add(offset, bytes); }
-    other.by_offset_.clear();
-    other.by_size_.clear();
-  }
-
- private:
-  using map = std::map<std::size_t, std::size_t>;
-
-  void insert(std::size_t offset, std::size_t bytes)
-  {
-    by_offset_.emplace(offset, bytes);
-    by_size_.emplace(bytes, offset);
-  }
-
-  map::iterator erase(map::iterator which)
-  {
-    by_size_.erase({which->second, which->first});
-    return by_offset_.erase(which);
-  }
-
-  map by_offset_;  // bytes by offset
-  std::set<std::pair<std::size_t, std::size_t>> by_size_;
-};
 
 /// A pool of one block with a free list for each stream. A stream whose own list has no fit takes over whole lists of others:
 /// first that of a stream that has a fit, else all in turn until the joined ranges fit.
@@ -130,12 +69,12 @@ class model_pool {
   void deallocate(std::size_t offset, std::size_t bytes, std::size_t stream) { lists_[stream].add(offset, bytes); }
 
  private:
-  std::vector<free_list> lists_;
+  std::vector<best_fit_list> lists_;
 };
 
 TEST(PackingModel, TakesTheSmallestRangeAndTheLowestOfThose)
 {
-  free_list list;
+  best_fit_list list;
   list.add(0, 400);
   list.add(500, 200);
   list.add(800, 200);
@@ -146,7 +85,7 @@ TEST(PackingModel, TakesTheSmallestRangeAndTheLowestOfThose)
 
 TEST(PackingModel, JoinsNeighbours)
 {
-  free_list list;
+  best_fit_list list;
   list.add(0, 100);
   list.add(200, 100);
   list.add(100, 100);

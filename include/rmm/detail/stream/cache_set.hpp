@@ -47,12 +47,13 @@ namespace detail {
 /// lists.
 ///
 /// As long as there is one cache, it holds everything. As soon as there are more, large blocks go past them (is_large()), and a
-/// cache that holds more than its share flushes it. A thread that ends, and a cache whose stream has ended, retire: what they hold
+/// cache that holds more than its share flushes it. While free memory is scarce, almost all blocks go past them: a cache that cuts
+/// blocks from what it has would split ranges that others need whole, though a smaller one fits elsewhere. A thread that ends, and a cache whose stream has ended, retire: what they hold
 /// goes to the shared free lists.
 ///
 /// Invariants:
 ///  S1  each cache is listed once, at its place(). Its owner finds it only while it is listed
-///  S2  the limits follow from block_bytes() and the number of caches
+///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce
 ///  S3  ended_ counts the listed caches whose stream has ended
 ///
 /// Guarded by the heap's lock, which the functions of "a thread's own cache" take themselves where they need it. A template only
@@ -220,6 +221,18 @@ class basic_cache_set {
   [[nodiscard]] bool has_too_many(stream_cache const& cache) const noexcept
   {
     return cache.ranges().count() > most_ranges_.load(std::memory_order_relaxed);
+  }
+
+  /// Looks how much the stores have, and whether free memory is scarce. It becomes scarce when that is less than 1/8 of all memory,
+  /// while caches have 1/4 at most, and stops being scarce when that is more than 3/8. While it is scarce, blocks above 1/65536 of
+  /// the pool go past caches, or above 64 KiB where that is more, and above 256 KiB at the latest. Constant time for each store.
+  void note_scarcity() noexcept
+  {
+    auto const eighth = block_bytes() / 8;
+    auto const stored = shared_.fenced_bytes();
+    if (is_scarce_ ? stored <= most_eighths_if_scarce * eighth : stored >= eighth || !is_shared()) { return; }
+    is_scarce_ = !is_scarce_;
+    set_limits();
   }
 
   /// The host had to wait for frees without events: from now on each free is fenced, until many were.
@@ -508,17 +521,19 @@ class basic_cache_set {
   }
 
  private:
-  static constexpr std::size_t most_moved          = shared_free_lists::most_moved;
-  static constexpr std::size_t most_refilled       = 1024;  // where there is one cache
-  static constexpr std::size_t stack_shortening    = 16;
-  static constexpr std::size_t polls_in_passing    = 4;  // with each cache that may leave an event
-  static constexpr std::size_t most_thread_caches  = 4096;
-  static constexpr unsigned eager_fences           = 4096;
-  static constexpr std::size_t largest_refill      = std::size_t{8} << 20;
-  static constexpr std::size_t most_unfenced_alone = std::size_t{16} << 20;
-  static constexpr std::size_t least_large         = std::size_t{1} << 20;
-  static constexpr std::size_t ranges_in_all       = 16384;
-  static constexpr std::size_t ranges_in_each      = 2048;
+  static constexpr std::size_t most_moved             = shared_free_lists::most_moved;
+  static constexpr std::size_t most_refilled          = 1024;  // where there is one cache
+  static constexpr std::size_t stack_shortening       = 16;
+  static constexpr std::size_t polls_in_passing       = 4;  // with each cache that may leave an event
+  static constexpr std::size_t most_thread_caches     = 4096;
+  static constexpr unsigned eager_fences              = 4096;
+  static constexpr std::size_t largest_refill         = std::size_t{8} << 20;
+  static constexpr std::size_t most_unfenced_alone    = std::size_t{16} << 20;
+  static constexpr std::size_t least_large            = std::size_t{1} << 20;
+  static constexpr std::size_t most_large_if_scarce   = std::size_t{256} << 10;
+  static constexpr std::size_t most_eighths_if_scarce = 3;
+  static constexpr std::size_t ranges_in_all          = 16384;
+  static constexpr std::size_t ranges_in_each         = 2048;
 
   /// Whether S1 and S3 hold, and what S2 says without numbers; O(caches).
   [[nodiscard]] bool is_listing_right() const noexcept
@@ -631,16 +646,21 @@ class basic_cache_set {
   {
     auto const bytes  = block_bytes();
     bool const shared = caches_.size() > 1;
+    bool const scarce = shared && is_scarce_;
     bool const eager  = eager_fences_left_.load(std::memory_order_relaxed) != 0;
+    auto const large_if_scarce =
+      detail::clamp(align_down(bytes / 65536, heap_granule), small_block_limit, most_large_if_scarce);
+    auto const large = scarce ? large_if_scarce : detail::max(bytes / 1024, least_large);
     // Blocks that threads hand round are neighbours of none in a cache: ranges of many caches would need much host memory.
     limits_.scarce_bytes.store(shared ? 0 : bytes / 2, std::memory_order_relaxed);
     limits_.most_unfenced_bytes.store(eager ? 0 : most_unfenced(bytes, shared), std::memory_order_relaxed);
-    refill_bytes_ = detail::min(align_down(bytes / 1024, heap_granule), largest_refill);
+    // Less than has_large_range() looks for.
+    refill_bytes_ = detail::min(align_down(bytes / 1024, heap_granule), scarce ? 2 * large_if_scarce : largest_refill);
     share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
     share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
     most_ranges_.store(shared ? detail::max(ranges_in_all / caches_.size(), ranges_in_each) : range_set::no_limit,
                        std::memory_order_relaxed);
-    large_.store(shared ? detail::max(bytes / 1024, least_large) : range_set::no_limit, std::memory_order_relaxed);
+    large_.store(shared ? large : range_set::no_limit, std::memory_order_relaxed);
     RMM_ASSERT(refill_bytes_ % heap_granule == 0 && refill_bytes_ <= largest_refill);
     RMM_ASSERT(shared || (share_.load(std::memory_order_relaxed) == bytes && !is_large(bytes)));
   }
@@ -665,6 +685,7 @@ class basic_cache_set {
   // Guarded by the lock.
   alignas(64) std::vector<detail::owned_ptr<stream_cache>> caches_;
   std::size_t refill_bytes_{};
+  bool is_scarce_{false};
   std::uint64_t taken_from_others_{};
   std::int64_t live_elsewhere_{};  // of blocks that went through no cache, or through one that has retired
 };

@@ -219,6 +219,14 @@ class shared_free_lists {
 
   [[nodiscard]] std::uint64_t lost_devices() const noexcept { return lost_devices_; }
 
+  /// Bytes that all streams can have, some after a wait.
+  [[nodiscard]] std::size_t fenced_bytes() const noexcept
+  {
+    auto sum = idle_.ranges().total_bytes();
+    for (auto const& store : stores_) { sum += store->ranges().total_bytes(); }
+    return sum;
+  }
+
   /// Bytes that lack an event.
   [[nodiscard]] std::size_t unfenced_bytes() const noexcept
   {

@@ -66,6 +66,7 @@ namespace detail {
 /// As long as there is one cache, it holds everything. As soon as there are more, large blocks go past them (cache_set::is_large()):
 /// each is fenced by itself, and looked for in the stores first, where all streams' free memory coalesces. Small blocks are cut from
 /// the ends of ranges, and what caches take at a time comes from the top of memory, so that they do not lie between large ones.
+/// While free memory is scarce (cache_set::note_scarcity()), all but small blocks are large.
 ///
 /// Invariants:
 ///  H1  sum(free) + sum(allocated) == sum(blocks), each rounded down to granules; no two free ranges overlap
@@ -77,6 +78,8 @@ namespace detail {
 ///  H4  deallocate() needs no host memory: each allocated block has a claim of the reserve
 ///  H5  no event is recorded on a stream that captures, nor waited for by one; what a capture allocates, and what it frees,
 ///      belongs to the graph_arena, and goes to no other work while the graph may run
+///  H6  allocate_reclaimed() with reclaiming::at_last returns null only if no run of neighbours, wherever its pieces lie, was large
+///      enough while it held the lock; or if the host cannot wait for the devices
 ///
 /// Streams of several devices may use the memory. A stream's device is asked for when its cache is made; events are made, and
 /// devices waited for, where the stream is, whatever device is current.
@@ -224,9 +227,9 @@ class basic_stream_ordered_heap {
     {
       detail::mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
-      if ((unfenced_bytes() == 0 && !wait_failed_) || free_pieces::bound_of_runs(shared_, caches_) < bytes) {
-        return nullptr;
-      }
+      // The search before saw all that is fenced now, unless a thread recorded the event of its cache since: H6.
+      bool const is_seen = how == reclaiming::before_growth && unfenced_bytes() == 0 && !wait_failed_;
+      if (is_seen || free_pieces::bound_of_runs(shared_, caches_) < bytes) { return nullptr; }
     }
     auto* const cache  = caches_.find_or_make(stream.value(), true);
     auto who           = asker::make(stream.value(), cache, capture.is_none());
@@ -550,9 +553,11 @@ class basic_stream_ordered_heap {
       auto const count = add_up(now);
       RMM_ASSERT(now.free_bytes + now.live_bytes + now.graph_bytes == blocks_.usable_bytes());  // H1
       RMM_ASSERT(now.cached_bytes <= now.free_bytes && now.reserved_bytes == blocks_.total_bytes());
-      if (contents != nullptr || count <= most_pieces_in_figures) {
-        pieces.reserve(count);
-        for_each_free([&](free_piece const& each) { pieces.push_back(each); });
+      auto const* const left_out = contents == nullptr ? &largest_store() : nullptr;
+      if (contents != nullptr || count - left_out->count() <= most_pieces_in_figures) {
+        pieces.reserve(left_out == nullptr ? count : 3 * (count - left_out->count()) + 1);
+        for_each_free([&](free_piece const& each) { pieces.push_back(each); }, left_out);
+        if (left_out != nullptr) { add_pieces_in_runs(pieces, *left_out); }
         if (auto const* const all = seams()) { seam_addresses.assign(all->first, all->first + all->count); }
       } else {
         now.largest_free_bytes = largest_piece();
@@ -571,6 +576,7 @@ class basic_stream_ordered_heap {
     std::size_t run{};
     std::uintptr_t end{};
     for (auto const& [range, where, is_fenced, stream] : pieces) {
+      if (range.end() == end) { continue; }  // it is there twice
       run                    = range.begin == end && !is_seam(end) ? run + range.bytes : range.bytes;
       end                    = range.end();
       now.largest_free_bytes = detail::max(now.largest_free_bytes, run);
@@ -728,6 +734,7 @@ class basic_stream_ordered_heap {
   /// Steps 2 to 6 of the search that is described above. Null if none serves. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD void* allocate_shared(std::size_t bytes, asker& who)
   {
+    caches_.note_scarcity();
     auto* const own = shared_.find(who.identity);
     if (own != nullptr) { shared_.fence_left(*own, who.stream); }
     bool const through_cache = who.cache != nullptr && !caches_.is_large(bytes);
@@ -1062,17 +1069,51 @@ class basic_stream_ordered_heap {
     return count;
   }
 
-  /// Calls visit(free_piece) for all that is free.
-  template <class Visit>
-  void for_each_free(Visit&& visit) const
+  /// The ranges of the store that has the most.
+  [[nodiscard]] range_set const& largest_store() const noexcept
   {
-    using place = free_piece::place;
-    shared_.idle().ranges().for_each([&](address_range range, std::uint64_t) { visit(free_piece{range}); });
+    auto const* largest = &shared_.idle().ranges();
+    for (auto const& store : shared_.stores()) {
+      if (store->ranges().count() > largest->count()) { largest = &store->ranges(); }
+    }
+    return *largest;
+  }
+
+  /// Adds those of `ranges` to pieces that lie elsewhere that touch one of them, some twice, and the largest: then the longest run is
+  /// among the pieces.
+  static void add_pieces_in_runs(std::vector<free_piece>& pieces, range_set const& ranges)
+  {
+    auto const add = [&](fenced_range const& found) {
+      if (found) { pieces.push_back({found.range}); }
+    };
+    for (std::size_t at = 0, others = pieces.size(); at != others; ++at) {
+      auto const other = pieces[at].range;
+      add(ranges.range_ending_at(other.begin));
+      add(ranges.range_beginning_at(other.end()));
+    }
+    fenced_range largest;
+    ranges.for_each_of_at_least(ranges.largest(), [&](fenced_range const& found) {
+      if (found.range.bytes > largest.range.bytes) { largest = found; }
+    });
+    add(largest);
+  }
+
+  /// Calls visit(free_piece) for all that is free, but the ranges of one store if that is given.
+  template <class Visit>
+  void for_each_free(Visit&& visit, range_set const* left_out = nullptr) const
+  {
+    using place            = free_piece::place;
+    auto const visit_store = [&](free_store const& store, free_piece piece) {
+      if (&store.ranges() == left_out) { return; }
+      store.ranges().for_each([&](address_range range, std::uint64_t) {
+        piece.range = range;
+        visit(piece);
+      });
+    };
+    visit_store(shared_.idle(), free_piece{});
     for (auto const& store : shared_.stores()) {
       auto const stream = store->identity();
-      store->ranges().for_each([&](address_range range, std::uint64_t) {
-        visit(free_piece{range, place::store, true, stream});
-      });
+      visit_store(*store, {{}, place::store, true, stream});
       for (auto const range : store->unfenced()) { visit(free_piece{range, place::store, false, stream}); }
     }
     limits_.reserve.for_each([&](address_range range) { visit(free_piece{range, place::store, false, lost_stream}); });

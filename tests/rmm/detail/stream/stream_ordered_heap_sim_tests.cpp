@@ -438,8 +438,21 @@ TEST_F(StreamOrderedHeapSim, StreamsThatAreKnownToLiveGetAnEventBeforeTheDeviceI
 TEST_F(StreamOrderedHeapSim, ANewHeapHasNothingThatItWouldPayToWaitFor)
 {
   device_heap heap{MiB};
-  EXPECT_EQ(heap.heap().allocate_reclaimed(4 * KiB, stream), nullptr);
+  EXPECT_EQ(
+    heap.heap().allocate_reclaimed(4 * KiB, stream, rmm::detail::stream_ordered_heap::reclaiming::before_growth),
+    nullptr);
+  EXPECT_EQ(heap.heap().allocate_reclaimed(2 * MiB, stream), nullptr);
   EXPECT_EQ(heap.figures().device_synchronizations, 0U);
+}
+
+/// Whatever the search before it has seen: another thread may have freed memory since, or recorded an event.
+TEST_F(StreamOrderedHeapSim, TheLastSearchFindsWhatIsFreeWithoutAWait)
+{
+  device_heap heap{MiB};
+  void* const found = heap.heap().allocate_reclaimed(4 * KiB, stream);
+  EXPECT_NE(found, nullptr);
+  EXPECT_EQ(heap.figures().device_synchronizations, 0U);
+  heap.deallocate(found, 4 * KiB, stream);
 }
 
 TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForWhereAStreamCannotWait)
