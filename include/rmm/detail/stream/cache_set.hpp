@@ -47,9 +47,9 @@ namespace detail {
 /// lists.
 ///
 /// As long as there is one cache, it holds everything. As soon as there are more, large blocks go past them (is_large()), and a
-/// cache that holds more than its share flushes it. While free memory is scarce, almost all blocks go past them: a cache that cuts
-/// blocks from what it has would split ranges that others need whole, though a smaller one fits elsewhere. A thread that ends, and a cache whose stream has ended, retire: what they hold
-/// goes to the shared free lists.
+/// cache that holds more than its share flushes it. While free memory is scarce, all but small blocks go past them: a cache would
+/// cut them from its own ranges, which others need whole, though a smaller range fits elsewhere. A thread that ends, and a cache
+/// whose stream has ended, retire: what they hold goes to the shared free lists.
 ///
 /// Invariants:
 ///  S1  each cache is listed once, at its place(). Its owner finds it only while it is listed
@@ -223,11 +223,14 @@ class basic_cache_set {
     return cache.ranges().count() > most_ranges_.load(std::memory_order_relaxed);
   }
 
-  /// Looks how much the stores have, and whether free memory is scarce. It becomes scarce when that is less than 1/8 of all memory,
-  /// while caches have 1/4 at most, and stops being scarce when that is more than 3/8. While it is scarce, blocks above 1/65536 of
-  /// the pool go past caches, or above 64 KiB where that is more, and above 256 KiB at the latest. Constant time for each store.
+  /// Adds up what the stores have, and decides whether free memory is scarce. It becomes scarce when that is less than 1/8 of all
+  /// memory, while caches have 1/4 at most, and stops being scarce when that is more than 3/8. While it is scarce, blocks go past
+  /// caches if they are larger than 1/65536 of the pool, or than 64 KiB where that is more, or than 256 KiB where that is less.
+  /// Cost  of some 16 stores on average: with more stores, it adds up at each n-th call only.
   void note_scarcity() noexcept
   {
+    if (++calls_since_sum_ * stores_a_call < shared_.stores().size()) { return; }
+    calls_since_sum_  = 0;
     auto const eighth = block_bytes() / 8;
     auto const stored = shared_.fenced_bytes();
     if (is_scarce_ ? stored <= most_eighths_if_scarce * eighth : stored >= eighth || !is_shared()) { return; }
@@ -532,6 +535,7 @@ class basic_cache_set {
   static constexpr std::size_t least_large            = std::size_t{1} << 20;
   static constexpr std::size_t most_large_if_scarce   = std::size_t{256} << 10;
   static constexpr std::size_t most_eighths_if_scarce = 3;
+  static constexpr std::size_t stores_a_call          = 16;  // whose bytes are added up
   static constexpr std::size_t ranges_in_all          = 16384;
   static constexpr std::size_t ranges_in_each         = 2048;
 
@@ -686,6 +690,7 @@ class basic_cache_set {
   alignas(64) std::vector<detail::owned_ptr<stream_cache>> caches_;
   std::size_t refill_bytes_{};
   bool is_scarce_{false};
+  std::size_t calls_since_sum_{};
   std::uint64_t taken_from_others_{};
   std::int64_t live_elsewhere_{};  // of blocks that went through no cache, or through one that has retired
 };
