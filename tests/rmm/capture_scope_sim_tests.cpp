@@ -484,6 +484,55 @@ TEST_F(CaptureScopeSim, ReleasedMemoryIsUsedAgainAfterWorkOfOtherStreamsToo)
   mr.deallocate(ptr, MiB, stream);
 }
 
+TEST_F(CaptureScopeSim, ReleasedMemoryIsUsedAgainAfterWorkForWhichNoEventCouldBeRecorded)
+{
+  pool mr{&cuda, MiB, MiB};
+  graph_memory memory;
+  void* output{};
+  auto const made = capture(stream, [&] {
+    capture_scope const scope{stream, memory};
+    output = mr.allocate(MiB, stream);
+  });
+  write(output, MiB, other, "reader");
+  cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 1});
+  mr.deallocate(output, MiB, other);
+  EXPECT_EQ(cudasim::faults_fired(), 1U);
+  memory.release(stream);
+  void* const ptr = mr.allocate(MiB, stream);
+  EXPECT_EQ(ptr, output);
+  write(ptr, MiB, stream);
+  mr.deallocate(ptr, MiB, stream);
+}
+
+// The second graph uses a block of the first one's memory, and frees it.
+struct TwoGraphs : CaptureScopeSim, ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(SecondIsReleasedOnItsStream, TwoGraphs, ::testing::Bool());
+
+TEST_P(TwoGraphs, MemoryOfTheFirstIsUsedAgainAfterTheSecondHasRun)
+{
+  pool mr{&cuda, MiB, MiB};
+  graph_memory first;
+  std::optional<graph_memory> second{std::in_place};
+  void* shared{};
+  static_cast<void>(capture(stream, [&] {
+    capture_scope const scope{stream, first};
+    shared = mr.allocate(MiB, stream);
+  }));
+  auto const user = capture(other, [&] {
+    capture_scope const scope{other, *second};
+    write(shared, MiB, other, "second graph");
+    mr.deallocate(shared, MiB, other);
+  });
+  user.launch(other);
+  if (GetParam()) { second->release(other); }
+  second.reset();
+  first.release(stream);
+  void* const ptr = mr.allocate(MiB, stream);
+  EXPECT_EQ(ptr, shared);
+  write(ptr, MiB, stream);
+  mr.deallocate(ptr, MiB, stream);
+}
+
 TEST_F(CaptureScopeSim, ABlockThatOneGraphAllocatesAndAnotherFreesStaysAsLongAsEither)
 {
   pool mr{&cuda, 16 * MiB, 16 * MiB};  // its chunk is larger than the block

@@ -618,8 +618,11 @@ class basic_cache_set {
         store = shared_.try_add(cache.identity(), cache.device());
       }
     }
-    bool const is_larger = store != nullptr && ranges.count() > store->ranges().count();
-    if (store == nullptr || (!is_larger && !store->try_make_room(ranges.count()))) { return false; }
+    if (store == nullptr) { return false; }
+    bool const is_larger = ranges.count() > store->ranges().count();
+    bool const has_room =
+      is_larger ? ranges.try_reserve(ranges.count() + store->ranges().count()) : store->try_make_room(ranges.count());
+    if (!has_room) { return false; }  // before the store has the event: without it, nobody could have the ranges
     if (!reached) {
       auto event = cache.take_event();
       if (!store->try_add_fence(event)) {

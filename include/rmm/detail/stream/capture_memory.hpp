@@ -52,6 +52,7 @@ struct captured_stream {
 ///  G3  what is in freed_ was freed in that capture on that stream, and goes there only until the capture is over
 ///  G4  a chunk leaves when the memory is released and all its blocks are freed, and not before
 ///  G5  no function for a free needs host memory: what cannot be noted is not used again until its chunk leaves
+///  G7  once a block was freed without an event, no stream's order covers the chunks: forget_free() returns false
 ///  G6  chunks are ascending, not empty and do not overlap; chunk_bytes() and kept_bytes() are the sums of what they count
 ///
 /// Guarded by the lock of the graph_arena that it belongs to. A template as the heap is, for the same reason.
@@ -140,10 +141,11 @@ class basic_captured_memory {
     return true;
   }
 
-  /// A block is freed, and nothing tells when the work that uses it is done.
-  void free_for_good(address_range block) noexcept
+  /// A block is freed, and nothing tells when the work that uses it is done: its chunk leaves only for those who wait for the devices.
+  void free_without_event(address_range block) noexcept
   {
     note_free(block);
+    needs_wait_ = true;
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
@@ -189,7 +191,7 @@ class basic_captured_memory {
     RMM_ASSERT(released_);
     idle_.clear();
     freed_.clear();
-    bool ordered = has_stream;
+    bool ordered = has_stream && !needs_wait_;
     for (auto const& each : pending_) {
       ordered = ordered && (each.event.is_reached() || each.event.try_make_wait(stream));
     }
@@ -328,6 +330,7 @@ class basic_captured_memory {
 
   std::uint64_t number_;
   bool released_{false};
+  bool needs_wait_{false};  // a block was freed without an event
   std::size_t chunk_bytes_{};
   std::size_t live_bytes_{};
   std::size_t kept_bytes_{};

@@ -271,7 +271,7 @@ class graph_arena {
         noted = event.try_record(stream) && memory.free_after(range, event);
       } catch (std::exception const&) {}  // no event: nobody knows when it is idle
     }
-    if (!noted) { memory.free_for_good(range); }
+    if (!noted) { memory.free_without_event(range); }
     if (memory.is_released()) { give_back({memory.number(), false, nullptr}); }
   }
 
@@ -316,7 +316,7 @@ class graph_arena {
     return [this, store](address_range range, bool is_chunk) noexcept {
       if (auto* const owner =
             is_chunk ? nullptr : find_owner(range.begin)) {  // freed by one graph, allocated by another
-        owner->free_for_good(range);
+        owner->free_without_event(range);
       } else if (is_chunk && store != 0) {
         heap_.free_fenced(range, store);
       } else {

@@ -78,8 +78,8 @@ namespace detail {
 ///  H4  deallocate() needs no host memory: each allocated block has a claim of the reserve
 ///  H5  no event is recorded on a stream that captures, nor waited for by one; what a capture allocates, and what it frees,
 ///      belongs to the graph_arena, and goes to no other work while the graph may run
-///  H6  allocate_reclaimed() with reclaiming::at_last returns null only if no run of neighbours, wherever its pieces lie, was large
-///      enough while it held the lock; or if the host cannot wait for the devices
+///  H6  for a stream that does not capture, allocate_reclaimed() with reclaiming::at_last returns null only if no run of neighbours,
+///      wherever its pieces lie, was large enough while it held the lock; or if the host cannot wait for the devices, or lacks memory
 ///
 /// Streams of several devices may use the memory. A stream's device is asked for when its cache is made; events are made, and
 /// devices waited for, where the stream is, whatever device is current.

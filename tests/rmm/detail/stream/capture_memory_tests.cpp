@@ -92,7 +92,8 @@ TEST_F(CapturedMemory, IsReleasedChunkByChunkAsItsBlocksAreFreed)
   ASSERT_TRUE(memory.forget_free(true, nullptr));
   memory.leave(note);
   EXPECT_EQ(left, std::vector{base + 4096 - (block.begin - base)});
-  memory.free_for_good(block);
+  memory.free_without_event(block);
+  EXPECT_FALSE(memory.forget_free(true, nullptr));
   memory.leave(note);
   EXPECT_EQ(left.size(), 2U);
   EXPECT_TRUE(memory.is_empty());
