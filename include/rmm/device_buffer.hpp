@@ -38,10 +38,11 @@ namespace RMM_NAMESPACE {
 /// Stream   All work is in the order of one stream: that of the constructor, or the last one passed to reserve(), resize(),
 ///          shrink_to_fit() or set_stream(). The caller orders these streams, and all streams that use the memory, with each other.
 /// Threads  Not thread-safe.
+/// Failure  Throws what the resource throws, and cuda_error if a copy fails.
 ///
 /// The memory comes from a resource reference, by default the one registered for the current device, and belongs to the device that was
-/// current in the constructor. Later calls work whatever device is current, and leave it current. A buffer of size 0 allocates nothing
-/// and has a null address. Sizes are in bytes and never rounded.
+/// current in the constructor. Later calls work whatever device is current, and leave it current. A buffer that is made with size 0
+/// allocates nothing, and its address is null. size() and capacity() are the exact bytes; a resource may be asked for more.
 class device_buffer {
   // Invariants:
   //  B1  size_ <= capacity_

@@ -47,7 +47,7 @@ class device_scalar {
   explicit device_scalar(cuda_stream_view stream, device_async_resource_ref mr) : storage_{1, stream, mr} {}
 
   /// Allocates the value and queues the copy of `initial_value` into it. `initial_value` has to live until the copy is done; if it is
-  /// not in page-locked memory, the copy is done when this returns.
+  /// not in page-locked memory, and nothing captures the stream, only until this returns.
   explicit device_scalar(value_type const& initial_value, cuda_stream_view stream) : storage_{1, stream}
   {
     set_value_async(initial_value, stream);

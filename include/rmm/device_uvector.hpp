@@ -142,14 +142,14 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     rmm::detail::fill_async(element_ptr(index), 0, sizeof(value_type), stream);
   }
 
-  /// Copies `value` into an element and waits for the stream. Throws out_of_range.
+  /// Copies `value` into an element and waits for the stream. Throws out_of_range, and cuda_error if the copy fails.
   void set_element(size_type index, value_type const& value, cuda_stream_view stream)
   {
     set_element_async(index, value, stream);
     stream.synchronize_no_throw();
   }
 
-  /// Waits for the stream and returns the value of an element. Throws out_of_range.
+  /// Waits for the stream and returns the value of an element. Throws out_of_range, and cuda_error if the copy or the wait fails.
   value_type element(size_type index, cuda_stream_view stream) const
   {
     expect_in_range(index);

@@ -99,7 +99,7 @@ class out_of_memory : public bad_alloc {
   detail::shared_report const* report_{nullptr};
 };
 
-/// Thrown when an argument has a value that the call does not accept.
+/// For programs that throw or catch it by this name: this library throws logic_error.
 class invalid_argument : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;

@@ -12,7 +12,7 @@ namespace RMM_NAMESPACE {
 using device_resource_ref = detail::cccl_resource_ref<detail::cccl_sync_ref<::cuda::mr::device_accessible>>;
 
 /// A non-owning reference to a stream-ordered resource whose memory the device can use. Use it as the parameter of functions that
-/// allocate: containers and allocators hold one.
+/// allocate: containers and allocators hold one. The resource has to outlive all use of the reference.
 ///
 /// @code{.cpp}
 /// auto const make_scratch = [](rmm::cuda_stream_view stream, rmm::device_async_resource_ref mr) {

@@ -16,9 +16,9 @@
 
 namespace RMM_NAMESPACE {
 
-/// An owner of a CUDA stream. Use it instead of cudaStreamCreate(): pools learn when the stream ends, and reuse its memory.
+/// An owner of a CUDA stream. Use it instead of cudaStreamCreate(): pools learn when the stream ends, and reuse what was freed on it.
 ///
-/// The constructor creates the stream on the current device, and the destructor destroys it; queued work still completes. Movable; a
+/// The constructor creates the stream on the current device, and the destructor destroys it without waiting for its work. Movable; a
 /// moved-from object owns no stream.
 ///
 /// @code{.cpp}
@@ -78,7 +78,7 @@ class cuda_stream {
   /// Converts to the stream type of libcu++. Requires is_valid().
   operator ::cuda::stream_ref() const noexcept { return view(); }
 
-  /// Waits on the host until the stream's work is done. Throws cuda_error.
+  /// Waits on the host until the stream's work is done. Requires is_valid(). Throws cuda_error.
   void synchronize() const { view().synchronize(); }
 
   /// Waits as synchronize() does, but never throws: a failure is only asserted.

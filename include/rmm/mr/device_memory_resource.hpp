@@ -26,10 +26,12 @@ namespace mr {
 /// Memory is aligned to at least CUDA_ALLOCATION_ALIGNMENT bytes. Work on the stream of the allocation may use it immediately; the
 /// caller orders all other use. Free it with the size of the allocation, on a stream that is ordered after the work that uses it. A
 /// failed allocation throws out_of_memory if memory is missing, another bad_alloc on other failures. Deallocation does not throw.
+/// Resources of this library are thread-safe, and so must be those of a program that several threads use.
 ///
-/// The functions of 24.08 with an alignment, and all calls through resource references, round the size up to a multiple of the
-/// alignment. Sizes pass unchanged, as from 25.12 on, with use_unrounded_sizes(), with RMM_UNROUNDED_SIZES=1 in the environment, or if
-/// the file that allocates first defines that macro.
+/// allocate(bytes, alignment), allocate_async(bytes, alignment, stream) and calls through resource references round the size up to a
+/// multiple of the alignment. The address has the alignment of the resource, whatever they ask for. Sizes pass unchanged, as from
+/// 25.12 on, with use_unrounded_sizes(), with RMM_UNROUNDED_SIZES=1 in the environment, or if the file that allocates first defines that
+/// macro.
 ///
 /// @code{.cpp}
 /// class zeroing_resource final : public rmm::mr::device_memory_resource {
@@ -70,7 +72,7 @@ class device_memory_resource {
     do_deallocate(ptr, bytes, stream);
   }
 
-  /// Allocates at a multiple of `alignment`, for use on the default stream. Throws bad_alloc unless `alignment` is a power of two.
+  /// Allocates `bytes`, rounded up to `alignment`, for use on the default stream. Throws bad_alloc unless `alignment` is a power of two.
   void* allocate(std::size_t bytes, std::size_t alignment)
   {
     RMM_FUNC_RANGE();

@@ -44,8 +44,8 @@ struct elastic_pool_options {
   std::size_t chunk_bytes{};               ///< a power of two; 0: the smallest chunk that the device has
   std::optional<cuda_device_id> device{};  ///< nothing: the current device
 
-  /// Memory that is unused for this time goes back to the device, in calls that grow the pool and in tick(). Nothing: memory goes back
-  /// only on request.
+  /// Memory that is unused for one to two of these periods goes back to the device, in calls that grow the pool and in tick(). Nothing:
+  /// memory goes back only on request. A plain pool ignores this.
   std::optional<std::chrono::milliseconds> decay{};
 
   bool peer_access{};        ///< all devices that can access the memory may use it
@@ -69,7 +69,7 @@ enum class paused_contents {
 /// device. Small chunks keep less memory back, and large ones are mapped faster; see docs/elastic-pool.md.
 ///
 /// If the device has no virtual memory, the pool is plain: it grows by blocks of cudaMalloc, as pool_memory_resource does, and gives back
-/// blocks that are wholly free. It logs that once.
+/// blocks that are wholly free. Each such pool logs that.
 ///
 /// @code{.cpp}
 /// rmm::mr::elastic_pool_memory_resource pool;  // holds no memory yet
@@ -80,8 +80,9 @@ enum class paused_contents {
 /// @endcode
 class elastic_pool_memory_resource final : public detail::growing_pool, public trimmable_resource {
  public:
-  /// Throws logic_error if a size is not a multiple of 256, the initial size is above the maximum, the device does not exist, or it does
-  /// not support an option. Throws out_of_memory if the device does not have the initial size.
+  /// Throws logic_error if a size is not a multiple of 256, the initial size is above the maximum, `chunk_bytes` is no power of two that
+  /// the device supports, the device does not exist, or it does not support an option. Throws out_of_memory if the device does not have
+  /// the initial size, and another bad_alloc if there are no addresses.
   explicit elastic_pool_memory_resource(elastic_pool_options const& options)
     : growing_pool{default_order, options.device ? options.device->value() : -1},
       device_{options.device ? *options.device : cuda_device_id{rmm::detail::known_current_device()}},
@@ -111,8 +112,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Gives chunks without an allocation back to the device, until the pool holds at most `bytes`.
   ///
   /// Returns  the bytes given back, possibly 0.
-  /// Failure  does not throw; memory that cannot be given back stays. If the wait for its work fails, memory stays mapped and unusable
-  ///          until a later call, or an allocation that has to grow the pool, can wait.
+  /// Failure  does not throw; memory that cannot be given back stays. If a wait for work that used memory fails, that memory stays
+  ///          mapped, but unusable until a later wait succeeds. A paused pool gives nothing back.
   /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it.
   /// Stream   waits on the host for the work that may use the memory. If the pool does not know that work, waits for the device.
   /// Cost     O(free blocks), plus the calls of the driver.
@@ -135,8 +136,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     }
   }
 
-  /// Gives back memory that was unused for the time `decay` of the options. Returns the bytes given back. The pool looks at the clock only
-  /// in this function and in calls that grow the pool, so call it from time to time.
+  /// Gives back chunks that were free at each look since the last period `decay` ended. Returns the bytes given back. The pool looks only
+  /// in this function and in calls that grow it, so call it from time to time.
   std::size_t tick() noexcept
   {
     std::size_t released{};
@@ -153,8 +154,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Gives the memory of the pool back to the device, and keeps the addresses of allocations. Until resume(), the memory must not be used,
   /// allocations throw logic_error, and frees work. Memory of tags that set_pausable() named is not part of it.
   ///
-  /// Failure  throws logic_error for a plain pool, a pool that is paused, and a pool whose memory was exported. Throws bad_alloc if the
-  ///          host has no memory for the contents, and cuda_error if copying fails. Changes nothing then.
+  /// Failure  throws logic_error for a plain pool, a paused pool, a pool whose memory was exported, and if a capture forbids the wait.
+  ///          Throws bad_alloc if the host has no memory for the contents, and cuda_error if a wait or copy fails. Changes nothing then.
   /// Threads  no other thread may allocate at the same time.
   /// Stream   waits on the host for the device.
   void pause(paused_contents contents = paused_contents::kept_pageable)
@@ -204,6 +205,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] bool is_paused(tag which) const { return part_of(which).is_paused(); }
 
   /// Exports a block to other processes; see mr/shared_memory.hpp. The block has to stay allocated as long as they use it.
+  /// The pool cannot be paused any more.
   ///
   /// Throws logic_error if the pool was made without share_descriptors, or if the block is not in the pool or is paused. Throws cuda_error
   /// if the driver fails.
@@ -248,8 +250,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     });
   }
 
-  /// Returns the bytes of device memory that the pool holds, with memory of tags that can be paused. Paused memory does not count here,
-  /// but does in pool_size().
+  /// Returns the bytes of device memory that the pool and its pausable tags hold, without paused memory. pool_size() counts paused memory,
+  /// but no tags.
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return source_->held_by_all(); }
 
   /// Whether the pool uses virtual memory; false for a plain pool.
@@ -400,7 +402,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   detail::suballocator_upstream<cuda_memory_resource> upstream_{&cuda_, device_.value()};  // used by a plain pool
   rmm::detail::owned_ptr<detail::memory_source> source_;
   std::chrono::steady_clock::time_point idle_since_{std::chrono::steady_clock::now()};
-  std::size_t idle_bytes_{};  // bytes of whole chunks that were free all the time since idle_since_
+  std::size_t idle_bytes_{};  // bytes of whole chunks that were free at each look since idle_since_
   detail::parts_by_tag<elastic_pool_memory_resource> parts_;
 };
 

@@ -22,8 +22,8 @@ namespace mr {
 
 /// An adaptor that refuses allocations beyond a limit. Use it to keep one part of a program from taking all memory.
 ///
-/// It throws out_of_memory if an allocation would bring the bytes in use above the limit. It never refuses an allocation that fits, even
-/// if several threads allocate at once.
+/// It throws out_of_memory if an allocation would bring the bytes in use above the limit. Bytes are counted
+/// before upstream is asked, so an allocation that fails there can make one of another thread fail.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;

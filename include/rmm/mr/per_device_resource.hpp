@@ -25,11 +25,12 @@
 /// The registry of one resource for each device. Containers and allocators use the registered resource by default. All shared objects
 /// of a process use one registry.
 ///
-/// Initially one cuda_memory_resource is registered for all devices. The registry does not own resources: a resource has to outlive the
-/// memory that it allocated. A new registration only affects later allocations. The device of a call need not be current, or exist.
+/// Initially one cuda_memory_resource is registered for all devices. The registry does not own resources: a resource has to outlive its
+/// registration and the memory that it allocated. A new registration only affects later allocations. The device of a call need not be
+/// current, or exist.
 ///
-/// Resources are registered by pointer or by reference. Containers and allocators read the reference. Registering a pointer also
-/// registers a reference to `*pointer`; registering a reference does not change the pointer.
+/// Resources are registered by pointer or by reference. Containers and allocators read the reference. Setters of a resource set both;
+/// setters whose names end in `_ref` do not change the pointer.
 /// Threads  all functions are thread-safe; getters take no lock.
 
 RMM_PROCESS_WIDE_ANCHOR(rmm_registry_v2, 6);
@@ -129,7 +130,7 @@ inline device_async_resource_ref set_per_device_resource_ref_unsafe(cuda_device_
 
 }  // namespace detail
 
-/// Returns the resource registered for `device`; never null.
+/// Returns the pointer registered for `device`; never null. Containers use the reference.
 [[nodiscard]] inline device_memory_resource* get_per_device_resource(cuda_device_id device)
 {
   return detail::process_registry().pointer(device.value());
@@ -163,7 +164,7 @@ inline device_memory_resource* set_per_device_resource_of(cuda_device_id device,
 
 /// Registers a resource that is passed as an object. Returns the previous resource.
 ///
-/// If the type can be copied or moved, the registry keeps an equal object until the process ends. Otherwise, and for resource
+/// If the type can be copied or moved, the registry uses a copy, which it keeps until the process ends. Otherwise, and for resource
 /// references, it only keeps the address, and the resource has to outlive its use.
 template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
 device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& object)

@@ -27,8 +27,8 @@ namespace mr {
 /// that allocate often and own their device.
 ///
 /// It grows when no free memory fits, up to its maximum, and gives its blocks back when it is destroyed. Memory that was freed on one
-/// stream can serve another stream: the pool orders their work, without a wait on the host. See docs/out-of-memory.md for what it tries
-/// before an allocation fails.
+/// stream can serve another stream: the pool orders their work on the device, and waits on the host only before it grows or fails. See
+/// docs/out-of-memory.md for what it tries then. Its base classes have the functions for reservations, tags, figures and callbacks.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;
@@ -43,7 +43,8 @@ template <class Upstream>
 class pool_memory_resource final : public detail::growing_pool,
                                    public detail::upstream_properties<pool_memory_resource<Upstream>, Upstream> {
  public:
-  /// Takes `initial_pool_size` bytes from upstream. Without a maximum, the pool grows as long as upstream has memory.
+  /// Takes `initial_pool_size` bytes from `*upstream`, which has to outlive the pool. Without a maximum, the pool grows as long as
+  /// upstream has memory.
   ///
   /// Both sizes must be multiples of 256, and the initial one not above the maximum. Throws logic_error otherwise, and if `upstream` is
   /// null. Throws out_of_memory if upstream does not have the initial size.

@@ -40,7 +40,7 @@ class statistics_resource_adaptor final
   using read_lock_t  = std::shared_lock<std::shared_mutex>;
   using write_lock_t = std::unique_lock<std::shared_mutex>;
 
-  /// Counts of bytes or allocations: in use, at the peak, and in total.
+  /// Counts of bytes or allocations: `value` in use (in a section it may be negative), `peak` and `total`.
   using counter = rmm::detail::usage_counter;
 
   using statistics_resource_adaptor::resource_adaptor::resource_adaptor;

@@ -94,8 +94,8 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     if (report_at_exit_) { write_leaks(); }
   }
 
-  /// Returns the live table, by address. It must not be read while other threads use the adaptor. After the first call, all threads
-  /// share one lock. get_outstanding_allocations_str() and get_leak_report() do not have that effect.
+  /// Returns the live table, keyed by address. It must not be read while other threads use the adaptor. The first call slows all later
+  /// calls, because all threads then share one lock. get_outstanding_allocations_str() and get_leak_report() do not have that effect.
   [[nodiscard]] std::map<void*, allocation_info> const& get_outstanding_allocations() const noexcept
   {
     return allocations_.whole_table();
@@ -151,7 +151,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
     return text.str();
   }
 
-  /// Writes what get_outstanding_allocations_str() returns to the debug log, at level debug.
+  /// Logs get_outstanding_allocations_str() at level debug, which is compiled out by default.
   void log_outstanding_allocations() const
   {
     RMM_LOG_DEBUG("Outstanding Allocations: %s", get_outstanding_allocations_str());

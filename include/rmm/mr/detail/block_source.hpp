@@ -192,8 +192,9 @@ class block_source final : public memory_source {
   struct growth {
     std::size_t wanted;
     std::size_t needed;
-    std::size_t left;                             ///< the largest size to ask for
-    std::size_t unit{CUDA_ALLOCATION_ALIGNMENT};  ///< sizes are multiples of this
+    std::size_t left;  ///< the largest size to ask for
+    std::size_t unit{
+      CUDA_ALLOCATION_ALIGNMENT};  ///< `wanted` is rounded to multiples of this; `needed` and `left` are not
   };
 
   /// Takes a block and allocates its first `how.needed` bytes. Returns null, and sets `reason`, if upstream does not have as much, or if
