@@ -24,6 +24,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -123,7 +124,11 @@ struct rmm_c_resource {
   }
 
   /// Blocks that are live, with the calls of other threads in progress. Requires a use.
-  [[nodiscard]] std::uint64_t live_blocks() const noexcept { return static_cast<std::uint64_t>(uses_.sum() - 1); }
+  [[nodiscard]] std::uint64_t live_blocks() const noexcept
+  {
+    return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(uses_.sum() - 1, 0));  // blocks may go round between shards meanwhile
+  }
 
   /// Whether blocks of `bytes` bytes have the alignment.
   [[nodiscard]] bool has_alignment(std::size_t alignment, std::size_t bytes) const noexcept
@@ -177,7 +182,7 @@ struct rmm_c_resource {
     alignment_           = rmm::CUDA_ALLOCATION_ALIGNMENT;
     alignment_threshold_ = 0;
     if (auto const chosen = configuration.amount("alignment")) {
-      alignment_ = chosen->bytes(0, 0);
+      alignment_ = std::max(chosen->bytes(0, 0), std::size_t{rmm::CUDA_ALLOCATION_ALIGNMENT});  // as the adaptor does
       if (auto const threshold = configuration.amount("alignment_threshold")) {
         alignment_threshold_ =
           threshold->is_absolute() ? threshold->bytes(0, 0) : std::numeric_limits<std::size_t>::max();

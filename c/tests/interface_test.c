@@ -115,6 +115,15 @@ static void gives_a_larger_alignment_that_was_configured(void)
   EXPECT(rmm_c_resource_destroy(pool) == RMM_C_OK);
 }
 
+static void gives_its_own_alignment_if_a_smaller_one_was_configured(void)
+{
+  rmm_c_resource* const pool = make("pool,alignment=64");
+  void* block;
+  EXPECT(rmm_c_resource_allocate(pool, 1024, 256, NULL, &block) == RMM_C_OK && (uintptr_t)block % 256 == 0);
+  rmm_c_resource_deallocate(pool, block, 1024, 256, NULL);
+  EXPECT(rmm_c_resource_destroy(pool) == RMM_C_OK);
+}
+
 static void names_the_place_of_a_mistake_in_a_configuration(void)
 {
   rmm_c_resource* resource;
@@ -364,6 +373,7 @@ int main(void)
   RUN(takes_null_and_nothing);
   RUN(refuses_bad_arguments);
   RUN(gives_a_larger_alignment_that_was_configured);
+  RUN(gives_its_own_alignment_if_a_smaller_one_was_configured);
   RUN(names_the_place_of_a_mistake_in_a_configuration);
   RUN(names_the_file_that_cannot_be_made);
   RUN(reports_why_a_pool_has_no_memory);

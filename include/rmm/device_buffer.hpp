@@ -195,13 +195,14 @@ class device_buffer {
   /// Allocates `size` bytes for a buffer without memory, in the order of `stream`, from free memory that `from` can hand out without
   /// waiting for another thread. `from` is the immediate_resource of this buffer's resource (mr/detail/immediate_resource.hpp).
   ///
-  /// Returns false, and changes nothing, if there is no such memory; call resize() then.
+  /// Returns false, and changes nothing, if there is no such memory, or if the device of the buffer is not current; call resize() then.
   [[nodiscard]] bool try_allocate_nonblocking(std::size_t size,
                                               cuda_stream_view stream,
                                               mr::detail::immediate_resource& from) noexcept
   {
     RMM_ASSERT(block_ == nullptr);
-    if (size == 0 || alignment_ > CUDA_ALLOCATION_ALIGNMENT || mr::detail::known_size_rounding() == nullptr) {
+    if (size == 0 || alignment_ > CUDA_ALLOCATION_ALIGNMENT || mr::detail::known_size_rounding() == nullptr ||
+        device_.value() != detail::current_device()) {
       return false;
     }
     void* const block = from.try_allocate_nonblocking(size_in_calls(size), stream);
@@ -216,12 +217,15 @@ class device_buffer {
 
   /// Frees the memory through `to`, the immediate_resource of `resource`, without waiting for another thread.
   ///
-  /// Returns false, and changes nothing, if the memory is from another resource, or if freeing it has to wait; the destructor frees it.
+  /// Returns false, and changes nothing, if the memory is from another resource, if freeing it has to wait, or if the stream is a
+  /// default stream of a device that is not current; the destructor frees it.
   [[nodiscard]] bool try_deallocate_nonblocking(device_async_resource_ref resource,
                                                 mr::detail::immediate_resource& to) noexcept
   {
     if (block_ == nullptr) { return true; }
+    bool const is_default = stream_.is_default() || stream_.is_per_thread_default();
     if (resource_ != resource || alignment_ > CUDA_ALLOCATION_ALIGNMENT ||
+        (is_default && device_.value() != detail::current_device()) ||
         !to.try_deallocate_nonblocking(block_, size_in_calls(capacity_), stream_)) {
       return false;
     }

@@ -389,7 +389,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     auto const now  = std::chrono::steady_clock::now();
     auto const idle = source_->idle_bytes();
     idle_bytes_     = rmm::detail::min(idle_bytes_, idle);
-    if (now - idle_since_ < *options_.decay) { return 0; }
+    // In milliseconds: a `decay` of hundreds of years has no number of nanoseconds.
+    if (std::chrono::duration_cast<std::chrono::milliseconds>(now - idle_since_) < *options_.decay) { return 0; }
     auto const released = idle_bytes_ != 0 ? source_->trim(pool_size() - idle_bytes_) : 0;
     idle_since_         = now;
     idle_bytes_         = idle - rmm::detail::min(idle, released);

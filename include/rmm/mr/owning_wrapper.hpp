@@ -49,6 +49,15 @@ class owning_wrapper : public device_memory_resource {
       wrapped_{detail::make_resource<Resource>(upstreams_, std::forward<Args>(args)...)}
   {}
 
+  owning_wrapper(owning_wrapper&&) = default;
+  owning_wrapper& operator=(owning_wrapper&& other) noexcept
+  {
+    wrapped_   = std::move(other.wrapped_);  // first: the resource that ends gives its memory to its upstreams
+    upstreams_ = std::move(other.upstreams_);
+    return *this;
+  }
+  ~owning_wrapper() override = default;
+
   /// Returns the resource that was made over the upstreams.
   [[nodiscard]] Resource const& wrapped() const noexcept { return *wrapped_; }
   [[nodiscard]] Resource& wrapped() noexcept { return *wrapped_; }

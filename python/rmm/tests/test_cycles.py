@@ -228,6 +228,36 @@ def test_functions_outlive_the_objects_of_python_that_hold_them() -> None:
     assert calls == ["allocate"]
 
 
+@pytest.mark.parametrize("make", [
+    lambda: rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20, 1 << 20),
+    lambda: rmm.mr.CachedMemoryResource(rmm.mr.CudaAsyncMemoryResource(), maximum_pool_size=1 << 20, block_size=1 << 18),
+])
+def test_a_failure_callback_outlives_the_pool_of_python(make: Any) -> None:
+    calls: list[int] = []
+    pool = make()
+    pool.set_failure_callback(lambda nbytes: bool(calls.append(nbytes)))
+    binning = rmm.mr.BinningMemoryResource(rmm.mr.CudaMemoryResource())
+    binning.add_bin(1 << 18, pool)
+    del pool
+    binning.bin_mrs.clear()  # now the pool belongs to C++ alone
+    gc.collect()
+    buffers = []
+    with pytest.raises(MemoryError):
+        for _ in range(5):
+            buffers.append(rmm.DeviceBuffer(size=1 << 18, mr=binning))
+    assert len(buffers) == 4
+    assert calls == [1 << 18]
+
+
+@pytest.mark.parametrize("change", [rmm.DeviceBuffer.resize, rmm.DeviceBuffer.reserve])
+def test_a_buffer_keeps_the_stream_of_a_change_that_failed(change: Any) -> None:
+    buffer = rmm.DeviceBuffer(size=1000, mr=rmm.mr.CudaAsyncMemoryResource())
+    with pytest.raises(MemoryError):
+        change(buffer, 1 << 60, Stream())
+    gc.collect()
+    del buffer  # the simulator ends a process that frees on a stream which is gone
+
+
 def test_a_buffer_is_freed_before_its_stream_when_both_are_collected() -> None:
     for resource in (rmm.mr.CudaAsyncMemoryResource(), rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20)):
         cycle: list[Any] = [Stream()]

@@ -21,6 +21,6 @@ change(version_config.hpp "#define RMM_VERSION_MAJOR " "#define RMM_VERSION_MAJO
 if(registry)
   change(mr/detail/registry.hpp "  device_memory_resource* initial_;" " public:\n  char one_more[200]{};\n\n private:\n  device_memory_resource* initial_;")
   change(mr/per_device_resource.hpp "RMM_PROCESS_WIDE_ANCHOR(rmm_registry_v2, 6)" "RMM_PROCESS_WIDE_ANCHOR(rmm_registry_v2, 1001)")
-  change(mr/per_device_resource.hpp "rmm_registry_v2,\n    6," "rmm_registry_v2,\n    1001,")
+  change(mr/per_device_resource.hpp "(rmm_registry_v2, 6, [" "(rmm_registry_v2, 1001, [")
   change(mr/per_device_resource.hpp "rmm_registry_v2" "rmm_registry_v1001")
 endif()

@@ -433,16 +433,34 @@ class late_resource final : public device_memory_resource {
   bool& upstream_was_alive_;
 };
 
+struct mortal_resource : recording_device_resource {
+  bool alive{true};
+};
+
+std::shared_ptr<mortal_resource> make_mortal_resource()
+{
+  return {new mortal_resource, [](auto* it) {
+            it->alive = false;
+            delete it;
+          }};
+}
+
+TEST(OwningWrapper, AssignmentEndsTheResourceBeforeItsUpstream)
+{
+  using wrapper = owning_wrapper<late_resource<mortal_resource>, mortal_resource>;
+  bool upstream_was_alive{false};
+  bool unused{false};
+  wrapper assigned{std::make_tuple(make_mortal_resource()), upstream_was_alive};
+  wrapper other{std::make_tuple(make_mortal_resource()), unused};
+  assigned = std::move(other);
+  EXPECT_TRUE(upstream_was_alive);
+  EXPECT_FALSE(unused);
+}
+
 TEST(OwningWrapper, DestroysTheResourceBeforeItsUpstream)
 {
-  struct mortal_resource : recording_device_resource {
-    bool alive{true};
-  };
   bool upstream_was_alive{false};
-  auto upstream   = std::shared_ptr<mortal_resource>(new mortal_resource, [](auto* it) {
-    it->alive = false;
-    delete it;
-  });
+  auto upstream   = make_mortal_resource();
   auto* const raw = upstream.get();
   auto wrapper    = make_owning_wrapper<late_resource>(std::move(upstream), upstream_was_alive);
   EXPECT_TRUE(raw->alive);

@@ -228,6 +228,18 @@ TEST_F(ElasticPool, GivesBackWhatWasUnusedForLong)
   EXPECT_EQ(pool.pool_size(), 0U);
 }
 
+TEST_F(ElasticPool, KeepsUnusedMemoryIfItsTimeNeverEnds)
+{
+  elastic_pool_options options;
+  options.decay = std::chrono::milliseconds::max();
+  elastic_pool_memory_resource pool{options};
+  auto const chunk = pool.chunk_bytes();
+  pool.deallocate(pool.allocate(chunk, stream), chunk, stream);
+  stream.synchronize();
+  for (int i = 0; i < 3; ++i) { EXPECT_EQ(pool.tick(), 0U); }
+  EXPECT_EQ(pool.pool_size(), chunk);
+}
+
 TEST_F(ElasticPool, AddressesThatAreEmptyAgainAreOneRange)
 {
   auto const chunk = elastic_pool_memory_resource{}.chunk_bytes();
@@ -707,6 +719,8 @@ TEST_F(ElasticPool, RefusesUnsupportedWaysToShare)
   void* const own = sharing.allocate(MiB, stream);
   EXPECT_THROW(static_cast<void>(sharing.export_descriptors(own, 0)), rmm::logic_error);
   EXPECT_THROW(static_cast<void>(sharing.export_descriptors(own, 8 * MiB)), rmm::logic_error);
+  sharing.pause();  // nothing was exported so far
+  sharing.resume();
   auto const exported = sharing.export_descriptors(own, MiB);
   EXPECT_THROW((rmm::mr::imported_memory{sharing.get_device(), exported.block, std::vector<int>{}}), rmm::logic_error);
   EXPECT_THROW((rmm::mr::imported_memory{sharing.get_device(), {}, numbers_of(exported)}), rmm::logic_error);

@@ -707,6 +707,52 @@ void take_over_on_default_streams(rmm::cuda_stream_view stream, bool one_thread)
   Stepped::begin(0);
 }
 
+// Python's way to allocate and free, which does not wait for other threads.
+TEST(OneBlockOnTwoDevices, OfABufferIsNotFreedOnTheDefaultStreamOfAnotherDevice)
+{
+  Stepped::begin(0, 2);
+  for (auto const stream : {rmm::cuda_stream_view{}, rmm::cuda_stream_legacy, rmm::cuda_stream_per_thread}) {
+    rmm::mr::pinned_host_memory_resource upstream;
+    rmm::mr::pool_memory_resource<rmm::mr::pinned_host_memory_resource> mr{&upstream, 0, MiB};
+    use_device(0);
+    static_cast<void>(
+      rmm::device_buffer{4 * KiB, stream, mr});  // this thread has a cache for the stream of device 0 now
+    use_device(1);
+    rmm::device_buffer buffer{4 * KiB, stream, mr};
+    write(buffer.data(), 4 * KiB, stream, "owner on device 1");
+    use_device(0);
+    EXPECT_FALSE(buffer.try_deallocate_nonblocking(mr, mr));
+    EXPECT_EQ(buffer.size(), 4 * KiB);
+    buffer = rmm::device_buffer{4 * KiB, stream, mr};
+    write(buffer.data(), 4 * KiB, stream, "owner on device 0");
+    EXPECT_TRUE(buffer.try_deallocate_nonblocking(mr, mr));
+  }
+  expect_no_violations("freed with device 0 current");
+  Stepped::begin(0);
+}
+
+TEST(OneBlockOnTwoDevices, OfABufferIsNotAllocatedOnAnotherDevice)
+{
+  Stepped::begin(0, 2);
+  {
+    rmm::mr::pinned_host_memory_resource upstream;
+    rmm::mr::pool_memory_resource<rmm::mr::pinned_host_memory_resource> mr{&upstream, 0, MiB};
+    auto const stream = rmm::cuda_stream_legacy;
+    use_device(0);
+    static_cast<void>(rmm::device_buffer{4 * KiB, stream, mr});
+    rmm::device_buffer moved{0, stream, mr};
+    rmm::device_buffer buffer{std::move(moved)};
+    EXPECT_FALSE(moved.try_allocate_nonblocking(4 * KiB, stream, mr))
+      << "a buffer without a device";  // NOLINT: moved from
+    use_device(1);
+    EXPECT_FALSE(buffer.try_allocate_nonblocking(4 * KiB, stream, mr));
+    use_device(0);
+    EXPECT_TRUE(buffer.try_allocate_nonblocking(4 * KiB, stream, mr));
+    EXPECT_EQ(buffer.device().value(), 0);
+  }
+  Stepped::begin(0);
+}
+
 TEST(OneBlockOnTwoDevices, IsNotTakenForMemoryOfTheSameLegacyStream)
 {
   for (bool const one_thread : {false, true}) { take_over_on_default_streams(rmm::cuda_stream_legacy, one_thread); }

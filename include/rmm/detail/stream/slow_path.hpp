@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/event.hpp>
@@ -44,11 +45,10 @@ class slow_path {
 
   void set(reason why, bool on) noexcept
   {
-    if (on) {
-      reasons_.fetch_or(why, std::memory_order_seq_cst);
-    } else {
-      reasons_.fetch_and(~static_cast<unsigned>(why), std::memory_order_seq_cst);
-    }
+    mutex_lock const lock{
+      mutex_};  // P1: or a thread that is delayed here could store floors without the reason of another
+    auto const before = reasons_.load(std::memory_order_relaxed);
+    reasons_.store(on ? before | why : before & ~static_cast<unsigned>(why), std::memory_order_seq_cst);
     set_floors();
   }
 
@@ -90,19 +90,16 @@ class slow_path {
   void set_floors() noexcept
   {
     constexpr auto all = std::numeric_limits<std::uintptr_t>::max();
-    for (auto reasons = reasons_.load(std::memory_order_seq_cst);;) {
-      allocate_floor_.store((reasons & any_to_allocate) != 0 ? all : default_floor_, std::memory_order_seq_cst);
-      deallocate_floor_.store(reasons != 0 ? all : default_floor_, std::memory_order_seq_cst);
-      auto const now = reasons_.load(std::memory_order_seq_cst);  // another thread may have changed it meanwhile
-      if (now == reasons) { return; }
-      reasons = now;
-    }
+    auto const reasons = reasons_.load(std::memory_order_relaxed);
+    allocate_floor_.store((reasons & any_to_allocate) != 0 ? all : default_floor_, std::memory_order_seq_cst);
+    deallocate_floor_.store(reasons != 0 ? all : default_floor_, std::memory_order_seq_cst);
   }
 
   std::uintptr_t const default_floor_{sees_one_device() ? 0 : first_plain_handle};
   std::atomic<std::uintptr_t> allocate_floor_{0};
   std::atomic<std::uintptr_t> deallocate_floor_{0};
   std::atomic<unsigned> reasons_{0};
+  mutex mutex_;  // held while the reasons and the floors change
 };
 
 }  // namespace detail

@@ -241,7 +241,9 @@ class block_source final : public memory_source {
       blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.bytes > rhs.bytes; });
     auto rest = held();
     auto last = blocks.begin();
-    for (; last != blocks.end() && rest > keep; ++last) { rest -= last->bytes; }
+    for (; last != blocks.end() && rest > keep; ++last) {
+      rest -= rmm::detail::min(rest, last->bytes);
+    }  // fewer may be held by now
     blocks.erase(last, blocks.end());
     rmm::detail::sort(
       blocks.begin(), blocks.end(), [](auto const& lhs, auto const& rhs) { return lhs.begin < rhs.begin; });

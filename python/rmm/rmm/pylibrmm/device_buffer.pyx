@@ -525,9 +525,10 @@ cdef class DeviceBuffer:
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef reporting_buffer* buffer = <reporting_buffer*>self.contents()
+        cdef Stream before = self.stream  # lives until the memory has moved
+        self.stream = stream  # first: a failure has changed the stream of the C++ buffer
         with nogil:
             buffer.reserve(new_capacity, c_stream)
-        self.stream = stream
 
     cpdef void resize(self, size_t new_size, Stream stream=_default_stream) except *:
         """Change the size. Added bytes are uninitialised. The content moves if the capacity is too small.
@@ -541,9 +542,10 @@ cdef class DeviceBuffer:
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef reporting_buffer* buffer = <reporting_buffer*>self.contents()
+        cdef Stream before = self.stream  # lives until the memory has moved
+        self.stream = stream  # first: a failure has changed the stream of the C++ buffer
         with nogil:
             buffer.resize(new_size, c_stream)
-        self.stream = stream
 
     cpdef size_t capacity(self) except *:
         """Return the bytes that are allocated. The size can grow to them without moving the content.

@@ -164,6 +164,7 @@ cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
         self.upstream_mr = upstream_mr
 
     def __dealloc__(self):
+        self.keep_lent()  # that of the base comes when c_obj is empty
         with nogil:
             self.c_obj.reset()  # before the upstream, which may be the Python object's to end
 
