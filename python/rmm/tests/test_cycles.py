@@ -230,21 +230,26 @@ def test_functions_outlive_the_objects_of_python_that_hold_them() -> None:
 
 @pytest.mark.parametrize("make", [
     lambda: rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20, 1 << 20),
-    lambda: rmm.mr.CachedMemoryResource(rmm.mr.CudaAsyncMemoryResource(), maximum_pool_size=1 << 20, block_size=1 << 18),
+    lambda: rmm.mr.CachedMemoryResource(rmm.mr.CudaAsyncMemoryResource(), maximum_size=1 << 20, block_size=1 << 18),
 ])
 def test_a_failure_callback_outlives_the_pool_of_python(make: Any) -> None:
     calls: list[int] = []
+
+    def give_up(nbytes: int) -> bool:
+        calls.append(nbytes)
+        return False
+
     pool = make()
-    pool.set_failure_callback(lambda nbytes: bool(calls.append(nbytes)))
+    pool.set_failure_callback(give_up)
+    del give_up
     binning = rmm.mr.BinningMemoryResource(rmm.mr.CudaMemoryResource())
     binning.add_bin(1 << 18, pool)
     del pool
     binning.bin_mrs.clear()  # now the pool belongs to C++ alone
     gc.collect()
-    buffers = []
+    buffers = [rmm.DeviceBuffer(size=1 << 18, mr=binning) for _ in range(4)]
     with pytest.raises(MemoryError):
-        for _ in range(5):
-            buffers.append(rmm.DeviceBuffer(size=1 << 18, mr=binning))
+        rmm.DeviceBuffer(size=1 << 18, mr=binning)
     assert len(buffers) == 4
     assert calls == [1 << 18]
 
