@@ -228,10 +228,13 @@ def test_functions_outlive_the_objects_of_python_that_hold_them() -> None:
     assert calls == ["allocate"]
 
 
-@pytest.mark.parametrize("make", [
-    lambda: rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20, 1 << 20),
-    lambda: rmm.mr.CachedMemoryResource(rmm.mr.CudaAsyncMemoryResource(), maximum_size=1 << 20, block_size=1 << 18),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20, 1 << 20),
+        lambda: rmm.mr.CachedMemoryResource(rmm.mr.CudaAsyncMemoryResource(), maximum_size=1 << 20, block_size=1 << 18),
+    ],
+)
 def test_a_failure_callback_outlives_the_pool_of_python(make: Any) -> None:
     calls: list[int] = []
 
