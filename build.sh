@@ -16,7 +16,7 @@ To see it work:
   demo          build the demo and run it
   test          build and run the functional tests of the library, the simulator, rmm-trace and the Python package
   test HEADER   build and run only the programs with the tests of this header: ./build.sh test include/rmm/device_buffer.hpp
-  test --all    everything that CI waits for: all tests with random tests of full length, sanitizers, packages, another compiler
+  test --all    everything that CI waits for: all tests with random tests of full length, packages, and in turn a sanitizer and a compiler
 Both install the Debian packages that are missing where they may, and say what is missing where they may not. They use a GPU
 if there is one, and the simulated CUDA runtime if there is none.
 
@@ -37,7 +37,7 @@ To build:
 
 To develop:
   check         formatting, every header compiled alone by two compilers, include layers, cost of headers, tests of the tools
-  matrix        the test suite with every compiler, C++ standard and CCCL that is tested
+  matrix        the test suite under each sanitizer, and with every compiler, C++ standard and CCCL that is tested
   python-asan   the tests of the Python package on the simulator, under AddressSanitizer and UndefinedBehaviorSanitizer
   coverage      the test suite on the simulator with every line counted, what was not reached in build/coverage/report; fails if it
                 reaches less than 95 % of the lines of include/rmm
@@ -581,16 +581,30 @@ run_combination() {
   run_suite "matrix $name" sim "$folder/build" -DRMM_BUILD_PTDS_TESTS=OFF $arguments
 }
 
+run_asan() {
+  local compiler=()
+  if has_clang_asan; then compiler=(-DCMAKE_CXX_COMPILER=clang++); fi
+  run_suite asan asan "$BUILD_DIR/asan" "${compiler[@]}"
+}
+
+run_tsan() {
+  local compiler=()
+  if has_clang_tsan; then compiler=(-DCMAKE_CXX_COMPILER=clang++-19); fi
+  run_suite tsan tsan "$BUILD_DIR/tsan" "${compiler[@]}"
+}
+
 run_matrix() {
   local combination combinations
+  run_asan
+  run_tsan
   mapfile -t combinations < <(compiler_combinations; cuda_combinations)
   for combination in "${combinations[@]}"; do
     run_combination "$combination"
   done
 }
 
-# Every commit takes the next combination, or counts what its tests reach; where the commits cannot be counted (in a shallow clone each
-# is the first), every day does.
+# Every commit takes one of the sanitizers and the next combination, or counts what its tests reach; where the commits cannot be counted
+# (in a shallow clone each is the first), every day does. Which sanitizer comes with a combination changes after each round.
 run_next_combination() {
   local combination combinations turn
   turn="$(date +%j)"
@@ -598,6 +612,7 @@ run_next_combination() {
     turn="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
   fi
   mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage)
+  if (((10#$turn + 10#$turn / ${#combinations[@]}) % 2 == 0)); then run_asan; else run_tsan; fi
   combination="${combinations[10#$turn % ${#combinations[@]}]}"
   if [[ $combination == coverage ]]; then run_coverage; else run_combination "$combination"; fi
 }
@@ -641,15 +656,9 @@ run_tests_of() {
 }
 
 run_all_tests() {
-  local compiler=()
   run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON -DRMM_BUILD_PTDS_TESTS=STREAMS
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
   if gpu_visible; then run_python_suite cuda; else run_python_suite sim; fi
-  if has_clang_asan; then compiler=(-DCMAKE_CXX_COMPILER=clang++); fi
-  run_suite asan asan "$BUILD_DIR/asan" "${compiler[@]}"
-  compiler=()
-  if has_clang_tsan; then compiler=(-DCMAKE_CXX_COMPILER=clang++-19); fi
-  run_suite tsan tsan "$BUILD_DIR/tsan" "${compiler[@]}"
   run_next_combination
 }
 
