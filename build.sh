@@ -16,7 +16,7 @@ To see it work:
   demo          build the demo and run it
   test          build and run the functional tests of the library, the simulator, rmm-trace and the Python package
   test HEADER   build and run only the programs with the tests of this header: ./build.sh test include/rmm/device_buffer.hpp
-  test --all    everything that CI waits for: all tests with random tests of full length, packages, and in turn a sanitizer and a compiler
+  test --all    everything that CI waits for: all tests with random tests of full length, packages, and in turn a sanitizer or a compiler
 Both install the Debian packages that are missing where they may, and say what is missing where they may not. They use a GPU
 if there is one, and the simulated CUDA runtime if there is none.
 
@@ -603,17 +603,20 @@ run_matrix() {
   done
 }
 
-# Every commit takes one of the sanitizers and the next combination, or counts what its tests reach; where the commits cannot be counted
-# (in a shallow clone each is the first), every day does. Which sanitizer comes with a combination changes after each round.
-run_next_combination() {
-  local combination combinations turn
-  turn="$(date +%j)"
+# Every commit takes one turn, because all of them are hours: with an even count of commits a sanitizer, with an odd count the next
+# combination, or the coverage. Where the commits cannot be counted (in a shallow clone each is the first), the day of the year is the count.
+run_next_turn() {
+  local combination combinations count
+  count="$(date +%j)"
   if [[ "$(git -C "$REPOSITORY" rev-parse --is-shallow-repository 2>/dev/null)" == false ]]; then
-    turn="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
+    count="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
   fi
+  case $((10#$count % 4)) in
+    0) run_asan; return ;;
+    2) run_tsan; return ;;
+  esac
   mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage)
-  if (((10#$turn + 10#$turn / ${#combinations[@]}) % 2 == 0)); then run_asan; else run_tsan; fi
-  combination="${combinations[10#$turn % ${#combinations[@]}]}"
+  combination="${combinations[10#$count / 2 % ${#combinations[@]}]}"
   if [[ $combination == coverage ]]; then run_coverage; else run_combination "$combination"; fi
 }
 
@@ -659,7 +662,7 @@ run_all_tests() {
   run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON -DRMM_BUILD_PTDS_TESTS=STREAMS
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
   if gpu_visible; then run_python_suite cuda; else run_python_suite sim; fi
-  run_next_combination
+  run_next_turn
 }
 
 # --- coverage --------------------------------------------------------------------------------------------------------
