@@ -1168,6 +1168,105 @@ TEST_F(CaptureScopeSim, MemoryIsReservedInACapture)
   EXPECT_EQ(mr.figures().live_bytes, 0U);
 }
 
+TEST_F(CaptureScopeSim, MemoryOfTheGraphIsNotReserved)
+{
+  pool mr{&cuda, 16 * MiB, 16 * MiB};
+  graph_memory const memory;
+  std::optional<rmm::mr::memory_reservation> reserved;
+  graph const captured = capture(stream, [&] {
+    capture_scope const scope{stream, memory};
+    void* const used = mr.allocate(64 * KiB, stream);
+    write(used, 64 * KiB, stream, "graph");
+    mr.deallocate(used, 64 * KiB, stream);
+    reserved.emplace(mr.reserve(64 * KiB, stream));
+  });
+  captured.launch(stream);
+  void* const ptr =
+    reserved->resource().allocate(64 * KiB, other);  // the checker reports a race if the graph has the same
+  write(ptr, 64 * KiB, other);
+  reserved->resource().deallocate(ptr, 64 * KiB, other);
+}
+
+TEST_F(CaptureScopeSim, MemoryThatALegacyStreamBlockedByACaptureUsesIsNotReserved)
+{
+  rmm::cuda_stream const blocking;
+  pool mr{&cuda, 8 * MiB, 8 * MiB};
+  void* const used = mr.allocate(4 * MiB, rmm::cuda_stream_legacy);
+  write(used, 4 * MiB, rmm::cuda_stream_legacy);
+  mr.deallocate(used, 4 * MiB, rmm::cuda_stream_legacy);
+  static_cast<void>(capture(blocking, [&] {
+    auto const reserved = mr.reserve(4 * MiB, rmm::cuda_stream_legacy);
+    void* const ptr     = reserved.resource().allocate(4 * MiB, other);
+    write(ptr, 4 * MiB, other);
+    reserved.resource().deallocate(ptr, 4 * MiB, other);
+    auto const rest =
+      mr.try_reserve(3 * MiB, rmm::cuda_stream_legacy);  // the event of the legacy stream is from before
+    ASSERT_TRUE(rest.has_value());
+    void* const last = rest->resource().allocate(3 * MiB, other);
+    write(last, 3 * MiB, other);
+    rest->resource().deallocate(last, 3 * MiB, other);
+  }));
+}
+
+TEST_F(CaptureScopeSim, AReservationInAnUnannouncedCaptureIsMadeOfMemoryThatNoGraphUses)
+{
+  pool mr{&cuda, 8 * MiB, 8 * MiB};
+  std::optional<rmm::mr::memory_reservation> reserved;
+  auto const made = capture(stream, [&] {
+    EXPECT_THROW(static_cast<void>(mr.allocate(2 * MiB, stream)), rmm::logic_error);
+    reserved.emplace(mr.reserve(2 * MiB, stream));
+    EXPECT_THROW(static_cast<void>(reserved->resource().allocate(MiB, stream)), rmm::logic_error);
+  });
+  void* const ptr = reserved->resource().allocate(2 * MiB, other);
+  reserved->resource().deallocate(ptr, 2 * MiB, other);
+  reserved.reset();
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
+}
+
+TEST_F(CaptureScopeSim, AReservationAsksForCapturesAsItsPoolDoes)
+{
+  for (bool const asks : {false, true}) {
+    pool mr{&cuda, MiB};
+    mr.set_check_capture(asks);
+    auto const reserved = mr.reserve(512 * KiB, stream);
+    auto& mine          = reserved.resource();
+    mine.deallocate(mine.allocate(4 * KiB, stream), 4 * KiB, stream);
+    auto const made = capture(stream, [&] {
+      if (asks) {
+        EXPECT_THROW(static_cast<void>(mine.allocate(4 * KiB, stream)), rmm::logic_error);
+      } else {
+        mine.deallocate(mine.allocate(4 * KiB, stream), 4 * KiB, stream);
+      }
+    });
+  }
+}
+
+TEST_F(CaptureScopeSim, APoolThatIsDestroyedDuringACaptureWaitsForWhatWasFreed)
+{
+  struct : rmm::mr::device_memory_resource {
+    rmm::mr::cuda_memory_resource cuda;
+    cudaStream_t used{};
+    std::size_t pending{};
+
+    void* do_allocate(std::size_t bytes, rmm::cuda_stream_view on) override { return cuda.allocate(bytes, on); }
+    void do_deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view on) noexcept override
+    {
+      pending += cudasim::pending(used);
+      cuda.deallocate(ptr, bytes, on);
+    }
+  } upstream;
+  upstream.used = other.value();
+  std::optional<rmm::mr::pool_memory_resource<rmm::mr::device_memory_resource>> mr{std::in_place, &upstream, MiB, MiB};
+  for (int i = 0; i != 2; ++i) {  // the first free gets an event, the second does not
+    void* const left = mr->allocate(4 * KiB, other);
+    write(left, 4 * KiB, other);
+    mr->deallocate(left, 4 * KiB, other);
+  }
+  EXPECT_NE(cudasim::pending(other.value()), 0U);
+  auto const made = capture(stream, [&] { mr.reset(); });
+  EXPECT_EQ(upstream.pending, 0U);
+}
+
 TEST_F(CaptureScopeSim, ABlockForACaptureMayBeOneThatNothingIsTakenOf)
 {
   rmm::detail::stream_ordered_heap heap;

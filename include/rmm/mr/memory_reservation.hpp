@@ -5,6 +5,9 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/checked_size.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
+#include <rmm/detail/cuda_stream.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/heap_figures.hpp>
@@ -109,21 +112,38 @@ class memory_reservation {
     return rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
   }
 
-  [[nodiscard]] static memory_reservation over(detail::reservable& source,
-                                               void* block,
-                                               std::size_t bytes,
-                                               cuda_stream_view stream)
+  /// Makes a reservation of the block that set_aside(stream) returns; nothing if that is null.
+  ///
+  /// The reservation serves all streams. So if `stream` captures or is blocked by a capture, the block comes from a new stream, which the
+  /// host waits for: for `stream` itself, the pool could return memory of a graph, or memory whose last work no other stream can wait for.
+  template <class SetAside>
+  [[nodiscard]] static std::optional<memory_reservation> make(detail::reservable& source,
+                                                              std::size_t bytes,
+                                                              cuda_stream_view stream,
+                                                              SetAside&& set_aside)
   {
-    rmm::detail::scope_guard give_back{[&]() noexcept { source.take_back(block, bytes, stream); }};
-    memory_reservation made{new detail::reserved_memory{source, block, bytes, stream}, stream};
+    std::optional<rmm::detail::capture_exemption> exemption;
+    std::optional<cuda_stream> own;
+    if (!rmm::detail::is_known_to_run(stream.value())) {
+      rmm::detail::device_scope const at_home{source.home_device()};
+      exemption.emplace();
+      own.emplace(cuda_stream::flags::non_blocking);
+    }
+    cuda_stream_view const on = own ? own->view() : stream;
+    void* const block         = set_aside(on);
+    if (block == nullptr) { return std::nullopt; }
+    rmm::detail::scope_guard give_back{[&]() noexcept { source.take_back(block, bytes, on); }};
+    if (own) { own->synchronize(); }
+    memory_reservation made{new detail::reserved_memory{source, block, bytes, on}, stream};
     give_back.dismiss();
     return made;
   }
 
   [[nodiscard]] static memory_reservation from(detail::reservable& source, std::size_t bytes, cuda_stream_view stream)
   {
-    auto const rounded = checked(bytes);
-    return over(source, source.set_aside(rounded, stream), rounded, stream);
+    auto const rounded   = checked(bytes);
+    auto const set_aside = [&](cuda_stream_view on) { return source.set_aside(rounded, on); };
+    return std::move(*make(source, rounded, stream, set_aside));
   }
 
   [[nodiscard]] static std::optional<memory_reservation> try_from(detail::reservable& source,
@@ -131,10 +151,9 @@ class memory_reservation {
                                                                   cuda_stream_view stream)
   {
     if (bytes > largest) { return std::nullopt; }
-    auto const rounded = checked(bytes);
-    void* const block  = source.try_set_aside(rounded, stream);
-    if (block == nullptr) { return std::nullopt; }
-    return over(source, block, rounded, stream);
+    auto const rounded   = checked(bytes);
+    auto const set_aside = [&](cuda_stream_view on) { return source.try_set_aside(rounded, on); };
+    return make(source, rounded, stream, set_aside);
   }
 
   [[nodiscard]] detail::reserved_memory& memory() const

@@ -226,6 +226,31 @@ TEST_F(MemoryReservation, AsksTheCallbackOnlyIfItHasTo)
   EXPECT_EQ(mr.reserve(MiB, stream).bytes(), MiB);
 }
 
+TEST_F(MemoryReservation, MayEndInTheCallbackOfItsOwnAllocation)
+{
+  pool mr{&upstream, MiB, MiB};
+  auto r           = mr.reserve(512 * KiB, stream);
+  auto& resource   = r.resource();
+  void* const rest = mr.allocate(512 * KiB, stream);
+  std::array<void*, 4> parts{};
+  for (auto& each : parts) { each = resource.allocate(128 * KiB, stream); }
+  resource.deallocate(parts[0], 128 * KiB, stream);
+  resource.deallocate(parts[2], 128 * KiB, stream);
+  int calls = 0;
+  mr.set_failure_callback([&](std::size_t, void*) {  // the pool could now serve the request from what was reserved
+    resource.deallocate(parts[1], 128 * KiB, stream);
+    r.release();
+    return ++calls == 1;
+  });
+  EXPECT_THROW(static_cast<void>(resource.allocate(256 * KiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(live(mr), 512 * KiB + 128 * KiB);
+  resource.deallocate(parts[3], 128 * KiB, stream);
+  mr.deallocate(rest, 512 * KiB, stream);
+  void* const whole = mr.allocate(MiB, stream);
+  mr.deallocate(whole, MiB, stream);
+}
+
 TEST_F(MemoryReservation, GrowsThePoolIfItMay)
 {
   pool mr{&upstream, 0};

@@ -175,7 +175,8 @@ class basic_cache_set {
   bool fence_current(stream_cache& cache) const noexcept
   {
     if (cache.fence(cache.stream())) { return true; }
-    if (!query_capture(cache.stream()).is_none() || !waits_.try_wait(cache.device(), device_waits::ask_locked())) {
+    if (!query_capture(cache.stream()).is_none() ||
+        !waits_.try_wait_for(device_waits::set_of(cache.device()), device_waits::ask_locked())) {
       return false;
     }
     cache.all_fenced();
@@ -393,7 +394,7 @@ class basic_cache_set {
   [[nodiscard]] std::uint64_t devices_of_unfenced(stream_cache const& cache) const noexcept
   {
     bool const is_certain = is_default_stream(cache.stream()) || (cache.is_lasting() && !cache.has_ended());
-    return is_certain ? waits_.bit_of(cache.device()) : device_waits::every_device;
+    return is_certain ? device_waits::set_of(cache.device()) : device_waits::every_device;
   }
 
   /// Whether the cache's handle is sure to name its stream while the lock of the known streams is held.

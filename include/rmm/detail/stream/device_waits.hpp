@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -47,30 +46,22 @@ class device_waits {
     return is_known_to_allow_waiting() ? permission::allowed : permission::forbidden;
   }
 
-  /// The bit of a device, of the home device if `device` is negative.
-  [[nodiscard]] std::uint64_t bit_of(int device) const noexcept
+  /// The set with one device; every device if `device` is negative, which means that the runtime did not say which one it is.
+  [[nodiscard]] static std::uint64_t set_of(int device) noexcept
   {
-    auto const known = device >= 0 ? device : detail::max(home_, 0);
-    RMM_ASSERT(known >= 0 && (device < 0 || known == device));
-    return std::uint64_t{1} << static_cast<unsigned>(known % most_devices);
+    return device < 0 ? every_device : std::uint64_t{1} << static_cast<unsigned>(device % most_devices);
   }
 
-  /// Waits for all work of a device, of the home device if `device` is negative. Returns false if the runtime cannot wait, or if
-  /// that would break a capture.
-  [[nodiscard]] RMM_COLD bool try_wait(int device, permission may) const noexcept
+  /// Waits for all work of the devices of a set, of the home device if the set is empty. Returns false if the runtime cannot wait for
+  /// one of them, or if that would break a capture.
+  [[nodiscard]] RMM_COLD bool try_wait_for(std::uint64_t devices, permission may) const noexcept
   {
-    if (may == permission::forbidden) { return false; }
-    device_scope const on_device{device >= 0 ? device : home_};
-    return query_capture(cudaStreamLegacy).is_none() && try_synchronize_device();
-  }
-
-  /// Waits for all devices of a set, for the home device if the set is empty. Returns false if one of the waits fails.
-  [[nodiscard]] RMM_COLD bool try_wait_for_all(std::uint64_t devices, permission may) const noexcept
-  {
-    if (devices == 0) { return try_wait(-1, may); }
-    auto const count = detail::clamp(known_device_count.load(std::memory_order_relaxed), 1, most_devices);
+    if (devices == 0) { return try_wait(home_, may); }
+    static_cast<void>(sees_one_device());  // asks for the number of devices where it is not known yet
+    auto const count = detail::min(known_device_count.load(std::memory_order_relaxed), most_devices);
+    if (count == 0) { return false; }
     for (int device = 0; device != count; ++device) {
-      if ((devices & bit_of(device)) == 0) { continue; }
+      if ((devices & set_of(device)) == 0) { continue; }
       bool const is_used = count == 1 || devices != every_device || may_have_context(device);
       if (is_used && !try_wait(device, may)) { return false; }
     }
@@ -79,6 +70,13 @@ class device_waits {
 
  private:
   static constexpr int most_devices = 64;
+
+  [[nodiscard]] RMM_COLD static bool try_wait(int device, permission may) noexcept
+  {
+    if (may == permission::forbidden) { return false; }
+    device_scope const on_device{device};
+    return query_capture(cudaStreamLegacy).is_none() && try_synchronize_device();
+  }
 
   int home_;
 };

@@ -45,8 +45,8 @@ class slow_path {
 
   void set(reason why, bool on) noexcept
   {
-    mutex_lock const lock{
-      mutex_};  // P1: or a thread that is delayed here could store floors without the reason of another
+    // P1: without the lock, a thread that is delayed here could store floors without the reason of another.
+    mutex_lock const lock{mutex_};
     auto const before = reasons_.load(std::memory_order_relaxed);
     reasons_.store(on ? before | why : before & ~static_cast<unsigned>(why), std::memory_order_seq_cst);
     set_floors();

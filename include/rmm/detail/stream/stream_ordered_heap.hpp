@@ -377,7 +377,8 @@ class basic_stream_ordered_heap {
     } else {
       if (store == nullptr || !store->try_make_room(1) || !shared_.try_add_fence(*store, who.stream)) {
         bool const is_idle = !capture.is_none();  // no work uses such a block (see the declaration)
-        if (!shared_.idle().try_make_room(1) || !(is_idle || waits_.try_wait(who.device, device_waits::ask_locked()))) {
+        if (!shared_.idle().try_make_room(1) ||
+            !(is_idle || waits_.try_wait_for(device_waits::set_of(who.device), device_waits::ask_locked()))) {
           throw std::bad_alloc{};
         }
         store = &shared_.idle();
@@ -500,6 +501,7 @@ class basic_stream_ordered_heap {
   template <class Release>
   RMM_COLD void release_blocks(Release&& release) noexcept
   {
+    fence_live_streams();  // events can be waited for while an unrelated stream captures, devices cannot
     {
       detail::mutex_lock const lock{caches_.link().mutex};
       caches_.link().heap = nullptr;  // threads that end leave their caches alone from now on
@@ -634,7 +636,7 @@ class basic_stream_ordered_heap {
     detail::mutex_lock const lock{mutex_};
     RMM_ASSERT(blocks_.holds(range));
     caches_.note_live(nullptr, -static_cast<std::int64_t>(range.bytes));
-    if (!shared_.try_insert_idle(range)) { return shared_.lose(range, waits_.bit_of(home_device())); }
+    if (!shared_.try_insert_idle(range)) { return shared_.lose(range, device_waits::set_of(home_device())); }
     caches_.return_claim(nullptr);
   }
 
@@ -835,9 +837,7 @@ class basic_stream_ordered_heap {
       caches_.note_live(who.cache, static_cast<std::int64_t>(range.bytes));
       return graphs_.log_unannounced();
     }
-    if (store == nullptr || !store->try_add_unfenced(range)) {
-      shared_.lose(range, who.device >= 0 ? waits_.bit_of(who.device) : device_waits::every_device);
-    }
+    if (store == nullptr || !store->try_add_unfenced(range)) { shared_.lose(range, device_waits::set_of(who.device)); }
   }
 
   // --- fences, and ends of streams ---
@@ -903,7 +903,7 @@ class basic_stream_ordered_heap {
   /// cannot. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
   [[nodiscard]] bool everything_is_reached(device_waits::permission may) noexcept
   {
-    if (!waits_.try_wait_for_all(devices_of_free_memory(), may)) { return false; }
+    if (!waits_.try_wait_for(devices_of_free_memory(), may)) { return false; }
     ++device_synchronizations_;
     for (auto const& cache : caches_) { cache->all_fenced(); }
     shared_.all_reached();
@@ -925,7 +925,7 @@ class basic_stream_ordered_heap {
       unfenced = unfenced || !store->unfenced().empty();
       if (!store->is_empty()) { store->synchronize(); }
     }
-    if (unfenced) { static_cast<void>(waits_.try_wait_for_all(devices_of_free_memory(), may)); }
+    if (unfenced) { static_cast<void>(waits_.try_wait_for(devices_of_free_memory(), may)); }
   }
 
   /// The devices of all streams that free memory waits for. They have contexts: their streams were used.
@@ -933,11 +933,11 @@ class basic_stream_ordered_heap {
   {
     auto devices = shared_.lost_devices();
     for (auto const& cache : caches_) {
-      if (cache->has_fenced_blocks() || !cache->ranges().empty()) { devices |= waits_.bit_of(cache->device()); }
+      if (cache->has_fenced_blocks() || !cache->ranges().empty()) { devices |= device_waits::set_of(cache->device()); }
       if (cache->has_unfenced()) { devices |= caches_.devices_of_unfenced(*cache); }
     }
     for (auto const& store : shared_.stores()) {
-      if (!store->ranges().empty() || store->has_fences()) { devices |= waits_.bit_of(store->device()); }
+      if (!store->ranges().empty() || store->has_fences()) { devices |= device_waits::set_of(store->device()); }
       if (!store->unfenced().empty()) { devices |= device_waits::every_device; }
     }
     return devices;

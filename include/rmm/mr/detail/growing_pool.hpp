@@ -104,6 +104,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
 
   /// Makes each call ask the driver whether its stream captures a CUDA graph, to detect captures without a capture_scope. Costs about
   /// 20 ns a call. If it is off, only calls that the thread's own cache cannot serve ask. Initially on in files compiled without NDEBUG.
+  /// A reservation has the setting that the pool has when it is made.
   void set_check_capture(bool on) noexcept
   {
     auto const growing = lock_growth();
@@ -112,7 +113,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   }
 
   /// Whether each call asks the driver for captures; see set_check_capture().
-  [[nodiscard]] bool check_capture() const noexcept { return heap_.checks_captures(); }
+  [[nodiscard]] bool check_capture() const noexcept final { return heap_.checks_captures(); }
 
   /// Allocates from the thread's own cache of `stream`; see immediate_resource. Returns null if RMM_NVTX is defined, because tools have to
   /// see each call.
@@ -146,10 +147,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     return made.finish();
   }
 
-  explicit basic_growing_pool(recovery_order const& order, int home = -1) : suballocator{order, home}
-  {
-    heap_.set_checks_captures(rmm::detail::check_capture_by_default);
-  }
+  explicit basic_growing_pool(recovery_order const& order, int home = -1) : suballocator{order, home} {}
   ~basic_growing_pool() override = default;
 
   /// Takes the growth mutex: no allocation grows the pool while the lock is held. Taken before the heap's lock.

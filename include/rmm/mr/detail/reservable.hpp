@@ -26,6 +26,9 @@ class reservable {
   /// Announces that the block with this part will come back in one more part. Returns false if host memory runs out.
   [[nodiscard]] virtual bool try_divide(void const* ptr, std::size_t bytes) noexcept = 0;
 
+  /// Whether each call asks the driver if its stream captures.
+  [[nodiscard]] virtual bool check_capture() const noexcept = 0;
+
   /// Returns the device of the memory; -1 if it is not known.
   [[nodiscard]] virtual int home_device() const noexcept = 0;
 

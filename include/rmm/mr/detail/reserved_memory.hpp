@@ -54,6 +54,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
       kept_{bytes},
       heap_{source.home_device()}
   {
+    heap_.set_checks_captures(source.check_capture());
     static_cast<void>(heap_.add_block_and_allocate(block, bytes, 0, stream));
   }
   reserved_memory(reserved_memory const&)            = delete;
@@ -105,6 +106,8 @@ class reserved_memory final : public device_memory_resource, public reservable {
     do_deallocate(ptr, bytes, stream);
   }
 
+  [[nodiscard]] bool check_capture() const noexcept override { return heap_.checks_captures(); }
+
   [[nodiscard]] int home_device() const noexcept override { return heap_.home_device(); }
 
   void expect_usable(void const* /*block*/) const override
@@ -154,6 +157,10 @@ class reserved_memory final : public device_memory_resource, public reservable {
     }
     if (ptr == nullptr && shrunk_.load(std::memory_order_relaxed) == 0) {
       ptr = throws ? source_.set_aside(bytes, stream) : source_.try_set_aside(bytes, stream);
+      if (ptr != nullptr && is_own(ptr, bytes)) {  // the failure callback has ended or shrunk this reservation: M2
+        source_.take_back(ptr, bytes, stream);
+        ptr = nullptr;
+      }
     }
     if (ptr == nullptr && throws) { throw_exceeded(bytes, stream); }
     if (ptr != nullptr) { refund.dismiss(); }

@@ -48,7 +48,10 @@ class basic_suballocator : public device_memory_resource {
   using suballocator = basic_suballocator;  // the name of the base class in derived classes
 
   /// `order`: the rungs of the resource. `home`: the device of its memory; if negative, the current device.
-  explicit basic_suballocator(recovery_order const& order, int home = -1) : heap_{home}, ladder_{order} {}
+  explicit basic_suballocator(recovery_order const& order, int home = -1) : heap_{home}, ladder_{order}
+  {
+    heap_.set_checks_captures(rmm::detail::check_capture_by_default);
+  }
   ~basic_suballocator() override = default;
 
   template <class Maker>
