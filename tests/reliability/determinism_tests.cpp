@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// With one thread and one stream, the same program gets the same addresses in every run, counted from the begin of the block of upstream
+// that they lie in: however fast the device is, and wherever the blocks lie, if later ones lie above earlier ones. The program has to
+// synchronise once after it has made the pool, because the first block is ordered on the default stream.
+
+#include "../support/stepped_heap.hpp"
+#include "../support/worker.hpp"
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/cached_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/fixed_size_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+
+#include <cuda_runtime_api.h>
+#include <cudasim/cudasim.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <new>
+#include <optional>
+#include <ostream>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::mr::device_memory_resource;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+constexpr std::uintptr_t upstream_gap = std::uintptr_t{1} << 40;
+
+/// Made-up addresses, for resources that never touch their memory: each block lies far above the ones before.
+class ascending_upstream final : public device_memory_resource {
+ public:
+  explicit ascending_upstream(std::uintptr_t begin) : next_{begin} {}
+
+  /// The number of the block that an address lies in, and how far from its begin.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> place_of(void const* ptr) const
+  {
+    auto const address = reinterpret_cast<std::uintptr_t>(ptr);
+    auto const block   = std::prev(blocks_.upper_bound(address));
+    return {block->second, address - block->first};
+  }
+
+ private:
+  void* do_allocate(std::size_t bytes, rmm::cuda_stream_view) override
+  {
+    auto const begin = std::exchange(next_, next_ + rmm::align_up(bytes, upstream_gap));
+    blocks_.emplace(begin, blocks_.size());
+    return reinterpret_cast<void*>(begin);  // NOLINT: nothing is there
+  }
+  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) noexcept override {}
+
+  std::uintptr_t next_;
+  std::map<std::uintptr_t, std::size_t> blocks_;
+};
+
+/// How a run differs from others. None of that may change what the program gets.
+struct surroundings {
+  std::uintptr_t first_address;
+  double done_at_once;      ///< with what probability the device does all its work before the next call
+  bool has_another_pool;    ///< made, used and destroyed before
+  bool has_another_thread;  ///< the program runs in one
+};
+
+constexpr surroundings all_surroundings[] = {
+  {upstream_gap, 0, false, false},
+  {upstream_gap, 1, false, false},
+  {upstream_gap * 77, 0.3, true, false},
+  {upstream_gap * 1000 + (std::uintptr_t{1} << 21), 0.01, true, true},
+};
+
+struct pool_kind {
+  std::string name;
+  std::function<std::unique_ptr<device_memory_resource>(device_memory_resource&)> make;
+
+  friend std::ostream& operator<<(std::ostream& out, pool_kind const& self) { return out << self.name; }
+};
+
+template <template <class> class Pool, class... Args>
+std::function<std::unique_ptr<device_memory_resource>(device_memory_resource&)> made_with(Args... args)
+{
+  return [=](device_memory_resource& upstream) {
+    return std::make_unique<Pool<device_memory_resource>>(&upstream, args...);
+  };
+}
+
+std::vector<pool_kind> pool_kinds()
+{
+  using namespace rmm::mr;
+  return {
+    {"pool", made_with<pool_memory_resource>(64 * MiB, std::optional<std::size_t>{})},
+    {"pool_that_is_full", made_with<pool_memory_resource>(64 * MiB, std::optional<std::size_t>{64 * MiB})},
+    {"arena", made_with<arena_memory_resource>(std::optional<std::size_t>{256 * MiB})},
+    {"fixed_size", made_with<fixed_size_memory_resource>(std::size_t{MiB}, std::size_t{16})},
+    {"cached", made_with<cached_memory_resource>()},
+    {"elastic", [](device_memory_resource&) { return std::make_unique<elastic_pool_memory_resource>(); }},
+  };
+}
+
+/// A program of one stream: blocks of 1 byte to 8 MiB, small ones most often, freed in a random order.
+template <class Place>
+std::string run_program(device_memory_resource& mr,
+                        rmm::cuda_stream_view stream,
+                        std::uint64_t seed,
+                        double done_at_once,
+                        std::size_t largest,
+                        Place place_of)
+{
+  struct block {
+    void* ptr;
+    std::size_t bytes;
+  };
+  constexpr std::size_t operations = 6000;
+  constexpr std::size_t most_live  = 56 * MiB;
+  std::mt19937_64 random{seed};
+  std::mt19937_64 machine{seed + 1};
+  std::vector<block> live;
+  std::size_t live_bytes{};
+  std::string addresses;
+  for (std::size_t i = 0; i != operations; ++i) {
+    auto const draw  = static_cast<double>(random() >> 11U) / 9007199254740992.0;
+    auto const bytes = static_cast<std::size_t>(std::exp(draw * std::log(static_cast<double>(largest))));
+    auto const which = random();
+    if (!live.empty() && (live_bytes + bytes > most_live || which % 2 == 0)) {
+      std::swap(live[which / 2 % live.size()], live.back());
+      live_bytes -= live.back().bytes;
+      mr.deallocate(live.back().ptr, live.back().bytes, stream);
+      live.pop_back();
+    } else {
+      try {
+        live.push_back({mr.allocate(bytes, stream), bytes});
+        live_bytes += bytes;
+        auto const [number, offset] = place_of(live.back().ptr);
+        addresses += std::to_string(number) + "+" + std::to_string(offset) + " ";
+      } catch (std::bad_alloc const&) {
+        addresses += "none ";
+      }
+      EXPECT_EQ(cudasim::launch(stream, {}, {}), cudaSuccess);
+    }
+    if (static_cast<double>(machine() >> 11U) / 9007199254740992.0 < done_at_once) { stream.synchronize(); }
+  }
+  for (auto const& each : live) { mr.deallocate(each.ptr, each.bytes, stream); }
+  stream.synchronize();
+  return addresses;
+}
+
+struct Determinism : Stepped, ::testing::WithParamInterface<pool_kind> {
+  static std::string run(pool_kind const& kind, surroundings const& in, rmm::cuda_stream_view stream)
+  {
+    bool const is_elastic = kind.name == "elastic";  // one block, whose addresses it chooses itself
+    if (in.has_another_pool) { static_cast<void>(run(kind, {upstream_gap, 0.5, false, false}, stream)); }
+    ascending_upstream upstream{in.first_address};
+    auto const mr = kind.make(upstream);
+    rmm::cuda_stream_legacy.synchronize();
+    void* first{};
+    auto const place_of = [&](void* ptr) {
+      if (first == nullptr) { first = ptr; }
+      auto const from_first = reinterpret_cast<std::uintptr_t>(ptr) - reinterpret_cast<std::uintptr_t>(first);
+      return is_elastic ? std::pair<std::size_t, std::size_t>{0, from_first} : upstream.place_of(ptr);
+    };
+    auto const largest = kind.name == "fixed_size" ? MiB : 8 * MiB;
+    auto const go      = [&] { return run_program(*mr, stream, 1, in.done_at_once, largest, place_of); };
+    if (!in.has_another_thread) { return go(); }
+    std::string got;
+    rmm::test::run_on_a_thread_that_ends([&] { got = go(); });
+    return got;
+  }
+};
+
+TEST_P(Determinism, OneThreadAndOneStreamGetTheSameAddressesInEveryRun)
+{
+  rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+  for (auto const on : {stream.view(), rmm::cuda_stream_legacy}) {
+    auto const first = run(GetParam(), all_surroundings[0], on);
+    EXPECT_GT(first.size(), 6000U);
+    for (auto const& in : all_surroundings) {
+      EXPECT_TRUE(run(GetParam(), in, on) == first) << "work is done at once with probability " << in.done_at_once;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllPools, Determinism, ::testing::ValuesIn(pool_kinds()), [](auto const& each) {
+  return each.param.name;
+});
+
+}  // namespace
