@@ -87,7 +87,7 @@ TEST_F(BlockMap, CutsARangeOutOfABlock)
   EXPECT_EQ(map.total_bytes(), 2 * KiB);
 }
 
-TEST_F(BlockMap, CutsTheLastGranuleWithWhatIsBehindIt)
+TEST_F(BlockMap, CutsTheLastGranuleWithTheUnusableRest)
 {
   map.add({4 * KiB, 1000});
   ASSERT_TRUE(map.try_cut({4 * KiB, 768}));
@@ -96,7 +96,7 @@ TEST_F(BlockMap, CutsTheLastGranuleWithWhatIsBehindIt)
   EXPECT_EQ(map.usable_bytes(), 0U);
 }
 
-TEST_F(BlockMap, RefusesToCutWhatIsInNoBlock)
+TEST_F(BlockMap, RefusesToCutOutsideOfBlocks)
 {
   map.add({4 * KiB, 4 * KiB});
   EXPECT_FALSE(map.try_cut({16 * KiB, 4 * KiB}));
@@ -104,7 +104,7 @@ TEST_F(BlockMap, RefusesToCutWhatIsInNoBlock)
   EXPECT_EQ(map.total_bytes(), 4 * KiB);
 }
 
-TEST_F(BlockMap, ForgetsTheSeamsOfABlockThatGoes)
+TEST_F(BlockMap, ForgetsTheSeamsOfARemovedBlock)
 {
   map.add({4 * KiB, 4 * KiB});
   map.add({8 * KiB, 4 * KiB});
@@ -113,7 +113,7 @@ TEST_F(BlockMap, ForgetsTheSeamsOfABlockThatGoes)
   EXPECT_EQ(seams.count, 0U);
 }
 
-TEST_F(BlockMap, TellsWholeBlocksFromParts)
+TEST_F(BlockMap, DistinguishesWholeBlocksFromParts)
 {
   map.add({4 * KiB, 8 * KiB});
   EXPECT_TRUE(map.is_block({4 * KiB, 8 * KiB}));

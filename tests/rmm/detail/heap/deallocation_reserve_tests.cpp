@@ -26,7 +26,7 @@ TEST(DeallocationReserve, CountsClaims)
   EXPECT_EQ(reserve.claimed(), 1U);
 }
 
-TEST(DeallocationReserve, RefusesClaimsThatTheHostHasNoMemoryFor)
+TEST(DeallocationReserve, RefusesClaimsWithoutHostMemory)
 {
   deallocation_reserve reserve;
   ASSERT_TRUE(reserve.try_claim(1));
@@ -51,7 +51,7 @@ TEST(DeallocationReserve, KeepsBlocksUntilTheyAreTaken)
   EXPECT_EQ(reserve.claimed(), 1U) << "the blocks have returned their claims";
 }
 
-TEST(DeallocationReserve, StopsTakingAtABlockThatFindsNoPlace)
+TEST(DeallocationReserve, StopsAtABlockThatIsRefused)
 {
   deallocation_reserve reserve;
   ASSERT_TRUE(reserve.try_claim(3));

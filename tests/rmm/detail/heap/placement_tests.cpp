@@ -75,7 +75,7 @@ TEST(Placement, TakesFreeMemoryThatFits)
   EXPECT_EQ(place.missing_bytes, 0U);
 }
 
-TEST(Placement, BeginsInTheFreeEndOfWhatIsMapped)
+TEST(Placement, StartsInTheFreeEndOfTheMappedMemory)
 {
   map_of_granules const map = "xxffeeeeeeee";
   auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 6 * heap_granule, chunk);
@@ -83,7 +83,7 @@ TEST(Placement, BeginsInTheFreeEndOfWhatIsMapped)
   EXPECT_EQ(place.missing_bytes, chunk);
 }
 
-TEST(Placement, LeavesTheLeastAtItsEndsAmongPlacesThatLackAsMuch)
+TEST(Placement, PrefersTheLeastRemainderAmongEquallyMappedPlaces)
 {
   map_of_granules const map = "xfffeeeeeeeexxffeeeeeeeeeeee";  // both free ends save a chunk
   auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 6 * heap_granule, chunk);
@@ -91,14 +91,14 @@ TEST(Placement, LeavesTheLeastAtItsEndsAmongPlacesThatLackAsMuch)
   EXPECT_EQ(place.missing_bytes, chunk);
 }
 
-TEST(Placement, TakesTheSmallestRunAmongPlacesThatLeaveAsMuch)
+TEST(Placement, PrefersTheSmallestRunAmongEqualRemainders)
 {
   map_of_granules const map = "xxffeeeeeeeexxffeeeexxffeeeeeeeeeeee";
   auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 6 * heap_granule, chunk);
   EXPECT_EQ(place.where, (address_range{origin + 14 * heap_granule, 6 * heap_granule}));
 }
 
-TEST(Placement, LeavesAFreeEndWholeWhereItSavesNoChunk)
+TEST(Placement, KeepsAFreeEndWholeIfUsingItSavesNoChunk)
 {
   map_of_granules const map = "xxffeeee";
   auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 4 * heap_granule, chunk);
@@ -106,7 +106,7 @@ TEST(Placement, LeavesAFreeEndWholeWhereItSavesNoChunk)
   EXPECT_EQ(place.missing_bytes, chunk);
 }
 
-TEST(Placement, RemaindersThatDifferByLessThanA32ndOfAChunkAreAlike)
+TEST(Placement, TreatsSimilarRemaindersAsEqual)
 {
   constexpr std::size_t large = std::size_t{2} << 20U;
   constexpr std::size_t bytes = std::size_t{1} << 20U;
@@ -119,21 +119,21 @@ TEST(Placement, RemaindersThatDifferByLessThanA32ndOfAChunkAreAlike)
   EXPECT_EQ(begin_beside(large / 32), exact.begin);
 }
 
-TEST(Placement, TakesTheLowEndOfTheLowestRunAmongPlacesThatAreAlike)
+TEST(Placement, PrefersTheLowestAddressAmongEqualPlaces)
 {
   map_of_granules const map = "xxxxeeeeeeeexxxxeeeeeeeexxxx";
   auto const place          = find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 4 * heap_granule, chunk);
   EXPECT_EQ(place.where, (address_range{origin + 4 * heap_granule, 4 * heap_granule}));
 }
 
-TEST(Placement, FindsNoPlaceWhereNoneIsLargeEnough)
+TEST(Placement, FindsNoPlaceForTooLargeRequests)
 {
   map_of_granules const map = "ffxfeeeexfff";
   EXPECT_FALSE(find_placement(ranges_of(map, 'f'), ranges_of(map, 'e'), 6 * heap_granule, chunk));
   EXPECT_FALSE(find_placement({}, {}, heap_granule, chunk));
 }
 
-TEST(Placement, LacksNoMoreChunksThanAnyOtherPlace)
+TEST(Placement, MapsAsFewChunksAsPossible)
 {
   std::mt19937_64 random{1};
   for (int trial = 0; trial < 20000; ++trial) {
@@ -155,7 +155,7 @@ TEST(Placement, LacksNoMoreChunksThanAnyOtherPlace)
   }
 }
 
-TEST(FreeChunks, AreWholeAndOutsideWhatIsKept)
+TEST(FreeChunks, AreWholeAndOutsideOfKeptMemory)
 {
   map_of_granules const map = "ffffffffffffxfffffff";
   auto const free           = ranges_of(map, 'f');
@@ -169,7 +169,7 @@ TEST(FreeChunks, AreWholeAndOutsideWhatIsKept)
   EXPECT_TRUE(find_free_chunks(free, origin, chunk, 0).empty());
 }
 
-TEST(FreeChunks, MissNoneAndTakeNoneTwice)
+TEST(FreeChunks, AreListedExactlyOnce)
 {
   std::mt19937_64 random{2};
   for (int trial = 0; trial < 5000; ++trial) {

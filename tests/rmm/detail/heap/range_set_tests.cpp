@@ -58,7 +58,7 @@ TEST(RangeSetWithoutMemory, IsEmptyAndFindsNothing)
   EXPECT_TRUE(set.validate());
 }
 
-TEST(RangeSetWithoutMemory, GetsItInTryReserve)
+TEST(RangeSetWithoutMemory, AllocatesInTryReserve)
 {
   range_set set;
   ASSERT_TRUE(set.try_reserve(1000));
@@ -66,7 +66,7 @@ TEST(RangeSetWithoutMemory, GetsItInTryReserve)
   EXPECT_GT(set.metadata_bytes(), 0U);
 }
 
-TEST(RangeSetWithoutMemory, SaysWhenThereIsNone)
+TEST(RangeSetWithoutMemory, TryReserveFailsWithoutHostMemory)
 {
   range_set set;
   EXPECT_FALSE(set.try_reserve(std::numeric_limits<std::size_t>::max()));
@@ -74,7 +74,7 @@ TEST(RangeSetWithoutMemory, SaysWhenThereIsNone)
   EXPECT_TRUE(set.validate());
 }
 
-TEST_F(RangeSet, CutsTheEndOfARangeForThoseThatAskForTheBack)
+TEST_F(RangeSet, CutsFromTheEndOnRequest)
 {
   insert(100_g, 10_g, 7);
   auto const taken = set.take_back(3_g);
@@ -94,7 +94,7 @@ TEST_F(RangeSet, CutsTheHighestRangeThatFitsAtItsEnd)
   EXPECT_FALSE(set.take_highest(48_g));
 }
 
-TEST_F(RangeSet, KnowsTheSizeOfWhatFits)
+TEST_F(RangeSet, ReturnsTheSizeOfTheFittingRange)
 {
   insert(100_g, 10_g);
   insert(200_g, 50_g);
@@ -157,7 +157,7 @@ bool runs_in_valgrind()
   return preloaded != nullptr && std::string{preloaded}.find("vgpreload") != std::string::npos;
 }
 
-TEST(RangeSetMemory, IsAsBeforeWhenALargeSetGetsNoMore)
+TEST(RangeSetMemory, IsUnchangedIfALargeSetCannotGrow)
 {
   if (RMM_TEST_UNDER_SANITIZER || runs_in_valgrind()) { GTEST_SKIP() << "these take addresses themselves"; }
   range_set set;
@@ -186,7 +186,7 @@ TEST(RangeSetMemory, IsAsBeforeWhenALargeSetGetsNoMore)
   EXPECT_EQ(set.take_exact({4000_g, 1_g}).epoch, 2000U);
 }
 
-TEST(RangeSetMemory, LetsALargeSetGrowWithoutMoreAddresses)
+TEST(RangeSetMemory, GrowsALargeSetWithinItsAddresses)
 {
   if (RMM_TEST_UNDER_SANITIZER || runs_in_valgrind()) { GTEST_SKIP() << "these take addresses themselves"; }
   range_set set;
@@ -365,7 +365,7 @@ TEST_F(RangeSet, CountsRangesAndBytes)
   EXPECT_EQ(set.total_bytes(), 4_g);
 }
 
-TEST_F(RangeSet, JoinsWithTheLeftNeighbour)
+TEST_F(RangeSet, CoalescesWithTheLeftNeighbour)
 {
   insert(8_g, 2_g);
   insert(10_g, 3_g);
@@ -373,7 +373,7 @@ TEST_F(RangeSet, JoinsWithTheLeftNeighbour)
   EXPECT_EQ(set.take(5_g).begin, 8_g);
 }
 
-TEST_F(RangeSet, JoinsWithTheRightNeighbour)
+TEST_F(RangeSet, CoalescesWithTheRightNeighbour)
 {
   insert(10_g, 3_g);
   insert(8_g, 2_g);
@@ -381,7 +381,7 @@ TEST_F(RangeSet, JoinsWithTheRightNeighbour)
   EXPECT_EQ(set.take(5_g).begin, 8_g);
 }
 
-TEST_F(RangeSet, JoinsWithBothNeighbours)
+TEST_F(RangeSet, CoalescesWithBothNeighbours)
 {
   insert(8_g, 2_g);
   insert(13_g, 4_g);
@@ -390,7 +390,7 @@ TEST_F(RangeSet, JoinsWithBothNeighbours)
   EXPECT_EQ(set.take(9_g).begin, 8_g);
 }
 
-TEST_F(RangeSet, DoesNotJoinWhatDoesNotTouch)
+TEST_F(RangeSet, KeepsSeparateRangesApart)
 {
   insert(8_g, 2_g);
   insert(11_g, 2_g);
@@ -398,7 +398,7 @@ TEST_F(RangeSet, DoesNotJoinWhatDoesNotTouch)
   EXPECT_FALSE(set.take_best(4_g));
 }
 
-TEST_F(RangeSet, DoesNotJoinAcrossASeam)
+TEST_F(RangeSet, NeverCoalescesAcrossASeamOnTheLeft)
 {
   std::uintptr_t const seam = 10_g;
   seam_list const seams{&seam, 1};
@@ -411,7 +411,7 @@ TEST_F(RangeSet, DoesNotJoinAcrossASeam)
   EXPECT_FALSE(set.validate());  // without the seam they should have been coalesced
 }
 
-TEST_F(RangeSet, DoesNotJoinToTheRightAcrossASeam)
+TEST_F(RangeSet, NeverCoalescesAcrossASeamOnTheRight)
 {
   std::uintptr_t const seam = 10_g;
   seam_list const seams{&seam, 1};
@@ -421,17 +421,17 @@ TEST_F(RangeSet, DoesNotJoinToTheRightAcrossASeam)
   EXPECT_TRUE(set.validate(&seams));
 }
 
-TEST_F(RangeSet, GivesAJoinedRangeTheLatestStampOfItsParts)
+TEST_F(RangeSet, CoalescedRangeHasTheLatestEpochOfItsParts)
 {
-  for (std::array<std::uint64_t, 3> const stamps : {std::array<std::uint64_t, 3>{9, 5, 3}, {5, 9, 3}, {3, 5, 9}}) {
-    insert(8_g, 1_g, stamps[0]);
-    insert(10_g, 1_g, stamps[2]);
-    insert(9_g, 1_g, stamps[1]);  // coalesces with both
+  for (std::array<std::uint64_t, 3> const epochs : {std::array<std::uint64_t, 3>{9, 5, 3}, {5, 9, 3}, {3, 5, 9}}) {
+    insert(8_g, 1_g, epochs[0]);
+    insert(10_g, 1_g, epochs[2]);
+    insert(9_g, 1_g, epochs[1]);  // coalesces with both
     EXPECT_EQ(set.take(3_g).epoch, 9U);
   }
 }
 
-TEST_F(RangeSet, GivesARangeJoinedOnOneSideTheLaterStamp)
+TEST_F(RangeSet, RangeCoalescedOnOneSideHasTheLaterEpoch)
 {
   insert(8_g, 1_g, 4);
   insert(9_g, 1_g, 2);
@@ -447,7 +447,7 @@ TEST_F(RangeSet, GivesARangeJoinedOnOneSideTheLaterStamp)
   EXPECT_EQ(set.take(2_g).epoch, 4U);
 }
 
-TEST_F(RangeSet, LeavesItsStampToTheRest)
+TEST_F(RangeSet, RestOfARangeKeepsItsEpoch)
 {
   insert(8_g, 4_g, 6);
   EXPECT_EQ(set.take(1_g).epoch, 6U);
@@ -463,7 +463,7 @@ TEST_F(RangeSet, PrefersAnExactFit)
   EXPECT_EQ(set.take(4_g).begin, 8_g);
 }
 
-TEST_F(RangeSet, TakesTheLowerOfTwoOfOneSize)
+TEST_F(RangeSet, TakesTheLowerOfTwoEqualRanges)
 {
   insert(20_g, 2_g);
   insert(8_g, 2_g);
@@ -472,7 +472,7 @@ TEST_F(RangeSet, TakesTheLowerOfTwoOfOneSize)
   EXPECT_EQ(set.take(2_g).begin, 8_g);
 }
 
-TEST_F(RangeSet, TakesFromTheSecondOfABinIfTheFirstIsTooSmall)
+TEST_F(RangeSet, TakesTheSecondRangeOfABinIfTheFirstIsTooSmall)
 {
   insert(1000_g, 1000_g);  // both in one bin
   insert(5000_g, 1001_g);
@@ -480,7 +480,7 @@ TEST_F(RangeSet, TakesFromTheSecondOfABinIfTheFirstIsTooSmall)
   EXPECT_EQ(set.take(1000_g).begin, 1000_g);
 }
 
-TEST_F(RangeSet, TakesTheBestOfFewRangesAsAGoodOne)
+TEST_F(RangeSet, TakeGoodTakesTheBestOfFewRanges)
 {
   insert(5000_g, 1001_g);  // all in one bin
   insert(3000_g, 1000_g);
@@ -492,7 +492,7 @@ TEST_F(RangeSet, TakesTheBestOfFewRangesAsAGoodOne)
   EXPECT_FALSE(set.take_good(2_g));
 }
 
-TEST_F(RangeSet, LooksAtFewOfManyRangesForAGoodOne)
+TEST_F(RangeSet, TakeGoodLooksAtFewOfManyRanges)
 {
   ASSERT_TRUE(set.try_reserve(1001));
   for (std::size_t i = 1; i <= 1000; ++i) { insert(i * 10_g, 4_g); }
@@ -502,7 +502,7 @@ TEST_F(RangeSet, LooksAtFewOfManyRangesForAGoodOne)
   EXPECT_EQ(set.take_good(5_g).begin, 20'000_g);
 }
 
-TEST_F(RangeSet, FindsAGoodOneBehindManyThatAreTooSmall)
+TEST_F(RangeSet, TakeGoodFindsARangeBehindManyTooSmallOnes)
 {
   ASSERT_TRUE(set.try_reserve(1001));
   insert(1000_g, 1001_g);  // all in one bin, this one at its end
@@ -521,7 +521,7 @@ TEST_F(RangeSet, TakeMayMissWhatTakeBestFinds)
   EXPECT_EQ(set.take_best(1001_g).begin, 3000_g);
 }
 
-TEST_F(RangeSet, TakesHardlyMoreThanNeededFromTheNextLargerRange)
+TEST_F(RangeSet, TakeGoodWastesLittleOfTheNextLargerRange)
 {
   insert(1000_g, 100_g);
   insert(2000_g, 200_g);
@@ -529,7 +529,7 @@ TEST_F(RangeSet, TakesHardlyMoreThanNeededFromTheNextLargerRange)
   EXPECT_EQ(set.take(110_g).begin, 2000_g);
 }
 
-TEST_F(RangeSet, ServesARequestForAllThatItHas)
+TEST_F(RangeSet, TakesTheWholeSetAtOnce)
 {
   for (auto const bytes : {1_g, 31_g, 32_g, 33_g, 64_g, 12345_g, (1_g << 20U) + 1_g, (1_g << 39U) + 3_g}) {
     insert(8_g, bytes);
@@ -560,7 +560,7 @@ TEST_F(RangeSet, NeedsNoAlignment)
   EXPECT_EQ(set.take(3_g).begin, 1001U);
 }
 
-TEST_F(RangeSet, TakesOnlyWhatIsSettled)
+TEST_F(RangeSet, TakesOnlyReachedRanges)
 {
   insert(8_g, 2_g, 5);
   insert(20_g, 2_g, 3);
@@ -571,7 +571,7 @@ TEST_F(RangeSet, TakesOnlyWhatIsSettled)
   EXPECT_EQ(set.take_best(2_g, 5).begin, 8_g);
 }
 
-TEST_F(RangeSet, TakeBestLooksPastAllThatIsNotSettled)
+TEST_F(RangeSet, TakeBestSkipsRangesThatAreNotReached)
 {
   for (std::size_t at = 0; at != 12; ++at) { insert((100 + 10 * at) * 1_g, 2_g, 9); }
   insert(900_g, 3_g, 1);
@@ -579,7 +579,7 @@ TEST_F(RangeSet, TakeBestLooksPastAllThatIsNotSettled)
   EXPECT_FALSE(set.take_best(2_g, 1));
 }
 
-TEST_F(RangeSet, TakeBestTakesTheFirstInMemoryAmongEquals)
+TEST_F(RangeSet, TakeBestTakesTheLowestOfEqualRanges)
 {
   insert(300_g, 2_g);
   insert(100_g, 2_g);
@@ -599,7 +599,7 @@ TEST_F(RangeSet, TakeUpToTakesTheLargestRange)
   EXPECT_EQ(result.epoch, 2U);
 }
 
-TEST_F(RangeSet, TakeUpToTakesNotMoreThanThat)
+TEST_F(RangeSet, TakeUpToTakesAtMostTheLimit)
 {
   insert(200_g, 5_g);
   EXPECT_EQ(set.take_up_to(2_g).range, (address_range{200_g, 2_g}));
@@ -617,7 +617,7 @@ TEST_F(RangeSet, TakeExactTakesFromTheFrontTheBackAndTheMiddle)
   EXPECT_TRUE(set.validate());
 }
 
-TEST_F(RangeSet, TakeExactTakesNothingUnlessAllIsFree)
+TEST_F(RangeSet, TakeExactTakesAllOrNothing)
 {
   insert(100_g, 4_g);
   EXPECT_FALSE(set.take_exact({99_g, 2_g}));
@@ -627,7 +627,7 @@ TEST_F(RangeSet, TakeExactTakesNothingUnlessAllIsFree)
   EXPECT_EQ(set.total_bytes(), 4_g);
 }
 
-TEST_F(RangeSet, MovesAllToAnotherAndJoinsThere)
+TEST_F(RangeSet, MovesAllRangesAndCoalescesThem)
 {
   range_set other;
   ASSERT_TRUE(other.try_reserve(3));
@@ -641,7 +641,7 @@ TEST_F(RangeSet, MovesAllToAnotherAndJoinsThere)
   EXPECT_EQ(other.take(4_g).epoch, 9U);
 }
 
-TEST_F(RangeSet, IsAsNewAfterClear)
+TEST_F(RangeSet, IsEmptyAfterClear)
 {
   insert(100_g, 2_g);
   insert(200_g, 3_g);
@@ -670,13 +670,13 @@ TEST_F(RangeSet, VisitsEachRangeOnce)
   insert(100_g, 2_g, 3);
   insert(200_g, 3_g, 4);
   std::vector<address_range> visited;
-  std::uint64_t stamps{};
+  std::uint64_t epochs{};
   set.for_each([&](address_range range, std::uint64_t epoch) {
     visited.push_back(range);
-    stamps += epoch;
+    epochs += epoch;
   });
   EXPECT_EQ(visited.size(), 2U);
-  EXPECT_EQ(stamps, 7U);
+  EXPECT_EQ(epochs, 7U);
 }
 
 TEST_F(RangeSet, ReachesItsCapacity)

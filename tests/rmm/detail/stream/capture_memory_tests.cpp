@@ -35,7 +35,7 @@ struct CapturedMemory : ::testing::Test {
   captured_memory memory{7};
 };
 
-TEST_F(CapturedMemory, BeginsWithNothing)
+TEST_F(CapturedMemory, StartsEmpty)
 {
   EXPECT_EQ(memory.number(), 7U);
   EXPECT_TRUE(memory.is_empty());
@@ -45,7 +45,7 @@ TEST_F(CapturedMemory, BeginsWithNothing)
   EXPECT_TRUE(memory.check_invariants());
 }
 
-TEST_F(CapturedMemory, OwnsItsChunksAndNothingBetweenThem)
+TEST_F(CapturedMemory, OwnsAddressesInChunksOnly)
 {
   memory.add_chunk({base + 8192, 1024});
   memory.add_chunk({base, 4096});
@@ -61,7 +61,7 @@ TEST_F(CapturedMemory, OwnsItsChunksAndNothingBetweenThem)
   EXPECT_TRUE(memory.check_invariants());
 }
 
-TEST_F(CapturedMemory, GivesNoBlockThatLiesInTwoChunks)
+TEST_F(CapturedMemory, NeverAllocatesAcrossTwoChunks)
 {
   memory.add_chunk({base, 1024});
   memory.add_chunk({base + 1024, 1024});
@@ -70,7 +70,7 @@ TEST_F(CapturedMemory, GivesNoBlockThatLiesInTwoChunks)
   EXPECT_TRUE(memory.check_invariants());
 }
 
-TEST_F(CapturedMemory, GivesWhatAStreamFreedToNoOtherOfThatCapture)
+TEST_F(CapturedMemory, KeepsFreedMemoryForItsStreamWithinACapture)
 {
   memory.add_chunk({base, 512});
   memory.free_in_capture(allocate(512), first);
@@ -78,7 +78,7 @@ TEST_F(CapturedMemory, GivesWhatAStreamFreedToNoOtherOfThatCapture)
   EXPECT_EQ(allocate(512).begin, base);
 }
 
-TEST_F(CapturedMemory, IsReleasedChunkByChunkAsItsBlocksAreFreed)
+TEST_F(CapturedMemory, ReleasesEachChunkWithItsLastBlock)
 {
   memory.add_chunk({base, 512});
   memory.add_chunk({base + 4096, 512});
@@ -110,7 +110,7 @@ TEST_F(CapturedMemory, IsReleasedChunkByChunkAsItsBlocksAreFreed)
   EXPECT_FALSE(memory.check_invariants())
 #endif
 
-TEST_F(CapturedMemory, ACheckFindsWhatIsFreeTwice)
+TEST_F(CapturedMemory, CheckFindsMemoryThatIsFreeTwice)
 {
   memory.add_chunk({base, 1024});
   auto const block = allocate(256);
@@ -120,7 +120,7 @@ TEST_F(CapturedMemory, ACheckFindsWhatIsFreeTwice)
   EXPECT_BROKEN_BY(memory.free_in_capture(block, second));
 }
 
-TEST_F(CapturedMemory, ACheckFindsWhatIsFreeInNoChunk)
+TEST_F(CapturedMemory, CheckFindsFreeMemoryOutsideOfChunks)
 {
   memory.add_chunk({base, 1024});
   memory.set_released();
@@ -129,7 +129,7 @@ TEST_F(CapturedMemory, ACheckFindsWhatIsFreeInNoChunk)
 }
 
 #if RMM_ASSERTIONS_ENABLED
-TEST_F(CapturedMemory, RefusesAFreeBeyondAChunk)
+TEST_F(CapturedMemory, AssertsThatAFreeEndsInItsChunk)
 {
   memory.add_chunk({base, 512});
   memory.add_chunk({base + 512, 512});

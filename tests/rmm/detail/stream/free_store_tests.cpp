@@ -23,7 +23,7 @@ struct FreeStore : ::testing::Test {
   FreeStore() { spare.reserve(2); }
 
   /// A fence for what `stream` has done up to now.
-  void add_ticket()
+  void add_fence()
   {
     owned_event event;
     ASSERT_TRUE(event.try_record(stream.value()));
@@ -35,7 +35,7 @@ struct FreeStore : ::testing::Test {
   std::vector<owned_event> spare;
 };
 
-TEST_F(FreeStore, BeginsEmptyWithAllReached)
+TEST_F(FreeStore, StartsEmptyWithAllEpochsReached)
 {
   EXPECT_EQ(store.identity(), 17U);
   EXPECT_TRUE(store.is_empty());
@@ -44,26 +44,26 @@ TEST_F(FreeStore, BeginsEmptyWithAllReached)
   EXPECT_FALSE(store.poll(spare));
 }
 
-TEST_F(FreeStore, IsNotEmptyWithUnmarkedMemory)
+TEST_F(FreeStore, IsNotEmptyWithUnfencedMemory)
 {
   store.unfenced().push_back({base, 256});
   EXPECT_FALSE(store.is_empty());
 }
 
-TEST_F(FreeStore, NumbersTicketsInOrder)
+TEST_F(FreeStore, NumbersEpochsInOrder)
 {
-  add_ticket();
+  add_fence();
   auto const first = store.newest();
-  add_ticket();
+  add_fence();
   EXPECT_EQ(store.newest(), first + 1);
   EXPECT_TRUE(store.has_fences());
   EXPECT_EQ(store.reached(), first - 1);
 }
 
-TEST_F(FreeStore, ForgetsTicketsThatAreReached)
+TEST_F(FreeStore, DropsFencesThatAreReached)
 {
-  add_ticket();
-  add_ticket();
+  add_fence();
+  add_fence();
   stream.synchronize();
   EXPECT_TRUE(store.poll(spare));
   EXPECT_EQ(store.reached(), store.newest() - 1);
@@ -73,9 +73,9 @@ TEST_F(FreeStore, ForgetsTicketsThatAreReached)
   EXPECT_FALSE(store.poll(spare));
 }
 
-TEST_F(FreeStore, KeepsAsManySpareEventsAsThereIsPlaceFor)
+TEST_F(FreeStore, KeepsSpareEventsUpToTheCapacity)
 {
-  for (int i = 0; i < 5; ++i) { add_ticket(); }
+  for (int i = 0; i < 5; ++i) { add_fence(); }
   store.synchronize();
   store.all_reached(spare);
   EXPECT_FALSE(store.has_fences());
@@ -84,17 +84,17 @@ TEST_F(FreeStore, KeepsAsManySpareEventsAsThereIsPlaceFor)
   EXPECT_TRUE(spare.back().try_record(stream.value()));  // usable again
 }
 
-TEST_F(FreeStore, MakesAStreamWaitForMemoryThatIsNotFreeYet)
+TEST_F(FreeStore, MakesAStreamWaitForItsFence)
 {
-  add_ticket();
+  add_fence();
   rmm::cuda_stream other;
   EXPECT_TRUE(store.try_make_wait(other.value(), store.newest()));
 }
 
-TEST_F(FreeStore, AWaitForMuchMemoryIsNotedAndMadeOnce)
+TEST_F(FreeStore, WaitsOnceForAllMemoryOfAnEpoch)
 {
-  add_ticket();
-  add_ticket();
+  add_fence();
+  add_fence();
   rmm::cuda_stream other;
   EXPECT_TRUE(store.try_make_noted_wait(other.value(), false));  // nothing is noted
   store.note_wait(store.newest());
@@ -105,10 +105,10 @@ TEST_F(FreeStore, AWaitForMuchMemoryIsNotedAndMadeOnce)
   EXPECT_TRUE(store.try_make_noted_wait(other.value(), false));  // it was made
 }
 
-TEST_F(FreeStore, KeepsTheOrderOfTicketsWhileSomeAreForgotten)
+TEST_F(FreeStore, KeepsTheOrderOfFencesWhileSomeAreDropped)
 {
   for (int round = 0; round < 50; ++round) {
-    for (int i = 0; i < 3; ++i) { add_ticket(); }
+    for (int i = 0; i < 3; ++i) { add_fence(); }
     stream.synchronize();
     for (int i = 0; i < 2; ++i) {
       auto const reached = store.reached();
@@ -126,29 +126,29 @@ TEST_F(FreeStore, KeepsTheOrderOfTicketsWhileSomeAreForgotten)
   EXPECT_FALSE(store.has_fences());
 }
 
-TEST_F(FreeStore, TakesAllOfALargerSetWithTheNewestEpoch)
+TEST_F(FreeStore, TakesAllRangesOfALargerSetWithTheNewestEpoch)
 {
-  add_ticket();
+  add_fence();
   rmm::detail::range_set larger;
   ASSERT_TRUE(larger.try_reserve(3));
   for (std::uintptr_t i = 0; i != 3; ++i) { larger.insert({base + i * 1024, 256}, 0); }
   ASSERT_TRUE(store.try_make_room(1));
   store.ranges().insert({base + 256, 256}, store.newest());
   EXPECT_EQ(store.epoch_of(0), 0U);
-  add_ticket();
+  add_fence();
   ASSERT_TRUE(store.try_take_all_of(larger, nullptr));
   EXPECT_TRUE(larger.empty());
   EXPECT_EQ(store.ranges().count(), 3U);
   EXPECT_EQ(store.epoch_of(store.ranges().range_beginning_at(base + 1024).epoch), store.newest());
   EXPECT_TRUE(store.check_invariants());
-  add_ticket();
+  add_fence();
   EXPECT_EQ(store.epoch_of(0), store.newest() - 1);
   EXPECT_EQ(store.epoch_of(store.newest()), store.newest());
 }
 
-TEST_F(FreeStore, NobodyWaitsForMemoryThatIsFree)
+TEST_F(FreeStore, NeedsNoWaitForReachedEpochs)
 {
-  add_ticket();
+  add_fence();
   stream.synchronize();
   ASSERT_TRUE(store.poll(spare));
   EXPECT_TRUE(store.try_make_wait(nullptr, store.newest()));

@@ -72,7 +72,7 @@ struct PieceList : ::testing::Test {
   free_store* second{};
 };
 
-TEST_F(PieceList, FindsARunThatLiesInSeveralStores)
+TEST_F(PieceList, FindsRunsThatLieInSeveralStores)
 {
   add(shared.idle(), 10, 2);
   add(*first, 12, 3);
@@ -86,7 +86,7 @@ TEST_F(PieceList, FindsARunThatLiesInSeveralStores)
   EXPECT_FALSE(pieces.has_run(7 * heap_granule));
 }
 
-TEST_F(PieceList, TakesTheBeginningOfTheSmallestRunThatIsLargeEnough)
+TEST_F(PieceList, TakesTheBeginOfTheSmallestRunThatFits)
 {
   add(shared.idle(), 10, 2);
   add(*first, 12, 3);
@@ -101,7 +101,7 @@ TEST_F(PieceList, TakesTheBeginningOfTheSmallestRunThatIsLargeEnough)
   EXPECT_FALSE(who.wait_failed);
 }
 
-TEST_F(PieceList, TakesNothingUnfenced)
+TEST_F(PieceList, TakesNoUnfencedMemory)
 {
   add(shared.idle(), 10, 2);
   ASSERT_TRUE(first->try_add_unfenced({base + 12 * heap_granule, 3 * heap_granule}));
@@ -113,14 +113,14 @@ TEST_F(PieceList, TakesNothingUnfenced)
   first->unfenced().clear();
 }
 
-TEST_F(PieceList, IsEmptyWhereAllThatIsFreeIsTooLittle)
+TEST_F(PieceList, IsEmptyIfFreeMemoryIsTooSmall)
 {
   add(shared.idle(), 10, 2);
   add(*first, 12, 3);
   EXPECT_EQ(make({6 * heap_granule}).count(), 0U);
 }
 
-TEST_F(PieceList, BoundsItsRunsWithoutALook)
+TEST_F(PieceList, BoundsRunsWithoutListingPieces)
 {
   EXPECT_EQ(piece_list::bound_of_runs(shared, caches), 0U);
   add_pairs(shared.idle(), 100'000, 0);
@@ -132,7 +132,7 @@ TEST_F(PieceList, BoundsItsRunsWithoutALook)
   second->unfenced().clear();
 }
 
-TEST_F(PieceList, LooksOnlyAtThoseOfALargeSetThatMatter)
+TEST_F(PieceList, ListsOnlyRelevantRangesOfALargeSet)
 {
   add_pairs(shared.idle(), 100'000, 0);
   add(*first, 4002, 2);  // between two of them
@@ -142,7 +142,7 @@ TEST_F(PieceList, LooksOnlyAtThoseOfALargeSetThatMatter)
   EXPECT_EQ(pieces.take(5 * heap_granule, who).begin, base + 4000 * heap_granule);
 }
 
-TEST_F(PieceList, FindsWhatTouchesAnEdge)
+TEST_F(PieceList, FindsPiecesThatTouchAnEdge)
 {
   add_pairs(shared.idle(), 10'000, 0);
   std::vector<std::uintptr_t> const edges{base + 402 * heap_granule, base + 804 * heap_granule};
@@ -154,7 +154,7 @@ TEST_F(PieceList, FindsWhatTouchesAnEdge)
 }
 
 /// Each run of a list of everything that is wanted is in a list of what is wanted, too.
-TEST_F(PieceList, HasEachWantedRunWhole)
+TEST_F(PieceList, ListsEachWantedRunWhole)
 {
   auto const seed = rmm::test::seed_from_environment(1);
   SCOPED_TRACE("RMM_TEST_SEED=" + std::to_string(seed));

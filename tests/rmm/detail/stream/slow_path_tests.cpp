@@ -17,7 +17,7 @@ using rmm::detail::slow_path;
 /// A handle that names no default stream.
 [[nodiscard]] cudaStream_t plain() { return reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000}); }  // NOLINT
 
-TEST(SlowPath, TakesNothingWithoutAReason)
+TEST(SlowPath, TakesNoCallsWithoutAReason)
 {
   slow_path const slow;
   EXPECT_FALSE(slow.takes_allocation(plain()));
@@ -25,7 +25,7 @@ TEST(SlowPath, TakesNothingWithoutAReason)
   EXPECT_FALSE(slow.has(slow_path::any));
 }
 
-TEST(SlowPath, TakesDefaultStreamsWhereThereAreSeveralDevices)
+TEST(SlowPath, TakesDefaultStreamsWithSeveralDevices)
 {
   slow_path const slow;
   for (auto* const stream : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
@@ -36,7 +36,7 @@ TEST(SlowPath, TakesDefaultStreamsWhereThereAreSeveralDevices)
   EXPECT_FALSE(slow.is_ambiguous(plain()));
 }
 
-TEST(SlowPath, TakesAllWhileThereIsAReason)
+TEST(SlowPath, TakesAllCallsWhileAReasonIsSet)
 {
   slow_path slow;
   for (auto const why : {slow_path::captures_announced, slow_path::checks_captures, slow_path::owner_asks}) {
@@ -50,7 +50,7 @@ TEST(SlowPath, TakesAllWhileThereIsAReason)
   }
 }
 
-TEST(SlowPath, TakesFreesOnlyForMemoryOfGraphs)
+TEST(SlowPath, TakesOnlyDeallocationsForGraphMemory)
 {
   slow_path slow;
   slow.set(slow_path::has_graph_memory, true);
@@ -60,7 +60,7 @@ TEST(SlowPath, TakesFreesOnlyForMemoryOfGraphs)
   EXPECT_EQ(slow.reasons_for(slow_path::any, plain()), slow_path::has_graph_memory);
 }
 
-TEST(SlowPath, DoesNotAskTheLegacyStreamBecauseItWasToldToAskAlways)
+TEST(SlowPath, NeverAsksTheLegacyStreamForCaptures)
 {
   slow_path slow;
   slow.set(slow_path::checks_captures, true);
@@ -72,7 +72,7 @@ TEST(SlowPath, DoesNotAskTheLegacyStreamBecauseItWasToldToAskAlways)
 }
 
 /// P1, whichever thread is the last.
-TEST(SlowPath, SettlesWhenThreadsSetReasonsAtOnce)
+TEST(SlowPath, KeepsFloorsRightWhenThreadsSetReasonsConcurrently)
 {
   for (int turn = 0; turn != 200; ++turn) {
     slow_path slow;

@@ -68,7 +68,7 @@ struct StreamCache : ::testing::Test {
 
 // --- stacks
 
-TEST_F(StreamCache, HandsOutTheBlockThatWasPushedLast)
+TEST_F(StreamCache, PopsTheBlockThatWasPushedLast)
 {
   EXPECT_EQ(cache.try_pop(2), nullptr);
   ASSERT_TRUE(push(base, 2));
@@ -86,7 +86,7 @@ TEST_F(StreamCache, RefusesABlockWhoseStackIsFull)
   EXPECT_EQ(cache.unfenced_count(), stack_places(small_sizes));
 }
 
-TEST_F(StreamCache, KeepsTheStacksOfAllSizesApart)
+TEST_F(StreamCache, HasOneStackForEachSize)
 {
   for (std::size_t granules = 1; granules <= small_sizes; ++granules) { ASSERT_TRUE(push(base * granules, granules)); }
   for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
@@ -94,7 +94,7 @@ TEST_F(StreamCache, KeepsTheStacksOfAllSizesApart)
   }
 }
 
-TEST_F(StreamCache, CountsLiveBytesAsAllocatedLessFreed)
+TEST_F(StreamCache, CountsAllocatedMinusFreedBytes)
 {
   ASSERT_TRUE(push(base, 3));
   EXPECT_EQ(cache.live_bytes(), -768);
@@ -106,7 +106,7 @@ TEST_F(StreamCache, CountsLiveBytesAsAllocatedLessFreed)
 
 // --- fences
 
-TEST_F(StreamCache, AMarkIsDueAfterSoManyFrees)
+TEST_F(StreamCache, FenceIsDueAfterManyFrees)
 {
   for (std::size_t i = 0; i + 1 < stream_cache::most_unfenced_frees; ++i) {
     ASSERT_TRUE(push(base + i * 4096, 1 + i % 4));
@@ -116,7 +116,7 @@ TEST_F(StreamCache, AMarkIsDueAfterSoManyFrees)
   EXPECT_TRUE(cache.is_fence_due());
 }
 
-TEST_F(StreamCache, AMarkIsDueAboveSoManyBytes)
+TEST_F(StreamCache, FenceIsDueAfterManyBytes)
 {
   limits.most_unfenced_bytes = 1024;
   ASSERT_TRUE(push(base, 4));
@@ -125,7 +125,7 @@ TEST_F(StreamCache, AMarkIsDueAboveSoManyBytes)
   EXPECT_TRUE(cache.is_fence_due());
 }
 
-TEST_F(StreamCache, WhatWasFreedIsUnmarkedUntilTheEventIsRecorded)
+TEST_F(StreamCache, FreedBlocksAreUnfencedUntilTheEventIsRecorded)
 {
   ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
@@ -139,7 +139,7 @@ TEST_F(StreamCache, WhatWasFreedIsUnmarkedUntilTheEventIsRecorded)
   EXPECT_TRUE(cache.has_fenced_blocks());
 }
 
-TEST_F(StreamCache, WhatIsFreedAfterAMarkIsUnmarked)
+TEST_F(StreamCache, BlocksFreedAfterAFenceAreUnfenced)
 {
   ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.fence(stream.value()));
@@ -149,7 +149,7 @@ TEST_F(StreamCache, WhatIsFreedAfterAMarkIsUnmarked)
   EXPECT_FALSE(cache.has_fenced(1));
 }
 
-TEST_F(StreamCache, AMarkThatFailsChangesNothing)
+TEST_F(StreamCache, FailedFenceChangesNothing)
 {
   ASSERT_TRUE(push(base, 1));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 128 * KiB));
@@ -161,7 +161,7 @@ TEST_F(StreamCache, AMarkThatFailsChangesNothing)
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-TEST_F(StreamCache, AMarkJoinsRecentBlocksWithTheRanges)
+TEST_F(StreamCache, FenceCoalescesRecentBlocksWithRanges)
 {
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
   ASSERT_TRUE(cache.try_add_recent(pointer(base + 128 * KiB), 128 * KiB));
@@ -170,7 +170,7 @@ TEST_F(StreamCache, AMarkJoinsRecentBlocksWithTheRanges)
   EXPECT_EQ(cache.ranges().largest(), 256 * KiB);
 }
 
-TEST_F(StreamCache, JoinsRecentBlocksAFewAtATimeByAMarkAndTheFreesAfterIt)
+TEST_F(StreamCache, CoalescesRecentBlocksAFewAtATimeAfterAFence)
 {
   cache.note_live(64 * 1024 * KiB);  // they are its own blocks
   for (std::size_t i = 0; i < 128; ++i) { ASSERT_TRUE(cache.try_add_recent(pointer(base + i * 128 * KiB), 128 * KiB)); }
@@ -190,7 +190,7 @@ TEST_F(StreamCache, JoinsRecentBlocksAFewAtATimeByAMarkAndTheFreesAfterIt)
   EXPECT_TRUE(cache.check_invariants());
 }
 
-TEST_F(StreamCache, JoinsAllRecentBlocksOfAMarkIfAsked)
+TEST_F(StreamCache, CoalescesAllFencedBlocksOnRequest)
 {
   cache.note_live(64 * 1024 * KiB);  // they are its own blocks
   EXPECT_FALSE(cache.coalesce_fenced());
@@ -202,7 +202,7 @@ TEST_F(StreamCache, JoinsAllRecentBlocksOfAMarkIfAsked)
   EXPECT_FALSE(cache.has_fenced_blocks());
 }
 
-TEST_F(StreamCache, MovesBlocksThatNobodyTookBetweenTwoMarksToTheRanges)
+TEST_F(StreamCache, MovesBlocksUnusedBetweenTwoFencesToRanges)
 {
   for (std::size_t i = 0; i < 8; ++i) { ASSERT_TRUE(push(base + i * 512, 2)); }
   ASSERT_TRUE(push(2 * base, 5));
@@ -219,7 +219,7 @@ TEST_F(StreamCache, MovesBlocksThatNobodyTookBetweenTwoMarksToTheRanges)
   EXPECT_EQ(cache.try_pop(5), nullptr);
 }
 
-TEST_F(StreamCache, CoalescesAfterTheFenceWhereMuchIsFree)
+TEST_F(StreamCache, CoalescesAfterTheFenceIfMuchIsFree)
 {
   limits.scarce_bytes = 128 * KiB;
   cache.note_live(1024 * KiB);  // they are its own blocks
@@ -248,7 +248,7 @@ TEST_F(StreamCache, MovesUnusedBlocksAFewAtATime)
   }
 }
 
-TEST_F(StreamCache, MovesUnusedBlocksAlsoWhereOnlyLargeOnesWereFreedSince)
+TEST_F(StreamCache, MovesUnusedBlocksAlsoAfterLargeFreesOnly)
 {
   for (std::size_t turn = 1; turn <= 2; ++turn) {  // in the second one stacks that were empty have entries again
     ASSERT_TRUE(push(base + turn * 1024 * KiB, 3));
@@ -265,7 +265,7 @@ TEST_F(StreamCache, MovesUnusedBlocksAlsoWhereOnlyLargeOnesWereFreedSince)
   }
 }
 
-TEST_F(StreamCache, MovesWhatIsLeftOfARunThatNobodyTook)
+TEST_F(StreamCache, MovesTheRestOfAnUnusedRun)
 {
   give(base, 1024 * KiB);
   ASSERT_NE(cache.take_run(1), nullptr);
@@ -276,7 +276,7 @@ TEST_F(StreamCache, MovesWhatIsLeftOfARunThatNobodyTook)
   EXPECT_FALSE(cache.has_fenced(1));
 }
 
-TEST_F(StreamCache, KeepsRecentBlocksApartFromThoseThatAreToBeCoalesced)
+TEST_F(StreamCache, KeepsRecentBlocksApartFromCoalescingOnes)
 {
   limits.scarce_bytes = 0;
   cache.note_live(1024 * 1024 * KiB);  // they are its own blocks
@@ -296,7 +296,7 @@ TEST_F(StreamCache, KeepsRecentBlocksApartFromThoseThatAreToBeCoalesced)
   EXPECT_EQ(cache.ranges().count(), freed - 1);
 }
 
-TEST_F(StreamCache, MovesWhatWasRecentAtAMarkWithTheStacks)
+TEST_F(StreamCache, MovesFencedRecentBlocksWithTheStacks)
 {
   cache.note_live(1024 * KiB);  // they are its own blocks
   ASSERT_TRUE(push(base, 1));
@@ -307,7 +307,7 @@ TEST_F(StreamCache, MovesWhatWasRecentAtAMarkWithTheStacks)
   EXPECT_EQ(cache.ranges().total_bytes(), 256 + 128 * KiB);
 }
 
-TEST_F(StreamCache, ShowsWhatIsToBeJoinedAsMarked)
+TEST_F(StreamCache, ListsCoalescingBlocksAsFenced)
 {
   cache.note_live(1024 * KiB);  // they are its own blocks
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
@@ -317,7 +317,7 @@ TEST_F(StreamCache, ShowsWhatIsToBeJoinedAsMarked)
   EXPECT_EQ(seen, 128 * KiB);
 }
 
-TEST_F(StreamCache, RangesAreNotJoinedAtSeams)
+TEST_F(StreamCache, NeverCoalescesAcrossASeam)
 {
   limits.seam_addresses = {seams.data(), seams.size()};
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 128 * KiB));
@@ -326,7 +326,7 @@ TEST_F(StreamCache, RangesAreNotJoinedAtSeams)
   EXPECT_EQ(cache.ranges().count(), 2U);
 }
 
-TEST_F(StreamCache, ShowsAllThatIsFree)
+TEST_F(StreamCache, ListsAllFreeMemory)
 {
   give(4 * base, 1024);
   ASSERT_TRUE(push(base, 1));
@@ -343,7 +343,7 @@ TEST_F(StreamCache, ShowsAllThatIsFree)
 
 // --- recent blocks and ranges
 
-TEST_F(StreamCache, HandsOutTheNewestRecentBlockOfTheSize)
+TEST_F(StreamCache, TakesTheNewestRecentBlockOfTheSize)
 {
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 100 * KiB));
   ASSERT_TRUE(cache.try_add_recent(pointer(2 * base), 100 * KiB));
@@ -355,7 +355,7 @@ TEST_F(StreamCache, HandsOutTheNewestRecentBlockOfTheSize)
   EXPECT_FALSE(cache.has_unfenced());
 }
 
-TEST_F(StreamCache, RefusesMoreRecentBlocksThanItMayLeaveUnmarked)
+TEST_F(StreamCache, RefusesRecentBlocksAboveTheUnfencedLimit)
 {
   for (std::size_t i = 0; i < stream_cache::most_unfenced_frees; ++i) {
     ASSERT_TRUE(cache.try_add_recent(pointer(base + 2 * i * 100 * KiB), 100 * KiB));
@@ -366,7 +366,7 @@ TEST_F(StreamCache, RefusesMoreRecentBlocksThanItMayLeaveUnmarked)
   EXPECT_EQ(cache.ranges().count(), stream_cache::most_unfenced_frees);
 }
 
-TEST_F(StreamCache, JoinsAtOnceWhatOthersAllocated)
+TEST_F(StreamCache, CoalescesBlocksOfOtherCachesAtOnce)
 {
   ASSERT_TRUE(cache.try_add_recent(pointer(base), 100 * KiB));
   ASSERT_TRUE(cache.fence(stream.value()));
@@ -374,7 +374,7 @@ TEST_F(StreamCache, JoinsAtOnceWhatOthersAllocated)
   EXPECT_FALSE(cache.has_fenced_blocks());
 }
 
-TEST_F(StreamCache, CutsFromARangeWhatItIsAskedFor)
+TEST_F(StreamCache, CutsTheRequestedBytesFromARange)
 {
   give(base, 300 * KiB);
   EXPECT_EQ(cache.take(100 * KiB), pointer(base));
@@ -385,7 +385,7 @@ TEST_F(StreamCache, CutsFromARangeWhatItIsAskedFor)
   EXPECT_EQ(cache.live_bytes(), static_cast<std::int64_t>(300 * KiB));
 }
 
-TEST_F(StreamCache, ABlockThatComesBackGivesItsClaimUp)
+TEST_F(StreamCache, FreedBlockReturnsItsClaim)
 {
   give(base, 200 * KiB);
   void* const ptr = cache.take(200 * KiB);
@@ -396,7 +396,7 @@ TEST_F(StreamCache, ABlockThatComesBackGivesItsClaimUp)
   EXPECT_EQ(claims(), 0);
 }
 
-TEST_F(StreamCache, ClaimsOfBlocksThatOthersCutAreReturned)
+TEST_F(StreamCache, ReturnsClaimsOfBlocksThatOtherCachesCut)
 {
   for (std::uintptr_t i = 1; i <= 1000; ++i) {
     ASSERT_TRUE(cache.try_add_recent(pointer(2 * i * base), 100 * KiB));
@@ -417,7 +417,7 @@ TEST_F(StreamCache, TakesAClaimForEachBlockThatItCuts)
   EXPECT_EQ(claims(), 1000);
 }
 
-TEST_F(StreamCache, AClaimCanBeReturned)
+TEST_F(StreamCache, ReturnsAnUnusedClaim)
 {
   ASSERT_TRUE(cache.try_claim());
   EXPECT_EQ(claims(), 1);
@@ -425,7 +425,7 @@ TEST_F(StreamCache, AClaimCanBeReturned)
   EXPECT_EQ(claims(), 0);
 }
 
-TEST_F(StreamCache, TakesHostMemoryAsItIsUsed)
+TEST_F(StreamCache, AllocatesHostMemoryAsNeeded)
 {
   EXPECT_FALSE(cache.try_push(pointer(base), 1));
   EXPECT_TRUE(cache.try_add_stack(1));
@@ -434,7 +434,7 @@ TEST_F(StreamCache, TakesHostMemoryAsItIsUsed)
   EXPECT_EQ(cache.ranges().metadata_bytes(), 0U);
 }
 
-TEST_F(StreamCache, MarksOfAStreamThatCanEndWithoutNoticeAreDueAfterTwiceAsManyFreesEachTime)
+TEST_F(StreamCache, DoublesTheFreesBetweenFencesForForeignStreams)
 {
   stream_cache young{name, nullptr, false, limits};
   ASSERT_TRUE(young.try_add_stack(1));
@@ -457,7 +457,7 @@ TEST_F(StreamCache, MarksOfAStreamThatCanEndWithoutNoticeAreDueAfterTwiceAsManyF
 
 // --- runs
 
-TEST_F(StreamCache, CutsMoreBlocksAtOnceTheMoreOftenASizeIsAskedFor)
+TEST_F(StreamCache, CutsLongerRunsForFrequentSizes)
 {
   give(base, 1024 * 256);
   std::vector<std::size_t> runs;
@@ -477,7 +477,7 @@ TEST_F(StreamCache, CutsMoreBlocksAtOnceTheMoreOftenASizeIsAskedFor)
   EXPECT_EQ(cache.ranges().total_bytes(), (1024 - cut.size()) * 256);
 }
 
-TEST_F(StreamCache, ARunIsMarkedForItComesFromRanges)
+TEST_F(StreamCache, RunsFromRangesAreFenced)
 {
   give(base, 3 * 256);
   static_cast<void>(cache.take_run(1));
@@ -486,7 +486,7 @@ TEST_F(StreamCache, ARunIsMarkedForItComesFromRanges)
   EXPECT_FALSE(cache.has_unfenced());
 }
 
-TEST_F(StreamCache, ARunIsAsShortAsTheRangesNeed)
+TEST_F(StreamCache, RunsAreLimitedByTheRange)
 {
   give(base, 64 * 256);
   while (cache.ranges().total_bytes() > 256) {
@@ -516,7 +516,7 @@ TEST_F(StreamCache, ShortensAStackFromItsOldestEnd)
   EXPECT_EQ(cache.try_pop(1), nullptr);
 }
 
-TEST_F(StreamCache, DoesNotMoveWhatIsUnmarkedToTheRanges)
+TEST_F(StreamCache, KeepsUnfencedBlocksOutOfRanges)
 {
   ASSERT_TRUE(push(base, 1));
   EXPECT_TRUE(cache.shorten_stack(1, 16));  // there is a place, though nothing has moved
@@ -525,7 +525,7 @@ TEST_F(StreamCache, DoesNotMoveWhatIsUnmarkedToTheRanges)
   EXPECT_EQ(cache.try_pop(1), pointer(base));
 }
 
-TEST_F(StreamCache, AFullStackWithoutMarksCannotBeShortened)
+TEST_F(StreamCache, RefusesToShortenAnUnfencedStack)
 {
   for (std::size_t i = 0; i < stack_places(small_sizes); ++i) { ASSERT_TRUE(push(base + i * 128 * KiB, small_sizes)); }
   EXPECT_FALSE(cache.shorten_stack(small_sizes, 16));
@@ -545,7 +545,7 @@ TEST_F(StreamCache, EmptiesAllStacksIntoRanges)
 
 // --- whose handle it is
 
-TEST_F(StreamCache, AsksTheRuntimeWhereNobodyTellsOfEnds)
+TEST_F(StreamCache, AsksTheRuntimeAboutForeignStreams)
 {
   EXPECT_FALSE(cache.is_trusted());
   EXPECT_TRUE(cache.is_current());

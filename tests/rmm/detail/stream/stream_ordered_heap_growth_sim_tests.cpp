@@ -203,7 +203,7 @@ TEST_F(HeapGrowth, GivesChunksBackBetweenSmallBlocks)
   EXPECT_GT(seen.left, 100U / fewer);
 }
 
-TEST_F(HeapGrowth, HoldsWhereMemoryIsShort)
+TEST_F(HeapGrowth, GrowsWhileMemoryIsShort)
 {
   random_program::options how;
   how.largest     = 3 * chunk;

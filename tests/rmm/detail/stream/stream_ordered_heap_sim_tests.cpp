@@ -99,7 +99,7 @@ constexpr source own_memory{0, 0, 0, 0, 0};
 
 // --- where memory is found
 
-TEST_F(StreamOrderedHeapSim, ASmallBlockComesBackFromItsStackWithoutACallOfTheRuntime)
+TEST_F(StreamOrderedHeapSim, ServesASmallBlockFromItsStackWithoutARuntimeCall)
 {
   device_heap heap{MiB};
   void* const first = heap.allocate(1000, stream);
@@ -113,7 +113,7 @@ TEST_F(StreamOrderedHeapSim, ASmallBlockComesBackFromItsStackWithoutACallOfTheRu
   EXPECT_EQ(cudasim::calls(), calls);
 }
 
-TEST_F(StreamOrderedHeapSim, ALargerBlockComesBackFromTheRecentOnesWithoutACallOfTheRuntime)
+TEST_F(StreamOrderedHeapSim, ServesALargerBlockFromRecentOnesWithoutARuntimeCall)
 {
   device_heap heap{16 * MiB};
   void* const first = heap.allocate(100 * KiB, stream);
@@ -127,7 +127,7 @@ TEST_F(StreamOrderedHeapSim, ALargerBlockComesBackFromTheRecentOnesWithoutACallO
   EXPECT_EQ(cudasim::calls(), calls);
 }
 
-TEST_F(StreamOrderedHeapSim, ALargerBlockIsCutFromTheCachesRangesWithoutACallOfTheRuntime)
+TEST_F(StreamOrderedHeapSim, CutsALargerBlockFromRangesWithoutARuntimeCall)
 {
   device_heap heap{1024 * MiB};  // a cache takes a share of the heap at a time
   void* const first = heap.allocate(100 * KiB, stream);
@@ -137,7 +137,7 @@ TEST_F(StreamOrderedHeapSim, ALargerBlockIsCutFromTheCachesRangesWithoutACallOfT
   EXPECT_EQ(static_cast<char*>(next), static_cast<char*>(first) + 100 * KiB);
 }
 
-TEST_F(StreamOrderedHeapSim, RecentBlocksAreJoinedWhenTheirStreamNeedsMore)
+TEST_F(StreamOrderedHeapSim, CoalescesRecentBlocksWhenTheStreamNeedsMore)
 {
   device_heap heap{MiB};
   void* const a = heap.allocate(512 * KiB, stream);
@@ -149,7 +149,7 @@ TEST_F(StreamOrderedHeapSim, RecentBlocksAreJoinedWhenTheirStreamNeedsMore)
   EXPECT_EQ(then.sources(), own_memory);
 }
 
-TEST_F(StreamOrderedHeapSim, StacksAreEmptiedWhenTheirStreamNeedsMore)
+TEST_F(StreamOrderedHeapSim, EmptiesStacksWhenTheStreamNeedsMore)
 {
   device_heap heap{64 * KiB};
   std::vector<void*> blocks;
@@ -161,10 +161,10 @@ TEST_F(StreamOrderedHeapSim, StacksAreEmptiedWhenTheirStreamNeedsMore)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, WhatAStreamFreedLastServesItsLargestRequestsToo)
+TEST_F(StreamOrderedHeapSim, ServesLargeRequestsFromTheLastFrees)
 {
   device_heap heap{16 * MiB};
-  // Two caches, so that large blocks go past them; the first keeps nothing unmarked.
+  // Two caches, so that large blocks go past them; the first keeps nothing unfenced.
   heap.deallocate(heap.allocate(256, stream), 256, stream);
   heap.deallocate(heap.allocate(2 * MiB, other), 2 * MiB, other);
   rmm::cuda_stream_view{other}.synchronize();
@@ -178,7 +178,7 @@ TEST_F(StreamOrderedHeapSim, WhatAStreamFreedLastServesItsLargestRequestsToo)
   heap.deallocate(whole, 16 * MiB, stream);
 }
 
-TEST_F(StreamOrderedHeapSim, TheStoreOfTheStreamServesItWithoutAWait)
+TEST_F(StreamOrderedHeapSim, ServesAStreamFromItsOwnStoreWithoutAWait)
 {
   device_heap heap{MiB};
   run_on_a_thread_that_ends([&] {  // what it freed goes to the store of the stream
@@ -195,7 +195,7 @@ TEST_F(StreamOrderedHeapSim, TheStoreOfTheStreamServesItWithoutAWait)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, WhatThreadsThatEndLeaveUnmarkedServesTheirStream)
+TEST_F(StreamOrderedHeapSim, ServesAStreamFromUnfencedMemoryOfEndedThreads)
 {
   device_heap heap{64 * KiB};
   std::vector<void*> blocks(32);
@@ -206,7 +206,7 @@ TEST_F(StreamOrderedHeapSim, WhatThreadsThatEndLeaveUnmarkedServesTheirStream)
     }
   });
   for (void* const block : blocks) {
-    run_on_a_thread_that_ends([&] { heap.deallocate(block, 2 * KiB, stream); });  // at the limit: unmarked
+    run_on_a_thread_that_ends([&] { heap.deallocate(block, 2 * KiB, stream); });  // at the limit: unfenced
   }
   since const then{heap};
   void* const ptr = heap.try_allocate(64 * KiB, stream);
@@ -216,13 +216,13 @@ TEST_F(StreamOrderedHeapSim, WhatThreadsThatEndLeaveUnmarkedServesTheirStream)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, MemoryWhoseEventIsReachedServesAllWithoutAWait)
+TEST_F(StreamOrderedHeapSim, ServesEveryStreamFromReachedMemoryWithoutAWait)
 {
   device_heap heap{MiB};
   run_on_a_thread_that_ends([&] {
     void* const ptr = heap.allocate(512 * KiB, stream);
     write(ptr, 512 * KiB, stream);
-    heap.deallocate(ptr, 512 * KiB, stream);  // above the limit of unmarked bytes: marked
+    heap.deallocate(ptr, 512 * KiB, stream);  // above the limit of unfenced bytes: fenced
   });
   stream.synchronize();
   since const then{heap};
@@ -233,7 +233,7 @@ TEST_F(StreamOrderedHeapSim, MemoryWhoseEventIsReachedServesAllWithoutAWait)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, AnotherStreamsStoreServesBehindAWait)
+TEST_F(StreamOrderedHeapSim, ServesFromAnotherStreamsStoreAfterAWait)
 {
   device_heap heap{MiB};
   run_on_a_thread_that_ends([&] {
@@ -249,7 +249,7 @@ TEST_F(StreamOrderedHeapSim, AnotherStreamsStoreServesBehindAWait)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, AnotherThreadsCacheForTheSameStreamServesWithoutAWait)
+TEST_F(StreamOrderedHeapSim, ServesFromAnotherThreadsCacheOfTheStreamWithoutAWait)
 {
   device_heap heap{MiB};
   worker thread;
@@ -266,7 +266,7 @@ TEST_F(StreamOrderedHeapSim, AnotherThreadsCacheForTheSameStreamServesWithoutAWa
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, WhatAnotherThreadLeftUnmarkedServesTheSameStream)
+TEST_F(StreamOrderedHeapSim, ServesFromUnfencedMemoryOfAnotherThreadOnTheStream)
 {
   device_heap heap{MiB};
   worker thread;
@@ -286,7 +286,7 @@ TEST_F(StreamOrderedHeapSim, WhatAnotherThreadLeftUnmarkedServesTheSameStream)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, AnotherStreamsCacheServesBehindAWait)
+TEST_F(StreamOrderedHeapSim, ServesFromAnotherStreamsCacheAfterAWait)
 {
   device_heap heap{MiB};
   void* const mine = heap.allocate(MiB, stream);
@@ -300,7 +300,7 @@ TEST_F(StreamOrderedHeapSim, AnotherStreamsCacheServesBehindAWait)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, OnlyWhatIsNeededIsTakenFromAnotherStreamsCache)
+TEST_F(StreamOrderedHeapSim, TakesOnlyTheRequestFromAnotherStreamsCache)
 {
   device_heap heap{MiB};
   void* const mine = heap.allocate(MiB, stream);
@@ -316,7 +316,7 @@ TEST_F(StreamOrderedHeapSim, OnlyWhatIsNeededIsTakenFromAnotherStreamsCache)
   EXPECT_EQ(then.sources(), own_memory);
 }
 
-TEST_F(StreamOrderedHeapSim, NeighboursOfManyOwnersArePutTogether)
+TEST_F(StreamOrderedHeapSim, CoalescesNeighboursOfManyOwners)
 {
   device_heap heap{MiB};
   std::vector<std::unique_ptr<worker>> threads;
@@ -339,7 +339,7 @@ TEST_F(StreamOrderedHeapSim, NeighboursOfManyOwnersArePutTogether)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, NobodyWaitsForNeighboursThatAreNotNeeded)
+TEST_F(StreamOrderedHeapSim, WaitsOnlyForTheNeighboursThatItTakes)
 {
   device_heap heap{MiB};
   std::vector<rmm::cuda_stream> streams(4);
@@ -351,7 +351,7 @@ TEST_F(StreamOrderedHeapSim, NobodyWaitsForNeighboursThatAreNotNeeded)
   EXPECT_EQ(then.sources(), (source{0, 0, 1, 0, 2}));
 }
 
-TEST_F(StreamOrderedHeapSim, TheSmallestNeighboursThatDoArePutTogether)
+TEST_F(StreamOrderedHeapSim, CoalescesTheSmallestRunThatFits)
 {
   device_heap heap{2 * MiB};
   std::vector<rmm::cuda_stream> streams(8);
@@ -364,7 +364,7 @@ TEST_F(StreamOrderedHeapSim, TheSmallestNeighboursThatDoArePutTogether)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, AWaitForAnotherCacheThatFailsLosesNothing)
+TEST_F(StreamOrderedHeapSim, LosesNothingIfTheWaitForACacheFails)
 {
   device_heap heap{MiB};
   void* const mine = heap.allocate(MiB, stream);
@@ -378,7 +378,7 @@ TEST_F(StreamOrderedHeapSim, AWaitForAnotherCacheThatFailsLosesNothing)
   write(mine, MiB, other);
 }
 
-TEST_F(StreamOrderedHeapSim, AWaitForAnotherStoreThatFailsLeavesItsMemoryToTheSameEvents)
+TEST_F(StreamOrderedHeapSim, KeepsEventsIfTheWaitForAStoreFails)
 {
   constexpr std::size_t wide = 2 * MiB;  // goes past the caches
   device_heap heap{16 * MiB};
@@ -399,7 +399,7 @@ TEST_F(StreamOrderedHeapSim, AWaitForAnotherStoreThatFailsLeavesItsMemoryToTheSa
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForOnlyWhereThatServesTheRequest)
+TEST_F(StreamOrderedHeapSim, WaitsForTheDeviceOnlyIfThatServesTheRequest)
 {
   device_heap heap{MiB};
   cudaStream_t foreign{};
@@ -416,7 +416,7 @@ TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForOnlyWhereThatServesTheRequest)
   EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, StreamsThatAreKnownToLiveGetAnEventBeforeTheDeviceIsWaitedFor)
+TEST_F(StreamOrderedHeapSim, RecordsEventsOnKnownStreamsBeforeWaitingForTheDevice)
 {
   device_heap heap{MiB};
   static_cast<void>(heap.allocate(MiB - 8 * KiB, stream));
@@ -424,7 +424,7 @@ TEST_F(StreamOrderedHeapSim, StreamsThatAreKnownToLiveGetAnEventBeforeTheDeviceI
   void* const second = heap.allocate(4 * KiB, rmm::cuda_stream_legacy);
   write(first, 4 * KiB, stream);
   write(second, 4 * KiB, rmm::cuda_stream_legacy);
-  heap.deallocate(first, 4 * KiB, stream);  // both left unmarked
+  heap.deallocate(first, 4 * KiB, stream);  // both left unfenced
   heap.deallocate(second, 4 * KiB, rmm::cuda_stream_legacy);
   since const then{heap};
   void* const both = heap.heap().allocate_reclaimed(8 * KiB, other);
@@ -435,7 +435,7 @@ TEST_F(StreamOrderedHeapSim, StreamsThatAreKnownToLiveGetAnEventBeforeTheDeviceI
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, ANewHeapHasNothingThatItWouldPayToWaitFor)
+TEST_F(StreamOrderedHeapSim, NeverWaitsForTheDeviceInANewHeap)
 {
   device_heap heap{MiB};
   EXPECT_EQ(
@@ -446,7 +446,7 @@ TEST_F(StreamOrderedHeapSim, ANewHeapHasNothingThatItWouldPayToWaitFor)
 }
 
 /// Whatever the search before it has seen: another thread may have freed memory since, or recorded an event.
-TEST_F(StreamOrderedHeapSim, TheLastSearchFindsWhatIsFreeWithoutAWait)
+TEST_F(StreamOrderedHeapSim, LastSearchFindsFreeMemoryWithoutAWait)
 {
   device_heap heap{MiB};
   void* const found = heap.heap().allocate_reclaimed(4 * KiB, stream);
@@ -455,12 +455,12 @@ TEST_F(StreamOrderedHeapSim, TheLastSearchFindsWhatIsFreeWithoutAWait)
   heap.deallocate(found, 4 * KiB, stream);
 }
 
-TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForWhereAStreamCannotWait)
+TEST_F(StreamOrderedHeapSim, WaitsForTheDeviceIfTheStreamCannotWait)
 {
   device_heap heap{MiB};
   void* const mine = heap.allocate(MiB, stream);
   write(mine, MiB, stream);
-  heap.deallocate(mine, MiB, stream);                                  // marked
+  heap.deallocate(mine, MiB, stream);                                  // fenced
   cudasim::inject({"cudaStreamWaitEvent", 1, cudaErrorUnknown, 100});  // more than there are attempts
   ASSERT_EQ(heap.allocate(MiB, other), mine);
   cudasim::clear_faults();
@@ -468,7 +468,7 @@ TEST_F(StreamOrderedHeapSim, TheDeviceIsWaitedForWhereAStreamCannotWait)
   EXPECT_EQ(heap.figures().device_synchronizations, 1U);
 }
 
-TEST_F(StreamOrderedHeapSim, ABlockOfUpstreamWithoutAnEventIsWaitedFor)
+TEST_F(StreamOrderedHeapSim, WaitsForAnUpstreamBlockWithoutAnEvent)
 {
   void* block{};
   ASSERT_EQ(cudaMalloc(&block, MiB), cudaSuccess);
@@ -489,7 +489,7 @@ TEST_F(StreamOrderedHeapSim, ABlockOfUpstreamWithoutAnEventIsWaitedFor)
 constexpr std::size_t as_many_as_are_marked = rmm::detail::stream_cache::most_unfenced_frees;
 [[nodiscard]] constexpr std::size_t size_of(std::size_t block) { return 256 * (1 + block % 2); }
 
-TEST_F(StreamOrderedHeapSim, StacksOfOtherStreamsArePutTogether)
+TEST_F(StreamOrderedHeapSim, CoalescesStacksOfOtherStreams)
 {
   constexpr std::size_t bytes = as_many_as_are_marked * 384;
   device_heap heap{4 * MiB};
@@ -498,7 +498,7 @@ TEST_F(StreamOrderedHeapSim, StacksOfOtherStreamsArePutTogether)
   for (std::size_t i = 0; i != as_many_as_are_marked; ++i) { blocks.push_back(heap.allocate(size_of(i), stream)); }
   for (std::size_t i = 0; i != as_many_as_are_marked; ++i) {
     write(blocks[i], size_of(i), stream);
-    heap.deallocate(blocks[i], size_of(i), stream);  // the last one marks them all
+    heap.deallocate(blocks[i], size_of(i), stream);  // the last one fences them all
   }
   since const then{heap};
   void* const whole = heap.try_allocate(bytes, other);
@@ -508,7 +508,7 @@ TEST_F(StreamOrderedHeapSim, StacksOfOtherStreamsArePutTogether)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, WhatIsUnmarkedReachesAnotherStreamOnlyBehindAnEvent)
+TEST_F(StreamOrderedHeapSim, GivesUnfencedMemoryToAnotherStreamOnlyAfterAnEvent)
 {
   device_heap heap{MiB};
   void* const rest = heap.allocate(MiB - 4 * KiB, stream);
@@ -525,7 +525,7 @@ TEST_F(StreamOrderedHeapSim, WhatIsUnmarkedReachesAnotherStreamOnlyBehindAnEvent
   heap.deallocate(rest, MiB - 4 * KiB, stream);
 }
 
-TEST_F(StreamOrderedHeapSim, TakingOneBlockFromABusyStreamMakesOneWait)
+TEST_F(StreamOrderedHeapSim, WaitsOnceForABlockOfABusyStream)
 {
   constexpr std::size_t large = 2 * MiB;  // goes past the caches, with an event for each
   device_heap heap{1024 * MiB};
@@ -549,7 +549,7 @@ TEST_F(StreamOrderedHeapSim, TakingOneBlockFromABusyStreamMakesOneWait)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, ARequestThatCannotBeServedDoesNotWaitForTheDevice)
+TEST_F(StreamOrderedHeapSim, RefusesTooLargeRequestsWithoutWaitingForTheDevice)
 {
   device_heap heap{MiB};
   cudaStream_t foreign{};
@@ -570,7 +570,7 @@ TEST_F(StreamOrderedHeapSim, ARequestThatCannotBeServedDoesNotWaitForTheDevice)
   EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, WhereWaitingFailsNothingBecomesFreeForAll)
+TEST_F(StreamOrderedHeapSim, KeepsMemoryPendingIfTheWaitFails)
 {
   device_heap heap{MiB};
   cudaStream_t foreign{};
@@ -591,7 +591,7 @@ TEST_F(StreamOrderedHeapSim, WhereWaitingFailsNothingBecomesFreeForAll)
   EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, AThreadThatUsesManyStreamsKeepsTheirCaches)
+TEST_F(StreamOrderedHeapSim, KeepsTheCachesOfAThreadWithManyStreams)
 {
   device_heap heap{64 * MiB};
   std::vector<rmm::cuda_stream> streams(300);
@@ -605,7 +605,7 @@ TEST_F(StreamOrderedHeapSim, AThreadThatUsesManyStreamsKeepsTheirCaches)
 }
 
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
-TEST_F(StreamOrderedHeapSim, ACacheWithLittleInItTakesLittleHostMemory)
+TEST_F(StreamOrderedHeapSim, NeedsLittleHostMemoryForASmallCache)
 {
   if (RMM_TEST_UNDER_SANITIZER) { GTEST_SKIP() << "Sanitizers have an allocator of their own"; }
   device_heap heap{64 * MiB};
@@ -624,7 +624,7 @@ struct HeapForTwoDevices : Stepped {
   HeapForTwoDevices() { begin(0, 2); }
 };
 
-TEST_F(HeapForTwoDevices, WaitsForAllWhoseWorkMayUseTheMemory)
+TEST_F(HeapForTwoDevices, WaitsForTheDeviceOfTheStreamThatFreed)
 {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
@@ -652,7 +652,7 @@ TEST_F(HeapForTwoDevices, WaitsForAllWhoseWorkMayUseTheMemory)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, WhatACacheHasJoinedGoesToTheStoreOfItsStreamWhenAllOfItCameBack)
+TEST_F(StreamOrderedHeapSim, FlushesCoalescedMemoryToTheStoreOfItsStream)
 {
   constexpr std::size_t blocks = 10;  // an event is recorded after the 5th free, and after the last
   device_heap heap{512 * MiB};
@@ -668,7 +668,7 @@ TEST_F(StreamOrderedHeapSim, WhatACacheHasJoinedGoesToTheStoreOfItsStreamWhenAll
   EXPECT_EQ(then.sources().other_caches, 0U);
 }
 
-TEST_F(StreamOrderedHeapSim, ThroughTwoHandlesOfTheLegacyStreamMemoryIsOneStreams)
+TEST_F(StreamOrderedHeapSim, TreatsBothLegacyHandlesAsOneStream)
 {
 #ifndef CUDA_API_PER_THREAD_DEFAULT_STREAM
   device_heap heap{MiB};
@@ -683,7 +683,7 @@ TEST_F(StreamOrderedHeapSim, ThroughTwoHandlesOfTheLegacyStreamMemoryIsOneStream
 #endif
 }
 
-TEST_F(StreamOrderedHeapSim, WhatDoesNotFitIsRefusedAndNothingIsLost)
+TEST_F(StreamOrderedHeapSim, RefusesTooLargeRequestsAndLosesNothing)
 {
   device_heap heap{MiB};
   void* const ptr = heap.allocate(256, stream);
@@ -693,7 +693,7 @@ TEST_F(StreamOrderedHeapSim, WhatDoesNotFitIsRefusedAndNothingIsLost)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, BlocksOfUpstreamAreNotJoinedWhereTheyTouch)
+TEST_F(StreamOrderedHeapSim, NeverCoalescesTouchingUpstreamBlocks)
 {
   void* both{};
   ASSERT_EQ(cudaMalloc(&both, 2 * MiB), cudaSuccess);
@@ -712,7 +712,7 @@ TEST_F(StreamOrderedHeapSim, BlocksOfUpstreamAreNotJoinedWhereTheyTouch)
   EXPECT_EQ(cudaFree(both), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, WhatComesBackWhereABlockLeftJoinsWithWhatItTouches)
+TEST_F(StreamOrderedHeapSim, CoalescesAcrossTheSeamOfAWithdrawnBlock)
 {
   void* both{};
   ASSERT_EQ(cudaMalloc(&both, 2 * MiB), cudaSuccess);
@@ -732,7 +732,7 @@ TEST_F(StreamOrderedHeapSim, WhatComesBackWhereABlockLeftJoinsWithWhatItTouches)
   EXPECT_EQ(cudaFree(both), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, OnlyWhatIsABlockStillGoesBackAsOne)
+TEST_F(StreamOrderedHeapSim, WithdrawsOnlyWholeBlocksAsBlocks)
 {
   using ranges = std::vector<rmm::detail::address_range>;
   void* both{};
@@ -753,7 +753,7 @@ TEST_F(StreamOrderedHeapSim, OnlyWhatIsABlockStillGoesBackAsOne)
   EXPECT_EQ(cudaFree(both), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, ARangeLeavesOutOfTheMiddleOfABlockHoweverMuchElseIsFree)
+TEST_F(StreamOrderedHeapSim, WithdrawsARangeFromTheMiddleOfABlock)
 {
   constexpr std::size_t blocks = 40;
   void* all{};
@@ -775,7 +775,7 @@ TEST_F(StreamOrderedHeapSim, ARangeLeavesOutOfTheMiddleOfABlockHoweverMuchElseIs
   EXPECT_EQ(cudaFree(all), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, AHeapThatShrankLeavesLessUnmarked)
+TEST_F(StreamOrderedHeapSim, LowersTheUnfencedLimitWhenTheHeapShrinks)
 {
   void* both{};
   ASSERT_EQ(cudaMalloc(&both, 65 * MiB), cudaSuccess);
@@ -796,7 +796,7 @@ TEST_F(StreamOrderedHeapSim, AHeapThatShrankLeavesLessUnmarked)
   EXPECT_EQ(cudaFree(both), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, AStreamThatIsAloneLeavesA32ndOfTheHeapUnmarked)
+TEST_F(StreamOrderedHeapSim, LeavesA32ndOfTheHeapUnfencedForASingleStream)
 {
   device_heap heap{MiB};
   std::vector<void*> mine;
@@ -809,29 +809,29 @@ TEST_F(StreamOrderedHeapSim, AStreamThatIsAloneLeavesA32ndOfTheHeapUnmarked)
   EXPECT_GT(cudasim::calls("cudaEventRecord"), events);
 }
 
-TEST_F(StreamOrderedHeapSim, ARequestTakesALeaseWithItUpToHalfOfOne)
+TEST_F(StreamOrderedHeapSim, RefillsACacheWithMoreThanTheRequest)
 {
-  constexpr std::size_t lease = 64 * KiB;  // of this heap
-  device_heap heap{1024 * lease};
+  constexpr std::size_t refill = 64 * KiB;  // of this heap
+  device_heap heap{1024 * refill};
   heap.deallocate(heap.allocate(256, stream), 256, stream);
   heap.deallocate(heap.allocate(256, other), 256, other);
   rmm::cuda_stream const half;
   rmm::cuda_stream const more;
   auto const before   = heap.figures().cached_bytes;
-  void* const smaller = heap.allocate(lease / 2, half);
-  EXPECT_EQ(heap.figures().cached_bytes, before + lease / 2);
-  void* const larger = heap.allocate(lease / 2 + 256, more);
-  EXPECT_EQ(heap.figures().cached_bytes, before + lease / 2);
-  heap.deallocate(smaller, lease / 2, half);
-  heap.deallocate(larger, lease / 2 + 256, more);
+  void* const smaller = heap.allocate(refill / 2, half);
+  EXPECT_EQ(heap.figures().cached_bytes, before + refill / 2);
+  void* const larger = heap.allocate(refill / 2 + 256, more);
+  EXPECT_EQ(heap.figures().cached_bytes, before + refill / 2);
+  heap.deallocate(smaller, refill / 2, half);
+  heap.deallocate(larger, refill / 2 + 256, more);
 }
 
 // --- what ends
 
-TEST_F(StreamOrderedHeapSim, JoinedMemoryWaitsForAllThatFreedIt)
+TEST_F(StreamOrderedHeapSim, WaitsForEveryStreamThatFreedAPartOfARun)
 {
-  // One stream, two threads. The memory of the first is marked before the second frees its neighbour, and reaches the store
-  // after it: the younger ticket has the older event.
+  // One stream, two threads. The memory of the first is fenced before the second frees its neighbour, and reaches the store
+  // after it: the younger epoch has the older event.
   constexpr std::size_t rest = 8 * MiB - as_many_as_are_marked * 384;
   device_heap heap{8 * MiB};
   void* const large = heap.allocate(rest, stream);
@@ -856,7 +856,7 @@ TEST_F(StreamOrderedHeapSim, JoinedMemoryWaitsForAllThatFreedIt)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, AnEndingStreamMarksWhatWasFreedOnIt)
+TEST_F(StreamOrderedHeapSim, FencesFreesOfAnEndingStream)
 {
   device_heap heap{MiB};
   worker thread;
@@ -875,7 +875,7 @@ TEST_F(StreamOrderedHeapSim, AnEndingStreamMarksWhatWasFreedOnIt)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, AnEndingStreamMarksWhatThreadsLeftThatEndedBefore)
+TEST_F(StreamOrderedHeapSim, FencesFreesOfEndedThreadsWhenTheStreamEnds)
 {
   device_heap heap{MiB};
   {
@@ -892,7 +892,7 @@ TEST_F(StreamOrderedHeapSim, AnEndingStreamMarksWhatThreadsLeftThatEndedBefore)
   EXPECT_EQ(heap.figures().device_synchronizations, 0U);
 }
 
-TEST_F(StreamOrderedHeapSim, AHandleThatComesBackInheritsNothing)
+TEST_F(StreamOrderedHeapSim, NewStreamInheritsNothingFromItsHandle)
 {
   device_heap heap{MiB};
   cudaStream_t passing{};
@@ -912,7 +912,7 @@ TEST_F(StreamOrderedHeapSim, AHandleThatComesBackInheritsNothing)
   ASSERT_EQ(cudaStreamDestroy(again), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, NorDoesThatOfAKnownStream)
+TEST_F(StreamOrderedHeapSim, NewKnownStreamInheritsNothingFromItsHandle)
 {
   device_heap heap{64 * KiB};
   std::optional<rmm::cuda_stream> passing{std::in_place, rmm::cuda_stream::flags::non_blocking};
@@ -934,7 +934,7 @@ TEST_F(StreamOrderedHeapSim, NorDoesThatOfAKnownStream)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, AFreeOnARecycledHandleIsNotTakenForTheOldStreams)
+TEST_F(StreamOrderedHeapSim, TellsFreesOnARecycledHandleFromOldOnes)
 {
   device_heap heap{MiB};
   void* const kept = heap.allocate(512 * KiB, other);
@@ -958,7 +958,7 @@ TEST_F(StreamOrderedHeapSim, AFreeOnARecycledHandleIsNotTakenForTheOldStreams)
   ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, ACacheOfARecycledHandleIsDroppedOnceItHasToBeMarked)
+TEST_F(StreamOrderedHeapSim, DropsTheCacheOfARecycledHandleWhenAFenceIsDue)
 {
   constexpr std::size_t many = 2 * rmm::detail::stream_cache::most_unfenced_frees;
   device_heap heap{MiB};
@@ -978,7 +978,7 @@ TEST_F(StreamOrderedHeapSim, ACacheOfARecycledHandleIsDroppedOnceItHasToBeMarked
   ASSERT_EQ(cudaStreamDestroy(passing), cudaSuccess);
 }
 
-TEST_F(StreamOrderedHeapSim, AThreadMayEndAfterTheHeap)
+TEST_F(StreamOrderedHeapSim, ThreadsMayEndAfterTheHeap)
 {
   worker thread;
   {
@@ -998,7 +998,7 @@ TEST_F(StreamOrderedHeapSim, AThreadMayEndAfterTheHeap)
   EXPECT_TRUE(next.good());
 }
 
-TEST_F(StreamOrderedHeapSim, AThreadFreesWhileItEnds)
+TEST_F(StreamOrderedHeapSim, ThreadsMayFreeWhileTheyEnd)
 {
   device_heap heap{MiB};
   struct owner {
@@ -1023,7 +1023,7 @@ TEST_F(StreamOrderedHeapSim, AThreadFreesWhileItEnds)
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, AThreadAllocatesWhileItEnds)
+TEST_F(StreamOrderedHeapSim, ThreadsMayAllocateWhileTheyEnd)
 {
   device_heap heap{MiB};
   void* ptr{};
@@ -1088,7 +1088,7 @@ TEST_F(StreamOrderedHeapSim, MayBeUsedWhileTheProcessEnds)
     "");
 }
 
-TEST_F(StreamOrderedHeapSim, AThreadThatUsesVeryManyStreamsKeepsABoundedNumberOfCaches)
+TEST_F(StreamOrderedHeapSim, BoundsTheCachesOfOneThread)
 {
   device_heap heap{MiB};
   std::vector<rmm::cuda_stream> streams(5000);
@@ -1103,7 +1103,7 @@ TEST_F(StreamOrderedHeapSim, AThreadThatUsesVeryManyStreamsKeepsABoundedNumberOf
   EXPECT_NE(heap.allocate(MiB, other), nullptr);
 }
 
-TEST_F(StreamOrderedHeapSim, CachesOfEndedStreamsAreDropped)
+TEST_F(StreamOrderedHeapSim, DropsCachesOfEndedStreams)
 {
   device_heap heap{MiB};
   for (int i = 0; i < 100; ++i) {
@@ -1115,7 +1115,7 @@ TEST_F(StreamOrderedHeapSim, CachesOfEndedStreamsAreDropped)
   EXPECT_LE(heap.figures().caches, 2U);
 }
 
-TEST_F(StreamOrderedHeapSim, CachesOfStreamsThatEndedTogetherAreDroppedWhenTheNextIsMade)
+TEST_F(StreamOrderedHeapSim, DropsAllEndedCachesWhenTheNextIsMade)
 {
   device_heap heap{MiB};
   {
@@ -1127,7 +1127,7 @@ TEST_F(StreamOrderedHeapSim, CachesOfStreamsThatEndedTogetherAreDroppedWhenTheNe
   EXPECT_EQ(heap.figures().caches, 1U);
 }
 
-TEST_F(StreamOrderedHeapSim, ARefillTakesAFragmentThatFitsBeforeItCutsALargeRange)
+TEST_F(StreamOrderedHeapSim, RefillsFromAFittingFragmentBeforeALargeRange)
 {
   device_heap heap{64 * MiB};
   auto const make_idle = [&] {
@@ -1149,7 +1149,7 @@ TEST_F(StreamOrderedHeapSim, ARefillTakesAFragmentThatFitsBeforeItCutsALargeRang
   EXPECT_TRUE(heap.good());
 }
 
-TEST_F(StreamOrderedHeapSim, FiguresOfManyPiecesStopOthersForAMomentOnly)
+TEST_F(StreamOrderedHeapSim, FiguresStopOtherThreadsBriefly)
 {
   if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
   constexpr std::size_t blocks = 200'000;
@@ -1173,7 +1173,7 @@ TEST_F(StreamOrderedHeapSim, FiguresOfManyPiecesStopOthersForAMomentOnly)
   for (std::size_t i = 1; i < all.size(); i += 2) { heap.deallocate(all[i], 256, stream); }
 }
 
-TEST_F(StreamOrderedHeapSim, TheLargestOfManyPiecesMayBeOneThatWasJustFreed)
+TEST_F(StreamOrderedHeapSim, FiguresCountTheLatestFreeAsTheLargest)
 {
   constexpr std::size_t blocks = 20'000;
   device_heap heap{2 * blocks * 256 + 512 * KiB};
@@ -1187,7 +1187,7 @@ TEST_F(StreamOrderedHeapSim, TheLargestOfManyPiecesMayBeOneThatWasJustFreed)
   for (std::size_t i = 1; i < all.size(); i += 2) { heap.deallocate(all[i], 256, stream); }
 }
 
-TEST_F(StreamOrderedHeapSim, TheFiguresAddUp)
+TEST_F(StreamOrderedHeapSim, FiguresAddUp)
 {
   device_heap heap{MiB};
   void* const a = heap.allocate(100 * KiB, stream);
@@ -1208,7 +1208,7 @@ TEST_F(StreamOrderedHeapSim, TheFiguresAddUp)
 
 // --- exactness
 
-TEST_F(StreamOrderedHeapSim, OneKiBHoldsFourBlocksOf256BytesAndThenOneOf1KiB)
+TEST_F(StreamOrderedHeapSim, ReusesFourSmallBlocksAsOneOf1KiB)
 {
   device_heap heap{KiB};
   std::set<void*> blocks;
@@ -1220,7 +1220,7 @@ TEST_F(StreamOrderedHeapSim, OneKiBHoldsFourBlocksOf256BytesAndThenOneOf1KiB)
   EXPECT_NE(heap.try_allocate(KiB, stream), nullptr);
 }
 
-TEST_F(StreamOrderedHeapSim, AllOfItServesOneRequestOnOneStreamWhateverWasFreedBefore)
+TEST_F(StreamOrderedHeapSim, ServesOneRequestOfTheWholeHeapAfterAnyFrees)
 {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     std::mt19937_64 random{seed};

@@ -36,14 +36,14 @@ struct ThreadCaches : ::testing::Test {
     rmm::detail::make_counted<heap_link>()};  // of a heap that is no more: nothing is done at the end
 };
 
-TEST_F(ThreadCaches, EachThreadHasItsOwn)
+TEST_F(ThreadCaches, EachThreadHasOwnCaches)
 {
   auto const* const here = thread_caches::mine();
   EXPECT_EQ(thread_caches::mine(), here);
   rmm::test::run_on_a_thread_that_ends([&] { EXPECT_NE(thread_caches::mine(), here); });
 }
 
-TEST_F(ThreadCaches, AreFoundByHeapAndStream)
+TEST_F(ThreadCaches, FindsCachesByHeapAndStream)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
     stream_ordered_heap heap;
@@ -61,7 +61,7 @@ TEST_F(ThreadCaches, AreFoundByHeapAndStream)
   });
 }
 
-TEST_F(ThreadCaches, AreForgottenInTheTableToo)
+TEST_F(ThreadCaches, ForgetsCachesInTheSlotTableToo)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
     add(1, 1, gone);
@@ -74,7 +74,7 @@ TEST_F(ThreadCaches, AreForgottenInTheTableToo)
   });
 }
 
-TEST_F(ThreadCaches, AreNotForgottenWithOneOfAnotherHeapAtTheSameAddress)
+TEST_F(ThreadCaches, KeepsCachesOfAnotherHeapAtTheSameAddress)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
     stream_ordered_heap heap;
@@ -90,7 +90,7 @@ TEST_F(ThreadCaches, AreNotForgottenWithOneOfAnotherHeapAtTheSameAddress)
   });
 }
 
-TEST_F(ThreadCaches, ThoseOfHeapsThatAreGoneDoNotPileUp)
+TEST_F(ThreadCaches, DropsCachesOfDestroyedHeaps)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
     for (std::uint64_t heap = 1; heap <= 10'000; ++heap) { add(heap, 1, gone); }
@@ -98,7 +98,7 @@ TEST_F(ThreadCaches, ThoseOfHeapsThatAreGoneDoNotPileUp)
   });
 }
 
-TEST_F(ThreadCaches, AreFoundAmongThousandsWhateverWasForgotten)
+TEST_F(ThreadCaches, FindsCachesAmongThousands)
 {
   rmm::test::run_on_a_thread_that_ends([&] {
     stream_ordered_heap heap;
@@ -117,7 +117,7 @@ TEST_F(ThreadCaches, AreFoundAmongThousandsWhateverWasForgotten)
   });
 }
 
-TEST_F(ThreadCaches, ASlotIsEmptyUntilItIsUsed)
+TEST_F(ThreadCaches, SlotsStartEmpty)
 {
   rmm::test::run_on_a_thread_that_ends([] {
     auto const& slot = cache_slot_of(12345, fake_stream(99));
@@ -126,7 +126,7 @@ TEST_F(ThreadCaches, ASlotIsEmptyUntilItIsUsed)
   });
 }
 
-TEST_F(ThreadCaches, StreamsSpreadOverTheTable)
+TEST_F(ThreadCaches, SpreadsStreamsOverTheTable)
 {
   std::size_t used = 0;
   rmm::test::run_on_a_thread_that_ends([&] {
@@ -136,7 +136,7 @@ TEST_F(ThreadCaches, StreamsSpreadOverTheTable)
   EXPECT_GT(used, 32U);
 }
 
-TEST_F(ThreadCaches, AThreadThatEndsGivesItsCachesBack)
+TEST_F(ThreadCaches, ReturnsCachesWhenAThreadEnds)
 {
   rmm::cuda_stream stream;
   stream_ordered_heap heap;
