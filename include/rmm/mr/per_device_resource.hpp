@@ -93,20 +93,33 @@ inline constexpr bool is_resource_object =
   (std::is_constructible_v<Resource, Object> ||
    (std::is_lvalue_reference_v<Object> && !std::is_const_v<std::remove_reference_t<Object>>));
 
-/// Returns a resource equal to `object` that is never destroyed: one from an earlier call, or a new one made from `object`.
+/// Whether objects of a resource type have no data members, so that each of them can take the place of another.
+template <class Resource>
+inline constexpr bool is_stateless = std::is_empty_v<Resource> ||
+                                     (std::is_base_of_v<device_memory_resource, Resource> &&
+                                      sizeof(Resource) == sizeof(device_memory_resource));
+
+/// Returns a resource made from `object` that is never destroyed. It is not compared with those of earlier calls: equal resources may
+/// behave differently, as adaptors with different callbacks do, and the upstream of an earlier one may be gone.
 template <class Resource, class Object>
-[[nodiscard]] Resource& lasting_equal(Object&& object)
+[[nodiscard]] Resource& lasting_copy(Object&& object)
 {
   struct node {
     Resource resource;
     node* next;
   };
-  static node* first{nullptr};
-  std::lock_guard<std::mutex> const refs{ref_map_lock()};
-  auto* found = first;
-  while (found != nullptr && std::as_const(found->resource) != std::as_const(object)) { found = found->next; }
-  if (found == nullptr) { found = first = new node{Resource(std::forward<Object>(object)), first}; }
-  return found->resource;
+  static node* first{nullptr};  // so that tools that look for leaks find all
+  if constexpr (is_stateless<Resource>) {
+    static node* const only = first = new node{Resource(std::forward<Object>(object)), nullptr};
+    return only->resource;
+  } else {
+    auto* const made =
+      new node{Resource(std::forward<Object>(object)), nullptr};  // without the lock: this calls the program
+    std::lock_guard<std::mutex> const refs{ref_map_lock()};
+    made->next = first;
+    first      = made;
+    return made->resource;
+  }
 }
 
 /// Returns the pointer to register for `resource`.
@@ -164,8 +177,9 @@ inline device_memory_resource* set_per_device_resource_of(cuda_device_id device,
 
 /// Registers a resource that is passed as an object. Returns the previous resource.
 ///
-/// If the type can be copied or moved, the registry uses a copy, which it keeps until the process ends. Otherwise, and for resource
-/// references, it only keeps the address, and the resource has to outlive its use.
+/// If the type can be copied or moved, the registry uses a copy, which it keeps until the process ends: each call keeps one more, so
+/// register by pointer in a loop. Otherwise, and for resource references, it only keeps the address, and the resource has to outlive
+/// its use.
 template <class Object, std::enable_if_t<detail::is_resource_object<Object>, int> = 0>
 device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& object)
 {
@@ -173,7 +187,7 @@ device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& 
   if constexpr (rmm::detail::is_resource_ref<resource>) {
     return detail::set_per_device_resource_of(device, object);
   } else if constexpr (std::is_constructible_v<resource, Object>) {
-    auto& kept = detail::lasting_equal<resource>(std::forward<Object>(object));
+    auto& kept = detail::lasting_copy<resource>(std::forward<Object>(object));
     return set_per_device_resource(device, detail::pointer_to(kept));
   } else {
     return set_per_device_resource(device, detail::pointer_to(object));

@@ -3,13 +3,17 @@
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/detail/base/process_wide.hpp>
+#include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/failure_callback_resource_adaptor.hpp>
+#include <rmm/mr/managed_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -506,14 +510,50 @@ TEST_F(PerDeviceResourceTest, AnObjectIsRegisteredAsAReferenceToo)
   EXPECT_EQ(get_current_device_resource_ref(), device_async_resource_ref{get_current_device_resource()});
 }
 
-TEST_F(PerDeviceResourceTest, EqualObjectsAreKeptOnce)
+TEST_F(PerDeviceResourceTest, ObjectsWithoutStateAreKeptOnce)
 {
-  set_current_device_resource(shared_resource{&first});
+  set_current_device_resource(rmm::mr::managed_memory_resource{});
   auto* const kept = get_current_device_resource();
-  EXPECT_EQ(set_current_device_resource(shared_resource{&second}), kept);
-  EXPECT_NE(get_current_device_resource(), kept);
   set_current_device_resource(shared_resource{&first});
+  EXPECT_NE(get_current_device_resource(), kept);
+  set_current_device_resource(rmm::mr::managed_memory_resource{});
   EXPECT_EQ(get_current_device_resource(), kept);
+}
+
+TEST_F(PerDeviceResourceTest, AnObjectIsUsedThoughAnEqualOneWasRegisteredBefore)
+{
+  using adaptor = rmm::mr::failure_callback_resource_adaptor<device_memory_resource>;
+  class full_resource final : public device_memory_resource {
+    void* do_allocate(std::size_t, rmm::cuda_stream_view) override { throw rmm::out_of_memory{"full"}; }
+    void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+  } full;
+  std::array<int, 2> calls{};
+  auto const count = [](std::size_t, void* counter) {
+    ++*static_cast<int*>(counter);
+    return false;
+  };
+  for (auto& each : calls) {
+    set_current_device_resource(adaptor{&full, count, &each});
+    EXPECT_THROW(static_cast<void>(get_current_device_resource()->allocate(10)), rmm::out_of_memory);
+  }
+  EXPECT_EQ(calls, (std::array<int, 2>{1, 1}));
+}
+
+TEST_F(PerDeviceResourceTest, AnObjectIsNotComparedWithEarlierOnes)
+{
+  using adaptor = rmm::mr::failure_callback_resource_adaptor<device_memory_resource>;
+  class never_compared final : public device_memory_resource {
+    void* do_allocate(std::size_t, rmm::cuda_stream_view) override { return nullptr; }
+    void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+    [[nodiscard]] bool do_is_equal(device_memory_resource const& /*other*/) const noexcept override
+    {
+      ADD_FAILURE() << "this resource may be gone already";
+      return false;
+    }
+  };
+  auto const never = [](std::size_t, void*) { return false; };
+  std::array<never_compared, 2> upstreams;
+  for (auto& each : upstreams) { set_current_device_resource(adaptor{&each, never, nullptr}); }
 }
 
 TEST_F(PerDeviceResourceTest, ThePreviousResourceOfAnObjectSetterCanBeSetAgain)
