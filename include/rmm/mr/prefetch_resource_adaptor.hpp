@@ -3,6 +3,7 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/prefetch.hpp>
 #include <rmm/detail/export.hpp>
@@ -18,7 +19,7 @@ namespace RMM_NAMESPACE {
 namespace mr {
 
 /// An adaptor that prefetches each allocation to the current device. Use it over managed memory, so that kernels do not wait for page
-/// faults. For other memory it does nothing.
+/// faults. For other memory, and while the stream captures or is blocked by a capture, it does nothing: CUDA cannot capture a prefetch.
 ///
 /// @code{.cpp}
 /// rmm::mr::managed_memory_resource managed;
@@ -35,7 +36,9 @@ class prefetch_resource_adaptor final : public detail::resource_adaptor<prefetch
   {
     void* const ptr = this->upstream().allocate(bytes, stream);
     rmm::detail::scope_guard give_back{[&]() noexcept { this->upstream().deallocate(ptr, bytes, stream); }};
-    rmm::detail::prefetch_memory(ptr, bytes, rmm::detail::current_device(), stream.value());
+    if (rmm::detail::query_capture(stream.value()).is_none()) {
+      rmm::detail::prefetch_memory(ptr, bytes, rmm::detail::current_device(), stream.value());
+    }
     give_back.dismiss();
     return ptr;
   }

@@ -3,14 +3,23 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/capture_announcements.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
+#include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/cuda/fill.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/resource_ref.hpp>
 
+#include <atomic>
 #include <cstddef>
+#include <new>
+#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -19,7 +28,10 @@ namespace mr {
 /// secret data.
 ///
 /// It zeroes as many bytes as the deallocation names. Memory that cannot be zeroed is not given back: it is lost until the process ends,
-/// and the adaptor logs that.
+/// and the adaptor logs that. While a capture blocks the legacy default stream, memory freed there is kept, and zeroed in the next call
+/// after the capture.
+///
+/// Not zeroed in time: memory that a stream frees while it captures. The zeros become a node of the graph.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;
@@ -34,16 +46,84 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
  public:
   using scrub_resource_adaptor::resource_adaptor::resource_adaptor;
 
+ public:
+  scrub_resource_adaptor(scrub_resource_adaptor&&)            = delete;
+  scrub_resource_adaptor& operator=(scrub_resource_adaptor&&) = delete;
+  ~scrub_resource_adaptor() override
+  {
+    give_back_kept();
+    if (!kept_.empty()) { log_lost(); }
+  }
+
  private:
+  /// A block that was freed on the legacy default stream of a device while a capture blocked that stream.
+  struct kept_block {
+    void* ptr;
+    std::size_t bytes;
+    cuda_stream_view stream;
+    int device;
+  };
+
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    if (has_kept_.load(std::memory_order_relaxed)) { give_back_kept(); }
+    return this->upstream().allocate(bytes, stream);
+  }
+
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
-    if (ptr != nullptr && bytes != 0 && !try_zero(ptr, bytes, stream)) {
-      rmm::detail::log(
-        rmm::detail::log_level::error,
-        "scrub_resource_adaptor: freed memory could not be zeroed, so it is lost until the process ends");
-      return;
-    }
+    if (has_kept_.load(std::memory_order_relaxed)) { give_back_kept(); }
+    if (ptr == nullptr || bytes == 0) { return this->upstream().deallocate(ptr, bytes, stream); }
+    if (is_blocked(stream)) { return keep({ptr, bytes, stream, rmm::detail::current_device_if_known()}); }
+    zero_and_give_back(ptr, bytes, stream);
+  }
+
+  void zero_and_give_back(void* ptr, std::size_t bytes, cuda_stream_view stream)
+  {
+    if (!try_zero(ptr, bytes, stream)) { return log_lost(); }
     this->upstream().deallocate(ptr, bytes, stream);
+  }
+
+  static void log_lost() noexcept
+  {
+    rmm::detail::log(rmm::detail::log_level::error,
+                     "scrub_resource_adaptor: freed memory could not be zeroed, so it is lost until the process ends");
+  }
+
+  /// Whether any use of the stream would invalidate a capture.
+  [[nodiscard]] static bool is_blocked(cuda_stream_view stream) noexcept
+  {
+    return rmm::detail::is_legacy_stream(stream.value()) && !rmm::detail::query_capture(stream.value()).is_none();
+  }
+
+  void keep(kept_block block) noexcept
+  {
+    try {
+      rmm::detail::mutex_lock const lock{mutex_};
+      kept_.push_back(block);
+      has_kept_.store(true, std::memory_order_relaxed);
+    } catch (std::bad_alloc const&) {
+      log_lost();
+    }
+  }
+
+  /// Zeroes and gives back what was kept, unless a capture still blocks its stream.
+  RMM_COLD void give_back_kept()
+  {
+    std::vector<kept_block> found;
+    {
+      rmm::detail::mutex_lock const lock{mutex_};
+      found.swap(kept_);
+      has_kept_.store(false, std::memory_order_relaxed);
+    }
+    for (auto const& each : found) {
+      rmm::detail::device_scope const on_device{each.device};
+      if (is_blocked(each.stream)) {
+        keep(each);
+      } else {
+        zero_and_give_back(each.ptr, each.bytes, each.stream);
+      }
+    }
   }
 
   /// Writes the zeros on the stream. If the stream was destroyed, waits for all work of the device, and writes them then.
@@ -53,6 +133,10 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
     if (try_fill_async(ptr, 0, bytes, stream.value())) { return true; }
     return try_wait_for_device() && try_fill_async(ptr, 0, bytes, cudaStreamLegacy) && try_wait_for_device();
   }
+
+  std::atomic<bool> has_kept_{false};
+  rmm::detail::mutex mutex_;  // guards kept_; not held while upstream is called
+  std::vector<kept_block> kept_;
 };
 
 template <class Upstream>

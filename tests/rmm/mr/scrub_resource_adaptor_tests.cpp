@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../../support/graph.hpp"
 #include "../../support/mock_resource.hpp"
 
 #include <rmm/cuda_stream.hpp>
+#include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/log_hook.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
@@ -76,6 +78,25 @@ TEST_F(Scrub, LeavesTheNeighboursAlone)
   scrub.deallocate(freed, 256, stream);
   EXPECT_EQ(left(kept, 256), 256);
   scrub.deallocate(kept, 256, stream);
+}
+
+TEST_F(Scrub, KeepsMemoryUntilACaptureThatBlocksItsStreamIsOver)
+{
+  rmm::cuda_stream const blocking;
+  void* const secret = allocate_secret(scrub, 4096);
+  stream.synchronize();
+  auto const empty = rmm::test::capture(blocking, [&] {  // fails if the capture breaks
+    scrub.deallocate(secret, 4096, rmm::cuda_stream_legacy);
+    void* const other = scrub.allocate(4096, stream);
+    EXPECT_NE(other, secret);
+    scrub.deallocate(other, 4096, stream);
+  });
+  EXPECT_EQ(empty.nodes(), 0U);
+  EXPECT_EQ(pool.figures().live_bytes, 4096U);
+  scrub.deallocate(scrub.allocate(100, stream), 100, stream);
+  EXPECT_EQ(pool.figures().live_bytes, 0U);
+  rmm::cuda_stream_legacy.synchronize();
+  EXPECT_EQ(left(secret, 4096), 0U);
 }
 
 int messages = 0;
