@@ -225,29 +225,33 @@ TEST_F(Guard, RemembersTheNewest4096FreesOutsideOfTheQuarantine)
 {
   struct new_addresses final : rmm::mr::device_memory_resource {  // none is used twice
     rmm::mr::cuda_memory_resource cuda;
-    char* const begin{static_cast<char*>(cuda.allocate(8 << 20))};
+    char* const begin{static_cast<char*>(cuda.allocate(32 << 20))};
     char* next{begin};
-    ~new_addresses() override { cuda.deallocate(begin, 8 << 20); }
+    ~new_addresses() override { cuda.deallocate(begin, 32 << 20); }
     void* do_allocate(std::size_t /*bytes*/, rmm::cuda_stream_view) override
     {
-      return std::exchange(next, next + 1024);
+      return std::exchange(next, next + 4096);
     }
     void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
   };
-  new_addresses fresh;
-  guard_options options;
-  options.quarantine_bytes = 0;
-  options.capture_stacks   = false;
-  options.handler          = [this](guard_violation const& violation) { found.push_back(violation); };
-  guard_resource_adaptor guarded{&fresh, options};
-  std::vector<void*> freed;
-  for (int i = 0; i < 4097; ++i) {
-    freed.push_back(guarded.allocate(100));
-    guarded.deallocate(freed.back(), 100);
+  for (std::size_t const quarantine : {0, 2000}) {  // the second keeps the first block that is freed, but no later one
+    new_addresses fresh;
+    guard_options options;
+    options.quarantine_bytes = quarantine;
+    options.capture_stacks   = false;
+    options.handler          = [this](guard_violation const& violation) { found.push_back(violation); };
+    guard_resource_adaptor guarded{&fresh, options};
+    if (quarantine != 0) { guarded.deallocate(guarded.allocate(100), 100); }
+    std::vector<void*> freed;
+    for (int i = 0; i < 4097; ++i) {
+      freed.push_back(guarded.allocate(2000));
+      guarded.deallocate(freed.back(), 2000);
+    }
+    guarded.deallocate(freed[1], 2000);
+    guarded.deallocate(freed[0], 2000);
+    EXPECT_THAT(kinds(), ElementsAre(kind::double_free, kind::unknown_pointer));
+    found.clear();
   }
-  guarded.deallocate(freed[1], 100);
-  guarded.deallocate(freed[0], 100);
-  EXPECT_THAT(kinds(), ElementsAre(kind::double_free, kind::unknown_pointer));
 }
 
 TEST_F(Guard, GivesTheQuarantineBackBeforeItIsOutOfMemory)

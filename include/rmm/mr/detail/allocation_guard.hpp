@@ -159,7 +159,6 @@ class allocation_guard {
   struct freed_record {
     void* ptr;
     record block;
-    bool is_kept;  // whether it is in quarantine
   };
 
   [[nodiscard]] place current_place() const
@@ -218,15 +217,19 @@ class allocation_guard {
     return true;
   }
 
-  /// Adds a freed allocation to the history, and to the quarantine if it fits and is idle. Returns whether it is in quarantine.
+  /// Adds a freed allocation to the quarantine if it fits and is idle, else to the history. Returns whether it is in quarantine.
   bool retire(void* ptr, record block, bool is_idle) noexcept
   {
     auto const total = block.bytes + 2 * options_.red_zone_bytes;
     bool const kept  = is_idle && total <= options_.quarantine_bytes;
     try {
       rmm::detail::mutex_lock const lock{mutex_};
-      history_.push_back({ptr, std::move(block), kept});
-      quarantined_bytes_ += kept ? total : 0;
+      if (kept) {
+        quarantine_.push_back({ptr, std::move(block)});
+        quarantined_bytes_ += total;
+      } else {
+        remember({ptr, std::move(block)});
+      }
       return kept;
     } catch (std::bad_alloc const&) {
       return false;
@@ -248,16 +251,24 @@ class allocation_guard {
   }
 
   /// Removes the oldest block from the quarantine, and returns it. Returns nothing if the quarantine has at most `bytes`.
-  [[nodiscard]] std::optional<std::pair<void*, record>> end_oldest(std::size_t bytes) noexcept
+  [[nodiscard]] std::optional<freed_record> end_oldest(std::size_t bytes) noexcept
   {
     rmm::detail::mutex_lock const lock{mutex_};
-    while (history_.size() > longest_history && !history_.front().is_kept) { history_.pop_front(); }
     if (quarantined_bytes_ <= bytes) { return {}; }
-    auto const oldest =
-      rmm::detail::find_if(history_.begin(), history_.end(), [](freed_record const& each) { return each.is_kept; });
-    oldest->is_kept = false;
+    std::optional<freed_record> oldest{std::move(quarantine_.front())};
+    quarantine_.pop_front();
     quarantined_bytes_ -= oldest->block.bytes + 2 * options_.red_zone_bytes;
-    return std::pair{oldest->ptr, oldest->block};
+    try {
+      remember(*oldest);
+    } catch (std::bad_alloc const&) {}  // a later free of the same pointer is reported without where the first one was
+    return oldest;
+  }
+
+  /// Adds a freed allocation that is not in quarantine to the history. Requires the mutex. Throws std::bad_alloc.
+  void remember(freed_record freed)
+  {
+    history_.push_back(std::move(freed));
+    if (history_.size() > longest_history) { history_.pop_front(); }
   }
 
   void check_freed(void* ptr, record const& block, cudaStream_t stream) noexcept
@@ -293,9 +304,14 @@ class allocation_guard {
     std::optional<record> first;
     {
       rmm::detail::mutex_lock const lock{mutex_};
-      auto const found = rmm::detail::find_if(
-        history_.rbegin(), history_.rend(), [&](freed_record const& each) { return each.ptr == ptr; });
-      if (found != history_.rend()) { first = found->block; }
+      auto const is_it = [&](freed_record const& each) { return each.ptr == ptr; };
+      auto const kept  = rmm::detail::find_if(quarantine_.rbegin(), quarantine_.rend(), is_it);
+      auto const found = rmm::detail::find_if(history_.rbegin(), history_.rend(), is_it);
+      if (kept != quarantine_.rend()) {
+        first = kept->block;
+      } else if (found != history_.rend()) {
+        first = found->block;
+      }
     }
     if (first) { return report(guard_violation::kind::double_free, ptr, *first, 0); }
     report(guard_violation::kind::unknown_pointer, ptr, {nullptr, bytes, false, {}, {}}, 0);
@@ -367,13 +383,14 @@ class allocation_guard {
     return "";
   }
 
-  static constexpr std::size_t longest_history = 4096;  // blocks in quarantine do not count
+  static constexpr std::size_t longest_history = 4096;
 
   guard_options options_;
   mutable rmm::detail::mutex
     mutex_;  // guards the members below; not held during a wait for the device or a call of the handler
   std::unordered_map<void*, record> live_;
-  std::deque<freed_record> history_;  // oldest first
+  std::deque<freed_record> quarantine_;  // oldest first
+  std::deque<freed_record> history_;     // what was freed and is not in quarantine, oldest first
   std::size_t quarantined_bytes_{0};
 };
 
