@@ -12,6 +12,7 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
@@ -175,6 +176,7 @@ std::map<std::string, void (*)()> const& lives()
        auto& mr = immortal<pool>(&cuda, 1U << 20U);
        static pool own{&cuda, 1U << 20U};
        static rmm::device_buffer const buffer{1000, rmm::cuda_stream_legacy, &own};
+       static rmm::mr::pinned_pool_memory_resource pinned{2U << 20U};
        start_threads(mr);
        auto const child = fork();
        if (child == 0) {

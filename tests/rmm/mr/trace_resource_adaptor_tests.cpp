@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../../support/mock_resource.hpp"
 #include "../../support/recycling_upstream.hpp"
+#include "../../support/sanitizers.hpp"
 #include "../../support/temporary_folder.hpp"
 #include "../../support/worker.hpp"
 
@@ -720,6 +721,57 @@ TEST_F(Trace, HasNothingOfAChildThatAForkMade)
   std::vector<std::uint64_t> sizes;
   for (auto const& event : read().events) { sizes.push_back(event.bytes); }
   EXPECT_THAT(sizes, ElementsAre(1, 3));
+}
+
+TEST_F(Trace, AForkedChildEndsThoughAThreadOfItsParentRecords)
+{
+  if (RMM_TEST_UNDER_SANITIZER) {
+    GTEST_SKIP() << "a forked child waits for locks of the sanitizer that threads of its parent held";
+  }
+  struct slow_upstream final : rmm::mr::device_memory_resource {
+    void* do_allocate(std::size_t bytes, rmm::cuda_stream_view) override
+    {
+      return reinterpret_cast<void*>(bytes << 8U);
+    }
+    void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
+  } slow;
+  auto& mr = *new trace_resource_adaptor<rmm::mr::device_memory_resource>{&slow, options()};
+  std::atomic<bool> ends{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      while (!ends) { mr.deallocate(mr.allocate(1), 1); }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    auto const child = ::fork();
+    if (child == 0) {
+      ::alarm(20);  // rather than never end
+      mr.flush();
+      ::_exit(0);
+    }
+    int status{};
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  ends = true;
+  for (auto& each : threads) { each.join(); }
+  delete &mr;
+}
+
+TEST_F(Trace, AForkedChildDoesNotKeepTheFileLocked)
+{
+  auto mr          = std::make_unique<trace_resource_adaptor<recycling_upstream>>(&upstream, options());
+  auto const child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  mr.reset();
+  EXPECT_NO_THROW((trace_resource_adaptor<recycling_upstream>{&upstream, options()}));
+  ::kill(child, SIGKILL);
+  int status{};
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
 }
 
 TEST_F(Trace, CanBeMoved)

@@ -5,6 +5,9 @@
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -14,12 +17,13 @@ namespace detail {
 /// An action that runs when the program ends, unless this object is destroyed before. For objects that programs often never destroy.
 ///
 /// exit() calls the action on its thread, while other threads may still run. The action may only use objects that are never destroyed.
+/// A forked child does not call the actions of its parent: they would tell of the parent's memory, and could wait for its threads.
 class exit_action {
  public:
   using function = void (*)(void* argument) noexcept;
 
   /// Throws std::bad_alloc.
-  exit_action(function action, void* argument) : action_{action}, argument_{argument}
+  exit_action(function action, void* argument) : action_{action}, argument_{argument}, process_{::getpid()}
   {
     auto& all = list();
     detail::mutex_lock const lock{all.mutex};
@@ -61,11 +65,15 @@ class exit_action {
   {
     auto& all = list();
     detail::mutex_lock const lock{all.mutex};
-    for (auto* const each : all.actions) { each->action_(each->argument_); }
+    auto const process = ::getpid();
+    for (auto* const each : all.actions) {
+      if (each->process_ == process) { each->action_(each->argument_); }
+    }
   }
 
   function action_;
   void* argument_;
+  pid_t process_;  // in which the action was made
 };
 
 }  // namespace detail

@@ -215,9 +215,17 @@ class mapped_pages {
 /// The content of the page before the memory: how it was allocated.
 enum class memory_source : std::uint64_t { registered = 0x7265676973746572, runtime = 0x72756e74696d6521 };
 
+/// Returns the process that called this first: the one that allocates. A forked child of it has none of the pages.
+[[nodiscard]] inline pid_t registering_process() noexcept
+{
+  static pid_t const first = ::getpid();
+  return first;
+}
+
 /// Allocates page-locked memory that devices can use, aligned to a page. Throws as allocate_pinned_memory().
 [[nodiscard]] RMM_COLD inline void* allocate_registered_memory(std::size_t bytes, registered_memory_plan const& plan)
 {
+  static_cast<void>(registering_process());
   auto const page  = mapped_pages::page_bytes();
   auto const total = checked_add(checked_align_up(bytes, page), page + registered_memory_alignment);
   auto source      = memory_source::registered;
@@ -230,9 +238,10 @@ enum class memory_source : std::uint64_t { registered = 0x7265676973746572, runt
   return begin;
 }
 
-/// Frees memory from allocate_registered_memory(). No work may use it any more.
+/// Frees memory from allocate_registered_memory(). No work may use it any more. Does nothing in a forked child.
 RMM_COLD inline void free_registered_memory(void* ptr, std::size_t bytes) noexcept
 {
+  if (::getpid() != registering_process()) { return; }
   auto* const begin = static_cast<char*>(ptr);
   auto* const head  = begin - mapped_pages::page_bytes();
   if (*reinterpret_cast<memory_source const*>(head) == memory_source::runtime) { return free_pinned_memory(head); }

@@ -28,10 +28,10 @@ inline void destroy_stream(cudaStream_t stream) noexcept
 /// Waits on the host for the work of `stream`; throws cuda_error.
 RMM_ALWAYS_INLINE void synchronize_stream(cudaStream_t stream) { RMM_CUDA_TRY(cudaStreamSynchronize(stream)); }
 
-/// Waits on the host for the work of `stream`; failure is asserted.
+/// Waits on the host for the work of `stream`; failure is asserted, unless the runtime is gone.
 RMM_ALWAYS_INLINE void synchronize_stream_no_throw(cudaStream_t stream) noexcept
 {
-  RMM_ASSERT_CUDA_SUCCESS(cudaStreamSynchronize(stream));
+  RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(cudaStreamSynchronize(stream));
 }
 
 /// Waits on the host for the work of `stream`. Returns whether that succeeded.

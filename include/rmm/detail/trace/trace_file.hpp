@@ -57,11 +57,14 @@ class trace_file {
   [[nodiscard]] file_header const& header() const noexcept { return header_; }
   [[nodiscard]] std::string const& path() const noexcept { return path_; }
 
+  /// Whether this process made the trace; false in a forked child.
+  [[nodiscard]] bool is_in_its_process() const noexcept { return ::getpid() == static_cast<pid_t>(header_.process); }
+
   /// Appends a block, to the next file if it does not fit into this one. Returns false if writing fails, and logs the first such failure.
   /// Returns false, and writes nothing, in a forked child, because the trace belongs to the parent.
   [[nodiscard]] RMM_COLD bool append(void const* block, std::size_t bytes) noexcept
   {
-    if (::getpid() != static_cast<pid_t>(header_.process)) { return false; }
+    if (!is_in_its_process()) { return false; }
     bool const has_blocks = size_ > sizeof(file_header);
     if (max_bytes_ != 0 && has_blocks && size_ + bytes > max_bytes_) { begin_next_part(); }
     if (file_ >= 0 && write_whole(block, bytes)) { return true; }
@@ -121,7 +124,9 @@ class trace_file {
 
   void close() noexcept
   {
-    if (file_ >= 0) { ::close(std::exchange(file_, -1)); }
+    if (file_ < 0) { return; }
+    if (is_in_its_process()) { ::flock(file_, LOCK_UN); }  // a forked child that lives on shares the lock
+    ::close(std::exchange(file_, -1));
   }
 
   /// Writes all bytes. On failure, removes the part that was written, or closes the file, and returns false.

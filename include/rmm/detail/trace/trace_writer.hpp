@@ -363,6 +363,7 @@ class trace_writer {
   /// Writes the events of all threads from before the call.
   RMM_COLD void flush() noexcept
   {
+    if (!context_.file.is_in_its_process()) { return; }  // a forked child has no threads of its parent to wait for
     detail::mutex_lock const guard{mutex_};
     threads_.for_each([](thread_trace& each) {
       each.lock.begin_keeping_out();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rmm/detail/base/exit_action.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -23,6 +26,17 @@ TEST(ExitActionDeathTest, IsDoneWhenTheProgramEnds)
     std::exit(0);
   };
   EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "first\nsecond\n");
+}
+
+TEST(ExitActionDeathTest, IsNotDoneInAForkedChild)
+{
+  auto const end = [] {
+    new exit_action{say, first};
+    auto const child = ::fork();
+    if (child != 0) { ::waitpid(child, nullptr, 0); }
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "^first\n$");
 }
 
 TEST(ExitActionDeathTest, IsNotDoneOnceItIsDestroyed)
