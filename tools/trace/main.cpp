@@ -194,6 +194,7 @@ std::size_t memory_for(command_line const& line, rmm::recorded::recorded_file co
   std::uint64_t peak = 0;
   rmm::tools::lifetimes const all{file.trace};
   for (std::size_t i = 0; i < file.trace.events.size(); ++i) {
+    if (auto const lost = all.replaced_by(i); lost != rmm::tools::none) { live -= all.all()[lost].bytes; }
     if (all.of_event(i) == rmm::tools::none) { continue; }
     auto const bytes = all.all()[all.of_event(i)].bytes;
     live += file.trace.events[i].what == rmm::recorded::kind::allocate ? bytes : 0 - bytes;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../../support/graph.hpp"
 #include "../../support/simulated.hpp"
 
 #include <rmm/cuda_stream.hpp>
@@ -13,7 +14,9 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -132,6 +135,15 @@ TEST_F(RegisteredHostMemory, ServesManyThreads)
     });
   }
   for (auto& thread : threads) { thread.join(); }
+}
+
+TEST_F(RegisteredHostMemory, APoolOfItIsDestroyedWithoutBreakingACapture)
+{
+  rmm::cuda_stream const blocking;
+  rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+  std::optional<pinned_pool_memory_resource> pool{std::in_place, 2 * mebibyte};
+  pool->deallocate(pool->allocate(1000, stream), 1000, stream);
+  static_cast<void>(rmm::test::capture(blocking, [&] { pool.reset(); }));  // fails if the capture breaks
 }
 
 TEST_F(RegisteredHostMemory, APoolOfItLocksOnceAndGivesAllBack)

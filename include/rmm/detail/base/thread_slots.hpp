@@ -227,12 +227,13 @@ class per_thread {
  private:
   struct owned_part {
     Part part{};
-    bool is_free{false};
+    owned_part* next_free{};
   };
 
   struct link {
     detail::mutex mutex;
     bool has_gone{false};
+    owned_part* first_free{};  // the list of parts whose threads have ended
 
     [[nodiscard]] bool is_gone() const noexcept { return has_gone; }
   };
@@ -243,9 +244,9 @@ class per_thread {
     ~thread_parts()
     {
       per_thread_slots = {};
-      this->give_back([](link const&, owned_part* each) noexcept {
+      this->give_back([](link& owner, owned_part* each) noexcept {
         each->part.release();
-        each->is_free = true;
+        each->next_free = std::exchange(owner.first_free, each);
       });
     }
   };
@@ -272,19 +273,19 @@ class per_thread {
   owned_part* take_part()
   {
     detail::mutex_lock const lock{link_->mutex};
-    owned_part* taken = nullptr;
-    for (auto const& each : parts_) {
-      if (each->is_free) { taken = each.get(); }
+    auto* taken = link_->first_free;
+    if (taken != nullptr) {
+      link_->first_free = taken->next_free;
+    } else {
+      taken = parts_.emplace_back(detail::make_owned<owned_part>()).get();
     }
-    if (taken == nullptr) { taken = parts_.emplace_back(detail::make_owned<owned_part>()).get(); }
-    taken->is_free = false;
     taken->part.adopt();
     return taken;
   }
 
   std::uint64_t number_;
   std::size_t slot_{number_ % per_thread_table::size};  // the position in the small cache of each thread
-  detail::counted_ptr<link> link_;                      // its mutex guards parts_ and is_free
+  detail::counted_ptr<link> link_;                      // its mutex guards parts_
   std::vector<detail::owned_ptr<owned_part>> parts_;    // never shrinks
 };
 

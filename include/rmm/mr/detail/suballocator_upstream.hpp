@@ -102,13 +102,23 @@ class suballocator_upstream {
     return block;
   }
 
-  /// Gives back a block that no work uses.
+  /// Gives back a block that no work uses. While a capture blocks the legacy default stream, which any use of that stream would
+  /// invalidate, gives it back on a new stream.
   void deallocate(void* ptr, std::size_t bytes) noexcept
   {
     rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
     rmm::detail::mark_memory_ends(ptr, bytes);
-    ref_.deallocate(ptr, bytes, alignment_without_rounding(pointer_, bytes));
+    auto const alignment = alignment_without_rounding(pointer_, bytes);
+    std::optional<cuda_stream> own;
+    if (!rmm::detail::query_capture(cudaStreamLegacy).is_none()) {
+      try {
+        own.emplace(cuda_stream::flags::non_blocking);
+      } catch (cuda_error const&) {}  // upstream may then invalidate the capture, which CUDA reports
+    }
+    if (!own) { return ref_.deallocate(ptr, bytes, alignment); }
+    ref_.deallocate_async(ptr, bytes, alignment, own->view());
+    own->synchronize_no_throw();
   }
 
   /// Gives back a block that allocate(bytes, stream) returned and that was not used.
