@@ -166,10 +166,18 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   }
 
   /// Returns element(0). Throws out_of_range if the vector is empty.
-  value_type front_element(cuda_stream_view stream) const { return element(0, stream); }
+  value_type front_element(cuda_stream_view stream) const
+  {
+    RMM_EXPECTS(!is_empty(), "the device_uvector is empty: it has no first element", out_of_range);
+    return element(0, stream);
+  }
 
   /// Returns element(size() - 1). Throws out_of_range if the vector is empty.
-  value_type back_element(cuda_stream_view stream) const { return element(size() - 1, stream); }
+  value_type back_element(cuda_stream_view stream) const
+  {
+    RMM_EXPECTS(!is_empty(), "the device_uvector is empty: it has no last element", out_of_range);
+    return element(size() - 1, stream);
+  }
 
   /// See device_buffer::reserve(); counts elements.
   void reserve(size_type new_capacity, cuda_stream_view stream) { storage_.reserve(bytes_of(new_capacity), stream); }
