@@ -52,6 +52,7 @@ rmm_c_status rmm_c_default_resource(int device, rmm_c_resource** resource) noexc
 {
   if (resource == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the resource"); }
   *resource = nullptr;
+  if (auto const status = rmm_c::check_may_begin_to_use_cuda()) { return status; }
   return guarded([&] {
     *resource = default_resource(device == RMM_C_CURRENT_DEVICE ? rmm::detail::known_current_device() : device);
     return *resource != nullptr ? RMM_C_OK : rmm_c_last_failure();

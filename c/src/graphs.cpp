@@ -15,6 +15,7 @@ struct rmm_c_graph_memory {
 
 struct rmm_c_capture {
   rmm::capture_scope scope;
+  std::uint32_t generation{rmm_c::fork_generation()};
 };
 
 namespace {
@@ -33,6 +34,7 @@ rmm_c_status rmm_c_graph_memory_create(rmm_c_graph_memory** memory) noexcept
 {
   if (memory == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the graph memory"); }
   *memory = nullptr;
+  if (auto const status = rmm_c::check_may_begin_to_use_cuda()) { return status; }
   return guarded([&] {
     *memory = new rmm_c_graph_memory;
     return RMM_C_OK;
@@ -55,10 +57,15 @@ rmm_c_status rmm_c_capture_begin(rmm_c_graph_memory* memory, void* stream, rmm_c
   if (capture == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the capture"); }
   *capture = nullptr;
   if (memory == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "the graph memory is a null pointer"); }
+  if (auto const status = rmm_c::check_may_use_cuda(memory->generation)) { return status; }
   return guarded([&] {
     *capture = new rmm_c_capture{rmm::capture_scope{to_stream(stream), memory->memory}};
+    rmm_c::note_that_cuda_is_used();
     return RMM_C_OK;
   });
 }
 
-void rmm_c_capture_end(rmm_c_capture* capture) noexcept { delete capture; }
+void rmm_c_capture_end(rmm_c_capture* capture) noexcept
+{
+  if (capture != nullptr && rmm_c::may_use_cuda(capture->generation)) { delete capture; }
+}

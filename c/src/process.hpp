@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/c/rmm.h>
+
 #include <cstdint>
 #include <mutex>
 
@@ -14,6 +16,13 @@ namespace rmm_c {
 
 /// Whether CUDA may be used for what was made in `generation`: not once the process exits, nor in a child.
 [[nodiscard]] bool may_use_cuda(std::uint32_t generation) noexcept;
+
+/// Returns RMM_C_OK if CUDA may be used for what was made in `generation`, or keeps a failure that says why not.
+[[nodiscard]] rmm_c_status check_may_use_cuda(std::uint32_t generation) noexcept;
+
+/// Returns RMM_C_OK if CUDA may be used for something new, or keeps a failure that says why not: the process exits, or is a child of one
+/// in which note_that_cuda_is_used() was called.
+[[nodiscard]] rmm_c_status check_may_begin_to_use_cuda() noexcept;
 
 /// To be called once CUDA was used, each time that is for the first time: CUDA's own exit handlers run after those that this registers.
 void note_that_cuda_is_used() noexcept;

@@ -88,11 +88,7 @@ struct rmm_c_resource {
     if (phase_of(state_.load()) != phase::open) {
       return fail(RMM_C_MISUSE, "the resource was given up by rmm_c_resource_destroy()");
     }
-    if (!may_use_cuda()) {
-      return fail(RMM_C_UNAVAILABLE,
-                  "CUDA is not used any more: the process exits, or was forked after the resource was made");
-    }
-    return RMM_C_OK;
+    return rmm_c::check_may_use_cuda(generation_);
   }
 
   /// Whether blocks may still be given back.
@@ -294,9 +290,7 @@ rmm_c_status rmm_c_resource_create(char const* configuration, int device, rmm_c_
 {
   if (resource == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the resource"); }
   *resource = nullptr;
-  if (!rmm_c::may_use_cuda(rmm_c::fork_generation())) {
-    return fail(RMM_C_UNAVAILABLE, "CUDA is not used any more: the process exits");
-  }
+  if (auto const status = rmm_c::check_may_begin_to_use_cuda()) { return status; }
   return guarded(
     [&] {
       *resource = rmm_c_resource::make(configuration_of(configuration), known_device(device));

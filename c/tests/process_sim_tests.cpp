@@ -28,6 +28,8 @@ void require(bool condition, char const* what)
 
 rmm_c_resource* resource{};
 void* block{};
+rmm_c_graph_memory* graph_memory{};
+rmm_c_capture* capture{};
 
 void make_and_allocate(char const* configuration)
 {
@@ -77,6 +79,31 @@ TEST(CInterfaceProcessTest, PrintsWhyPyTorchGetsNothing)
     "rmm_c_torch_allocate: RMM_RESOURCE: .*poool");
 }
 
+void make_default_and_capture()
+{
+  REQUIRE(rmm_c_default_resource(0, &resource) == RMM_C_OK);
+  REQUIRE(rmm_c_graph_memory_create(&graph_memory) == RMM_C_OK);
+  REQUIRE(rmm_c_capture_begin(graph_memory, nullptr, &capture) == RMM_C_OK);
+}
+
+/// Nothing new is made, and what was made before is refused and ended, all without a call of CUDA.
+void find_default_and_capture_unavailable()
+{
+  auto const before = cudasim::calls();
+  auto* found       = resource;
+  REQUIRE(rmm_c_default_resource(0, &found) == RMM_C_UNAVAILABLE && found == nullptr);
+  found = resource;
+  REQUIRE(rmm_c_default_resource(RMM_C_CURRENT_DEVICE, &found) == RMM_C_UNAVAILABLE && found == nullptr);
+  REQUIRE(rmm_c_torch_allocate(1000, 0, nullptr) == nullptr && rmm_c_last_failure() == RMM_C_UNAVAILABLE);
+  auto* memory = graph_memory;
+  REQUIRE(rmm_c_graph_memory_create(&memory) == RMM_C_UNAVAILABLE && memory == nullptr);
+  auto* second = capture;
+  REQUIRE(rmm_c_capture_begin(graph_memory, nullptr, &second) == RMM_C_UNAVAILABLE && second == nullptr);
+  rmm_c_capture_end(capture);
+  rmm_c_graph_memory_destroy_on(graph_memory, nullptr);
+  REQUIRE(cudasim::calls() == before);
+}
+
 /// Counts the calls of CUDA that the interface makes while the process exits. Registered before the resource is made, it is called after
 /// the library knows of the end.
 void use_at_exit()
@@ -106,6 +133,66 @@ TEST(CInterfaceProcessTest, CallsNothingOfCudaWhileTheProcessExits)
   }
 }
 
+void use_default_and_capture_at_exit()
+{
+  find_default_and_capture_unavailable();
+  std::_Exit(0);
+}
+
+TEST(CInterfaceProcessTest, RefusesDefaultResourcesAndCapturesWhileTheProcessExits)
+{
+  EXPECT_EXIT(
+    {
+      std::atexit(use_default_and_capture_at_exit);
+      make_default_and_capture();
+      std::exit(2);  // use_default_and_capture_at_exit() says how it ends
+    },
+    ::testing::ExitedWithCode(0),
+    "the process exits");
+}
+
+TEST(CInterfaceProcessTest, RefusesDefaultResourcesAndCapturesOfTheParentInAChild)
+{
+  EXPECT_EXIT(
+    {
+      make_default_and_capture();
+      auto const child = ::fork();
+      if (child == 0) {
+        find_default_and_capture_unavailable();
+        std::_Exit(0);
+      }
+      int status{1};
+      REQUIRE(::waitpid(child, &status, 0) == child && status == 0);
+      rmm_c_capture_end(capture);
+      rmm_c_graph_memory_destroy(graph_memory);
+      rmm_c_resource* found{};
+      REQUIRE(rmm_c_default_resource(0, &found) == RMM_C_OK && found == resource);
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(0),
+    "forked after the resource or graph memory was made");
+}
+
+TEST(CInterfaceProcessTest, ServesAChildOfAProcessThatDidNotUseCuda)
+{
+  EXPECT_EXIT(
+    {
+      auto const child = ::fork();
+      if (child == 0) {
+        make_and_allocate("pool,initial=1MiB");
+        make_default_and_capture();
+        rmm_c_capture_end(capture);
+        rmm_c_graph_memory_destroy(graph_memory);
+        std::_Exit(0);
+      }
+      int status{1};
+      REQUIRE(::waitpid(child, &status, 0) == child && status == 0);
+      std::exit(0);
+    },
+    ::testing::ExitedWithCode(0),
+    "");
+}
+
 TEST(CInterfaceProcessTest, LeavesTheChildrenOfAForkAlone)
 {
   EXPECT_EXIT(
@@ -116,6 +203,8 @@ TEST(CInterfaceProcessTest, LeavesTheChildrenOfAForkAlone)
         auto const before = cudasim::calls();
         void* other{};
         REQUIRE(rmm_c_resource_allocate(resource, 1, 0, nullptr, &other) == RMM_C_UNAVAILABLE);
+        rmm_c_resource* made{};
+        REQUIRE(rmm_c_resource_create("pool", 0, &made) == RMM_C_UNAVAILABLE && made == nullptr);
         rmm_c_resource_deallocate(resource, block, 1000, 0, nullptr);
         REQUIRE(rmm_c_resource_destroy(resource) == RMM_C_OK);
         std::_Exit(cudasim::calls() == before ? 0 : 1);

@@ -7,6 +7,7 @@
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/checked_size.hpp>
 #include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda/fill.hpp>
 #include <rmm/detail/cuda/memory.hpp>
 #include <rmm/detail/error.hpp>
@@ -60,7 +61,8 @@ class converts_to_spans {
 /// A vector of uninitialised elements of type `T` in device memory. Use it for data that kernels write.
 ///
 /// Sizes and capacities count elements. A device_buffer holds the elements; its comment has the rules for streams, devices and
-/// failures. Kernels use the pointers. Functions that copy single elements to and from the host are for tests and single values.
+/// failures. Kernels use the pointers. Functions that copy single elements to and from the host are for tests and single values. If
+/// their stream is a default stream, they use that of the memory's device, whatever device is current.
 ///
 /// @code{.cpp}
 /// rmm::device_uvector<float> values{1000, rmm::cuda_stream_default};
@@ -126,6 +128,7 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   void set_element_async(size_type index, value_type const& value, cuda_stream_view stream)
   {
     expect_in_range(index);
+    rmm::detail::device_scope const on_device{device_for(stream)};
     if constexpr (std::is_same_v<value_type, bool>) {
       rmm::detail::fill_async(element_ptr(index), value, sizeof(value_type), stream);
     } else {
@@ -139,12 +142,14 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   void set_element_to_zero_async(size_type index, cuda_stream_view stream)
   {
     expect_in_range(index);
+    rmm::detail::device_scope const on_device{device_for(stream)};
     rmm::detail::fill_async(element_ptr(index), 0, sizeof(value_type), stream);
   }
 
   /// Copies `value` into an element and waits for the stream. Throws out_of_range, and cuda_error if the copy fails.
   void set_element(size_type index, value_type const& value, cuda_stream_view stream)
   {
+    rmm::detail::device_scope const on_device{device_for(stream)};
     set_element_async(index, value, stream);
     stream.synchronize_no_throw();
   }
@@ -153,6 +158,7 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   value_type element(size_type index, cuda_stream_view stream) const
   {
     expect_in_range(index);
+    rmm::detail::device_scope const on_device{device_for(stream)};
     uninitialized_value copy;
     rmm::detail::copy_async(std::addressof(copy.value), element_ptr(index), sizeof(value_type), stream);
     stream.synchronize();
@@ -160,10 +166,18 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
   }
 
   /// Returns element(0). Throws out_of_range if the vector is empty.
-  value_type front_element(cuda_stream_view stream) const { return element(0, stream); }
+  value_type front_element(cuda_stream_view stream) const
+  {
+    RMM_EXPECTS(!is_empty(), "the device_uvector is empty: it has no first element", out_of_range);
+    return element(0, stream);
+  }
 
   /// Returns element(size() - 1). Throws out_of_range if the vector is empty.
-  value_type back_element(cuda_stream_view stream) const { return element(size() - 1, stream); }
+  value_type back_element(cuda_stream_view stream) const
+  {
+    RMM_EXPECTS(!is_empty(), "the device_uvector is empty: it has no last element", out_of_range);
+    return element(size() - 1, stream);
+  }
 
   /// See device_buffer::reserve(); counts elements.
   void reserve(size_type new_capacity, cuda_stream_view stream) { storage_.reserve(bytes_of(new_capacity), stream); }
@@ -247,6 +261,13 @@ class device_uvector : public detail::converts_to_spans<device_uvector<T>, T> {
     } else {
       return device_buffer{bytes_of(size), stream, resource...};
     }
+  }
+
+  // Returns the device that has to be current for work on `stream`: that of the memory for a default stream, because its handle names
+  // a stream of the current device. A negative number stands for any device.
+  [[nodiscard]] int device_for(cuda_stream_view stream) const noexcept
+  {
+    return stream.is_default() || stream.is_per_thread_default() ? storage_.device().value() : -1;
   }
 
   void expect_in_range(size_type index) const

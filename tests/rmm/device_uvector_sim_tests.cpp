@@ -108,6 +108,88 @@ TEST_F(ContainerOrder, ReadingAnElementWaitsForItsStream)
   EXPECT_EQ(vector.element(0, stream), 7);
 }
 
+// The handle of a default stream names a stream of the current device. Work on a vector has to be ordered with that of its own device.
+struct DefaultStreamsOfAnotherDevice : ContainerOrder {
+  void SetUp() override
+  {
+    ContainerOrder::SetUp();
+    if (rmm::get_num_cuda_devices() < 3) {
+      GTEST_SKIP() << "needs three devices; CONTAINER_SIM_TEST_4_DEVICES has them";
+    }
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  }
+
+  void TearDown() override
+  {
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+    ContainerOrder::TearDown();
+  }
+
+  /// Calls `work(vector, stream)` for each default stream, with device 1 current and a vector of one element on device 2.
+  template <class Work>
+  static void for_each_default_stream(Work work)
+  {
+    for (auto const stream : {rmm::cuda_stream_default, rmm::cuda_stream_legacy, rmm::cuda_stream_per_thread}) {
+      auto vector = on_device_2([&] { return device_uvector<int>(1, stream); });
+      work(vector, stream);
+      EXPECT_EQ(rmm::get_current_cuda_device().value(), 1);
+      on_device_2([&] { stream.synchronize(); });
+    }
+  }
+
+  template <class Work>
+  static auto on_device_2(Work work)
+  {
+    rmm::cuda_set_device_raii const other{rmm::cuda_device_id{2}};
+    return work();
+  }
+};
+
+TEST_F(DefaultStreamsOfAnotherDevice, ReadingAnElementWaitsForItsStream)
+{
+  for_each_default_stream([](device_uvector<int>& vector, rmm::cuda_stream_view stream) {
+    auto* const data = vector.data();
+    on_device_2([&] {
+      ASSERT_EQ(cudasim::launch(stream, {}, {{data, sizeof(int)}}, [data] { *data = 7; }), cudaSuccess);
+    });
+    EXPECT_EQ(vector.element(0, stream), 7);
+  });
+}
+
+TEST_F(DefaultStreamsOfAnotherDevice, SettingAnElementIsInTheOrderOfItsStream)
+{
+  for_each_default_stream([](device_uvector<int>& vector, rmm::cuda_stream_view stream) {
+    auto* const data = vector.data();
+    int const value{7};
+    vector.set_element_async(0, value, stream);
+    on_device_2([&] {
+      ASSERT_EQ(cudasim::launch(stream, {{data, sizeof(int)}}, {}, [data] { EXPECT_EQ(*data, 7); }), cudaSuccess);
+    });
+  });
+}
+
+TEST_F(DefaultStreamsOfAnotherDevice, SettingAnElementToZeroIsInTheOrderOfItsStream)
+{
+  for_each_default_stream([](device_uvector<int>& vector, rmm::cuda_stream_view stream) {
+    auto* const data = vector.data();
+    vector.set_element_to_zero_async(0, stream);
+    on_device_2([&] {
+      ASSERT_EQ(cudasim::launch(stream, {{data, sizeof(int)}}, {}, [data] { EXPECT_EQ(*data, 0); }), cudaSuccess);
+    });
+  });
+}
+
+TEST_F(DefaultStreamsOfAnotherDevice, SettingAnElementAndWaitingWaitsForItsStream)
+{
+  for_each_default_stream([](device_uvector<int>& vector, rmm::cuda_stream_view stream) {
+    auto* const data = vector.data();
+    on_device_2([&] { ASSERT_EQ(cudasim::launch(stream, {}, {{data, sizeof(int)}}), cudaSuccess); });
+    vector.set_element(0, 7, stream);
+    cudasim::touch(data, sizeof(int), false);
+    EXPECT_EQ(*data, 7);
+  });
+}
+
 TEST_F(ContainerOrder, GrowingKeepsWhatTheStreamHasYetToWrite)
 {
   rmm::cuda_stream const stream;

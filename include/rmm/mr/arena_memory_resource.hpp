@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <optional>
 #include <string>
@@ -92,12 +93,25 @@ class arena_memory_resource final : public detail::suballocator {
     if (ptr == nullptr) { return; }
     auto const offset = reinterpret_cast<std::uintptr_t>(ptr) - arena_;
     if (offset >= arena_size_) {
-      rmm::detail::log(rmm::detail::log_level::error, "arena_memory_resource: allocation not found");
+      report_unknown(ptr, bytes);
       RMM_ASSERT(offset < arena_size_);
       return;
     }
     rmm::detail::mark_freed(ptr, bytes);
     heap_.deallocate(ptr, align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), stream);
+  }
+
+  RMM_COLD static void report_unknown(void const* ptr, std::size_t bytes) noexcept
+  {
+    char text[160];  // on the stack, so that nothing can throw
+    std::snprintf(
+      text,
+      sizeof text,
+      "arena_memory_resource: allocation not found: %zu bytes at %p were freed, which this resource did not "
+      "allocate",
+      bytes,
+      ptr);
+    rmm::detail::log(rmm::detail::log_level::error, text);
   }
 
   [[nodiscard]] RMM_COLD void* climb_or_throw(std::size_t bytes, std::size_t rounded, cuda_stream_view stream)

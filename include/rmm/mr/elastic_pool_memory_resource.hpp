@@ -292,18 +292,34 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Makes a source of chunks, or a source of blocks if the device has no virtual memory.
   [[nodiscard]] rmm::detail::owned_ptr<detail::memory_source> make_source()
   {
-    auto const device    = device_.value();
-    auto const& o        = options_;
-    bool const is_shared = o.share_descriptors || o.share_fabric || o.gpu_direct_rdma || o.peer_access;
+    auto const device      = device_.value();
+    auto const needing     = options_that_need_virtual_memory();
+    bool const is_required = !needing.empty();
     // If the driver does not answer, the pool is plain, unless an option needs virtual memory.
-    if (is_shared ? rmm::detail::is_known_to_have_virtual_memory(device) : rmm::detail::has_virtual_memory(device)) {
+    if (is_required ? rmm::detail::is_known_to_have_virtual_memory(device) : rmm::detail::has_virtual_memory(device)) {
       return rmm::detail::make_owned<detail::chunk_source>(heap_, device, options_);
     }
-    RMM_EXPECTS(!is_shared, "The device has no virtual memory, so its memory cannot be shared");
+    RMM_EXPECTS(!is_required,
+                "Device " + std::to_string(device) + " has no virtual memory, which these options need: " + needing);
     rmm::detail::log(
       rmm::detail::log_level::warn,
       "elastic_pool_memory_resource: the device has no virtual memory; the pool grows by blocks of cudaMalloc");
-    return rmm::detail::make_owned<detail::block_source<cuda_memory_resource>>(heap_, upstream_, o.maximum_bytes);
+    return rmm::detail::make_owned<detail::block_source<cuda_memory_resource>>(
+      heap_, upstream_, options_.maximum_bytes);
+  }
+
+  // Returns the names of the set options that need virtual memory; empty if none is set.
+  [[nodiscard]] std::string options_that_need_virtual_memory() const
+  {
+    std::string names;
+    auto const add_if = [&names](bool is_set, char const* name) {
+      if (is_set) { names.append(names.empty() ? "" : ", ").append(name); }
+    };
+    add_if(options_.peer_access, "peer_access");
+    add_if(options_.share_descriptors, "share_descriptors");
+    add_if(options_.share_fabric, "share_fabric");
+    add_if(options_.gpu_direct_rdma, "gpu_direct_rdma");
+    return names;
   }
 
   // --- parts that can be paused ---

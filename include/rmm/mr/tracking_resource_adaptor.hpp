@@ -142,7 +142,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
       return lhs.bytes != rhs.bytes ? lhs.bytes > rhs.bytes : lhs.stack < rhs.stack;
     });
     std::ostringstream text;
-    text << "RMM: " << all.bytes << " B in " << all.allocations << " allocations were never freed\n";
+    text << "RMM: " << all.bytes << " B in " << all.allocations << " allocations have not been freed\n";
     for (auto const& each : groups) {
       if (!each.stack.empty()) {
         text << each.bytes << " B in " << each.allocations << " allocations from\n" << each.stack;

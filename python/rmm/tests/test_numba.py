@@ -57,7 +57,7 @@ def test_memory_comes_from_the_current_device_resource(manager: Any, counted: rm
     memory = manager.memalloc(1024)
     assert memory.size == 1024
     assert counted.allocation_counts.current_bytes == 1024
-    assert list(manager.allocations) == [int(memory.device_pointer)]
+    assert [buffer.ptr for buffer in manager.allocations.values()] == [int(memory.device_pointer)]
 
 
 def test_memory_goes_back_with_its_pointer(manager: Any, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
@@ -75,6 +75,19 @@ def test_a_pointer_can_outlive_the_table(manager: Any, counted: rmm.mr.Statistic
     del memory
     gc.collect()
     assert counted.allocation_counts.current_count == 0
+
+
+def test_a_pointer_that_outlived_the_table_frees_no_new_memory(
+    manager: Any, small_pool: rmm.mr.PoolMemoryResource
+) -> None:
+    old = manager.memalloc(1024)
+    manager.reset()
+    new = manager.memalloc(1024)
+    assert int(new.device_pointer) == int(old.device_pointer)  # the pool hands the same memory out again
+    del old
+    gc.collect()
+    assert [buffer.ptr for buffer in manager.allocations.values()] == [int(new.device_pointer)]
+    assert small_pool.figures()["live_bytes"] == 1024
 
 
 def test_no_bytes_are_not_in_the_table(manager: Any) -> None:

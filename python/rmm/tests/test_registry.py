@@ -15,6 +15,7 @@ import numpy
 import pytest
 
 import rmm
+from rmm._build_facts import cuda_backend
 from rmm._cuda import gpu
 
 
@@ -238,3 +239,52 @@ def test_an_error_in_the_environment_names_the_variable() -> None:
     assert done.returncode == 1
     assert "unknown option 'maxx' of pool" in done.stderr
     assert done.stderr.rstrip().endswith("RMM_RESOURCE asks for this resource.")
+
+
+@pytest.mark.skipif(cuda_backend != "sim", reason="makes 16 devices")
+def test_threads_that_ask_and_set_find_one_resource() -> None:
+    program = """
+import sys
+import threading
+
+import rmm
+from rmm.pylibrmm.memory_resource._registry import forget_registered_resources, registered_resources
+
+devices = range(16)
+sys.setswitchinterval(1e-6)
+kept = []  # a resource that the registry has lost lives on: the test looks at which it is, not at freed memory
+
+
+def ask():
+    gate.wait()
+    kept.extend(rmm.mr.get_per_device_resource(device) for device in devices)
+
+
+def set_all():
+    gate.wait()
+    for device in devices:
+        rmm.mr.set_per_device_resource(device, new[device])
+
+
+for _ in range(500):
+    forget_registered_resources()
+    new = [rmm.mr.ManagedMemoryResource() for _ in devices]
+    gate = threading.Barrier(3)
+    threads = [threading.Thread(target=function) for function in (ask, ask, set_all)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept.extend(new)
+    registered = registered_resources()
+    assert all(rmm.mr.get_per_device_resource(device) is registered[device] is new[device] for device in devices)
+    kept.clear()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, "CUDASIM_DEVICES": "16"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -184,7 +184,10 @@ TEST_F(ArenaMemoryResourceDeathTest, SaysThatItDoesNotKnowABlock)
     mr.deallocate(upstream.allocate(256), 256);
     std::abort();  // where there are no assertions
   };
-  EXPECT_DEATH(give_it_another(), "arena_memory_resource: allocation not found");
+  EXPECT_DEATH(
+    give_it_another(),
+    "arena_memory_resource: allocation not found: 256 bytes at 0x[0-9a-f]+ were freed, which this resource did "
+    "not allocate");
 }
 
 }  // namespace

@@ -189,6 +189,7 @@ TEST(BadValues, AreNamedInTheMessage)
   cuda_memory_resource cuda;
   rmm::cuda_device_id const device{0};
   rmm::device_uvector<int> const vector{3, rmm::cuda_stream_view{}};
+  rmm::device_uvector<int> const empty{0, rmm::cuda_stream_view{}};
   rmm::mr::new_delete_resource host;
   rmm::mr::pinned_host_memory_resource pinned;
   struct expected {
@@ -202,6 +203,10 @@ TEST(BadValues, AreNamedInTheMessage)
     {message_of<rmm::bad_alloc>([&] { pinned.allocate(100, std::size_t{48}); }), "the alignment is 48, but has to be"},
     {message_of<rmm::out_of_range>([&] { static_cast<void>(vector.element(7, vector.stream())); }),
      "index 7 is out of range: the device_uvector has 3 elements"},
+    {message_of<rmm::out_of_range>([&] { static_cast<void>(empty.front_element(empty.stream())); }),
+     "the device_uvector is empty: it has no first element"},
+    {message_of<rmm::out_of_range>([&] { static_cast<void>(empty.back_element(empty.stream())); }),
+     "the device_uvector is empty: it has no last element"},
     {message_of<rmm::logic_error>([&] { rmm::mr::binning_memory_resource const made(&cuda, 10, 64); }),
      "The exponents of bin sizes are 10 to 64, but have to be in 0 to 63"},
     {message_of<rmm::logic_error>([&] {

@@ -337,9 +337,32 @@ TEST_F(ElasticPoolOnAnOldDevice, SaysWhatItCannotDo)
   elastic_pool_memory_resource pool;
   EXPECT_THROW(pool.pause(), rmm::logic_error);
   EXPECT_THROW(pool.set_pausable(rmm::tag{"any"}), rmm::logic_error);
+}
+
+TEST_F(ElasticPoolOnAnOldDevice, NamesTheOptionsThatNeedVirtualMemory)
+{
+  auto const expect_message = [](elastic_pool_options const& options, std::string const& names) {
+    try {
+      elastic_pool_memory_resource const made{options};
+      ADD_FAILURE() << "nothing was thrown for " << names;
+    } catch (rmm::logic_error const& error) {
+      EXPECT_NE(std::string{error.what()}.find("Device 0 has no virtual memory, which these options need: " + names),
+                std::string::npos)
+        << error.what();
+    }
+  };
   elastic_pool_options options;
   options.share_descriptors = true;
-  EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error);
+  expect_message(options, "share_descriptors");
+  options.peer_access = true;
+  expect_message(options, "peer_access, share_descriptors");
+  options             = {};
+  options.peer_access = true;
+  expect_message(options, "peer_access");
+  options                 = {};
+  options.share_fabric    = true;
+  options.gpu_direct_rdma = true;
+  expect_message(options, "share_fabric, gpu_direct_rdma");
 }
 
 // --- pausing

@@ -189,7 +189,7 @@ TEST_F(Tracking, ReportsLeaksByCallStackMostBytesFirst)
   for (int i = 0; i < times; ++i) { blocks.push_back(allocate_here(with_stacks, 100)); }
   void* const other = with_stacks.allocate(1000);
   EXPECT_THAT(with_stacks.get_leak_report(),
-              ::testing::MatchesRegex("RMM: 1300 B in 4 allocations were never freed\n"
+              ::testing::MatchesRegex("RMM: 1300 B in 4 allocations have not been freed\n"
                                       "1000 B in 1 allocations from\n#0 in (.|\n)*"
                                       "300 B in 3 allocations from\n#0 in (.|\n)*"));
   for (void* const ptr : blocks) { with_stacks.deallocate(ptr, 100); }
@@ -205,7 +205,7 @@ TEST_F(Tracking, WritesLeaksAtItsEndIfToldSo)
     adaptor reporting{&upstream, false, rmm::mr::leak_report::at_end};
     ptr = reporting.allocate(100);
   }
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "RMM: 100 B in 1 allocations were never freed\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "RMM: 100 B in 1 allocations have not been freed\n");
   upstream.deallocate(ptr, 100);
 }
 
@@ -232,7 +232,7 @@ TEST_F(TrackingDeathTest, WritesLeaksWhenTheProgramEnds)
     static_cast<void>(reporting.allocate(100));
     std::exit(0);
   };
-  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "RMM: 100 B in 1 allocations were never freed");
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "RMM: 100 B in 1 allocations have not been freed");
 }
 
 TEST_F(TrackingDeathTest, WritesLeaksOnceIfItGoesAfterTheProgramHasEnded)
@@ -243,7 +243,7 @@ TEST_F(TrackingDeathTest, WritesLeaksOnceIfItGoesAfterTheProgramHasEnded)
     static_cast<void>(reporting->allocate(100));
     std::exit(0);
   };
-  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "^RMM: 100 B in 1 allocations were never freed\n$");
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "^RMM: 100 B in 1 allocations have not been freed\n$");
 }
 
 TEST_F(Tracking, ComesFromAFactory)

@@ -27,7 +27,8 @@
  * Devices     Any device may be current. Calls work on the device that the resource was made on, and change nothing of which
  *             device is current.
  * Exit        From when the process begins to exit, functions no longer call CUDA: deallocation and destruction do
- *             nothing, other calls return RMM_C_UNAVAILABLE. The same holds in a child of fork() for what its parent made.
+ *             nothing, other calls return RMM_C_UNAVAILABLE. The same holds in a child of fork() for what its parent made, and for
+ *             all that is new if the parent had used CUDA through this library.
  * Symbols     The library shows the functions of this header and nothing else. It shares no state with any other RMM of the
  *             process: no current resources, no announced captures, no tags. It stays loaded until the process ends.
  * Versions    Functions, status codes and members of structs are added at the end, and never changed or removed, as long as the name
@@ -68,7 +69,7 @@ typedef enum rmm_c_status {
   RMM_C_NOT_SUPPORTED      = 6, /* the resource cannot do this: figures and trimming are not for all of them */
   RMM_C_MISUSE             = 7, /* not now: a capture that is not announced, or a resource that was destroyed */
   RMM_C_CUDA_ERROR         = 8, /* a call of CUDA failed; the text names its error */
-  RMM_C_UNAVAILABLE        = 9, /* the process exits, or is a child of the one that made the resource */
+  RMM_C_UNAVAILABLE        = 9, /* the process exits, or is a child of one that had used CUDA */
   RMM_C_FAILED             = 10 /* something else, such as a file that cannot be opened; the text says what */
 } rmm_c_status;
 

@@ -71,20 +71,20 @@ class RMMNumbaManager(GetIpcHandleMixin, HostOnlyCUDAMemoryManager):  # type: ig
         """
         buffer = DeviceBuffer(size=size)
         address = buffer.ptr
+        # An object of its own, because a later allocation may have the address when the finalizer of this one runs.
+        key = object()
         if address:
-            self.allocations[address] = buffer  # until the pointer is gone, or the context is reset
-        return MemoryPointer(
-            weakref.proxy(self.context), _as_pointer(address), size, finalizer=self._finalizer(address)
-        )
+            self.allocations[key] = buffer  # until the pointer is gone, or the context is reset
+        return MemoryPointer(weakref.proxy(self.context), _as_pointer(address), size, finalizer=self._finalizer(key))
 
-    def _finalizer(self, address: int) -> Callable[[], None]:
+    def _finalizer(self, key: object) -> Callable[[], None]:
         """What ends the memory. Does not refer to the manager, which belongs to a context."""
         allocations = self.allocations
         deallocations = self.deallocations
         deferred = self._deferred
 
         def finalize() -> None:
-            buffer = allocations.pop(address, None)
+            buffer = allocations.pop(key, None)
             if buffer is not None and deallocations.is_disabled:
                 deferred.append(buffer)
 

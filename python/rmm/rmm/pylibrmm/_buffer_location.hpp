@@ -1,29 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda/event.hpp>
+#include <rmm/detail/cuda/memory.hpp>
+#include <rmm/detail/cuda/stream_device.hpp>
 #include <rmm/detail/error.hpp>
+#include <rmm/device_buffer.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
 
 #include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+
+/// @file
+/// Where the memory and the streams of a buffer are. The handle of a default stream names a stream of the current device, so functions
+/// here take the device that the caller means. They leave the current device as it is, and a negative number stands for it.
 
 namespace rmm_python {
 
 /// The device that memory is on; the current one if there is no memory.
 [[nodiscard]] inline int device_of(void const* ptr)
 {
-  if (ptr == nullptr) { return rmm::detail::current_device(); }
+  if (ptr == nullptr || rmm::detail::sees_one_device()) { return rmm::detail::current_device(); }
   cudaPointerAttributes attributes{};
   RMM_CUDA_TRY(cudaPointerGetAttributes(&attributes, ptr));
   return attributes.device >= 0 ? attributes.device : rmm::detail::current_device();
 }
 
-/// Orders later work of one stream after what another one has now.
-inline void make_wait(cudaStream_t waiting, cudaStream_t awaited)
+/// Whether two handles name the same stream, if default streams are those of the same device.
+[[nodiscard]] inline bool is_same_stream(cudaStream_t lhs, cudaStream_t rhs) noexcept
 {
-  if (waiting == awaited) { return; }
+  return lhs == rhs || (rmm::detail::is_legacy_stream(lhs) && rmm::detail::is_legacy_stream(rhs));
+}
+
+/// Orders later work of one stream after what another one has now. Each device is that of the stream if this is a default stream.
+inline void make_wait(cudaStream_t waiting, int waiting_device, cudaStream_t awaited, int awaited_device)
+{
+  bool const awaits_default = rmm::detail::is_default_stream(awaited);
+  if (is_same_stream(waiting, awaited) && (!awaits_default || waiting_device == awaited_device)) { return; }
+  auto const device = awaits_default ? awaited_device : rmm::detail::device_of_stream(awaited);
+  rmm::detail::device_scope const on_awaited_device{device};  // only streams of its device can record an event
   rmm::detail::owned_event event;
-  if (!event.try_record(awaited) || !event.try_make_wait(waiting)) { RMM_CUDA_TRY(cudaStreamSynchronize(awaited)); }
+  bool is_ordered = event.try_record(awaited);
+  if (is_ordered) {
+    rmm::detail::device_scope const on_waiting_device{rmm::detail::is_default_stream(waiting) ? waiting_device : -1};
+    is_ordered = event.try_make_wait(waiting);
+  }
+  if (!is_ordered) { RMM_CUDA_TRY(cudaStreamSynchronize(awaited)); }
+}
+
+/// Copies between any two places. `device` is that of the stream if this is a default stream. Waits for the stream if `waits`, and for the
+/// legacy default stream in any case.
+inline void copy_in_order(
+  void* destination, void const* source, std::size_t size, rmm::cuda_stream_view stream, int device, bool waits)
+{
+  bool const is_default = stream.is_default() || stream.is_per_thread_default();
+  rmm::detail::device_scope const on_device{is_default ? device : -1};
+  rmm::detail::copy_async(destination, source, size, stream.value());
+  if (waits || stream.is_default()) { stream.synchronize(); }
+}
+
+/// Makes a copy of a buffer on its device. Waits for the legacy default stream.
+[[nodiscard]] inline std::unique_ptr<rmm::device_buffer> copy_of(rmm::device_buffer const& source,
+                                                                 rmm::cuda_stream_view stream,
+                                                                 rmm::mr::device_memory_resource* resource)
+{
+  rmm::detail::device_scope const on_device{source.device().value()};
+  auto copy = std::make_unique<rmm::device_buffer>(source, stream, resource);
+  if (stream.is_default()) { stream.synchronize(); }
+  return copy;
 }
 
 }  // namespace rmm_python

@@ -40,13 +40,13 @@ cdef extern from "rmm/detail/cuda/device.hpp" namespace "rmm::detail" nogil:
     int c_current_device "rmm::detail::current_device"() noexcept
 
 
-cdef extern from "rmm/detail/cuda/memory.hpp" namespace "rmm::detail" nogil:
-    void copy_async(void* destination, const void* source, size_t size, cudaStream_t stream) except +
-
-
 cdef extern from "pylibrmm/_buffer_location.hpp" namespace "rmm_python" nogil:
     int device_of(const void* ptr) except +
-    void make_wait(cudaStream_t waiting, cudaStream_t awaited) except +
+    void make_wait(cudaStream_t waiting, int waiting_device, cudaStream_t awaited, int awaited_device) except +
+    void copy_in_order(
+        void* destination, const void* source, size_t size, cuda_stream_view stream, int device, bool waits) except +
+    unique_ptr[device_buffer] copy_of(
+        const device_buffer& source, cuda_stream_view stream, device_memory_resource* resource) except +raise_error
 
 
 cdef extern from "rmm/mr/shared_memory.hpp" namespace "rmm::mr" nogil:
@@ -72,8 +72,6 @@ cdef extern from "rmm/device_buffer.hpp" namespace "rmm" nogil:
         reporting_buffer(size_t size, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
         reporting_buffer(
             const void* source, size_t size, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
-        reporting_buffer(
-            const device_buffer& source, cuda_stream_view stream, device_memory_resource* mr) except +raise_error
         void reserve(size_t new_capacity, cuda_stream_view stream) except +raise_error
         void resize(size_t new_size, cuda_stream_view stream) except +raise_error
         bool try_allocate_nonblocking(size_t size, cuda_stream_view stream, immediate_resource& source)
@@ -101,14 +99,16 @@ cdef extern from "pylibrmm/_dlpack.hpp" namespace "rmm_python":
 cdef Stream _default_stream = DEFAULT_STREAM
 
 
-cdef void copy(void* destination, const void* source, size_t size, Stream stream) except *:
-    """Copies between any two places. Returns at once, except from and to the default stream."""
+cdef void copy(
+    void* destination, const void* source, size_t size, Stream stream, int device=-1, bool waits=False) except *:
+    """Copies between any two places, in the order of `stream`: if that is a default stream, of `device`.
+
+    Returns at once, unless it is to wait or the stream is the legacy default stream.
+    """
     cdef cuda_stream_view c_stream = stream.view()
     try:
         with nogil:
-            copy_async(destination, source, size, c_stream.value())
-            if c_stream.is_default():
-                c_stream.synchronize()
+            copy_in_order(destination, source, size, c_stream, device, waits)
     except RuntimeError as error:
         raise RuntimeError(f"Memcpy failed with error: {error}") from None
 
@@ -293,7 +293,7 @@ cdef class DeviceBuffer:
             source = self.copy()
         if stream != -1:
             consumer = 1 if stream is None else stream
-            make_wait(<cudaStream_t>consumer, source.stream.view().value())
+            make_wait(<cudaStream_t>consumer, device[1], source.stream.view().value(), device_of_buffer(source))
         return export_bytes(
             source, source.c_data(), source.c_size(), device[1], max_version is not None and max_version[0] >= 1)
 
@@ -311,10 +311,9 @@ cdef class DeviceBuffer:
         cdef device_buffer* source = self.contents()
         cdef DeviceBuffer made = DeviceBuffer.__new__(DeviceBuffer, stream=self.stream, mr=self.mr)
         cdef cuda_stream_view c_stream = self.stream.view()
+        cdef device_memory_resource* resource = self.mr.get_mr()
         with nogil:
-            made.c_obj.reset(<device_buffer*>new reporting_buffer(source[0], c_stream, self.mr.get_mr()))
-            if c_stream.is_default():
-                c_stream.synchronize()
+            made.c_obj = copy_of(source[0], c_stream, resource)
         return made
 
     def __reduce__(self):
@@ -400,7 +399,7 @@ cdef class DeviceBuffer:
         if interface is not None:
             expect_interface(interface)
             size = contiguous_size(interface)
-            wait_for_producer(interface, stream)
+            wait_for_producer(interface, stream, c_current_device())
             buffer = DeviceBuffer(ptr=address_of(interface), size=size, stream=stream, mr=mr)
             stream.synchronize()
             return buffer
@@ -437,10 +436,7 @@ cdef class DeviceBuffer:
         if <size_t>hb.shape[0] < size:
             raise ValueError(f"Argument `ary` is too small. Need space for {size} bytes.")
         if size > 0:
-            copy(&hb[0], self.c_data(), size, stream)
-            if is_new:
-                with nogil:
-                    stream.c_synchronize()
+            copy(&hb[0], self.c_data(), size, stream, device_of_buffer(self), is_new)
         return ary
 
     cpdef copy_from_host(self, ary, Stream stream=_default_stream):
@@ -461,7 +457,7 @@ cdef class DeviceBuffer:
         if size > self.c_size():
             raise ValueError(f"Argument `ary` is too large. Need space of {size} bytes.")
         if size > 0:
-            copy(self.c_data(), &hb[0], size, stream)
+            copy(self.c_data(), &hb[0], size, stream, device_of_buffer(self))
 
     cpdef copy_from_device(self, cuda_ary, Stream stream=_default_stream):
         """Copy an array of a device to the beginning of the buffer.
@@ -484,9 +480,9 @@ cdef class DeviceBuffer:
         if size > self.c_size():
             raise ValueError(f"Argument `cuda_ary` is too large. Need space of {size} bytes.")
         cdef uintptr_t source = address_of(interface)
-        wait_for_producer(interface, stream)
+        wait_for_producer(interface, stream, device_of_buffer(self))
         if size > 0:
-            copy(self.c_data(), <const void*>source, size, stream)
+            copy(self.c_data(), <const void*>source, size, stream, device_of_buffer(self))
 
     cpdef bytes tobytes(self, Stream stream=_default_stream):
         """Return the content.
@@ -505,9 +501,7 @@ cdef class DeviceBuffer:
         as_stream(stream)
         cdef bytes content = PyBytes_FromStringAndSize(NULL, size)
         if size > 0:
-            copy(<void*>PyBytes_AsString(content), self.c_data(), size, stream)
-            with nogil:
-                stream.c_synchronize()
+            copy(<void*>PyBytes_AsString(content), self.c_data(), size, stream, device_of_buffer(self), True)
         return content
 
     cdef size_t c_size(self) except *:
@@ -664,6 +658,11 @@ cdef class ImportedMemory:
             self, self.mapping().data(), self.size, self.device, max_version is not None and max_version[0] >= 1)
 
 
+cdef int device_of_buffer(DeviceBuffer buffer) except *:
+    """The device of the memory; negative if the buffer was given away."""
+    return buffer.contents().device().value()
+
+
 cdef DeviceBuffer allocated(size_t size, Stream stream):
     """What `DeviceBuffer(size=size, stream=stream)` makes, without arguments by name, which take long to pass."""
     cdef DeviceBuffer made = without_memory(stream)
@@ -697,18 +696,23 @@ cdef dict interface_of(uintptr_t ptr, size_t size):
     return {"data": (ptr, False), "shape": (size,), "strides": None, "typestr": "|u1", "version": 0}
 
 
-cdef void wait_for_producer(object interface, Stream stream) except *:
-    """Orders `stream` after the work that an array is made by, where its `__cuda_array_interface__` tells the stream."""
+cdef void wait_for_producer(object interface, Stream stream, int device) except *:
+    """Orders `stream` after the work that an array is made by, where its `__cuda_array_interface__` tells the stream.
+
+    `device` is that of `stream` if it is a default stream. The default stream of the producer is that of the device of the array.
+    """
     cdef uintptr_t handle
+    cdef uintptr_t address
     producer = interface.get("stream")
     if producer is not None:
         handle = producer
-        make_wait(stream.view().value(), <cudaStream_t>handle)
+        address = address_of(interface)
+        make_wait(stream.view().value(), device, <cudaStream_t>handle, device_of(<const void*>address))
 
 
 cdef DeviceBuffer copy_of_tensor(object source, Stream stream, DeviceMemoryResource mr):
     cdef const dl_tensor* tensor
-    handle = <uintptr_t>stream.view().value() or 1
+    cdef uintptr_t handle = <uintptr_t>stream.view().value() or 1
     wanted = {} if source.__dlpack_device__()[0] == dl_cpu else {"stream": handle}
     try:
         capsule = source.__dlpack__(max_version=(1, 0), **wanted)
@@ -720,6 +724,8 @@ cdef DeviceBuffer copy_of_tensor(object source, Stream stream, DeviceMemoryResou
     cdef int64_t size = contiguous_bytes(tensor[0])
     if size < 0:
         raise ValueError("the array has to be contiguous")
+    if tensor[0].device.type == dl_cuda:  # if `stream` is a default stream, that of the tensor's device waits for the producer
+        make_wait(stream.view().value(), c_current_device(), <cudaStream_t>handle, tensor[0].device.id)
     buffer = DeviceBuffer(
         ptr=<uintptr_t>tensor[0].data + tensor[0].byte_offset if size > 0 else 0, size=size, stream=stream, mr=mr)
     stream.synchronize()  # the capsule, which ends here, keeps the source

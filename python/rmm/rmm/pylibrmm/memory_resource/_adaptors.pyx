@@ -260,7 +260,7 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
     capture_stacks : bool, optional
         Whether to record the stack of C++ functions of each allocation. This is slow.
     report_leaks : bool, optional
-        Whether to write memory that was never freed to standard error, when the adaptor is destroyed or the process ends.
+        Whether to write memory that has not been freed to standard error, when the adaptor is destroyed or the process ends.
 
     Examples
     --------
@@ -270,7 +270,7 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
     >>> tracked.get_allocated_bytes()
     1024
     >>> print(tracked.get_leak_report(), end="")
-    RMM: 1024 B in 1 allocations were never freed
+    RMM: 1024 B in 1 allocations have not been freed
     """
 
     def __cinit__(self, DeviceMemoryResource upstream_mr, bool capture_stacks=False, bool report_leaks=False):

@@ -54,10 +54,13 @@ atexit.register(_end_python_frames)
 # library names the same resources, and others may use it until the process ends.
 cdef dict _per_device_mrs = {}
 _is_traced = os.environ.get("RMM_TRACE_FILE", "") != ""  # from the beginning, so that each free has its allocation
-_changes = threading.Lock()  # held while the two registries are made to agree; resources end after it is free
+# Held while the registries are made to agree; resources end after it is free. Python may run code of the collector at almost any place,
+# so a thread that has it may ask for it.
+_changes = threading.RLock()
 
 
-# The same for the first devices, where finding them costs a load. The dict keeps them alive; who changes it changes these.
+# The same for the first devices, where finding them costs a load. The dict keeps them alive: whoever changes it changes these, and holds
+# `_changes` meanwhile.
 cdef PyObject* _first_mrs[64]
 
 
@@ -92,8 +95,10 @@ cpdef DeviceMemoryResource get_per_device_resource(int device):
         expect_device(device)
         if _is_traced:
             set_per_device_resource(device, CudaMemoryResource())
-        mr = _per_device_mrs.setdefault(device, CudaMemoryResource())
-        note_registered(device, mr)
+        initial = CudaMemoryResource()
+        with _changes:
+            mr = _per_device_mrs.setdefault(device, initial)
+            note_registered(device, mr)
     return mr
 
 
@@ -186,13 +191,13 @@ def registered_resources():
 
 def forget_registered_resources():
     """Gives all devices the resource back that they have if nothing is set."""
+    global _per_device_mrs
     with _changes:
-        before = dict(_per_device_mrs)
+        before, _per_device_mrs = _per_device_mrs, {}
+        for place in range(64):
+            _first_mrs[place] = NULL
         for device in before:
             unregister_resource(device)
-            if 0 <= device < 64:
-                _first_mrs[<int>device] = NULL
-        _per_device_mrs.clear()
     del before
 
 
