@@ -236,7 +236,7 @@ TEST_F(EnvironmentProcess, AWaitThatCannotEndEndsWithTheTimeLimit)
       end_if(timed_out && cudasim::violations().at(0).what == violation::kind::deadlock);
     },
     ExitedWithCode(0),
-    HasSubstr("cudaStreamSynchronize waited 1 s"));
+    MatchesRegex("(.|\n)*cudaStreamSynchronize \\(called from [^\n]*\\) waited 1 s(.|\n)*"));
 }
 
 // ---------------------------------------------------------------------------------------------------------------

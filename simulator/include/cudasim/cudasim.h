@@ -162,11 +162,11 @@ CUDASIM_EXPORT cudaError_t launch(cudaStream_t stream,
 ///
 /// `body` may be empty, and must not call CUDA: there, as in host functions, calls answer cudaErrorNotPermitted. The checker
 /// compares the declared bytes with those of all other work.
-inline cudaError_t launch(cudaStream_t stream,
-                          std::vector<range> reads,
-                          std::vector<range> writes,
-                          std::function<void()> body = {},
-                          kernel const& traits       = {})
+[[gnu::noinline]] inline cudaError_t launch(cudaStream_t stream,
+                                            std::vector<range> reads,
+                                            std::vector<range> writes,
+                                            std::function<void()> body = {},
+                                            kernel const& traits       = {})
 {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
   if (stream == nullptr) { stream = cudaStreamPerThread; }
