@@ -370,16 +370,26 @@ void apply_environment()
 // ---------------------------------------------------------------------------------------------------------------
 // Violations
 
-void report(violation::kind what, mistake const& by, std::string text)
+namespace {
+
+/// Prints the violation that is number `count` of its mistake, or leaves it to a count that follows. Expects the lock.
+void print_unless_repeated(std::string const& text, std::uint64_t count)
 {
-  auto& w          = the_world();
-  auto const count = w.violations.add(by, {what, text});
-  if (w.quiet) { return; }
+  auto const& w = the_world();
   if (w.prints_all || count <= violation_list::printed_in_full) { return print_line(text); }
   if (count == violation_list::printed_in_full + 1) {
     print_line("more of these from the same callers are counted, not printed; CUDASIM_ALL=1 prints them");
   }
-  is_something_untold = true;
+  if (!w.quiet) { is_something_untold = true; }
+}
+
+}  // namespace
+
+void report(violation::kind what, mistake const& by, std::string text)
+{
+  auto& w          = the_world();
+  auto const count = w.violations.add(by, {what, text});
+  if (!w.quiet) { print_unless_repeated(text, count); }
 }
 
 void forget_violations()
@@ -397,10 +407,10 @@ cudaError_t report_fork(char const* function)
   return cudaErrorInitializationError;
 }
 
-cudaError_t report_unsimulated(std::string const& what)
+cudaError_t report_unsimulated(call const& c, std::string const& what)
 {
-  print_line(what);
-  the_world().violations.add({what}, {violation::kind::misuse, what});
+  auto const text = std::string{c.name()} + what + " (called from " + describe_address(c.site()) + ")";
+  print_unless_repeated(text, the_world().violations.add({c.name() + what, c.site()}, {violation::kind::misuse, text}));
   return cudaErrorNotSupported;
 }
 
