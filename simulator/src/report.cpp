@@ -436,6 +436,13 @@ std::vector<violation> violations()
   return w.violations.all();
 }
 
+std::uint64_t violation_count()
+{
+  auto& w = the_world();
+  std::lock_guard<std::mutex> const lock{w.mutex};
+  return w.violations.count();
+}
+
 void clear_violations()
 {
   auto& w = the_world();
