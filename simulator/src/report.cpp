@@ -400,9 +400,22 @@ void forget_violations()
 
 cudaError_t report_fork(char const* function)
 {
-  if (!the_world().quiet) {
+  // The process and its lines so far, in one word: a process that is forked starts with the number of the other, and counts anew.
+  static std::atomic<std::uint64_t> printed{0};
+  auto const& w         = the_world();
+  auto const process    = static_cast<std::uint64_t>(::getpid()) << 32U;
+  auto before           = printed.load();
+  std::uint64_t count   = 0;
+  constexpr auto enough = violation_list::printed_in_full + 1;
+  do {
+    count = (before & ~std::uint64_t{0xFFFFFFFF}) == process ? before - process : 0;
+  } while (count < enough && !printed.compare_exchange_weak(before, process + count + 1));
+  if (w.quiet) { return cudaErrorInitializationError; }
+  if (w.prints_all || count < violation_list::printed_in_full) {
     print_line(std::string{function} +
                ": this process was forked from one that used CUDA; it has to start a new program");
+  } else if (count < enough) {
+    print_line("more of these are not printed; CUDASIM_ALL=1 prints them");
   }
   return cudaErrorInitializationError;
 }
