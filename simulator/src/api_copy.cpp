@@ -333,7 +333,7 @@ template <class Parameters>
 cudaError_t find_corners(call& c, Parameters const& p, box const& size, side& to, side& from)
 {
   if (p.srcArray != nullptr || p.dstArray != nullptr) {
-    return report_unsimulated(std::string{c.name()} + " with a cudaArray is not simulated");
+    return report_unsimulated(c, " with a cudaArray is not simulated");
   }
   if (auto const error = find_corner(c, p.dstPtr, p.dstPos, size, "destination", to); error != cudaSuccess) {
     return error;

@@ -38,11 +38,11 @@ struct kernel_names {
   return name;
 }
 
-[[nodiscard]] cudaError_t refuse_launch(entry_point& entry, void const* host_function)
+[[nodiscard]] cudaError_t refuse_launch(entry_point& entry, void const* site, void const* host_function)
 {
-  return enter(entry, nullptr, [&](call& c) {
-    return report_unsimulated(std::string{c.name()} + " is not simulated: nothing runs " + kernel_name(host_function) +
-                              " (cudasim::launch stands for a kernel)");
+  return enter(entry, site, [&](call& c) {
+    return report_unsimulated(
+      c, " is not simulated: nothing runs " + kernel_name(host_function) + "; cudasim::launch stands for a kernel");
   });
 }
 
@@ -65,7 +65,7 @@ using namespace cudasim;
 
 #define CUDASIM_REFUSE_LAUNCH(function, host_function) \
   static entry_point entry{#function};                 \
-  return refuse_launch(entry, host_function)
+  return refuse_launch(entry, __builtin_return_address(0), host_function)
 
 extern "C" {
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "callers.hpp"
 
+#include "standard_names.hpp"
 #include "symbol_file.hpp"
 
 #include <cxxabi.h>
 #include <dlfcn.h>
-#include <execinfo.h>
 #include <link.h>
+#include <unwind.h>
 
 #include <algorithm>
 #include <array>
@@ -22,7 +23,7 @@
 
 namespace cudasim {
 
-address_hull library_code_hull{};
+known_sites sites;
 
 namespace {
 
@@ -52,7 +53,9 @@ std::size_t library_code_count{0};
                                             "libpthread",
                                             "libm.so",
                                             "libdl.so",
+                                            "librt.so",
                                             "ld-linux",
+                                            "ld-musl",
                                             "libstdc++.so",
                                             "libc++.so",
                                             "libc++abi.so",
@@ -88,12 +91,6 @@ int add_library_code(dl_phdr_info* info, std::size_t /*bytes*/, void* own_code)
 [[gnu::constructor]] void find_library_code()
 {
   dl_iterate_phdr(add_library_code, reinterpret_cast<void*>(&find_library_code));
-  if (library_code_count == 0) { return; }
-  library_code_hull = {library_code[0].begin, library_code[0].end};
-  for (std::size_t i = 1; i < library_code_count; ++i) {
-    library_code_hull.begin = std::min(library_code_hull.begin, library_code[i].begin);
-    library_code_hull.end   = std::max(library_code_hull.end, library_code[i].end);
-  }
 }
 
 [[nodiscard]] bool is_library_code(void const* code) noexcept
@@ -104,38 +101,147 @@ int add_library_code(dl_phdr_info* info, std::size_t /*bytes*/, void* own_code)
   });
 }
 
-/// A name as it is written in the program, if it is one of C++.
-[[nodiscard]] std::string demangled(std::string const& name)
+using c_string = std::unique_ptr<char, void (*)(void*)>;
+
+/// A name as it is written in the program; null if it is none of C++. Allocates as malloc() does, not as operator new does: that one
+/// may be the program's.
+[[nodiscard]] c_string written_name(char const* name)
 {
   int status{};
-  std::unique_ptr<char, void (*)(void*)> const text{abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
-                                                    std::free};
-  std::string result{status == 0 && text != nullptr ? text.get() : name};
-  if (result.size() > longest_name) { result = result.substr(0, longest_name) + "..."; }
-  return result;
+  return {abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free};
+}
+
+[[nodiscard]] std::string shortened(std::string_view name)
+{
+  return name.size() > longest_name ? std::string{name.substr(0, longest_name)} + "..." : std::string{name};
+}
+
+[[nodiscard]] std::string demangled(char const* name)
+{
+  auto const text = written_name(name);
+  return shortened(text != nullptr ? text.get() : name);
+}
+
+/// The lambda of the program of which a function of the C++ library's headers may have the code; else an empty name.
+[[nodiscard]] std::string lambda_in(char const* name)
+{
+  if (!is_standard_name(name)) { return {}; }
+  auto const text = written_name(name);
+  return text != nullptr ? shortened(lambda_of_program(text.get())) : std::string{};
 }
 
 /// The symbols of a file, which is read once.
-[[nodiscard]] symbol_file const& symbols_of(std::string const& path)
+[[nodiscard]] symbol_file const& symbols_of(char const* path)
 {
   static std::mutex mutex;
   // Never destroyed: reports are written until the process ends.
-  static auto& known = *new std::map<std::string, symbol_file>;
+  static auto& known = *new std::map<std::string, symbol_file, std::less<>>;
   std::lock_guard<std::mutex> const lock{mutex};
-  return known.try_emplace(path, path.c_str()).first->second;
+  auto const found = known.find(std::string_view{path});
+  return found != known.end() ? found->second : known.try_emplace(path, path).first->second;
+}
+
+/// Where an object is loaded, and its file.
+struct loaded_object {
+  std::uintptr_t code;
+  std::uintptr_t bias{0};
+  std::array<char, 4096> path{};
+};
+
+int find_object(dl_phdr_info* info, std::size_t /*bytes*/, void* out)
+{
+  auto& object = *static_cast<loaded_object*>(out);
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    auto const& segment = info->dlpi_phdr[i];
+    if (segment.p_type != PT_LOAD || object.code - (info->dlpi_addr + segment.p_vaddr) >= segment.p_memsz) { continue; }
+    object.bias           = info->dlpi_addr;
+    bool const is_program = info->dlpi_name == nullptr || *info->dlpi_name == '\0';
+    std::snprintf(object.path.data(), object.path.size(), "%s", is_program ? "/proc/self/exe" : info->dlpi_name);
+    return 1;
+  }
+  return 0;
+}
+
+/// Whether the program's file says that the code is of the C++ library's headers, and has no lambda of the program in it. Does not
+/// ask dladdr(), which waits while another thread runs the constructors of a library.
+[[nodiscard]] bool is_header_code(void const* code)
+{
+  loaded_object object{reinterpret_cast<std::uintptr_t>(code) - 1};
+  symbol_file::function function{};
+  if (::dl_iterate_phdr(find_object, &object) == 0 ||
+      !symbols_of(object.path.data()).find(object.code - object.bias, function) || !is_standard_name(function.name)) {
+    return false;
+  }
+  auto const text = written_name(function.name);
+  return text == nullptr || lambda_of_program(text.get()).empty();
+}
+
+[[nodiscard]] bool is_program_code(void const* code) noexcept
+{
+  bool of_program{};
+  if (sites.find(code, of_program)) { return of_program; }
+  try {
+    of_program = !is_library_code(code) && !is_header_code(code);
+  } catch (std::exception const&) {
+    return true;  // no memory for symbols
+  }
+  sites.add(code, of_program);
+  return of_program;
+}
+
+/// A walk up the stack, from the place where a call returns to.
+struct stack_walk {
+  void const* site;
+  int frames{0};
+  bool is_at_site{false};
+  void const* in_headers{nullptr};  // the first place that is in no library
+  void const* in_program{nullptr};
+};
+
+_Unwind_Reason_Code look_at_frame(_Unwind_Context* context, void* walk_argument)
+{
+  auto& walk             = *static_cast<stack_walk*>(walk_argument);
+  auto const* const code = reinterpret_cast<void const*>(_Unwind_GetIP(context));
+  walk.is_at_site        = walk.is_at_site || code == walk.site;
+  if (walk.is_at_site && !is_library_code(code)) {
+    if (walk.in_headers == nullptr) { walk.in_headers = code; }
+    if (is_program_code(code)) { walk.in_program = code; }
+  }
+  return walk.in_program != nullptr || ++walk.frames == most_frames ? _URC_NORMAL_STOP : _URC_NO_REASON;
 }
 
 }  // namespace
 
+bool known_sites::find(void const* site, bool& of_program) const noexcept
+{
+  for (std::size_t i = 0; i < most_probes; ++i) {
+    auto const entry = entries_[(home_of(site) + i) % entries_.size()].load(std::memory_order_relaxed);
+    if (entry >> 1U != entry_of(site, false) >> 1U) { continue; }
+    of_program = (entry & 1U) != 0;
+    return true;
+  }
+  return false;
+}
+
+void known_sites::add(void const* site, bool of_program) noexcept
+{
+  for (std::size_t i = 0; i < most_probes; ++i) {
+    std::uint64_t none{0};
+    if (entries_[(home_of(site) + i) % entries_.size()].compare_exchange_strong(
+          none, entry_of(site, of_program), std::memory_order_relaxed)) {
+      return;
+    }
+  }
+  entries_[home_of(site)].store(entry_of(site, of_program), std::memory_order_relaxed);
+}
+
 void const* search_program_caller(void const* site) noexcept
 {
-  if (!is_library_code(site)) { return site; }  // other code lies between two libraries
-  void* frames[most_frames];
-  auto const count        = ::backtrace(frames, most_frames);
-  auto const* const end   = frames + count;
-  auto const* const from  = std::find(frames, frames + count, site);
-  auto const* const found = std::find_if_not(from, end, [](void const* frame) { return is_library_code(frame); });
-  return found != end ? *found : site;
+  if (site == nullptr || is_program_code(site)) { return site; }
+  stack_walk walk{site};
+  ::_Unwind_Backtrace(look_at_frame, &walk);
+  if (walk.in_program != nullptr) { return walk.in_program; }
+  return walk.in_headers != nullptr ? walk.in_headers : site;
 }
 
 namespace {
@@ -156,14 +262,20 @@ namespace {
   bool const is_program = object == nullptr || object->l_name == nullptr || *object->l_name == '\0';
   auto const bias       = object != nullptr ? object->l_addr : 0;
   auto const address    = reinterpret_cast<std::uintptr_t>(call) - bias;
-  symbol_file::function function;
+  symbol_file::function function{};
   if (symbols_of(is_program ? "/proc/self/exe" : object->l_name).find(address, function)) {
-    std::snprintf(offset, sizeof offset, "+%#tx", static_cast<std::ptrdiff_t>(address + 1 - function.begin));
-    return demangled(function.name) + offset + " in " + file;
+    auto const lambda = lambda_in(function.name);
+    std::snprintf(
+      offset, sizeof offset, "+%#tx", static_cast<std::ptrdiff_t>(address + 1 - (lambda.empty() ? function.begin : 0)));
+    return lambda.empty() ? demangled(function.name) + offset + " in " + file : lambda + " in " + file + offset;
   }
-  auto const* const base = info.dli_saddr != nullptr ? info.dli_saddr : info.dli_fbase;
-  std::snprintf(offset, sizeof offset, "+%#tx", static_cast<char const*>(code) - static_cast<char const*>(base));
-  return info.dli_sname != nullptr ? demangled(info.dli_sname) + offset + " in " + file : file + offset;
+  if (info.dli_sname == nullptr) {
+    std::snprintf(offset, sizeof offset, "+%#tx", static_cast<std::ptrdiff_t>(address + 1));
+    return file + offset;
+  }
+  std::snprintf(
+    offset, sizeof offset, "+%#tx", static_cast<char const*>(code) - static_cast<char const*>(info.dli_saddr));
+  return demangled(info.dli_sname) + offset + " in " + file;
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -9,28 +12,57 @@
 
 namespace cudasim {
 
-/// The addresses between which all code of the C and C++ libraries and of the simulator lies, with that of others. Set before the first
-/// call of CUDA.
-struct address_hull {
-  std::uintptr_t begin;
-  std::uintptr_t end;
-};
-extern address_hull library_code_hull;
+/// A set of places where calls return to, each known as code of the program or as code of a library. It may forget some.
+/// All members are thread-safe and lock-free; none allocates.
+class known_sites {
+ public:
+  /// Whether the place is certainly known as code of the program. Looks at one entry only.
+  [[nodiscard]] bool is_surely_of_program(void const* site) const noexcept
+  {
+    return entries_[home_of(site)].load(std::memory_order_relaxed) == entry_of(site, true);
+  }
 
-/// program_caller() for code in the hull.
+  /// Finds out what is known of a place. Returns false if nothing is.
+  [[nodiscard]] bool find(void const* site, bool& of_program) const noexcept;
+
+  /// Adds a place, instead of another one if there is no room near it.
+  void add(void const* site, bool of_program) noexcept;
+
+ private:
+  static constexpr unsigned bits           = 12;
+  static constexpr std::size_t most_probes = 8;
+
+  [[nodiscard]] static std::size_t home_of(void const* site) noexcept
+  {
+    return static_cast<std::size_t>((reinterpret_cast<std::uintptr_t>(site) * 0x9E3779B97F4A7C15U) >> (64U - bits));
+  }
+  /// Addresses of a program have at most 57 bits. 0 is no entry.
+  [[nodiscard]] static std::uint64_t entry_of(void const* site, bool of_program) noexcept
+  {
+    return (static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(site)) << 1U) | (of_program ? 1U : 0U);
+  }
+
+  std::array<std::atomic<std::uint64_t>, std::size_t{1} << bits> entries_{};
+};
+[[gnu::visibility("hidden")]] extern known_sites sites;
+
+/// program_caller() for a place that may be code of a library.
 [[nodiscard]] void const* search_program_caller(void const* site) noexcept;
 
-/// The place that a call is reported at: `site`, where the call returns to; or, where that is code of the C or C++ library, of a sanitizer or of the
-/// simulator, the first caller outside of them. They call the program's functions, and where one of these ends in a call of CUDA,
-/// that returns to them. `site` again where no caller is outside.
+/// The place that a call is reported at: `site`, where the call returns to; or, where that is code of the C or C++ library (that of its
+/// headers, too), of a sanitizer or of the simulator, the first caller outside of them. They call the program's functions, and where
+/// one of these ends in a call of CUDA, that returns to them. If no caller is outside, the first one in the headers of the C++ library;
+/// else `site` again.
+///
+/// Cost  a comparison if the place is known as code of the program; a binary search in the symbols of its file the first time; a walk
+///       up the stack if it is code of a library. The symbols of a file are read at its first call.
 [[nodiscard]] inline void const* program_caller(void const* site) noexcept
 {
-  auto const address             = reinterpret_cast<std::uintptr_t>(site);
-  bool const may_be_library_code = address - library_code_hull.begin < library_code_hull.end - library_code_hull.begin;
-  return may_be_library_code ? search_program_caller(site) : site;
+  return sites.is_surely_of_program(site) ? site : search_program_caller(site);
 }
 
 /// "average(float const*)+0x2a in app": the function, as far as the dynamic symbols or those of the file tell, else "app+0x1234".
+/// "average(float const*)::{lambda()#1} in app+0x1234" where the lambda is in a function of the C++ library's headers.
 [[nodiscard]] std::string describe_address(void const* code);
 
 }  // namespace cudasim

@@ -370,16 +370,26 @@ void apply_environment()
 // ---------------------------------------------------------------------------------------------------------------
 // Violations
 
-void report(violation::kind what, mistake const& by, std::string text)
+namespace {
+
+/// Prints the violation that is number `count` of its mistake, or leaves it to a count that follows. Expects the lock.
+void print_unless_repeated(std::string const& text, std::uint64_t count)
 {
-  auto& w          = the_world();
-  auto const count = w.violations.add(by, {what, text});
-  if (w.quiet) { return; }
+  auto const& w = the_world();
   if (w.prints_all || count <= violation_list::printed_in_full) { return print_line(text); }
   if (count == violation_list::printed_in_full + 1) {
     print_line("more of these from the same callers are counted, not printed; CUDASIM_ALL=1 prints them");
   }
-  is_something_untold = true;
+  if (!w.quiet) { is_something_untold = true; }
+}
+
+}  // namespace
+
+void report(violation::kind what, mistake const& by, std::string text)
+{
+  auto& w          = the_world();
+  auto const count = w.violations.add(by, {what, text});
+  if (!w.quiet) { print_unless_repeated(text, count); }
 }
 
 void forget_violations()
@@ -390,17 +400,30 @@ void forget_violations()
 
 cudaError_t report_fork(char const* function)
 {
-  if (!the_world().quiet) {
+  // The process and its lines so far, in one word: a process that is forked starts with the number of the other, and counts anew.
+  static std::atomic<std::uint64_t> printed{0};
+  auto const& w         = the_world();
+  auto const process    = static_cast<std::uint64_t>(::getpid()) << 32U;
+  auto before           = printed.load();
+  std::uint64_t count   = 0;
+  constexpr auto enough = violation_list::printed_in_full + 1;
+  do {
+    count = (before & ~std::uint64_t{0xFFFFFFFF}) == process ? before - process : 0;
+  } while (count < enough && !printed.compare_exchange_weak(before, process + count + 1));
+  if (w.quiet) { return cudaErrorInitializationError; }
+  if (w.prints_all || count < violation_list::printed_in_full) {
     print_line(std::string{function} +
                ": this process was forked from one that used CUDA; it has to start a new program");
+  } else if (count < enough) {
+    print_line("more of these are not printed; CUDASIM_ALL=1 prints them");
   }
   return cudaErrorInitializationError;
 }
 
-cudaError_t report_unsimulated(std::string const& what)
+cudaError_t report_unsimulated(call const& c, std::string const& what)
 {
-  print_line(what);
-  the_world().violations.add({what}, {violation::kind::misuse, what});
+  auto const text = std::string{c.name()} + what + " (called from " + describe_address(c.site()) + ")";
+  print_unless_repeated(text, the_world().violations.add({c.name() + what, c.site()}, {violation::kind::misuse, text}));
   return cudaErrorNotSupported;
 }
 
@@ -424,6 +447,13 @@ std::vector<violation> violations()
   auto& w = the_world();
   std::lock_guard<std::mutex> const lock{w.mutex};
   return w.violations.all();
+}
+
+std::uint64_t violation_count()
+{
+  auto& w = the_world();
+  std::lock_guard<std::mutex> const lock{w.mutex};
+  return w.violations.count();
 }
 
 void clear_violations()

@@ -46,8 +46,8 @@ void update_attention();
 /// The error of that name or number. Returns false if there is none. Needs no lock.
 [[nodiscard]] bool find_error(std::string const& name, cudaError_t& out);
 
-/// Reports a call of a function that the simulator does not have: prints one line, quiet or not. Returns
-/// cudaErrorNotSupported.
-cudaError_t report_unsimulated(std::string const& what);
+/// Reports a call that the simulator does not have: prints one line, the name of the call and `what`, quiet or not, unless it was
+/// printed often enough for the same caller. Returns cudaErrorNotSupported.
+cudaError_t report_unsimulated(call const& c, std::string const& what);
 
 }  // namespace cudasim

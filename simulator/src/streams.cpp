@@ -96,7 +96,8 @@ void run_head(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> const&
     break_device(s->device, cudaErrorLaunchFailure);
     report(violation::kind::misuse,
            {work.what, work.call_site},
-           std::string{work.what} + " ended with an exception: the device is broken now");
+           std::string{work.what} + " (called from " + describe_address(work.call_site) +
+             ") ended with an exception: the device is broken now");
   }
   if (w.waiters != 0) { w.progress.notify_all(); }
   if (std::count_if(w.active.begin(), w.active.end(), [](auto const& other) { return runnable(*other); }) > 1) {
@@ -404,10 +405,10 @@ cudaError_t wait_for(call& c, point const& where, vector_clock const& clock)
   if (!block_until(c.lock(), where)) {
     report(violation::kind::deadlock,
            {c.name(), c.site()},
-           std::string{c.name()} + " waited " + std::to_string(w.timeout.count()) + " s for stream " +
-             std::to_string(where.of->id) + ", operation " + std::to_string(where.sequence) + " of " +
-             std::to_string(where.of->submitted) + " (completed: " + std::to_string(where.of->completed) +
-             (where.of->held ? "; the stream is held)" : ")"));
+           std::string{c.name()} + " (called from " + describe_address(c.site()) + ") waited " +
+             std::to_string(w.timeout.count()) + " s for stream " + std::to_string(where.of->id) + ", operation " +
+             std::to_string(where.sequence) + " of " + std::to_string(where.of->submitted) +
+             " (completed: " + std::to_string(where.of->completed) + (where.of->held ? "; the stream is held)" : ")"));
     return cudaErrorLaunchTimeout;
   }
   w.host_ns = std::max(w.host_ns, where.time_ns());
@@ -734,8 +735,8 @@ cudaError_t detail::launch(cudaStream_t handle,
     for (auto const* ranges : {&reads, &writes}) {
       for (auto const& r : *ranges) {
         auto const begin = reinterpret_cast<std::uintptr_t>(r.ptr);
-        check_bytes(work.what, call_site, begin, r.bytes);
-        check_peer(work.what, call_site, begin, s->device);
+        check_bytes(work.what, c.site(), begin, r.bytes);
+        check_peer(work.what, c.site(), begin, s->device);
         work.accesses.push_back(access{begin, r.bytes, ranges == &writes});
       }
     }

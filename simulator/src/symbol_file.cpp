@@ -107,6 +107,7 @@ void symbol_file::read(unsigned char const* file, std::size_t bytes)
 
 void symbol_file::read_symbols(unsigned char const* symbols, std::size_t bytes)
 {
+  functions_.reserve(bytes / sizeof(Elf64_Sym));
   for (std::size_t i = 0; i < bytes / sizeof(Elf64_Sym); ++i) {
     auto const symbol = read_at<Elf64_Sym>(symbols + i * sizeof(Elf64_Sym));
     if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_shndx != SHN_UNDEF && symbol.st_size != 0 &&

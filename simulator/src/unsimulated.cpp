@@ -10,9 +10,9 @@
 namespace cudasim {
 namespace {
 
-[[nodiscard]] cudaError_t refuse(entry_point& entry)
+[[nodiscard]] cudaError_t refuse(entry_point& entry, void const* site)
 {
-  return enter(entry, nullptr, [](call& c) { return report_unsimulated(std::string{c.name()} + " is not simulated"); });
+  return enter(entry, site, [](call& c) { return report_unsimulated(c, " is not simulated"); });
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ namespace {
   cudaError_t cudasim_unsimulated_##symbol()                                                                 \
   {                                                                                                          \
     static cudasim::entry_point entry{#symbol};                                                              \
-    return cudasim::refuse(entry);                                                                           \
+    return cudasim::refuse(entry, __builtin_return_address(0));                                              \
   }
 
 #if CUDART_VERSION >= 13000

@@ -19,21 +19,31 @@ struct mistake {
   void const* second{nullptr};
 };
 
-/// All violations, and how often each mistake was made.
+/// Violations, and how often each mistake was made.
+///
+/// Invariants:
+///  I1  the first violations of each mistake are kept, as many as are printed of it
+///  I2  further ones are kept while there are fewer than `most_kept`; of the rest only the number
 class violation_list {
  public:
   /// Of one mistake so many are printed in full, unless all are asked for.
   static constexpr std::uint64_t printed_in_full = 3;
 
+  /// So many violations are kept, and a few of each mistake beyond.
+  static constexpr std::size_t most_kept = 100'000;
+
   /// Adds a violation. Returns how many of the mistake there are now.
   std::uint64_t add(mistake const& by, violation one);
 
+  /// Those that are kept, oldest first.
   [[nodiscard]] std::vector<violation> const& all() const noexcept { return all_; }
+  /// How many were added, kept or not.
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
   [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
   void clear() noexcept;
 
   /// In lines that begin with `indent` and the kind: a mistake after the other, in the order in which they were first made. With `in_full`
-  /// each violation has its line, else the first few of a mistake, with a count of the rest.
+  /// each violation that is kept has its line, else the first few of a mistake; a count of the rest follows.
   [[nodiscard]] std::string text(std::string const& indent, bool in_full) const;
 
   /// What was not printed when it happened: a line for each mistake that was made more than a few times.
@@ -41,10 +51,12 @@ class violation_list {
 
  private:
   struct group {
-    std::vector<std::size_t> members;  // places in all_
+    std::uint64_t count{0};
+    std::vector<std::size_t> kept;  // places in all_
   };
 
   std::vector<violation> all_;
+  std::uint64_t count_{0};
   std::vector<group> groups_;  // in the order of their first members
   std::map<std::tuple<violation::kind, std::string, void const*, void const*>, std::size_t> group_of_;
 };

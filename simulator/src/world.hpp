@@ -243,7 +243,8 @@ struct world {
 /// the other one's; as with the real runtime, nothing works here.
 [[nodiscard]] bool is_forked() noexcept;
 
-/// Prints the line for a call in a process that was forked from one that used CUDA. Returns cudaErrorInitializationError.
+/// Prints the line for a call in a process that was forked from one that used CUDA, unless it printed a few. Returns
+/// cudaErrorInitializationError.
 /// Needs no lock, and takes none.
 cudaError_t report_fork(char const* function);
 

@@ -4,6 +4,7 @@
 
 #include "../../tests/support/temporary_folder.hpp"
 #include "../src/callers.hpp"
+#include "../src/standard_names.hpp"
 #include "../src/symbol_file.hpp"
 #include "support.hpp"
 
@@ -11,18 +12,26 @@
 
 #include <elf.h>
 #include <pthread.h>
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <initializer_list>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace cudasim_tests {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -78,6 +87,93 @@ TEST_F(CallerTest, IsTheReturnAddressIfNoCallerIsOutside)
   EXPECT_THAT(take_violations().at(0).text, HasSubstr(", for a function that ends with this call)"));
 }
 
+/// Has a function of the C++ library's headers call a function of CUDA, with pointers that are no events.
+[[gnu::noinline]] int let_an_algorithm_call()
+{
+  int no_event{};
+  std::array<cudaEvent_t, 2> events{};
+  events.fill(reinterpret_cast<cudaEvent_t>(&no_event));
+  auto* volatile const for_each = &std::for_each<cudaEvent_t*, cudaError_t (*)(cudaEvent_t)>;  // not inlined
+  for_each(events.data(), events.data() + events.size(), &cudaEventDestroy);
+  int volatile const result = no_event;
+  return result;
+}
+
+TEST_F(CallerTest, IsOutsideOfTheHeadersOfTheCppLibrary)
+{
+  EXPECT_EQ(let_an_algorithm_call(), 0);
+  auto const seen = take_violations();
+  ASSERT_EQ(seen.size(), 2U);
+  for (auto const& each : seen) {
+    EXPECT_THAT(
+      each.text,
+      AllOf(HasSubstr("cudasim_tests::(anonymous namespace)::let_an_algorithm_call()+0x"), Not(HasSubstr("std::"))));
+  }
+}
+
+/// Has a std::function call a lambda.
+[[gnu::noinline]] int let_a_function_object_call()
+{
+  std::function<int()> const ask = [] {
+    int volatile const status = cudaGetDeviceCount(nullptr);
+    return status + 0;
+  };
+  auto const* volatile const same = &ask;  // not inlined
+  int volatile const result       = (*same)();
+  return result;
+}
+
+// Compilers put its code into a function of the library.
+TEST_F(CallerTest, IsTheLambdaThatAFunctionObjectCalls)
+{
+  EXPECT_EQ(let_a_function_object_call(), cudaErrorInvalidValue);
+  EXPECT_THAT(
+    take_violations().at(0).text,
+    AllOf(Not(HasSubstr("std::")),
+          HasSubstr("cudasim_tests::(anonymous namespace)::let_a_function_object_call()::"),
+          AnyOf(HasSubstr("{lambda()#1} in CUDASIM_TEST+0x"), HasSubstr("operator()() const+0x"), HasSubstr("$_"))));
+}
+
+TEST_F(CallerTest, IsTheLambdaThatAThreadRuns)
+{
+  std::thread{[] {
+    int volatile const status = cudaGetDeviceCount(nullptr);
+    EXPECT_EQ(status, cudaErrorInvalidValue);
+  }}.join();
+  EXPECT_THAT(take_violations().at(0).text, HasSubstr("IsTheLambdaThatAThreadRuns_Test::TestBody()::"));
+}
+
+TEST_F(CallerTest, IsInTheHeadersOrTheLibraryIfNoFunctionOfTheProgramIsThere)
+{
+  int no_event{};
+  std::thread{cudaEventDestroy, reinterpret_cast<cudaEvent_t>(&no_event)}.join();
+  EXPECT_THAT(take_violations().at(0).text,
+              AnyOf(HasSubstr(" std::"), HasSubstr(", for a function that ends with this call)")));
+}
+
+/// Launches work that writes the same byte as other work.
+[[gnu::noinline]] int launch_a_racing_write(cudaStream_t stream, char* byte)
+{
+  int volatile const status = cudasim::launch(stream, {}, {{byte, 1}});
+  return status;
+}
+
+TEST_F(CallerTest, OfALaunchIsTheFunctionThatLaunches)
+{
+  cudasim::check_ordering(true);
+  char byte{};
+  scoped_stream const a;
+  scoped_stream const b;
+  EXPECT_EQ(launch_a_racing_write(a, &byte), cudaSuccess);
+  EXPECT_EQ(launch_a_racing_write(b, &byte), cudaSuccess);
+  auto const text = take_violations().at(0).text;
+  std::string const name{"cudasim_tests::(anonymous namespace)::launch_a_racing_write("};
+  auto const first = text.find(name);
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_NE(text.find(name, first + 1), std::string::npos) << text;
+  cudasim::check_ordering(false);
+}
+
 TEST_F(CallerTest, OfALeakIsNamedToo)
 {
   cudaEvent_t event{};
@@ -90,6 +186,109 @@ TEST_F(CallerTest, OutsideOfCodeIsPrintedAsAnAddress)
 {
   EXPECT_EQ(cudasim::describe_address(nullptr), "an unknown place");
   EXPECT_EQ(cudasim::describe_address(reinterpret_cast<void const*>(std::uintptr_t{0x1234})), "0x1234");
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+// Names
+
+TEST(StandardNamesTest, AreThoseOfTheNamespacesOfTheCppLibrary)
+{
+  for (char const* const name : {"_ZSt8for_eachIPiPFviEET0_T_S4_S3_",
+                                 "_ZNSt6vectorIiSaIiEE9push_backERKi",
+                                 "_ZNKSt8functionIFvvEEclEv",
+                                 "_ZNKRSt8optionalIiE5valueEv",
+                                 "_ZNSaIcED1Ev",
+                                 "_ZNKSs4sizeEv",
+                                 "_ZNSt3__18functionIFvvEE4swapERS2_",
+                                 "_ZN9__gnu_cxx13new_allocatorIiE8allocateEmPKv",
+                                 "_ZN4cuda3std3__47forwardIiEEOT_RS3_",
+                                 "_ZZNSt9once_flag18_Prepare_executionC4IZ3fooE3$_0EERT_ENKUlvE_clEv",
+                                 "_ZNSt6vectorIiSaIiEE9push_backERKi.cold"}) {
+    EXPECT_TRUE(cudasim::is_standard_name(name)) << name;
+  }
+  for (char const* const name : {"",
+                                 "_Z",
+                                 "_ZN",
+                                 "_ZNK",
+                                 "_ZS",
+                                 "main",
+                                 "St4main",
+                                 "_Z7averagePKf",
+                                 "_ZN3app4loadERKSt6vectorIiSaIiEE",
+                                 "_ZN5Stack3popEv",
+                                 "_ZlsRSoRK3app",
+                                 "_ZN4cuda2mr8resource8allocateEm",
+                                 "_ZZ4mainENKUlvE_clEv",
+                                 "_ZN3app4loadEv.part.0"}) {
+    EXPECT_FALSE(cudasim::is_standard_name(name)) << name;
+  }
+}
+
+struct lambda_name {
+  char const* function;
+  char const* lambda;
+};
+
+TEST(StandardNamesTest, MayHaveALambdaOfTheProgram)
+{
+  for (auto const& [function, lambda] : std::initializer_list<lambda_name>{
+         {"std::_Function_handler<void (), main::{lambda()#1}>::_M_invoke(std::_Any_data const&)",
+          "main::{lambda()#1}"},
+         {"int* std::transform<int*, app::f(int, long)::{lambda(int, char)#2}>(int*, app::f(int, long)::{lambda(int, "
+          "char)#2})",
+          "app::f(int, long)::{lambda(int, char)#2}"},
+         {"std::thread::_State_impl<std::tuple<(anonymous namespace)::f<a, b>(int)::{lambda()#1}, int> >::_M_run()",
+          "(anonymous namespace)::f<a, b>(int)::{lambda()#1}"},
+         {"std::_Function_handler<int (int), void app::run<int>(int) const::{lambda(int)#1}>::_M_invoke()",
+          "app::run<int>(int) const::{lambda(int)#1}"},
+         {"std::f<{lambda()#1}>()", "{lambda()#1}"},
+         {"std::f<main::$_12>(main::$_12)", "main::$_12"},
+         {"std::__1::f<main::'lambda0'(int, char)&>()", "main::'lambda0'(int, char)"},
+         {"void std::call_once<void (&)()>(std::once_flag&, void (&)())::{lambda()#2}::operator()() const", ""},
+         {"void std::call_once<app::f()::{lambda()#1}>(app::f()::{lambda()#1}&&)::{lambda()#2}::_FUN()",
+          "app::f()::{lambda()#1}"},
+         {"std::vector<int, std::allocator<int> >::push_back(int const&)", ""},
+         {"std::f<main::{lambda(", "main::{lambda("},
+         {"std::f<$_", "$_"},
+         {"", ""}}) {
+    EXPECT_EQ(cudasim::lambda_of_program(function), lambda) << function;
+  }
+}
+
+TEST(KnownSitesTest, RememberWhoseCodeIsThere)
+{
+  auto const known = std::make_unique<cudasim::known_sites>();
+  auto const at    = [](std::uintptr_t address) { return reinterpret_cast<void const*>(address); };
+  bool of_program{};
+  EXPECT_FALSE(known->find(at(0x1000), of_program));
+  EXPECT_FALSE(known->is_surely_of_program(at(0x1000)));
+  known->add(at(0x1000), true);
+  known->add(at(0x2000), false);
+  ASSERT_TRUE(known->find(at(0x1000), of_program));
+  EXPECT_TRUE(of_program);
+  ASSERT_TRUE(known->find(at(0x2000), of_program));
+  EXPECT_FALSE(of_program);
+  EXPECT_TRUE(known->is_surely_of_program(at(0x1000)));
+  EXPECT_FALSE(known->is_surely_of_program(at(0x2000)));
+}
+
+// Many more than there is room for: some are forgotten, and what is still known is right.
+TEST(KnownSitesTest, ForgetWhatTheyHaveNoRoomFor)
+{
+  constexpr std::uintptr_t many = 100'000;
+  auto const known              = std::make_unique<cudasim::known_sites>();
+  std::uintptr_t remembered{0};
+  for (std::uintptr_t i = 1; i <= many; ++i) { known->add(reinterpret_cast<void const*>(i * 5), i % 3 == 0); }
+  for (std::uintptr_t i = 1; i <= many; ++i) {
+    bool of_program{};
+    if (!known->find(reinterpret_cast<void const*>(i * 5), of_program)) { continue; }
+    ++remembered;
+    EXPECT_EQ(of_program, i % 3 == 0);
+  }
+  EXPECT_GT(remembered, 1'000U);
+  EXPECT_LT(remembered, many / 10);
+  bool of_program{};
+  EXPECT_TRUE(known->find(reinterpret_cast<void const*>(many * 5), of_program));  // the newest
 }
 
 // ---------------------------------------------------------------------------------------------------------------

@@ -515,7 +515,8 @@ TEST_F(CopyTest, ArraysAreNotSimulated)
   p.kind     = cudaMemcpyDefault;
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(cudaMemcpy3D(&p), cudaErrorNotSupported);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "cudasim: cudaMemcpy3D with a cudaArray is not simulated\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("cudasim: cudaMemcpy3D with a cudaArray is not simulated"),
+            0U);
   EXPECT_EQ(take_count(violation::kind::misuse), 1U);
 }
 

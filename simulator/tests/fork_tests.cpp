@@ -56,6 +56,31 @@ TEST_F(ForkedProcess, HasNoCuda)
     "cudasim: cudaDeviceSynchronize: this process was forked from one that used CUDA; it has to start a new program\n");
 }
 
+// A process that it forks in turn starts anew.
+TEST_F(ForkedProcess, SaysSoThreeTimes)
+{
+  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);
+  auto const call_often = [] {
+    for (int i = 0; i < 10'000; ++i) { cudaDeviceSynchronize(); }
+  };
+  std::string const line =
+    "cudasim: cudaDeviceSynchronize: this process was forked from one that used CUDA; it has to start a new program\n";
+  auto const whole = line + line + line + "cudasim: more of these are not printed; CUDASIM_ALL=1 prints them\n";
+  auto const found = in_forked_process([&] {
+    call_often();
+    auto const child = ::fork();
+    if (child == 0) {
+      call_often();
+      ::_exit(0);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    return status;
+  });
+  EXPECT_EQ(found.status, 0);
+  EXPECT_EQ(found.text, whole + whole);
+}
+
 TEST_F(ForkedProcess, FindsNoDevices)
 {
   ASSERT_EQ(cudaFree(nullptr), cudaSuccess);

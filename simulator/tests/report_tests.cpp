@@ -4,6 +4,7 @@
 // of its own, which starts with the environment that the test has set.
 
 #include "../../tests/support/temporary_folder.hpp"
+#include "../src/violation_list.hpp"
 #include "support.hpp"
 
 #include <gmock/gmock.h>
@@ -16,6 +17,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -236,7 +238,7 @@ TEST_F(EnvironmentProcess, AWaitThatCannotEndEndsWithTheTimeLimit)
       end_if(timed_out && cudasim::violations().at(0).what == violation::kind::deadlock);
     },
     ExitedWithCode(0),
-    HasSubstr("cudaStreamSynchronize waited 1 s"));
+    MatchesRegex("(.|\n)*cudaStreamSynchronize \\(called from [^\n]*\\) waited 1 s(.|\n)*"));
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -262,12 +264,12 @@ TEST_F(EnvironmentProcess, AMistakeThatRepeatsIsPrintedThreeTimesAndCounted)
 {
   EXPECT_EXIT(
     {
-      ask_nowhere(20);
-      end_if(cudasim::violations().size() == 20);
+      ask_nowhere(10'000);
+      end_if(cudasim::violations().size() == 10'000 && cudasim::violation_count() == 10'000);
     },
     ExitedWithCode(0),
     MatchesRegex(std::string{misuse_line} + misuse_line + misuse_line + more_line +
-                 "cudasim: 17 more from the same callers: cudaGetDeviceCount: no place [^\n]*\n"));
+                 "cudasim: 9997 more from the same callers: cudaGetDeviceCount: no place [^\n]*\n"));
 }
 
 TEST_F(EnvironmentProcess, ThreeTimesAreNotCounted)
@@ -351,6 +353,42 @@ TEST_F(EnvironmentProcess, RacesOfTheSameTwoCallersAreOneMistake)
     ::testing::Truly([](std::string const& text) {
       return count_of(text, "is not ordered after") == 4 &&
              count_of(text, "cudasim: 47 more from the same callers: ") == 1;
+    }));
+}
+
+TEST_F(EnvironmentProcess, TwoMistakesThatRepeatAreBothPrintedAndCounted)
+{
+  EXPECT_EXIT(
+    {
+      ask_nowhere(10'000);
+      race(50);
+      ask_nowhere(10'000);
+      end_if(cudasim::violation_count() == 20'050);
+    },
+    ExitedWithCode(0),
+    ::testing::Truly([](std::string const& text) {
+      return count_of(text, "\n") == 10 && count_of(text, "no place to put the number") == 4 &&
+             count_of(text, "cudasim: 19997 more from the same callers: ") == 1 &&
+             count_of(text, "is not ordered after") == 4 &&
+             count_of(text, "cudasim: 47 more from the same callers: ") == 1;
+    }));
+}
+
+TEST_F(EnvironmentProcess, AnUnsimulatedFunctionIsPrintedThreeTimesEvenIfQuiet)
+{
+  scoped_variable const quiet{"CUDASIM_QUIET", "1"};
+  EXPECT_EXIT(
+    {
+      for (int i = 0; i < 10'000; ++i) {
+        cudaFuncAttributes attributes{};
+        cudaFuncGetAttributes(&attributes, nullptr);
+      }
+      end_if(cudasim::violations().size() == 10'000);
+    },
+    ExitedWithCode(0),
+    ::testing::Truly([](std::string const& text) {
+      return count_of(text, "cudaFuncGetAttributes is not simulated (called from ") == 3 &&
+             count_of(text, more_line) == 1 && count_of(text, "\n") == 4;
     }));
 }
 
@@ -580,6 +618,33 @@ TEST_F(ReportTest, ViolationsAreKeptInTheirOrderUntilTheyAreCleared)
   EXPECT_THAT(all[1].text, HasSubstr("cudaDriverGetVersion: "));
   cudasim::clear_violations();
   EXPECT_TRUE(cudasim::violations().empty());
+}
+
+TEST(ViolationListTest, KeepsAFewOfEachMistakeWhenItIsFull)
+{
+  constexpr auto most = cudasim::violation_list::most_kept;
+  cudasim::violation_list list;
+  violation const one{violation::kind::misuse, "one"};
+  for (std::size_t i = 0; i < 2 * most; ++i) { ASSERT_EQ(list.add({"one"}, one), i + 1); }
+  EXPECT_EQ(list.all().size(), most);
+
+  for (std::uint64_t i = 0; i < 10; ++i) { EXPECT_EQ(list.add({"other"}, {violation::kind::race, "other"}), i + 1); }
+  EXPECT_EQ(list.all().size(), most + 3);
+  EXPECT_EQ(list.all().back().text, "other");
+  EXPECT_EQ(list.count(), 2 * most + 10);
+  EXPECT_THAT(list.untold(),
+              ::testing::ElementsAre(std::to_string(2 * most - 3) + " more from the same callers: one",
+                                     "7 more from the same callers: other"));
+  EXPECT_EQ(
+    list.text("", false),
+    "misuse: one\nmisuse: one\nmisuse: one\n  and " + std::to_string(2 * most - 3) +
+      " more from the same callers\nrace: other\nrace: other\nrace: other\n  and 7 more from the same callers\n");
+  EXPECT_THAT(list.text("", true), HasSubstr("misuse: one\n  and 100000 more from the same callers\nrace: other\n"));
+
+  list.clear();
+  EXPECT_TRUE(list.empty());
+  EXPECT_EQ(list.count(), 0U);
+  EXPECT_EQ(list.add({"one"}, one), 1U);
 }
 
 TEST_F(ReportTest, TheLedgerKnowsWhoMadeWhatAndHowItIsGivenBack)

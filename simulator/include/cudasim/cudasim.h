@@ -162,11 +162,11 @@ CUDASIM_EXPORT cudaError_t launch(cudaStream_t stream,
 ///
 /// `body` may be empty, and must not call CUDA: there, as in host functions, calls answer cudaErrorNotPermitted. The checker
 /// compares the declared bytes with those of all other work.
-inline cudaError_t launch(cudaStream_t stream,
-                          std::vector<range> reads,
-                          std::vector<range> writes,
-                          std::function<void()> body = {},
-                          kernel const& traits       = {})
+[[gnu::noinline]] inline cudaError_t launch(cudaStream_t stream,
+                                            std::vector<range> reads,
+                                            std::vector<range> writes,
+                                            std::function<void()> body = {},
+                                            kernel const& traits       = {})
 {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
   if (stream == nullptr) { stream = cudaStreamPerThread; }
@@ -197,8 +197,12 @@ CUDASIM_EXPORT void check_ordering(bool on);
 /// Tells the checker that the calling thread reads or writes memory itself (pinned, managed, or device memory in a test).
 CUDASIM_EXPORT void touch(void const* ptr, std::size_t bytes, bool write);
 
-/// All violations since reset() or clear_violations(), oldest first; misuse is among them.
+/// All violations since reset() or clear_violations(), oldest first; misuse is among them. From the 100,001st on, only the first three
+/// of each mistake are added; the others are counted.
 [[nodiscard]] CUDASIM_EXPORT std::vector<violation> violations();
+
+/// Number of violations since reset() or clear_violations(), also of those that violations() leaves out.
+[[nodiscard]] CUDASIM_EXPORT std::uint64_t violation_count();
 
 /// Forgets the violations so far. A report at exit then does not have them.
 CUDASIM_EXPORT void clear_violations();

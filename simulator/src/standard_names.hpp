@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace cudasim {
+
+/// Whether a symbol names a function of the headers of the C++ library (namespaces std, __gnu_cxx and cuda::std), which
+/// the compiler puts into the program. Understands names of the Itanium C++ ABI; others are of the program.
+[[nodiscard]] bool is_standard_name(std::string_view symbol) noexcept;
+
+/// The first lambda of the program that a demangled name mentions: "f()::{lambda()#1}" in
+/// "std::_Function_handler<void (), f()::{lambda()#1}>::_M_invoke(std::_Any_data const&)". Compilers put the code of a lambda
+/// into the function of the library that calls it. Empty if there is none; lambdas of the library do not count.
+[[nodiscard]] std::string_view lambda_of_program(std::string_view function) noexcept;
+
+}  // namespace cudasim
