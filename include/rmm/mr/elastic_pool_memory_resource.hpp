@@ -377,7 +377,12 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     rmm::detail::device_scope const on_device{device_.value()};
     rmm::detail::capture_exemption const exemption;
     auto released = source_->trim(bytes);
-    if (pool_size() > bytes && heap_.wait_for_all()) { released += source_->trim(bytes); }
+    if (source_->needs_fences(bytes)) {
+      heap_.fence_live_streams();
+      released += source_->trim(bytes);
+    }
+    // All allocations wait meanwhile, so a kernel that waits for one of them would never end.
+    if (source_->needs_fences(bytes) && heap_.wait_for_all()) { released += source_->trim(bytes); }
     return released;
   }
 

@@ -179,6 +179,57 @@ TEST_F(ElasticPool, TrimKeepsChunksThatHoldAnAllocation)
   EXPECT_EQ(pool.release_unused(), 8 * chunk);
 }
 
+/// Memory of a stream that the library does not know, so that its frees have no event yet.
+struct ElasticPoolWithARawStream : ElasticPool {
+  ElasticPoolWithARawStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking), cudaSuccess); }
+  void TearDown() override
+  {
+    EXPECT_EQ(cudaStreamDestroy(raw), cudaSuccess);
+    ElasticPool::TearDown();
+  }
+
+  cudaStream_t raw{};
+};
+
+TEST_F(ElasticPoolWithARawStream, TrimWaitsForNoWorkThatUsesOtherMemory)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk  = pool.chunk_bytes();
+  void* const large = pool.allocate(4 * chunk, stream);
+  void* const kept  = pool.allocate(chunk / 2, stream);
+  pool.deallocate(pool.allocate(1000, raw), 1000, raw);  // without an event, in the chunk of `kept`
+  pool.deallocate(large, 4 * chunk, stream);
+  cudasim::hold(raw);
+  ASSERT_EQ(cudasim::launch(raw, {}, {}), cudaSuccess);
+  EXPECT_EQ(pool.release_unused(), 4 * chunk);
+  EXPECT_EQ(cudasim::pending(raw), 1U);
+  EXPECT_EQ(pool.figures().device_synchronizations, 0U);
+  cudasim::let_go(raw);
+  pool.deallocate(kept, chunk / 2, stream);
+}
+
+TEST_F(ElasticPoolWithARawStream, TrimWaitsForTheDeviceIfWorkOfChunksIsUnknown)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk = pool.chunk_bytes();
+  std::vector<void*> small;
+  while (pool.pool_size() <= chunk) { small.push_back(pool.allocate(16 * KiB, raw)); }
+  for (auto* const ptr : small) { pool.deallocate(ptr, 16 * KiB, raw); }
+  EXPECT_EQ(pool.release_unused(), 2 * chunk);
+  EXPECT_EQ(pool.figures().device_synchronizations, 1U);
+}
+
+TEST_F(ElasticPool, TrimWaitsForEventsOfStreamsThatItKnows)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk = pool.chunk_bytes();
+  std::vector<void*> small;
+  while (pool.pool_size() <= chunk) { small.push_back(pool.allocate(16 * KiB, stream)); }
+  for (auto* const ptr : small) { pool.deallocate(ptr, 16 * KiB, stream); }
+  EXPECT_EQ(pool.release_unused(), 2 * chunk);
+  EXPECT_EQ(pool.figures().device_synchronizations, 0U);
+}
+
 TEST_F(ElasticPool, FreeChunksBecomeOneLargeBlock)
 {
   elastic_pool_options options;

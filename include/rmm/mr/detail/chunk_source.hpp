@@ -136,20 +136,24 @@ class chunk_source final : public memory_source {
   {
     auto const size = heap_.block_bytes();
     if (size > bytes) {
-      auto const chunks =
-        rmm::detail::find_free_chunks(heap_.free_runs({chunk_bytes_}), addresses_.begin, chunk_bytes_, size - bytes);
-      static_cast<void>(try_withdraw(chunks, leaving::after_a_wait));
+      static_cast<void>(try_withdraw(find_unused(size - bytes, false), leaving::after_a_wait));
     } else {
       static_cast<void>(try_finish_leaving());
     }
     return give_back_spare();
   }
 
+  [[nodiscard]] bool needs_fences(std::size_t bytes) override
+  {
+    auto const size = heap_.block_bytes();
+    auto const over = size - std::min(size, bytes);
+    return over != 0 && total_of(find_unused(over, true)) > total_of(find_unused(over, false));
+  }
+
   [[nodiscard]] std::size_t idle_bytes() override
   {
     constexpr auto all = std::numeric_limits<std::size_t>::max() / 2;
-    return total_of(
-      rmm::detail::find_free_chunks(heap_.free_runs({chunk_bytes_}), addresses_.begin, chunk_bytes_, all));
+    return total_of(find_unused(all, false));
   }
 
   void pause(bool keeps_contents, bool pinned) override
@@ -349,6 +353,13 @@ class chunk_source final : public memory_source {
     return given;
   }
 
+  /// Returns free chunks of `bytes` together, or all if they are fewer.
+  [[nodiscard]] ranges find_unused(std::size_t bytes, bool with_unfenced)
+  {
+    return rmm::detail::find_free_chunks(
+      heap_.free_runs({chunk_bytes_, nullptr, with_unfenced}), addresses_.begin, chunk_bytes_, bytes);
+  }
+
   /// Returns free chunks outside of the place, as many as it lacks. With `must_cover`, returns nothing if they are too few, and the budget
   /// or the device does not have the rest.
   [[nodiscard]] std::optional<ranges> find_chunks(ranges const& free,
@@ -493,13 +504,6 @@ class chunk_source final : public memory_source {
     ranges all;
     for (auto const& [begin, bytes] : space_->empty_ranges()) { all.push_back({begin, bytes}); }
     return all;
-  }
-
-  [[nodiscard]] static std::size_t total_of(ranges const& ranges) noexcept
-  {
-    std::size_t sum{};
-    for (auto const range : ranges) { sum += range.bytes; }
-    return sum;
   }
 
   rmm::detail::stream_ordered_heap& heap_;
