@@ -598,6 +598,25 @@ TEST_F(ElasticPool, PartsAndTheRestGiveEachOtherUnusedMemory)
   EXPECT_EQ(pool.mapped_bytes(), 64 * MiB);
 }
 
+TEST_F(ElasticPool, TrimGivesNoMoreBackIfThePoolHasParts)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  pool.deallocate(pool.allocate(8 * MiB, stream), 8 * MiB, stream);
+  {
+    rmm::tag_scope const scope{cache};
+    pool.deallocate(pool.allocate(8 * MiB, stream), 8 * MiB, stream);
+  }
+  EXPECT_EQ(pool.trim_to(64 * MiB), 0U);
+  EXPECT_EQ(pool.trim_to(16 * MiB), 0U);
+  EXPECT_EQ(pool.mapped_bytes(), 16 * MiB);
+  EXPECT_EQ(pool.trim_to(12 * MiB), 4 * MiB);
+  EXPECT_EQ(pool.trim_to(4 * MiB), 8 * MiB);
+  EXPECT_EQ(pool.mapped_bytes(), 4 * MiB);
+  EXPECT_EQ(pool.release_unused(), 4 * MiB);
+}
+
 TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRest)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
