@@ -337,6 +337,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     RMM_EXPECTS(ptr != nullptr && bytes != 0, "A null pointer or a block of 0 bytes cannot be exported");
     auto const found = source_->export_chunks(ptr, bytes);
     for (auto const* const memory : found.memory) { visit(*memory); }
+    source_->note_export();
     return {found.offset_bytes, bytes, chunk_bytes()};
   }
 

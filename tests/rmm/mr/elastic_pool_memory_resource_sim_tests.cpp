@@ -800,6 +800,36 @@ TEST_F(ElasticPool, RefusesUnsupportedWaysToShare)
   pool.deallocate(ptr, MiB, stream);
 }
 
+TEST_F(ElasticPool, RefusesToExportMoreThanTheAddressesHave)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  void* const first = pool.allocate(256, stream);
+  void* const ptr   = pool.allocate(MiB, stream);
+  ASSERT_NE(reinterpret_cast<std::uintptr_t>(ptr) % pool.chunk_bytes(), 0U);
+  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, SIZE_MAX)), rmm::logic_error);
+  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, SIZE_MAX - MiB)), rmm::logic_error);
+  pool.deallocate(ptr, MiB, stream);
+  pool.deallocate(first, 256, stream);
+}
+
+TEST_F(ElasticPool, CanBePausedAfterAnExportThatFailed)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  void* const ptr = pool.allocate(5 * MiB, stream);
+  cudasim::inject({"cuMemExportToShareableHandle", 2, cudaErrorOperatingSystem, 1});
+  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, 5 * MiB)), rmm::cuda_error);
+  cudasim::clear_faults();
+  EXPECT_NO_THROW(pool.pause());
+  EXPECT_NO_THROW(pool.resume());
+  auto const exported = pool.export_descriptors(ptr, 5 * MiB);
+  EXPECT_THROW(pool.pause(), rmm::logic_error);
+  pool.deallocate(ptr, 5 * MiB, stream);
+}
+
 // --- fragmentation
 
 /// The share of a bounded pool that is in use when an allocation first fails, as users of fragmenting pools see it.

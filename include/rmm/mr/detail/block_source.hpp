@@ -102,6 +102,9 @@ class memory_source {
   };
   [[nodiscard]] virtual exported_chunks export_chunks(void const*, std::size_t) { refuse("Exporting"); }
 
+  /// Notes that chunks were exported, after which pause() throws.
+  virtual void note_export() noexcept {}
+
  protected:
   /// Returns the sum of the sizes.
   [[nodiscard]] static std::size_t total_of(std::vector<rmm::detail::address_range> const& ranges) noexcept

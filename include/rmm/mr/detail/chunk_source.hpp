@@ -212,15 +212,17 @@ class chunk_source final : public memory_source {
 
   [[nodiscard]] exported_chunks export_chunks(void const* ptr, std::size_t bytes) override
   {
-    RMM_EXPECTS(contains(ptr), "The block does not come from this pool");
-    exported_chunks found{(reinterpret_cast<std::uintptr_t>(ptr) - addresses_.begin) % chunk_bytes_, {}};
+    auto const offset = reinterpret_cast<std::uintptr_t>(ptr) - addresses_.begin;
+    RMM_EXPECTS(contains(ptr) && bytes <= addresses_.bytes - offset, "The block does not come from this pool");
+    exported_chunks found{offset % chunk_bytes_, {}};
     for (std::size_t at = 0; at < found.offset_bytes + bytes; at += chunk_bytes_) {
       found.memory.push_back(space_->find(reinterpret_cast<std::uintptr_t>(ptr) - found.offset_bytes + at));
       RMM_EXPECTS(found.memory.back() != nullptr, "The block does not come from this pool, or is paused");
     }
-    is_exported_ = true;
     return found;
   }
+
+  void note_export() noexcept override { is_exported_ = true; }
 
  private:
   using leaving = rmm::detail::stream_ordered_heap::leaving;
