@@ -28,6 +28,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -635,6 +636,39 @@ TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRest)
   pool.resume(cache);
   EXPECT_TRUE(holds(kept, 1, 40 * MiB));
   pool.deallocate(kept, 40 * MiB, stream);
+}
+
+TEST_F(ElasticPool, AResumeBreaksNoCaptureOfAnotherThread)
+{
+  for (auto const contents : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
+    elastic_pool_memory_resource pool;
+    void* const kept = pool.allocate(4 * MiB, stream);
+    fill(kept, 1, 4 * MiB);
+    pool.pause(contents);
+    rmm::cuda_stream const capturing;
+    ASSERT_EQ(cudaStreamBeginCapture(capturing.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+    std::thread{[&] { EXPECT_NO_THROW(pool.resume()); }}.join();
+    cudaGraph_t graph{};
+    ASSERT_EQ(cudaStreamEndCapture(capturing.value(), &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    EXPECT_TRUE(holds(kept, 1, 4 * MiB));
+    pool.deallocate(kept, 4 * MiB, stream);
+  }
+}
+
+TEST_F(ElasticPool, TheEndOfAPausedPoolBreaksNoCapture)
+{
+  std::optional<elastic_pool_memory_resource> pool{std::in_place};
+  void* const kept = pool->allocate(4 * MiB, stream);
+  fill(kept, 1, 4 * MiB);
+  pool->pause(rmm::mr::paused_contents::kept_pinned);
+  pool->deallocate(kept, 4 * MiB, stream);
+  rmm::cuda_stream const capturing;
+  ASSERT_EQ(cudaStreamBeginCapture(capturing.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::thread{[&] { pool.reset(); }}.join();
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamEndCapture(capturing.value(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 TEST_F(ElasticPool, ARequestBeyondTheDeviceTakesNothing)

@@ -91,9 +91,11 @@ class chunk_source final : public memory_source {
     rmm::detail::device_scope const on_device{device_};
     heap_.release_blocks(
       [this](void* block, std::size_t bytes) { space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes); });
+    rmm::detail::capture_exemption const exemption;
     if (!try_finish_leaving()) {
       unmap(leaving_);
     }  // nothing may use the memory any more, whether the wait works or not
+    saved_.reset();
     auto& all = bounds_->sources;
     all.erase(std::remove(all.begin(), all.end(), this), all.end());
   }
@@ -182,6 +184,7 @@ class chunk_source final : public memory_source {
   void resume() override
   {
     rmm::detail::device_scope const on_device{device_};
+    rmm::detail::capture_exemption const exemption;
     auto const bytes = held();
     while (!bounds_->budget.try_reserve(bytes)) {
       if (others_give(bytes) != 0) { continue; }
