@@ -638,6 +638,29 @@ TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRest)
   pool.deallocate(kept, 40 * MiB, stream);
 }
 
+TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRestIfTheDeviceIsFull)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* kept{};
+  {
+    rmm::tag_scope const scope{cache};
+    kept = pool.allocate(40 * MiB, stream);
+  }
+  fill(kept, 1, 40 * MiB);
+  pool.pause(cache);
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device() - 64 * MiB));
+  void* const other = pool.allocate(60 * MiB, stream);
+  EXPECT_THROW(pool.resume(cache), rmm::out_of_memory);
+  EXPECT_EQ(pool.mapped_bytes(), 60 * MiB);
+  pool.deallocate(other, 60 * MiB, stream);
+  pool.resume(cache);
+  EXPECT_EQ(pool.mapped_bytes(), 60 * MiB);
+  EXPECT_TRUE(holds(kept, 1, 40 * MiB));
+  pool.deallocate(kept, 40 * MiB, stream);
+}
+
 TEST_F(ElasticPool, AResumeBreaksNoCaptureOfAnotherThread)
 {
   for (auto const contents : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {

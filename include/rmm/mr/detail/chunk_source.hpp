@@ -186,15 +186,7 @@ class chunk_source final : public memory_source {
     rmm::detail::device_scope const on_device{device_};
     rmm::detail::capture_exemption const exemption;
     auto const bytes = held();
-    while (!bounds_->budget.try_reserve(bytes)) {
-      if (others_give(bytes) != 0) { continue; }
-      RMM_FAIL(
-        "The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) + " do not fit: " + shortage(),
-        rmm::out_of_memory);
-    }
-    rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
-    space_->restore();
-    undo.dismiss();
+    map_again(bytes);
     if (saved_) {
       rmm::detail::scope_guard drop_again{[&]() noexcept {
         space_->drop();
@@ -344,6 +336,26 @@ class chunk_source final : public memory_source {
     }
     give_back_spare();
     return nullptr;
+  }
+
+  /// Maps memory to the addresses of a paused source, if necessary after the other sources have given unused memory back.
+  void map_again(std::size_t bytes)
+  {
+    for (;;) {
+      if (!bounds_->budget.try_reserve(bytes)) {
+        if (others_give(bytes) != 0) { continue; }
+        RMM_FAIL(
+          "The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) + " do not fit: " + shortage(),
+          rmm::out_of_memory);
+      }
+      rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
+      try {
+        space_->restore();
+        return undo.dismiss();
+      } catch (rmm::out_of_memory const&) {
+        if (others_give(bytes) == 0) { throw; }
+      }
+    }
   }
 
   /// Makes the other sources with the same maximum give back up to `bytes` of unused memory. Returns the bytes given back.
