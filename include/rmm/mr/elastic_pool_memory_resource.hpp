@@ -93,6 +93,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
                 "Device " + std::to_string(device_.value()) + " does not exist");
     rmm::detail::device_scope const on_device{device_.value()};
     source_ = make_source();
+    if (!has_virtual_memory()) { set_recovery_order(plain_order); }
     take_first(*source_, options.initial_bytes);
   }
 
@@ -270,6 +271,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
                                                 recovery_rung::remap,
                                                 recovery_rung::synchronize,
                                                 recovery_rung::callback};
+  static constexpr recovery_order plain_order{
+    recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback};
 
   friend class detail::parts_by_tag<elastic_pool_memory_resource>;
 

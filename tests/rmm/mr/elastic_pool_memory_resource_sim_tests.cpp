@@ -394,6 +394,15 @@ TEST_F(ElasticPoolOnAnOldDevice, SaysWhatItCannotDo)
   EXPECT_THROW((elastic_pool_memory_resource{options}), rmm::logic_error);
 }
 
+TEST_F(ElasticPoolOnAnOldDevice, HasARecoveryOrderThatCanBeSet)
+{
+  elastic_pool_memory_resource pool;
+  auto const order = pool.get_recovery_order();
+  EXPECT_FALSE(order.contains(rmm::recovery_rung::remap));
+  EXPECT_EQ(order.size(), 4U);
+  EXPECT_NO_THROW(pool.set_recovery_order(order));
+}
+
 // --- pausing
 
 void fill(void* ptr, int value, std::size_t bytes)
