@@ -266,6 +266,22 @@ TEST_F(ElasticPool, SaysWhyItCannotGoOn)
   pool.deallocate(most, 31 * MiB, stream);
 }
 
+TEST_F(ElasticPool, SaysThatTheDeviceIsFull)
+{
+  elastic_pool_memory_resource pool;
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device() - 128 * MiB));
+  for (std::size_t const bytes : {130 * MiB, GiB}) {
+    try {
+      static_cast<void>(pool.allocate(bytes, stream));
+      ADD_FAILURE() << "there is no room for it";
+    } catch (rmm::out_of_memory const& e) {
+      std::string const text{e.what()};
+      EXPECT_NE(text.find("the device has less than"), std::string::npos) << text;
+      EXPECT_EQ(text.find("of at most"), std::string::npos) << text;
+    }
+  }
+}
+
 TEST_F(ElasticPool, GivesBackWhatWasUnusedForLong)
 {
   elastic_pool_options options;

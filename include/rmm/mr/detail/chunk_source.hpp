@@ -131,7 +131,7 @@ class chunk_source final : public memory_source {
     auto const empty  = empty_ranges();
     auto const free   = free_runs_for(bytes, empty, true);
     auto const target = rmm::detail::find_placement(free, empty, bytes, chunk_bytes_);
-    return target && find_chunks(free, target, true);
+    return target && can_take(uncovered(target, find_chunks(free, target)));
   }
 
   std::size_t trim(std::size_t bytes) override
@@ -319,7 +319,8 @@ class chunk_source final : public memory_source {
       }
       while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
         if (others_give(bytes) != 0) { continue; }
-        reason = leaving_.empty() ? shortage() : "the work that used free memory cannot be waited for";
+        reason = leaving_.empty() ? shortage(uncovered(target, find_chunks(free, target)))
+                                  : "the work that used free memory cannot be waited for";
         give_back_spare();
         return nullptr;
       }
@@ -344,9 +345,9 @@ class chunk_source final : public memory_source {
     for (;;) {
       if (!bounds_->budget.try_reserve(bytes)) {
         if (others_give(bytes) != 0) { continue; }
-        RMM_FAIL(
-          "The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) + " do not fit: " + shortage(),
-          rmm::out_of_memory);
+        RMM_FAIL("The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) +
+                   " do not fit: " + shortage(bytes),
+                 rmm::out_of_memory);
       }
       rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
       try {
@@ -377,25 +378,38 @@ class chunk_source final : public memory_source {
       heap_.free_runs({chunk_bytes_, nullptr, with_unfenced}), addresses_.begin, chunk_bytes_, bytes);
   }
 
-  /// Returns free chunks outside of the place, as many as it lacks. With `must_cover`, returns nothing if they are too few, and the budget
-  /// or the device does not have the rest.
-  [[nodiscard]] std::optional<ranges> find_chunks(ranges const& free,
-                                                  rmm::detail::placement const& target,
-                                                  bool must_cover) const
+  /// Returns free chunks outside of the place, as many as it lacks, or all if they are fewer.
+  [[nodiscard]] ranges find_chunks(ranges const& free, rmm::detail::placement const& target) const
   {
-    auto const lacking = target.missing_bytes - std::min(target.missing_bytes, space_->spare_bytes());
-    auto chunks        = rmm::detail::find_free_chunks(free, addresses_.begin, chunk_bytes_, lacking, target.where);
-    auto const rest    = lacking - std::min(lacking, total_of(chunks));
-    auto const room    = bounds_->budget.limit() - bounds_->budget.used();
-    if (must_cover && (rest > room || (rest != 0 && rest > free_on_device()))) { return std::nullopt; }
-    return chunks;
+    return rmm::detail::find_free_chunks(free, addresses_.begin, chunk_bytes_, uncovered(target, {}), target.where);
   }
 
-  /// Unmaps the chunks of find_chunks(), as far as `when` allows. Returns false, and unmaps none, if they are too few or a wait fails.
+  /// Returns the bytes of a place that neither spare chunks nor `chunks` can fill.
+  [[nodiscard]] std::size_t uncovered(rmm::detail::placement const& target, ranges const& chunks) const noexcept
+  {
+    auto const covered = space_->spare_bytes() + total_of(chunks);
+    return target.missing_bytes - std::min(target.missing_bytes, covered);
+  }
+
+  /// Whether the maximum allows so many bytes more.
+  [[nodiscard]] bool is_within_maximum(std::size_t bytes) const noexcept
+  {
+    return bytes <= bounds_->budget.limit() - bounds_->budget.used();
+  }
+
+  /// Whether the maximum allows so many bytes more, and the device has them.
+  [[nodiscard]] bool can_take(std::size_t bytes) const
+  {
+    return is_within_maximum(bytes) && (bytes == 0 || bytes <= free_on_device());
+  }
+
+  /// Unmaps the chunks of find_chunks(), as far as `when` allows. Returns false, and unmaps none, if a wait fails. With a wait, also
+  /// returns false if the chunks are too few, and the rest cannot be taken.
   [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
   {
-    auto const chunks = find_chunks(free, target, when == leaving::after_a_wait);
-    return chunks && try_withdraw(*chunks, when);
+    auto const chunks = find_chunks(free, target);
+    if (when == leaving::after_a_wait && !can_take(uncovered(target, chunks))) { return false; }
+    return try_withdraw(chunks, when);
   }
 
   /// Maps chunks to the parts of a place that have none.
@@ -423,7 +437,7 @@ class chunk_source final : public memory_source {
   {
     auto const fresh = range.bytes - std::min(range.bytes, space_->spare_bytes());
     if (!bounds_->budget.try_reserve(fresh)) {
-      if (needed) { reason = shortage(); }
+      if (needed) { reason = shortage(fresh); }
       return false;
     }
     auto const before = held();
@@ -431,7 +445,7 @@ class chunk_source final : public memory_source {
     if (fresh >= worth_asking &&
         fresh > free_on_device()) {  // so that the pool does not take all memory before it fails
       rmm::detail::expect_usable_device(fresh);
-      if (needed) { reason = "the device has less than " + rmm::detail::format_bytes(fresh) + " left"; }
+      if (needed) { reason = shortage(fresh); }
       return false;
     }
     try {
@@ -497,10 +511,14 @@ class chunk_source final : public memory_source {
     return available_device_memory().first;
   }
 
-  [[nodiscard]] std::string shortage() const
+  /// Says why the source cannot take so many bytes more: the maximum, or else the device.
+  [[nodiscard]] std::string shortage(std::size_t bytes) const
   {
-    return "the pool holds " + rmm::detail::format_bytes(heap_.block_bytes()) + " of at most " +
-           rmm::detail::format_bytes(bounds_->budget.limit()) + ", and its free memory has too few whole chunks";
+    auto const bound = is_within_maximum(bytes)
+                         ? "the device has less than " + rmm::detail::format_bytes(bytes) + " left"
+                         : "the pool holds " + rmm::detail::format_bytes(heap_.block_bytes()) + " of at most " +
+                             rmm::detail::format_bytes(bounds_->budget.limit());
+    return bound + ", and the free memory of the pool has too few whole chunks";
   }
 
   /// Returns the free runs that can be part of a place for `bytes` bytes, or that have whole chunks. Leaves out the others, of which there
