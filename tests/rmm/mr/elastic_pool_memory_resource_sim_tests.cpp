@@ -282,6 +282,30 @@ TEST_F(ElasticPool, SaysThatTheDeviceIsFull)
   }
 }
 
+TEST_F(ElasticPool, ARequestThatFailsKeepsFreeMemory)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* const below = pool.allocate(8 * MiB, stream);
+  void* const above = pool.allocate(16 * MiB, stream);
+  pool.deallocate(below, 8 * MiB, stream);
+  {
+    rmm::tag_scope const scope{cache};
+    pool.deallocate(pool.allocate(8 * MiB, stream), 8 * MiB, stream);
+  }
+  stream.synchronize();
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device() - 128 * MiB));
+  auto const held     = pool.mapped_bytes();
+  auto const unmapped = cudasim::calls("cuMemUnmap");
+  EXPECT_THROW(static_cast<void>(pool.allocate(GiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(pool.mapped_bytes(), held);
+  EXPECT_EQ(cudasim::calls("cuMemUnmap"), unmapped);
+  void* const fits = pool.allocate(140 * MiB, stream);  // with the memory of both parts
+  pool.deallocate(fits, 140 * MiB, stream);
+  pool.deallocate(above, 16 * MiB, stream);
+}
+
 TEST_F(ElasticPool, GivesBackWhatWasUnusedForLong)
 {
   elastic_pool_options options;

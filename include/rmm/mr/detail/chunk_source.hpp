@@ -318,9 +318,9 @@ class chunk_source final : public memory_source {
         return nullptr;
       }
       while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
-        if (others_give(bytes) != 0) { continue; }
-        reason = leaving_.empty() ? shortage(uncovered(target, find_chunks(free, target)))
-                                  : "the work that used free memory cannot be waited for";
+        auto const rest = uncovered(target, find_chunks(free, target));
+        if (when == leaving::after_a_wait && others_give(rest) != 0) { continue; }
+        reason = leaving_.empty() ? shortage(rest) : "the work that used free memory cannot be waited for";
         give_back_spare();
         return nullptr;
       }
@@ -359,16 +359,28 @@ class chunk_source final : public memory_source {
     }
   }
 
-  /// Makes the other sources with the same maximum give back up to `bytes` of unused memory. Returns the bytes given back.
+  /// Makes the other sources with the same maximum give back unused memory, until `bytes` bytes more can be taken. Returns the bytes given
+  /// back; 0, and gives nothing back, if all their unused memory is too little.
   std::size_t others_give(std::size_t bytes)
   {
+    std::size_t unused{};
+    for_each_other([&](chunk_source& other) { unused += other.idle_bytes() + total_of(other.leaving_); });
+    if (!can_take(bytes - std::min(bytes, unused))) { return 0; }
     std::size_t given{};
-    for (auto* const other : bounds_->sources) {
-      if (other == this || other->is_paused_ || given >= bytes) { continue; }
-      auto const size = other->heap_.block_bytes();
-      given += other->trim(size - std::min(size, bytes - given));
-    }
+    for_each_other([&](chunk_source& other) {
+      auto const size = other.heap_.block_bytes();
+      if (given < bytes) { given += other.trim(size - std::min(size, bytes - given)); }
+    });
     return given;
+  }
+
+  /// Calls visit(source) for each other source with the same maximum that is not paused.
+  template <class Visit>
+  void for_each_other(Visit&& visit)
+  {
+    for (auto* const other : bounds_->sources) {
+      if (other != this && !other->is_paused_) { visit(*other); }
+    }
   }
 
   /// Returns free chunks of `bytes` together, or all if they are fewer.
@@ -403,12 +415,14 @@ class chunk_source final : public memory_source {
     return is_within_maximum(bytes) && (bytes == 0 || bytes <= free_on_device());
   }
 
-  /// Unmaps the chunks of find_chunks(), as far as `when` allows. Returns false, and unmaps none, if a wait fails. With a wait, also
-  /// returns false if the chunks are too few, and the rest cannot be taken.
+  /// Unmaps the chunks of find_chunks(), as far as `when` allows. Returns false, and unmaps none, if a wait fails, or if the chunks are
+  /// too few and the rest cannot be taken.
   [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
   {
     auto const chunks = find_chunks(free, target);
-    if (when == leaving::after_a_wait && !can_take(uncovered(target, chunks))) { return false; }
+    // Without chunks there is nothing to unmap in vain, and the driver says whether it has the rest.
+    bool const may_fail_later = when == leaving::at_once && chunks.empty();
+    if (!may_fail_later && !can_take(uncovered(target, chunks))) { return false; }
     return try_withdraw(chunks, when);
   }
 
