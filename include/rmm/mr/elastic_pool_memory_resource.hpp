@@ -93,6 +93,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
                 "Device " + std::to_string(device_.value()) + " does not exist");
     rmm::detail::device_scope const on_device{device_.value()};
     source_ = make_source();
+    if (!has_virtual_memory()) { set_recovery_order(plain_order); }
     take_first(*source_, options.initial_bytes);
   }
 
@@ -119,21 +120,22 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Cost     O(free blocks), plus the calls of the driver.
   std::size_t trim_to(std::size_t bytes) noexcept override
   {
+    std::size_t released{};
     try {
-      std::size_t released{};
+      auto const growing = lock_growth();  // the parts have the same lock
       parts_.for_each([&](elastic_pool_memory_resource& part) {
         auto const mapped = mapped_bytes();
-        auto const size   = part.pool_size();
         auto const over   = mapped - rmm::detail::min(mapped, bytes);
-        released += part.trim_to(size - rmm::detail::min(size, over));
+        auto const size   = part.pool_size();
+        released += part.trim_locked(size - rmm::detail::min(size, over));
       });
-      auto const growing = lock_growth();
-      auto const mapped  = mapped_bytes();
-      auto const others  = mapped - rmm::detail::min(mapped, source_->held());
-      return released + trim_locked(bytes - rmm::detail::min(bytes, others));
+      auto const mapped = mapped_bytes();
+      auto const others = mapped - rmm::detail::min(mapped, source_->held());
+      released += trim_locked(bytes - rmm::detail::min(bytes, others));
     } catch (std::exception const&) {
-      return 0;
+      return released;
     }
+    return released;
   }
 
   /// Gives back chunks that were free at each look since the last period `decay` ended. Returns the bytes given back. The pool looks only
@@ -269,6 +271,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
                                                 recovery_rung::remap,
                                                 recovery_rung::synchronize,
                                                 recovery_rung::callback};
+  static constexpr recovery_order plain_order{
+    recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback};
 
   friend class detail::parts_by_tag<elastic_pool_memory_resource>;
 
@@ -352,6 +356,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     RMM_EXPECTS(ptr != nullptr && bytes != 0, "A null pointer or a block of 0 bytes cannot be exported");
     auto const found = source_->export_chunks(ptr, bytes);
     for (auto const* const memory : found.memory) { visit(*memory); }
+    source_->note_export();
     return {found.offset_bytes, bytes, chunk_bytes()};
   }
 
@@ -387,13 +392,23 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   // --- giving back ---
 
-  [[nodiscard]] std::size_t trim_locked(std::size_t bytes)
+  [[nodiscard]] std::size_t trim_locked(std::size_t bytes) noexcept
   {
     if (is_suspended()) { return 0; }
     rmm::detail::device_scope const on_device{device_.value()};
     rmm::detail::capture_exemption const exemption;
-    auto released = source_->trim(bytes);
-    if (pool_size() > bytes && heap_.wait_for_all()) { released += source_->trim(bytes); }
+    std::size_t released{};
+    try {
+      released += source_->trim(bytes);
+      if (source_->needs_fences(bytes)) {
+        heap_.fence_live_streams();
+        released += source_->trim(bytes);
+      }
+      // All allocations wait meanwhile, so a kernel that waits for one of them would never end.
+      if (source_->needs_fences(bytes) && heap_.wait_for_all()) { released += source_->trim(bytes); }
+    } catch (std::exception const&) {  // a stream cannot be made, or host memory ran out
+      return released;
+    }
     return released;
   }
 

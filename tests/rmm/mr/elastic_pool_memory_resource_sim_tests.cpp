@@ -28,6 +28,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -179,6 +180,57 @@ TEST_F(ElasticPool, TrimKeepsChunksThatHoldAnAllocation)
   EXPECT_EQ(pool.release_unused(), 8 * chunk);
 }
 
+/// Memory of a stream that the library does not know, so that its frees have no event yet.
+struct ElasticPoolWithARawStream : ElasticPool {
+  ElasticPoolWithARawStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking), cudaSuccess); }
+  void TearDown() override
+  {
+    EXPECT_EQ(cudaStreamDestroy(raw), cudaSuccess);
+    ElasticPool::TearDown();
+  }
+
+  cudaStream_t raw{};
+};
+
+TEST_F(ElasticPoolWithARawStream, TrimWaitsForNoWorkThatUsesOtherMemory)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk  = pool.chunk_bytes();
+  void* const large = pool.allocate(4 * chunk, stream);
+  void* const kept  = pool.allocate(chunk / 2, stream);
+  pool.deallocate(pool.allocate(1000, raw), 1000, raw);  // without an event, in the chunk of `kept`
+  pool.deallocate(large, 4 * chunk, stream);
+  cudasim::hold(raw);
+  ASSERT_EQ(cudasim::launch(raw, {}, {}), cudaSuccess);
+  EXPECT_EQ(pool.release_unused(), 4 * chunk);
+  EXPECT_EQ(cudasim::pending(raw), 1U);
+  EXPECT_EQ(pool.figures().device_synchronizations, 0U);
+  cudasim::let_go(raw);
+  pool.deallocate(kept, chunk / 2, stream);
+}
+
+TEST_F(ElasticPoolWithARawStream, TrimWaitsForTheDeviceIfWorkOfChunksIsUnknown)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk = pool.chunk_bytes();
+  std::vector<void*> small;
+  while (pool.pool_size() <= chunk) { small.push_back(pool.allocate(16 * KiB, raw)); }
+  for (auto* const ptr : small) { pool.deallocate(ptr, 16 * KiB, raw); }
+  EXPECT_EQ(pool.release_unused(), 2 * chunk);
+  EXPECT_EQ(pool.figures().device_synchronizations, 1U);
+}
+
+TEST_F(ElasticPool, TrimWaitsForEventsOfStreamsThatItKnows)
+{
+  elastic_pool_memory_resource pool;
+  auto const chunk = pool.chunk_bytes();
+  std::vector<void*> small;
+  while (pool.pool_size() <= chunk) { small.push_back(pool.allocate(16 * KiB, stream)); }
+  for (auto* const ptr : small) { pool.deallocate(ptr, 16 * KiB, stream); }
+  EXPECT_EQ(pool.release_unused(), 2 * chunk);
+  EXPECT_EQ(pool.figures().device_synchronizations, 0U);
+}
+
 TEST_F(ElasticPool, FreeChunksBecomeOneLargeBlock)
 {
   elastic_pool_options options;
@@ -212,6 +264,46 @@ TEST_F(ElasticPool, SaysWhyItCannotGoOn)
     EXPECT_EQ(e.report()->tries_of(rmm::recovery_rung::remap), 1U);
   }
   pool.deallocate(most, 31 * MiB, stream);
+}
+
+TEST_F(ElasticPool, SaysThatTheDeviceIsFull)
+{
+  elastic_pool_memory_resource pool;
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device() - 128 * MiB));
+  for (std::size_t const bytes : {130 * MiB, GiB}) {
+    try {
+      static_cast<void>(pool.allocate(bytes, stream));
+      ADD_FAILURE() << "there is no room for it";
+    } catch (rmm::out_of_memory const& e) {
+      std::string const text{e.what()};
+      EXPECT_NE(text.find("the device has less than"), std::string::npos) << text;
+      EXPECT_EQ(text.find("of at most"), std::string::npos) << text;
+    }
+  }
+}
+
+TEST_F(ElasticPool, ARequestThatFailsKeepsFreeMemory)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* const below = pool.allocate(8 * MiB, stream);
+  void* const above = pool.allocate(16 * MiB, stream);
+  pool.deallocate(below, 8 * MiB, stream);
+  {
+    rmm::tag_scope const scope{cache};
+    pool.deallocate(pool.allocate(8 * MiB, stream), 8 * MiB, stream);
+  }
+  stream.synchronize();
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device() - 128 * MiB));
+  auto const held     = pool.mapped_bytes();
+  auto const unmapped = cudasim::calls("cuMemUnmap");
+  EXPECT_THROW(static_cast<void>(pool.allocate(GiB, stream)), rmm::out_of_memory);
+  EXPECT_EQ(pool.mapped_bytes(), held);
+  EXPECT_EQ(cudasim::calls("cuMemUnmap"), unmapped);
+  void* const fits = pool.allocate(140 * MiB, stream);  // with the memory of both parts
+  pool.deallocate(fits, 140 * MiB, stream);
+  pool.deallocate(above, 16 * MiB, stream);
 }
 
 TEST_F(ElasticPool, GivesBackWhatWasUnusedForLong)
@@ -363,6 +455,15 @@ TEST_F(ElasticPoolOnAnOldDevice, NamesTheOptionsThatNeedVirtualMemory)
   options.share_fabric    = true;
   options.gpu_direct_rdma = true;
   expect_message(options, "share_fabric, gpu_direct_rdma");
+}
+
+TEST_F(ElasticPoolOnAnOldDevice, HasARecoveryOrderThatCanBeSet)
+{
+  elastic_pool_memory_resource pool;
+  auto const order = pool.get_recovery_order();
+  EXPECT_FALSE(order.contains(rmm::recovery_rung::remap));
+  EXPECT_EQ(order.size(), 4U);
+  EXPECT_NO_THROW(pool.set_recovery_order(order));
 }
 
 // --- pausing
@@ -570,6 +671,25 @@ TEST_F(ElasticPool, PartsAndTheRestGiveEachOtherUnusedMemory)
   EXPECT_EQ(pool.mapped_bytes(), 64 * MiB);
 }
 
+TEST_F(ElasticPool, TrimGivesNoMoreBackIfThePoolHasParts)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  pool.deallocate(pool.allocate(8 * MiB, stream), 8 * MiB, stream);
+  {
+    rmm::tag_scope const scope{cache};
+    pool.deallocate(pool.allocate(8 * MiB, stream), 8 * MiB, stream);
+  }
+  EXPECT_EQ(pool.trim_to(64 * MiB), 0U);
+  EXPECT_EQ(pool.trim_to(16 * MiB), 0U);
+  EXPECT_EQ(pool.mapped_bytes(), 16 * MiB);
+  EXPECT_EQ(pool.trim_to(12 * MiB), 4 * MiB);
+  EXPECT_EQ(pool.trim_to(4 * MiB), 8 * MiB);
+  EXPECT_EQ(pool.mapped_bytes(), 4 * MiB);
+  EXPECT_EQ(pool.release_unused(), 4 * MiB);
+}
+
 TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRest)
 {
   elastic_pool_memory_resource pool{0, 64 * MiB};
@@ -588,6 +708,62 @@ TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRest)
   pool.resume(cache);
   EXPECT_TRUE(holds(kept, 1, 40 * MiB));
   pool.deallocate(kept, 40 * MiB, stream);
+}
+
+TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRestIfTheDeviceIsFull)
+{
+  elastic_pool_memory_resource pool;
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* kept{};
+  {
+    rmm::tag_scope const scope{cache};
+    kept = pool.allocate(40 * MiB, stream);
+  }
+  fill(kept, 1, 40 * MiB);
+  pool.pause(cache);
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device() - 64 * MiB));
+  void* const other = pool.allocate(60 * MiB, stream);
+  EXPECT_THROW(pool.resume(cache), rmm::out_of_memory);
+  EXPECT_EQ(pool.mapped_bytes(), 60 * MiB);
+  pool.deallocate(other, 60 * MiB, stream);
+  pool.resume(cache);
+  EXPECT_EQ(pool.mapped_bytes(), 60 * MiB);
+  EXPECT_TRUE(holds(kept, 1, 40 * MiB));
+  pool.deallocate(kept, 40 * MiB, stream);
+}
+
+TEST_F(ElasticPool, AResumeBreaksNoCaptureOfAnotherThread)
+{
+  for (auto const contents : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
+    elastic_pool_memory_resource pool;
+    void* const kept = pool.allocate(4 * MiB, stream);
+    fill(kept, 1, 4 * MiB);
+    pool.pause(contents);
+    rmm::cuda_stream const capturing;
+    ASSERT_EQ(cudaStreamBeginCapture(capturing.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+    std::thread{[&] { EXPECT_NO_THROW(pool.resume()); }}.join();
+    cudaGraph_t graph{};
+    ASSERT_EQ(cudaStreamEndCapture(capturing.value(), &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    EXPECT_TRUE(holds(kept, 1, 4 * MiB));
+    pool.deallocate(kept, 4 * MiB, stream);
+  }
+}
+
+TEST_F(ElasticPool, TheEndOfAPausedPoolBreaksNoCapture)
+{
+  std::optional<elastic_pool_memory_resource> pool{std::in_place};
+  void* const kept = pool->allocate(4 * MiB, stream);
+  fill(kept, 1, 4 * MiB);
+  pool->pause(rmm::mr::paused_contents::kept_pinned);
+  pool->deallocate(kept, 4 * MiB, stream);
+  rmm::cuda_stream const capturing;
+  ASSERT_EQ(cudaStreamBeginCapture(capturing.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::thread{[&] { pool.reset(); }}.join();
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamEndCapture(capturing.value(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 TEST_F(ElasticPool, ARequestBeyondTheDeviceTakesNothing)
@@ -751,6 +927,36 @@ TEST_F(ElasticPool, RefusesUnsupportedWaysToShare)
                rmm::logic_error);
   sharing.deallocate(own, MiB, stream);
   pool.deallocate(ptr, MiB, stream);
+}
+
+TEST_F(ElasticPool, RefusesToExportMoreThanTheAddressesHave)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  void* const first = pool.allocate(256, stream);
+  void* const ptr   = pool.allocate(MiB, stream);
+  ASSERT_NE(reinterpret_cast<std::uintptr_t>(ptr) % pool.chunk_bytes(), 0U);
+  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, SIZE_MAX)), rmm::logic_error);
+  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, SIZE_MAX - MiB)), rmm::logic_error);
+  pool.deallocate(ptr, MiB, stream);
+  pool.deallocate(first, 256, stream);
+}
+
+TEST_F(ElasticPool, CanBePausedAfterAnExportThatFailed)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  void* const ptr = pool.allocate(5 * MiB, stream);
+  cudasim::inject({"cuMemExportToShareableHandle", 2, cudaErrorOperatingSystem, 1});
+  EXPECT_THROW(static_cast<void>(pool.export_descriptors(ptr, 5 * MiB)), rmm::cuda_error);
+  cudasim::clear_faults();
+  EXPECT_NO_THROW(pool.pause());
+  EXPECT_NO_THROW(pool.resume());
+  auto const exported = pool.export_descriptors(ptr, 5 * MiB);
+  EXPECT_THROW(pool.pause(), rmm::logic_error);
+  pool.deallocate(ptr, 5 * MiB, stream);
 }
 
 // --- fragmentation

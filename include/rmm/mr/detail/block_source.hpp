@@ -79,6 +79,9 @@ class memory_source {
   /// Gives free, fenced memory back until the heap has at most `bytes`. Returns the bytes given back.
   virtual std::size_t trim(std::size_t bytes) = 0;
 
+  /// Whether trim(bytes) would give more back if all free memory was fenced.
+  [[nodiscard]] virtual bool needs_fences(std::size_t bytes) = 0;
+
   /// Returns the bytes that trim(0) would give back. For a pool that gives memory back after a time.
   [[nodiscard]] virtual std::size_t idle_bytes() { return 0; }
 
@@ -99,7 +102,18 @@ class memory_source {
   };
   [[nodiscard]] virtual exported_chunks export_chunks(void const*, std::size_t) { refuse("Exporting"); }
 
+  /// Notes that chunks were exported, after which pause() throws.
+  virtual void note_export() noexcept {}
+
  protected:
+  /// Returns the sum of the sizes.
+  [[nodiscard]] static std::size_t total_of(std::vector<rmm::detail::address_range> const& ranges) noexcept
+  {
+    std::size_t sum{};
+    for (auto const range : ranges) { sum += range.bytes; }
+    return sum;
+  }
+
   std::size_t chunk_bytes_{};
   rmm::detail::address_range addresses_{};
 
@@ -273,6 +287,11 @@ class block_source final : public memory_source {
     auto const given = give_back(unused_blocks(bytes), stream, leaving::after_a_wait, true);
     if (given != 0) { stream.synchronize_no_throw(); }
     return given;
+  }
+
+  [[nodiscard]] RMM_COLD bool needs_fences(std::size_t bytes) override
+  {
+    return held() > bytes && total_of(unused_blocks(bytes, 0, true)) > total_of(unused_blocks(bytes));
   }
 
  private:

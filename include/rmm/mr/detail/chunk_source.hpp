@@ -91,9 +91,11 @@ class chunk_source final : public memory_source {
     rmm::detail::device_scope const on_device{device_};
     heap_.release_blocks(
       [this](void* block, std::size_t bytes) { space_->unmap(reinterpret_cast<std::uintptr_t>(block), bytes); });
+    rmm::detail::capture_exemption const exemption;
     if (!try_finish_leaving()) {
       unmap(leaving_);
     }  // nothing may use the memory any more, whether the wait works or not
+    saved_.reset();
     auto& all = bounds_->sources;
     all.erase(std::remove(all.begin(), all.end(), this), all.end());
   }
@@ -129,27 +131,31 @@ class chunk_source final : public memory_source {
     auto const empty  = empty_ranges();
     auto const free   = free_runs_for(bytes, empty, true);
     auto const target = rmm::detail::find_placement(free, empty, bytes, chunk_bytes_);
-    return target && find_chunks(free, target, true);
+    return target && can_take(uncovered(target, find_chunks(free, target)));
   }
 
   std::size_t trim(std::size_t bytes) override
   {
     auto const size = heap_.block_bytes();
     if (size > bytes) {
-      auto const chunks =
-        rmm::detail::find_free_chunks(heap_.free_runs({chunk_bytes_}), addresses_.begin, chunk_bytes_, size - bytes);
-      static_cast<void>(try_withdraw(chunks, leaving::after_a_wait));
+      static_cast<void>(try_withdraw(find_unused(size - bytes, false), leaving::after_a_wait));
     } else {
       static_cast<void>(try_finish_leaving());
     }
     return give_back_spare();
   }
 
+  [[nodiscard]] bool needs_fences(std::size_t bytes) override
+  {
+    auto const size = heap_.block_bytes();
+    auto const over = size - std::min(size, bytes);
+    return over != 0 && total_of(find_unused(over, true)) > total_of(find_unused(over, false));
+  }
+
   [[nodiscard]] std::size_t idle_bytes() override
   {
     constexpr auto all = std::numeric_limits<std::size_t>::max() / 2;
-    return total_of(
-      rmm::detail::find_free_chunks(heap_.free_runs({chunk_bytes_}), addresses_.begin, chunk_bytes_, all));
+    return total_of(find_unused(all, false));
   }
 
   void pause(bool keeps_contents, bool pinned) override
@@ -178,16 +184,9 @@ class chunk_source final : public memory_source {
   void resume() override
   {
     rmm::detail::device_scope const on_device{device_};
+    rmm::detail::capture_exemption const exemption;
     auto const bytes = held();
-    while (!bounds_->budget.try_reserve(bytes)) {
-      if (others_give(bytes) != 0) { continue; }
-      RMM_FAIL(
-        "The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) + " do not fit: " + shortage(),
-        rmm::out_of_memory);
-    }
-    rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
-    space_->restore();
-    undo.dismiss();
+    map_again(bytes);
     if (saved_) {
       rmm::detail::scope_guard drop_again{[&]() noexcept {
         space_->drop();
@@ -208,15 +207,17 @@ class chunk_source final : public memory_source {
 
   [[nodiscard]] exported_chunks export_chunks(void const* ptr, std::size_t bytes) override
   {
-    RMM_EXPECTS(contains(ptr), "The block does not come from this pool");
-    exported_chunks found{(reinterpret_cast<std::uintptr_t>(ptr) - addresses_.begin) % chunk_bytes_, {}};
+    auto const offset = reinterpret_cast<std::uintptr_t>(ptr) - addresses_.begin;
+    RMM_EXPECTS(contains(ptr) && bytes <= addresses_.bytes - offset, "The block does not come from this pool");
+    exported_chunks found{offset % chunk_bytes_, {}};
     for (std::size_t at = 0; at < found.offset_bytes + bytes; at += chunk_bytes_) {
       found.memory.push_back(space_->find(reinterpret_cast<std::uintptr_t>(ptr) - found.offset_bytes + at));
       RMM_EXPECTS(found.memory.back() != nullptr, "The block does not come from this pool, or is paused");
     }
-    is_exported_ = true;
     return found;
   }
+
+  void note_export() noexcept override { is_exported_ = true; }
 
  private:
   using leaving = rmm::detail::stream_ordered_heap::leaving;
@@ -317,8 +318,9 @@ class chunk_source final : public memory_source {
         return nullptr;
       }
       while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
-        if (others_give(bytes) != 0) { continue; }
-        reason = leaving_.empty() ? shortage() : "the work that used free memory cannot be waited for";
+        auto const rest = uncovered(target, find_chunks(free, target));
+        if (when == leaving::after_a_wait && others_give(rest) != 0) { continue; }
+        reason = leaving_.empty() ? shortage(rest) : "the work that used free memory cannot be waited for";
         give_back_spare();
         return nullptr;
       }
@@ -337,37 +339,91 @@ class chunk_source final : public memory_source {
     return nullptr;
   }
 
-  /// Makes the other sources with the same maximum give back up to `bytes` of unused memory. Returns the bytes given back.
+  /// Maps memory to the addresses of a paused source, if necessary after the other sources have given unused memory back.
+  void map_again(std::size_t bytes)
+  {
+    for (;;) {
+      if (!bounds_->budget.try_reserve(bytes)) {
+        if (others_give(bytes) != 0) { continue; }
+        RMM_FAIL("The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) +
+                   " do not fit: " + shortage(bytes),
+                 rmm::out_of_memory);
+      }
+      rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
+      try {
+        space_->restore();
+        return undo.dismiss();
+      } catch (rmm::out_of_memory const&) {
+        if (others_give(bytes) == 0) { throw; }
+      }
+    }
+  }
+
+  /// Makes the other sources with the same maximum give back unused memory, until `bytes` bytes more can be taken. Returns the bytes given
+  /// back; 0, and gives nothing back, if all their unused memory is too little.
   std::size_t others_give(std::size_t bytes)
   {
+    std::size_t unused{};
+    for_each_other([&](chunk_source& other) { unused += other.idle_bytes() + total_of(other.leaving_); });
+    if (!can_take(bytes - std::min(bytes, unused))) { return 0; }
     std::size_t given{};
-    for (auto* const other : bounds_->sources) {
-      if (other == this || other->is_paused_ || given >= bytes) { continue; }
-      auto const size = other->heap_.block_bytes();
-      given += other->trim(size - std::min(size, bytes - given));
-    }
+    for_each_other([&](chunk_source& other) {
+      auto const size = other.heap_.block_bytes();
+      if (given < bytes) { given += other.trim(size - std::min(size, bytes - given)); }
+    });
     return given;
   }
 
-  /// Returns free chunks outside of the place, as many as it lacks. With `must_cover`, returns nothing if they are too few, and the budget
-  /// or the device does not have the rest.
-  [[nodiscard]] std::optional<ranges> find_chunks(ranges const& free,
-                                                  rmm::detail::placement const& target,
-                                                  bool must_cover) const
+  /// Calls visit(source) for each other source with the same maximum that is not paused.
+  template <class Visit>
+  void for_each_other(Visit&& visit)
   {
-    auto const lacking = target.missing_bytes - std::min(target.missing_bytes, space_->spare_bytes());
-    auto chunks        = rmm::detail::find_free_chunks(free, addresses_.begin, chunk_bytes_, lacking, target.where);
-    auto const rest    = lacking - std::min(lacking, total_of(chunks));
-    auto const room    = bounds_->budget.limit() - bounds_->budget.used();
-    if (must_cover && (rest > room || (rest != 0 && rest > free_on_device()))) { return std::nullopt; }
-    return chunks;
+    for (auto* const other : bounds_->sources) {
+      if (other != this && !other->is_paused_) { visit(*other); }
+    }
   }
 
-  /// Unmaps the chunks of find_chunks(), as far as `when` allows. Returns false, and unmaps none, if they are too few or a wait fails.
+  /// Returns free chunks of `bytes` together, or all if they are fewer.
+  [[nodiscard]] ranges find_unused(std::size_t bytes, bool with_unfenced)
+  {
+    return rmm::detail::find_free_chunks(
+      heap_.free_runs({chunk_bytes_, nullptr, with_unfenced}), addresses_.begin, chunk_bytes_, bytes);
+  }
+
+  /// Returns free chunks outside of the place, as many as it lacks, or all if they are fewer.
+  [[nodiscard]] ranges find_chunks(ranges const& free, rmm::detail::placement const& target) const
+  {
+    return rmm::detail::find_free_chunks(free, addresses_.begin, chunk_bytes_, uncovered(target, {}), target.where);
+  }
+
+  /// Returns the bytes of a place that neither spare chunks nor `chunks` can fill.
+  [[nodiscard]] std::size_t uncovered(rmm::detail::placement const& target, ranges const& chunks) const noexcept
+  {
+    auto const covered = space_->spare_bytes() + total_of(chunks);
+    return target.missing_bytes - std::min(target.missing_bytes, covered);
+  }
+
+  /// Whether the maximum allows so many bytes more.
+  [[nodiscard]] bool is_within_maximum(std::size_t bytes) const noexcept
+  {
+    return bytes <= bounds_->budget.limit() - bounds_->budget.used();
+  }
+
+  /// Whether the maximum allows so many bytes more, and the device has them.
+  [[nodiscard]] bool can_take(std::size_t bytes) const
+  {
+    return is_within_maximum(bytes) && (bytes == 0 || bytes <= free_on_device());
+  }
+
+  /// Unmaps the chunks of find_chunks(), as far as `when` allows. Returns false, and unmaps none, if a wait fails, or if the chunks are
+  /// too few and the rest cannot be taken.
   [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
   {
-    auto const chunks = find_chunks(free, target, when == leaving::after_a_wait);
-    return chunks && try_withdraw(*chunks, when);
+    auto const chunks = find_chunks(free, target);
+    // Without chunks there is nothing to unmap in vain, and the driver says whether it has the rest.
+    bool const may_fail_later = when == leaving::at_once && chunks.empty();
+    if (!may_fail_later && !can_take(uncovered(target, chunks))) { return false; }
+    return try_withdraw(chunks, when);
   }
 
   /// Maps chunks to the parts of a place that have none.
@@ -395,7 +451,7 @@ class chunk_source final : public memory_source {
   {
     auto const fresh = range.bytes - std::min(range.bytes, space_->spare_bytes());
     if (!bounds_->budget.try_reserve(fresh)) {
-      if (needed) { reason = shortage(); }
+      if (needed) { reason = shortage(fresh); }
       return false;
     }
     auto const before = held();
@@ -403,7 +459,7 @@ class chunk_source final : public memory_source {
     if (fresh >= worth_asking &&
         fresh > free_on_device()) {  // so that the pool does not take all memory before it fails
       rmm::detail::expect_usable_device(fresh);
-      if (needed) { reason = "the device has less than " + rmm::detail::format_bytes(fresh) + " left"; }
+      if (needed) { reason = shortage(fresh); }
       return false;
     }
     try {
@@ -469,10 +525,14 @@ class chunk_source final : public memory_source {
     return available_device_memory().first;
   }
 
-  [[nodiscard]] std::string shortage() const
+  /// Says why the source cannot take so many bytes more: the maximum, or else the device.
+  [[nodiscard]] std::string shortage(std::size_t bytes) const
   {
-    return "the pool holds " + rmm::detail::format_bytes(heap_.block_bytes()) + " of at most " +
-           rmm::detail::format_bytes(bounds_->budget.limit()) + ", and its free memory has too few whole chunks";
+    auto const bound = is_within_maximum(bytes)
+                         ? "the device has less than " + rmm::detail::format_bytes(bytes) + " left"
+                         : "the pool holds " + rmm::detail::format_bytes(heap_.block_bytes()) + " of at most " +
+                             rmm::detail::format_bytes(bounds_->budget.limit());
+    return bound + ", and the free memory of the pool has too few whole chunks";
   }
 
   /// Returns the free runs that can be part of a place for `bytes` bytes, or that have whole chunks. Leaves out the others, of which there
@@ -493,13 +553,6 @@ class chunk_source final : public memory_source {
     ranges all;
     for (auto const& [begin, bytes] : space_->empty_ranges()) { all.push_back({begin, bytes}); }
     return all;
-  }
-
-  [[nodiscard]] static std::size_t total_of(ranges const& ranges) noexcept
-  {
-    std::size_t sum{};
-    for (auto const range : ranges) { sum += range.bytes; }
-    return sum;
   }
 
   rmm::detail::stream_ordered_heap& heap_;

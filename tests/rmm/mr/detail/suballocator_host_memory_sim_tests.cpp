@@ -12,8 +12,10 @@
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <cudasim/cudasim.h>
 #include <gtest/gtest.h>
@@ -361,6 +363,33 @@ TEST_F(SuballocatorHostMemory, IsNotUsedUpByStreamsThatComeAndGo)
   rounds(500);
   EXPECT_LT(largest_request, 200 * KiB);
   EXPECT_TRUE(heap.good());
+}
+
+TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfATrimWhichCountsWhatItGaveBack)
+{
+  std::uint64_t runs  = 0;
+  std::uint64_t parts = 0;
+  rmm::tag const cache{"cache"};
+  for (bool any = true; any; ++runs) {
+    rmm::mr::elastic_pool_memory_resource pool;
+    pool.set_pausable(cache);
+    pool.deallocate(pool.allocate(8 * MiB, stream), 8 * MiB, stream);
+    {
+      rmm::tag_scope const scope{cache};
+      pool.deallocate(pool.allocate(8 * MiB, stream), 8 * MiB, stream);
+    }
+    auto const held = cudasim::usage(0).physical;
+    fail_host_allocations(runs + 1, all);
+    auto const given = pool.release_unused();
+    any              = stop_failing() != 0;
+    parts += any && given != 0 ? 1U : 0U;
+    EXPECT_EQ(held - cudasim::usage(0).physical, given) << "allocation " << runs;
+    EXPECT_EQ(pool.mapped_bytes(), held - given) << "allocation " << runs;
+    static_cast<void>(pool.release_unused());
+    EXPECT_EQ(cudasim::usage(0).physical, 0U) << "allocation " << runs;
+  }
+  EXPECT_GT(runs, 5U);
+  EXPECT_GT(parts, 0U);
 }
 
 TEST_F(SuballocatorHostMemory, MayRunOutAtAnyPointOfAReport)
