@@ -5,23 +5,23 @@
 
 namespace rmm_python {
 
-/// Makes objects of a class as a call of the class does, in fewer steps where it is one of the usual kind.
+/// Makes objects of a Python class as calling the class does, but faster for classes without a metaclass of their own.
 ///
-/// Used with the GIL. What it refers to stays until the process ends, for no destructor may run after the interpreter's end.
+/// Requires the GIL. It never releases the class, because it may be destroyed after the interpreter has ended.
 class object_maker {
  public:
-  /// What to call from now on.
+  /// Sets the class.
   void set(PyObject* cls)
   {
     Py_INCREF(cls);
     Py_XDECREF(class_);
     class_              = cls;
-    bool const is_usual = Py_IS_TYPE(cls, &PyType_Type);  // else its metaclass may have ideas of its own
+    bool const is_usual = Py_IS_TYPE(cls, &PyType_Type);  // another metaclass may change what a call does
     new_                = is_usual ? reinterpret_cast<newfunc>(PyType_GetSlot(type(), Py_tp_new)) : nullptr;
     init_               = is_usual ? reinterpret_cast<initproc>(PyType_GetSlot(type(), Py_tp_init)) : nullptr;
   }
 
-  /// class(*args): a new reference, or null with an exception.
+  /// Returns class(*args), a new reference; null, with an exception set, on failure.
   [[nodiscard]] PyObject* make(PyObject* args) const
   {
     if (new_ == nullptr || init_ == nullptr) { return PyObject_Call(class_, args, nullptr); }

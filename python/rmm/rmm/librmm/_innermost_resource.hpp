@@ -11,7 +11,7 @@
 
 namespace rmm_python {
 
-/// The resource that `resource` takes memory from, if it is one of the adaptors of the table of resources, or of `Others`; else null.
+/// Returns the upstream of `resource` if that is one of the library's adaptors, or of a type in `Others`; else null.
 template <class... Others>
 [[nodiscard]] rmm::mr::device_memory_resource* upstream_of_adaptor(rmm::mr::device_memory_resource& resource)
 {
@@ -31,7 +31,7 @@ template <class... Others>
   return found;
 }
 
-/// The resource behind all adaptors; those of the library, and `Others`.
+/// Returns the resource below all adaptors: those of the library, and those of the types in `Others`.
 template <class... Others>
 [[nodiscard]] rmm::mr::device_memory_resource& innermost(rmm::mr::device_memory_resource& resource)
 {

@@ -17,19 +17,19 @@ namespace rmm_python {
 
 using resource_ptr = std::shared_ptr<rmm::mr::device_memory_resource>;
 
-/// Owners of the resources that Python registers, for those who allocate without Python and need a resource to stay until all
-/// they have from it is given back. One object a process. Thread-safe.
+/// The owners of the resources that Python registers. Code that allocates without Python uses them to keep a resource alive until all of
+/// its memory is freed. One object per process. Thread-safe.
 class registered_owners {
  public:
-  /// Registers `resource` for `device`; if it is null, the initial resource again.
+  /// Registers `resource` for `device`; if it is null, registers the initial resource.
   void set(int device, resource_ptr resource)
   {
     std::lock_guard<std::mutex> lock{mutex_};
     rmm::mr::set_per_device_resource(rmm::cuda_device_id{device}, resource.get());
-    owners_[device].swap(resource);  // the one before ends after the lock is free
+    owners_[device].swap(resource);  // destroys the previous owner after the lock is released
   }
 
-  /// The resource registered for `device`. Without an owner if C++ registered it, which then sees to its life itself.
+  /// Returns the resource registered for `device`. If C++ code registered it, the pointer owns nothing: that code keeps it alive.
   [[nodiscard]] resource_ptr resource_of(int device) const
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -40,11 +40,11 @@ class registered_owners {
   }
 
  private:
-  mutable std::mutex mutex_;  // held while the registry is changed or read, so that both agree
+  mutable std::mutex mutex_;  // held while the registry is changed or read, so that it agrees with owners_
   std::map<int, resource_ptr> owners_;
 };
 
-/// Never destroyed: resources are in use until the process ends.
+/// Returns the object of this process. It is never destroyed, because resources are used until the process ends.
 [[nodiscard]] inline registered_owners& owners()
 {
   return rmm::detail::process_wide_object<registered_owners>(

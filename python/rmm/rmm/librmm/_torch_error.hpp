@@ -15,11 +15,11 @@
 
 namespace rmm_python {
 
-/// Throws the exception that PyTorch turns into torch.OutOfMemoryError, which no interface of its plug-ins offers.
+/// Throws the exception that PyTorch turns into torch.OutOfMemoryError. PyTorch has no interface for plug-ins that does this.
 ///
-/// The class is found by name in the PyTorch that runs, whose own functions make and destroy the object, so that nothing is
-/// assumed of it but how its constructor is called, that its first base is std::exception, and that it is not very large.
-/// Found in PyTorch 2.11 and 2.15. Where it is not, rmm::out_of_memory is thrown instead.
+/// The class is found by its symbol in the running PyTorch, whose own functions construct and destroy the object. The code assumes only how
+/// the constructor is called, that std::exception is the first base, and a size of at most 1024 bytes. Found in PyTorch 2.11 and 2.15.
+/// If it is not found, rmm::out_of_memory is thrown instead.
 class torch_error {
  public:
   [[noreturn]] RMM_COLD static void throw_out_of_memory(std::string const& text)
@@ -46,7 +46,7 @@ class torch_error {
     construct_ = function(
       "_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_"
       "stringIcSt11char_traitsIcESaIcEEE");
-    if (construct_ == nullptr) {  // inherited in 2.11: made as its base, whose members are all it has
+    if (construct_ == nullptr) {  // PyTorch 2.11 inherits the constructor: constructs the base, which has all members
       construct_ = function("_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE");
       table_     = find("_ZTVN3c1016OutOfMemoryErrorE");
       is_known_  = table_ != nullptr;
@@ -68,7 +68,7 @@ class torch_error {
       throw;
     }
     if (table_ != nullptr) {
-      // the table of virtual functions begins after the offset and the type
+      // the first two entries of the symbol are an offset and the type
       *static_cast<void**>(object) = static_cast<void**>(table_) + 2;
     }
     abi::__cxa_throw(object, type_, [](void* thrown) { static_cast<std::exception*>(thrown)->~exception(); });
@@ -79,14 +79,14 @@ class torch_error {
     return reinterpret_cast<constructor>(find(name));
   }
 
-  /// Looks where PyTorch has it, if it is there; Python loads those libraries without making their names known to others.
+  /// Finds a symbol in PyTorch's libraries, if they are loaded. Python loads them with RTLD_LOCAL, so they have to be searched by name.
   [[nodiscard]] static void* find(char const* name) noexcept
   {
     for (auto const* const library : {"libc10.so", "libc10_cuda.so"}) {
       void* const handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
       if (handle == nullptr) { continue; }
       void* const found = dlsym(handle, name);
-      dlclose(handle);  // what loaded it keeps it
+      dlclose(handle);  // PyTorch keeps the library loaded
       if (found != nullptr) { return found; }
     }
     return nullptr;

@@ -20,15 +20,15 @@ namespace rmm_python {
 
 /// Memory of the CUDA graphs that PyTorch captures.
 ///
-/// PyTorch says when a capture begins and ends, but not on which stream: it gives a function that tells whether a stream is in
-/// it. So the capture is announced to the library by the first allocation or deallocation that is. Thread-safe.
+/// PyTorch tells when a capture begins and ends, but not on which stream: it passes a function that answers whether a stream is part of
+/// the capture. So the first allocation or deallocation on such a stream announces the capture to the library. Thread-safe.
 class torch_graphs {
  public:
   /// c10::cuda::MempoolId_t
   using pool_id = std::pair<unsigned long long, unsigned long long>;
   using filter  = std::function<bool(cudaStream_t)>;
 
-  /// A capture begins, on streams for which `is_in_it` says so. Throws std::bad_alloc.
+  /// Call it when a capture begins. `is_in_it(stream)` answers whether a stream is part of it. Throws std::bad_alloc.
   void begin(int device, pool_id pool, filter is_in_it)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -38,7 +38,7 @@ class torch_graphs {
     underway_.fetch_add(1, std::memory_order_release);
   }
 
-  /// The capture is over. Its graph keeps the memory.
+  /// Call it when a capture is over. Its graph keeps the memory.
   void end(int device, pool_id pool) noexcept
   {
     std::list<capture> ended;  // outlives the lock
@@ -51,7 +51,7 @@ class torch_graphs {
     underway_.fetch_sub(1, std::memory_order_release);
   }
 
-  /// A graph is destroyed. The last of a pool gives its memory back.
+  /// Call it when a graph is destroyed. The last graph of a pool gives the pool's memory back.
   void release(int device, pool_id pool) noexcept
   {
     decltype(memories_)::node_type ended;  // outlives the lock
@@ -60,7 +60,7 @@ class torch_graphs {
     if (found != memories_.end() && --found->second.users == 0) { ended = memories_.extract(found); }
   }
 
-  /// Announces the capture that `stream` is in, if it is in one. Throws what PyTorch's function throws, and std::bad_alloc.
+  /// Announces the capture that `stream` is part of, if there is one. Throws as PyTorch's function does, and std::bad_alloc.
   void announce(int device, cudaStream_t stream)
   {
     if (underway_.load(std::memory_order_acquire) == 0) { return; }
@@ -75,7 +75,7 @@ class torch_graphs {
  private:
   struct shared_memory {
     rmm::graph_memory graphs{};
-    std::size_t users{};  // captures that began and were not released
+    std::size_t users{};  // captures that have begun and whose graphs were not destroyed
   };
 
   struct capture {
@@ -93,7 +93,7 @@ class torch_graphs {
   std::mutex mutex_;  // guards the containers
   std::list<capture> captures_;
   std::map<std::pair<int, pool_id>, shared_memory> memories_;
-  std::atomic<int> underway_{0};  // as many as captures_ has
+  std::atomic<int> underway_{0};  // the size of captures_
 };
 
 }  // namespace rmm_python

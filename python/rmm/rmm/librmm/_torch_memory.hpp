@@ -40,25 +40,25 @@ namespace rmm_python {
 
 struct returned_block;
 
-/// A block that PyTorch has: where it came from, and who uses it.
+/// A block that PyTorch has allocated: its resource, and the streams that use it.
 struct torch_block {
   resource_ptr origin;
   std::size_t bytes{};
   int device{};
-  /// Streams that use it besides the one it was allocated for; with room for that, too.
+  /// The streams that use it, except the one that it was allocated for. Has capacity for that one too.
   std::vector<cudaStream_t> others{};
-  /// One entry if there are others, or any stream may use it: whoever gives the block back cannot be told that there is no memory.
+  /// One list node if other streams, or any stream, may use the block. It is allocated early, because freeing the block must not fail.
   std::list<returned_block> place{};
 };
 
-/// A block that PyTorch gave back.
+/// A block that PyTorch has freed.
 struct returned_block {
   void* ptr{};
-  torch_block block{};        ///< its `others` are all streams that used it
-  bool by_any_stream{false};  ///< whether streams that are not known may have used it
+  torch_block block{};        ///< here `others` are all streams that used it
+  bool by_any_stream{false};  ///< whether unknown streams may have used it
 };
 
-/// The blocks that PyTorch has, by address. Thread-safe.
+/// The blocks that PyTorch has allocated, by address. Thread-safe.
 class torch_blocks {
  public:
   /// Throws std::bad_alloc.
@@ -69,7 +69,7 @@ class torch_blocks {
     home.blocks.insert_or_assign(ptr, std::move(block));
   }
 
-  /// Nothing if the block was not added.
+  /// Removes a block and returns it; returns nothing if there is none at this address.
   [[nodiscard]] std::optional<torch_block> remove(void* ptr)
   {
     auto& home = shard_of(ptr);
@@ -81,7 +81,7 @@ class torch_blocks {
     return block;
   }
 
-  /// Notes that `stream` uses a block, too. Throws std::bad_alloc.
+  /// Adds `stream` to those that use a block. Does nothing if there is no block. Throws std::bad_alloc.
   void add_user(void* ptr, cudaStream_t stream)
   {
     auto& home = shard_of(ptr);
@@ -95,7 +95,7 @@ class torch_blocks {
     others.push_back(stream);
   }
 
-  /// That of a block; nothing if there is no block there.
+  /// Returns the device of a block; nothing if there is no block at this address.
   [[nodiscard]] std::optional<int> device_of(void* ptr)
   {
     auto& home = shard_of(ptr);
@@ -104,7 +104,7 @@ class torch_blocks {
     return found == home.blocks.end() ? std::nullopt : std::optional{found->second.device};
   }
 
-  /// 0 if there is no block there.
+  /// Returns the size of a block; 0 if there is no block at this address.
   [[nodiscard]] std::size_t bytes_of(void* ptr)
   {
     auto& home = shard_of(ptr);
@@ -115,7 +115,7 @@ class torch_blocks {
 
  private:
   struct alignas(64) shard {
-    std::mutex mutex;  // no resource is called while it is held
+    std::mutex mutex;  // not held while a resource is called
     std::unordered_map<void*, torch_block> blocks;
   };
 
@@ -128,11 +128,11 @@ class torch_blocks {
   std::array<shard, 16> shards_;
 };
 
-/// What is kept for a device.
+/// The counters and the stream of a device.
 struct torch_device {
   torch_usage usage;
 
-  /// The stream in whose order blocks go back that several streams used. Made when it is first needed; throws rmm::cuda_error.
+  /// Returns the stream on which blocks are freed that several streams used. The first call creates it, and may throw rmm::cuda_error.
   [[nodiscard]] rmm::cuda_stream_view gathering_stream()
   {
     std::call_once(made_, [this] {
@@ -147,10 +147,10 @@ struct torch_device {
   std::optional<rmm::cuda_stream> stream_;
 };
 
-/// Serves PyTorch from the resources that are registered for the devices.
+/// Allocates for PyTorch from the resources that are registered for the devices.
 ///
-/// A block goes back to the resource that it came from, which it keeps alive, whatever is registered by then, and in the order
-/// of all streams that PyTorch says use it. Thread-safe.
+/// A block is freed to the resource that it came from, even if another one is registered by then, and keeps that resource alive. It is
+/// freed after the work of all streams that PyTorch named for it. Thread-safe.
 class torch_memory {
  public:
   torch_memory() = default;
@@ -161,14 +161,14 @@ class torch_memory {
   torch_memory(torch_memory const&)            = delete;
   torch_memory& operator=(torch_memory const&) = delete;
 
-  /// The one that PyTorch uses; never destroyed, for tensors are freed until the process ends.
+  /// Returns the object that PyTorch uses. It is never destroyed, because tensors are freed until the process ends.
   [[nodiscard]] static torch_memory& get()
   {
     static auto& memory = *new torch_memory;
     return memory;
   }
 
-  /// Throws what the resource throws; what PyTorch turns into torch.OutOfMemoryError where there is not enough memory.
+  /// Allocates. If memory runs out, throws the exception that PyTorch turns into torch.OutOfMemoryError; else throws as the resource does.
   [[nodiscard]] void* allocate(std::size_t bytes, int device, cudaStream_t stream)
   {
     rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
@@ -185,7 +185,7 @@ class torch_memory {
       usage.count_failure();
       torch_error::throw_out_of_memory(failure_text(bytes, device) + error.what());
     }
-    if (ptr == nullptr) { return ptr; }  // nothing was asked for
+    if (ptr == nullptr) { return ptr; }  // 0 bytes were requested
     rmm::detail::scope_guard give_back{[&]() noexcept { origin->deallocate(ptr, bytes, view); }};
     blocks_.add(ptr, {origin, bytes, device});
     if (!usage.try_take(bytes)) {
@@ -196,12 +196,12 @@ class torch_memory {
     return ptr;
   }
 
-  /// Gives back what allocate() returned for the same arguments.
+  /// Frees a block that allocate() returned for the same arguments.
   void deallocate(void* ptr, std::size_t bytes, int device, cudaStream_t stream)
   {
     if (ptr == nullptr) { return; }
     rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
-    auto block = blocks_.remove(ptr);  // before another thread can be given the address
+    auto block = blocks_.remove(ptr);  // first: once the block is freed, another thread can get its address
     if (!block) { return; }
     try {
       graphs.announce(device, stream);
@@ -221,8 +221,8 @@ class torch_memory {
     free_or_postpone(ptr, std::move(*block), false);
   }
 
-  /// A block for PyTorch's own allocator to divide, as if from cudaMalloc: any stream may use it. Null where there is not
-  /// enough memory, which PyTorch then deals with.
+  /// Allocates a block that PyTorch's own allocator divides. As with cudaMalloc, any stream may use it. Returns null if memory runs out,
+  /// which PyTorch handles.
   [[nodiscard]] void* allocate_segment(std::size_t bytes, int device) noexcept
   {
     try {
@@ -245,7 +245,7 @@ class torch_memory {
     }
   }
 
-  /// Gives that back, as cudaFree does: after all work of the device.
+  /// Frees a block of allocate_segment(), as cudaFree does: after all work of the device.
   void deallocate_segment(void* ptr, int device)
   {
     if (ptr == nullptr) { return; }
@@ -254,20 +254,20 @@ class torch_memory {
     if (block) { free_or_postpone(ptr, std::move(*block), true); }
   }
 
-  /// A block will go back in the order of `stream`, too. Throws std::bad_alloc, rmm::cuda_error.
+  /// Notes that `stream` uses a block: it will be freed after the work of that stream, too. Throws std::bad_alloc, rmm::cuda_error.
   void add_user(void* ptr, cudaStream_t stream)
   {
     auto const device = blocks_.device_of(ptr);
     if (!device) { return; }
     rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{*device}};
-    static_cast<void>(of(*device).gathering_stream());  // it is needed when the block goes back, and may fail here
+    static_cast<void>(of(*device).gathering_stream());  // freeing the block needs it, and must not fail
     blocks_.add_user(ptr, stream);
   }
 
   [[nodiscard]] std::size_t bytes_of(void* ptr) { return blocks_.bytes_of(ptr); }
   [[nodiscard]] std::optional<int> device_of(void* ptr) { return blocks_.device_of(ptr); }
 
-  /// Frees what had to stay because of a capture that is over. Throws rmm::cuda_error; what is not freed then stays.
+  /// Frees the blocks whose freeing a capture had delayed, if that capture is over. Throws rmm::cuda_error; the remaining blocks stay delayed.
   void free_postponed()
   {
     if (postponed_count_.load(std::memory_order_acquire) == 0) { return; }
@@ -290,7 +290,7 @@ class torch_memory {
     }
   }
 
-  /// Lets the resources of all devices give back what nobody uses. Throws what they throw.
+  /// Makes the resources of all devices give unused memory back. Throws as they do.
   void release_unused_memory()
   {
     free_postponed();
@@ -302,7 +302,7 @@ class torch_memory {
     }
   }
 
-  /// What PyTorch has on a device.
+  /// Returns the figures of PyTorch's memory on a device.
   [[nodiscard]] torch_figures figures(int device)
   {
     rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
@@ -310,7 +310,7 @@ class torch_memory {
     return of(device).usage.figures();
   }
 
-  /// Lets PyTorch have at most such a part of the memory of a device in use at a time. Throws rmm::cuda_error.
+  /// Limits the memory that PyTorch uses at a time to a fraction of the device's memory. Throws rmm::cuda_error.
   void set_fraction(double fraction, int device)
   {
     rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
@@ -319,7 +319,7 @@ class torch_memory {
                                              : static_cast<std::int64_t>(total * std::max(fraction, 0.0)));
   }
 
-  /// What is kept for a device. Throws rmm::logic_error if there can be no such device, std::bad_alloc.
+  /// Returns the counters and the stream of a device. Throws rmm::logic_error for an impossible number, std::bad_alloc.
   [[nodiscard]] torch_device& of(int device)
   {
     RMM_EXPECTS(device >= 0 && device < static_cast<int>(devices_.size()), "There is no such device");
@@ -336,11 +336,11 @@ class torch_memory {
   torch_graphs graphs;
 
  private:
-  /// Frees a block after all that used it; later, if a capture is in the way, or CUDA fails.
+  /// Frees a block after the work of all streams that used it. If one of them captures, or CUDA fails, a later call frees it.
   void free_or_postpone(void* ptr, torch_block block, bool by_any_stream)
   {
     auto place = std::move(block.place);
-    if (place.empty()) { place.emplace_back(); }  // a segment that is none
+    if (place.empty()) { place.emplace_back(); }  // only allocate_segment() makes it in advance
     place.front() = {ptr, std::move(block), by_any_stream};
     if (try_free(place.front())) { return; }
     auto const& kept = place.front().block;
@@ -370,7 +370,7 @@ class torch_memory {
           rmm::detail::owned_event event;
           if (!event.try_record(user) || !event.try_make_wait(stream.value())) { return false; }
         }
-      } catch (rmm::cuda_error const&) {  // there is no event to be had
+      } catch (rmm::cuda_error const&) {  // no event could be created
         return false;
       }
     }
@@ -402,11 +402,11 @@ class torch_memory {
   }
 
   torch_blocks blocks_;
-  std::array<std::atomic<torch_device*>, 128> devices_{};  // each made when it is first asked for, and kept
+  std::array<std::atomic<torch_device*>, 128> devices_{};  // each is made when it is first needed, and kept
 
-  std::mutex postponed_mutex_;  // guards the list
+  std::mutex postponed_mutex_;  // guards postponed_
   std::list<returned_block> postponed_;
-  std::atomic<std::size_t> postponed_count_{0};  // its size
+  std::atomic<std::size_t> postponed_count_{0};  // the size of postponed_
 };
 
 }  // namespace rmm_python

@@ -14,11 +14,11 @@
 #include <cstdint>
 
 /// @file
-/// What a resource holds besides what is allocated from it, looked for behind the adaptors around it.
+/// Functions for the memory that a resource holds beyond what is allocated from it. They look below its adaptors.
 
 namespace rmm_python {
 
-/// Bytes that the resource holds, in use or not: those of pools, else what is in use.
+/// Returns the bytes that the resource holds, in use or not: the size of a pool; `used` for a resource that is not a pool.
 [[nodiscard]] inline std::int64_t reserved_bytes(rmm::mr::device_memory_resource& resource, std::int64_t used)
 {
   auto& holder = innermost(resource);
@@ -35,7 +35,7 @@ namespace rmm_python {
   return used;
 }
 
-/// Lets the resource give back what is not in use, if it can.
+/// Makes the resource give unused memory back, if it can do that.
 inline void release_unused(rmm::mr::device_memory_resource& resource)
 {
   if (auto* const holder = dynamic_cast<rmm::mr::trimmable_resource*>(&innermost(resource))) {

@@ -11,12 +11,12 @@
 
 namespace rmm_python {
 
-/// How much there is of something, and was; as PyTorch counts it. Part of the interface to Python.
+/// One of PyTorch's counters. Its layout is part of the interface to Python.
 struct torch_counter {
   std::int64_t current{};
-  std::int64_t peak{};       ///< since it was last reset
-  std::int64_t allocated{};  ///< sum, since that was last reset
-  std::int64_t freed{};      ///< the same of what was given back
+  std::int64_t peak{};       ///< the largest value since the last reset of peaks
+  std::int64_t allocated{};  ///< the sum of all additions since the last reset of sums
+  std::int64_t freed{};      ///< the sum of all subtractions since the last reset of sums
 
   void add(std::int64_t amount) noexcept
   {
@@ -31,19 +31,21 @@ struct torch_counter {
   }
 };
 
-/// What PyTorch has allocated on a device: all, blocks up to 1 MiB, larger ones. Part of the interface to Python.
+/// What PyTorch has allocated on a device. Each array has counters of all blocks, of blocks up to 1 MiB, and of larger ones. The layout
+/// is part of the interface to Python.
 struct torch_figures {
   std::array<torch_counter, 3> blocks{};
   std::array<torch_counter, 3> bytes{};
-  torch_counter reserved{};        ///< bytes that the resource holds, in use or not; the peak that was seen
+  torch_counter reserved{};        ///< bytes that the resource holds, in use or not; the peak is the largest value read
   std::int64_t out_of_memory{};    ///< allocations that failed
-  std::int64_t postponed_bytes{};  ///< given back, but still used on streams that capture a graph
+  std::int64_t postponed_bytes{};  ///< freed by PyTorch, but used on streams that capture a graph
+};  ///< freed by PyTorch, but not by the library yet, because a stream that used them captures a graph
 };
 
-/// Counts, and limits, what PyTorch allocates on a device. Thread-safe.
+/// Counts and limits the memory that PyTorch allocates on a device. Thread-safe.
 class torch_usage {
  public:
-  /// Whether an allocation of so many bytes would pass the limit now.
+  /// Whether an allocation of `bytes` bytes would exceed the limit now.
   [[nodiscard]] bool is_too_much(std::size_t bytes) const noexcept
   {
     if (!is_limited_.load(std::memory_order_relaxed)) { return false; }
@@ -51,7 +53,7 @@ class torch_usage {
     return static_cast<std::int64_t>(bytes) > limit_ - figures_.bytes[0].current;
   }
 
-  /// Counts an allocation, unless it passes the limit.
+  /// Counts an allocation. Returns false, and counts nothing, if it would exceed the limit.
   [[nodiscard]] bool try_take(std::size_t bytes) noexcept
   {
     auto const amount = static_cast<std::int64_t>(bytes);
@@ -86,7 +88,7 @@ class torch_usage {
     figures_.postponed_bytes += bytes;
   }
 
-  /// Lets at most so many bytes be in use at a time, from now on.
+  /// Limits the bytes in use to `bytes`, for later allocations.
   void set_limit(std::int64_t bytes) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -100,7 +102,7 @@ class torch_usage {
     return limit_;
   }
 
-  /// Notes what the resource holds now.
+  /// Stores how many bytes the resource holds now.
   void see_reserved(std::int64_t bytes) noexcept
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -145,7 +147,7 @@ class torch_usage {
     action(figures_.reserved);
   }
 
-  mutable std::mutex mutex_;  // guards all; nothing is called while it is held
+  mutable std::mutex mutex_;  // guards the other members; no other code is called while it is held
   torch_figures figures_;
   std::int64_t limit_{std::numeric_limits<std::int64_t>::max()};
   std::atomic<bool> is_limited_{false};  // whether a limit was ever set

@@ -15,7 +15,7 @@ namespace rmm_python {
 
 namespace plain_logger = rmm::detail::plain_logger;
 
-/// A file that is opened, and emptied, when the first message is written to it.
+/// A sink that writes to a file. The first message opens and empties it.
 class late_file_sink final : public plain_logger::sink {
  public:
   void log(plain_logger::log_record const& record) override
@@ -40,7 +40,7 @@ class late_file_sink final : public plain_logger::sink {
   std::atomic<bool> is_open_{false};
 };
 
-/// The debug log of the package. Never destroyed: it may be written to at exit.
+/// Returns the debug log of the package. It is never destroyed, because messages may be written at exit.
 [[nodiscard]] inline plain_logger::logger& debug_log()
 {
   static auto& log = *[] {
@@ -52,18 +52,18 @@ class late_file_sink final : public plain_logger::sink {
   return log;
 }
 
-/// Takes the messages of the C++ library.
+/// Writes a message of the C++ library to the debug log.
 inline void write_to_debug_log(rmm::detail::log_level level, char const* message) noexcept
 {
   if (static_cast<int>(level) < RMM_LOG_ACTIVE_LEVEL) { return; }
   try {
     auto const as_level = static_cast<plain_logger::level_enum>(level);
     if (debug_log().should_log(as_level)) { debug_log().log(as_level, "%s", message); }
-  } catch (...) {  // the file cannot be opened: there is nobody left to tell
+  } catch (...) {  // the file cannot be opened, and there is no other place for the message
   }
 }
 
-/// Least severe level that is compiled in.
+/// The lowest level that is compiled in.
 inline constexpr int active_level = RMM_LOG_ACTIVE_LEVEL;
 
 }  // namespace rmm_python

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 /// @file
-/// DLPack: how array libraries hand memory to each other. The layout of its structures is fixed by that protocol.
+/// DLPack, the protocol by which array libraries share memory. It defines the layout of these structures.
 
 namespace rmm_python {
 
@@ -34,14 +34,14 @@ struct dl_tensor {
   std::uint64_t byte_offset;
 };
 
-/// What capsules named "dltensor" hold.
+/// The content of capsules named "dltensor".
 struct dl_managed {
   dl_tensor tensor;
   void* owner;
   void (*deleter)(dl_managed*);
 };
 
-/// What capsules named "dltensor_versioned" hold.
+/// The content of capsules named "dltensor_versioned".
 struct dl_managed_versioned {
   std::uint32_t major;
   std::uint32_t minor;
@@ -59,7 +59,7 @@ inline constexpr char const* dl_used_name    = "used_dltensor";
 inline constexpr char const* dl_v1_name      = "dltensor_versioned";
 inline constexpr char const* dl_v1_used_name = "used_dltensor_versioned";
 
-/// A managed tensor with room for its shape and strides, which keeps a Python object alive.
+/// A managed tensor of bytes, with its shape and strides. It keeps the Python object alive that owns the memory.
 template <class Managed>
 struct exported_bytes {
   Managed managed{};
@@ -71,7 +71,7 @@ struct exported_bytes {
     managed.tensor  = {data, {dl_cuda, device}, 1, {dl_unsigned, 8, 1}, &size, &stride, 0};
     managed.owner   = Py_NewRef(owner);
     managed.deleter = [](Managed* self) {
-      auto* const exported = reinterpret_cast<exported_bytes*>(self);  // its first member
+      auto* const exported = reinterpret_cast<exported_bytes*>(self);  // `managed` is the first member
       if (Py_IsInitialized() != 0) {
         run_python([&] {
           auto const state = PyGILState_Ensure();
@@ -84,7 +84,7 @@ struct exported_bytes {
   }
 };
 
-/// Ends what nobody took out of a capsule.
+/// Destroys the tensor of a capsule, unless a consumer took it.
 template <class Managed>
 void end_capsule(PyObject* capsule, char const* name)
 {
@@ -93,7 +93,7 @@ void end_capsule(PyObject* capsule, char const* name)
   if (managed->deleter != nullptr) { managed->deleter(managed); }
 }
 
-/// A new capsule with `bytes` bytes of device memory that `owner` keeps; null if there was an error.
+/// Returns a new capsule with `bytes` bytes of device memory that `owner` keeps alive; null, with an exception set, on failure.
 [[nodiscard]] inline PyObject* export_bytes(PyObject* owner, void* data, std::size_t bytes, int device, bool versioned)
 {
   if (versioned) {
@@ -108,7 +108,7 @@ void end_capsule(PyObject* capsule, char const* name)
     &exported->managed, dl_name, [](PyObject* capsule) { end_capsule<dl_managed>(capsule, dl_name); });
 }
 
-/// The tensor in a capsule of either kind; null if it is none, or was used already.
+/// Returns the tensor in a capsule of either kind; null if the object is not such a capsule, or a consumer took the tensor.
 [[nodiscard]] inline dl_tensor const* tensor_in(PyObject* capsule)
 {
   if (PyCapsule_IsValid(capsule, dl_v1_name) != 0) {
@@ -121,7 +121,7 @@ void end_capsule(PyObject* capsule, char const* name)
   return nullptr;
 }
 
-/// Bytes of a tensor; -1 if its elements are not next to each other, in the order of their indices.
+/// Returns the size of a tensor in bytes; -1 if it is not contiguous in row-major order.
 [[nodiscard]] inline std::int64_t contiguous_bytes(dl_tensor const& tensor)
 {
   std::int64_t elements = 1;

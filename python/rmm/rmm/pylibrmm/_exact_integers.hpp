@@ -4,7 +4,7 @@
 #include <Python.h>
 
 /// @file
-/// Where Cython makes a C integer of an argument it takes any object that can be made an int, and cuts off what floats have
-/// behind the point. In modules that include this file it takes those that are integers, and 1.5 bytes are a TypeError.
+/// Makes Cython refuse floats as integer arguments. It converts arguments with PyNumber_Long, which truncates floats. With
+/// PyNumber_Index, 1.5 raises a TypeError.
 
 #define PyNumber_Long(x) PyNumber_Index(x)

@@ -16,7 +16,7 @@
 
 namespace rmm_python {
 
-/// Memory of another process. Ends, as cudaFree does, when the device has done its work.
+/// Memory of another process, mapped into this one. The destructor waits for the work of the device, as cudaFree does.
 class mapped_memory {
  public:
   mapped_memory(int device, rmm::mr::shared_block const& block, std::vector<int> const& descriptors)
@@ -29,7 +29,7 @@ class mapped_memory {
 
   ~mapped_memory()
   {
-    int before{};  // errors are for whoever looks at them next; at the end of the process there is no device any more
+    int before{};  // an error stays the last error; at the end of the process there may be no device
     if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device_.value()) != cudaSuccess) { return; }
     static_cast<void>(cudaDeviceSynchronize());
     static_cast<void>(cudaSetDevice(before));
@@ -47,7 +47,7 @@ class mapped_memory {
   rmm::mr::imported_memory memory_;
 };
 
-/// Maps what was exported by descriptors, or else by fabric handles.
+/// Maps memory that another process has exported: by fabric handles if there are any, else by descriptors.
 [[nodiscard]] inline std::unique_ptr<mapped_memory> import_memory(int device,
                                                                   rmm::mr::shared_block const& block,
                                                                   std::vector<int> const& descriptors,

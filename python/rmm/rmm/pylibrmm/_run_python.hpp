@@ -8,14 +8,14 @@
 
 namespace rmm_python {
 
-/// Whether the calling thread may run Python: no thread may when the interpreter has ended, and while it ends only those may that
-/// it knows. Buffers and resources can be in use after it, in other threads and in static objects of C++.
+/// Whether the calling thread may run Python. After the end of the interpreter no thread may; during its end, only threads that it
+/// knows. Other threads and static C++ objects can use buffers and resources even later.
 [[nodiscard]] inline bool can_run_python() noexcept
 {
   return Py_IsInitialized() != 0 || PyGILState_GetThisThreadState() != nullptr;
 }
 
-/// Ends nothing: who leaves its block without saying that the function has returned stays in it until the process is gone.
+/// A guard whose destructor never returns, unless open() was called: it stops a thread that leaves the scope in another way.
 class no_way_out {
  public:
   no_way_out() = default;
@@ -32,11 +32,11 @@ class no_way_out {
   bool has_returned_{false};
 };
 
-/// Calls `function`, which takes the GIL and throws nothing, from C++, where `can_run_python()`.
+/// Calls `function` from C++. It takes the GIL and must not throw. Requires can_run_python().
 ///
-/// Once the interpreter ends, Python up to 3.13 ends other threads that want the GIL, by pthread_exit: that unwinds the callers,
-/// and the process aborts at the first of them that is noexcept or catches everything. So such a thread stays here until the
-/// process is gone, as Python 3.14 lets it. A destructor holds it: it could not be caught while an exception is being handled.
+/// While the interpreter ends, Python up to 3.13 ends other threads that want the GIL with pthread_exit(). That unwinds their callers, and
+/// the process aborts at the first noexcept function or catch-all handler. So such a thread is stopped here until the process ends, as
+/// Python 3.14 does itself. A destructor stops it, because the unwinding cannot be caught while another exception is handled.
 template <class Function>
 [[gnu::noinline]] auto run_python(Function&& function)
 {

@@ -7,7 +7,7 @@
 
 namespace rmm_python {
 
-/// The tag scopes of the calling thread that Python began, the innermost last.
+/// Returns the tag scopes that Python has begun on the calling thread; the innermost is the last.
 [[nodiscard]] inline std::deque<rmm::tag_scope>& tag_scopes()
 {
   thread_local std::deque<rmm::tag_scope> scopes;
@@ -17,7 +17,7 @@ namespace rmm_python {
 /// Begins a scope on the calling thread. Throws std::bad_alloc.
 inline void begin_tag_scope(rmm::tag label) { tag_scopes().emplace_back(label); }
 
-/// Ends the innermost scope of the calling thread. False if there is none.
+/// Ends the innermost scope of the calling thread. Returns false if there is none.
 [[nodiscard]] inline bool end_tag_scope()
 {
   auto& scopes = tag_scopes();

@@ -19,8 +19,8 @@
 
 namespace rmm_python {
 
-/// An adaptor over another resource, which ends after it. `at_once` becomes its face for calls that wait for nothing: null if upstream
-/// has none.
+/// Makes an adaptor that keeps its upstream alive. Sets `at_once` to its interface for nonblocking calls; to null if the upstream has
+/// none.
 template <template <class...> class Resource, class... Args>
 [[nodiscard]] resource_ptr make_immediate_over(resource_ptr const& upstream,
                                                rmm::mr::detail::immediate_resource* upstream_at_once,
@@ -41,7 +41,7 @@ template <template <class...> class Resource, class... Args>
   return {made, &made->resource};
 }
 
-/// What the environment says holds for all but the file, if that is given.
+/// Makes a trace adaptor with the options of the environment, and with `file` if that is not empty.
 [[nodiscard]] inline resource_ptr make_trace(resource_ptr const& upstream, std::string const& file)
 {
   auto options = rmm::mr::trace_options::from_environment();
@@ -52,10 +52,10 @@ template <template <class...> class Resource, class... Args>
 /// A function that takes the GIL, calls Python, and does not throw.
 using python_guard_handler = void (*)(void* callable, rmm::mr::guard_violation const& found);
 
-/// A resource that tells Python what it finds; that aborts if `callable` is None. The caller holds the GIL.
+/// Makes a guard adaptor that reports violations to Python, or aborts if `callable` is None. The caller holds the GIL.
 ///
-/// The handler is not lent: it may be called until the last of the quarantine has been looked at, by destructors too, and the
-/// garbage collector empties functions of a cycle before those run.
+/// The adaptor owns the handler. It cannot be lent (lent_callables): destructors call it while they check the quarantine, and the garbage
+/// collector clears functions in a cycle before it runs those.
 [[nodiscard]] inline resource_ptr make_guard(resource_ptr const& upstream,
                                              std::size_t red_zone_bytes,
                                              std::size_t quarantine_bytes,
@@ -77,7 +77,7 @@ using python_guard_handler = void (*)(void* callable, rmm::mr::guard_violation c
   return make_resource_over<rmm::mr::guard_resource_adaptor>(upstream, options);
 }
 
-/// As it is written in Python: the name of the enumerator.
+/// Returns the name of the kind of violation, as in the enumeration.
 [[nodiscard]] inline char const* name_of(rmm::mr::guard_violation const& found) noexcept
 {
   using kind = rmm::mr::guard_violation::kind;
@@ -98,7 +98,7 @@ using python_guard_handler = void (*)(void* callable, rmm::mr::guard_violation c
   return "unknown";
 }
 
-/// A resource over another, which ends after it, and writes to the trace of the environment.
+/// Makes a resource that writes to the trace of the environment, and keeps its upstream alive.
 [[nodiscard]] inline resource_ptr make_environment_trace(resource_ptr const& upstream, int device)
 {
   struct layer {

@@ -26,7 +26,7 @@ using python_allocate   = void* (*)(lent_callables& lent, std::size_t bytes, cud
 using python_deallocate = void (*)(lent_callables& lent, void* ptr, std::size_t bytes, cudaStream_t stream);
 using python_failure_callback = bool (*)(lent_callables& lent, std::size_t bytes, python_error& error);
 
-/// A resource that calls Python.
+/// Makes a resource that calls Python functions to allocate and free.
 [[nodiscard]] inline resource_ptr make_callback_resource(python_allocate allocate,
                                                          python_deallocate deallocate,
                                                          lent_ptr const& lent)
@@ -46,7 +46,7 @@ using python_failure_callback = bool (*)(lent_callables& lent, std::size_t bytes
     });
 }
 
-/// A function that asks Python what to do where memory is missing.
+/// Makes a failure callback that calls a Python function.
 [[nodiscard]] inline rmm::mr::failure_callback_t make_failure_callback(python_failure_callback callback,
                                                                        lent_ptr const& lent)
 {
@@ -59,7 +59,7 @@ using python_failure_callback = bool (*)(lent_callables& lent, std::size_t bytes
   };
 }
 
-/// A resource that asks Python what to do where `upstream` is out of memory.
+/// Makes an adaptor that calls a Python function when `upstream` runs out of memory.
 [[nodiscard]] inline resource_ptr make_failure_callback_resource(resource_ptr const& upstream,
                                                                  python_failure_callback callback,
                                                                  lent_ptr const& lent)
@@ -69,7 +69,8 @@ using python_failure_callback = bool (*)(lent_callables& lent, std::size_t bytes
     upstream, make_failure_callback(callback, lent), no_argument);
 }
 
-/// Has the pool ask Python; nobody if `lent` is null. The caller holds the GIL, which is free while others are waited for.
+/// Sets the failure callback of a pool to a Python function, or removes it if `lent` is null. The caller holds the GIL; it is released
+/// while the function waits for locks.
 inline void set_failure_callback(rmm::mr::detail::growing_pool* pool,
                                  python_failure_callback callback,
                                  lent_ptr const& lent)

@@ -15,7 +15,7 @@
 
 namespace rmm_python {
 
-/// `numa_node` below 0 stands for none.
+/// Returns the options of pinned memory. A negative `numa_node` means no node.
 [[nodiscard]] inline rmm::mr::pinned_memory_options pinned_options(bool near_device, int numa_node, unsigned threads)
 {
   rmm::mr::pinned_memory_options options;

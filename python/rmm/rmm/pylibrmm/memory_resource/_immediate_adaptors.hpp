@@ -8,7 +8,7 @@
 
 namespace rmm_python {
 
-/// The face of an adaptor for calls that wait for nothing, over that of its upstream, which may be null if nobody calls it.
+/// The interface of an adaptor for nonblocking calls, over that of its upstream. `upstream` may be null if it is never called.
 template <class Adaptor>
 class immediate_adaptor final : public rmm::mr::detail::immediate_resource {
  public:

@@ -11,15 +11,15 @@
 
 namespace rmm_python {
 
-/// Python objects that a resource of C++ calls, and that the resource's object in Python holds.
+/// Python functions that a C++ resource calls, and that the Python object of the resource holds.
 ///
-/// As long as that object is there C++ has no references of its own, so the garbage collector sees them all: it can collect an
-/// object that one of the functions refers to. It has them
-///  - from own() on, which is called when the object of Python ends, or holds others, and the resource may not end with it;
-///  - while something that was allocated is live: the garbage collector empties functions of a cycle before it ends the objects
-///    that would call them to give their memory back.
+/// While the Python object exists, C++ has no references of its own. So the garbage collector sees all references, and can collect cycles
+/// through the functions. C++ has a reference
+///  - after own(), which is called when the Python object ends or gets other functions, and the resource may live longer;
+///  - while an allocation is live: the garbage collector clears the functions of a cycle before it destroys objects that call them to free
+///    their memory.
 ///
-/// All functions but the destructor need the GIL, and so are one at a time.
+/// All functions except the destructor require the GIL.
 class lent_callables {
  public:
   explicit lent_callables(PyObject* first, PyObject* second = nullptr) noexcept : first_{first}, second_{second} {}
@@ -51,7 +51,7 @@ class lent_callables {
     if (live_++ == 0) { hold(); }
   }
 
-  /// May end what the functions refer to. Ignored if nothing is live.
+  /// Counts a deallocation. The last one may destroy the functions and what they refer to. Ignored if nothing is live.
   void note_deallocated() noexcept
   {
     if (live_ != 0 && --live_ == 0) { drop(); }
@@ -66,7 +66,7 @@ class lent_callables {
 
   void drop() const noexcept
   {
-    auto* const second = second_;  // the first one's end may be that of this
+    auto* const second = second_;  // destroying the first function may destroy this object
     Py_DECREF(first_);
     Py_XDECREF(second);
   }
@@ -79,7 +79,7 @@ class lent_callables {
 
 using lent_ptr = std::shared_ptr<lent_callables>;
 
-/// The functions of an object of Python, which holds them; `second` may be null.
+/// Lends the functions of a Python object, which holds them. `second` may be null.
 [[nodiscard]] inline lent_ptr lend(PyObject* first, PyObject* second)
 {
   return std::make_shared<lent_callables>(first, second);

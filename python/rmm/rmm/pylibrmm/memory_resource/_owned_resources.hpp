@@ -10,32 +10,31 @@
 #include <memory>
 
 /// @file
-/// Resources with shared owners: one made over another keeps that one alive, without the help of Python objects.
+/// Resources with shared ownership: an adaptor keeps its upstream alive without Python objects.
 
 namespace rmm_python {
 
-/// The pool that a resource is, or has in it; null if there is none.
+/// Returns the pool that a resource is or contains; null if there is none.
 [[nodiscard]] inline rmm::mr::detail::growing_pool* pool_in(rmm::mr::device_memory_resource& resource) noexcept
 {
   auto* const pinned = dynamic_cast<rmm::mr::pinned_pool_memory_resource*>(&resource);
   return pinned != nullptr ? &pinned->pool() : dynamic_cast<rmm::mr::detail::growing_pool*>(&resource);
 }
 
-/// Lets a pool that Python has made find captures of CUDA graphs that nobody announces: programs in Python cannot see which
-/// calls allocate.
+/// Makes a pool detect captures that are not announced. Python programs need that, because they cannot see which calls allocate.
 inline void check_captures(rmm::mr::device_memory_resource& resource) noexcept
 {
   if (auto* const pool = pool_in(resource)) { pool->set_check_capture(true); }
 }
 
-/// A resource that takes memory from the runtime.
+/// Makes a resource without an upstream.
 template <class Resource, class... Args>
 [[nodiscard]] resource_ptr make_resource(Args const&... args)
 {
   return std::make_shared<Resource>(args...);
 }
 
-/// A resource over another, which ends after it.
+/// Makes a resource that keeps its upstream alive.
 template <template <class...> class Resource, class... Args>
 [[nodiscard]] resource_ptr make_resource_over(resource_ptr const& upstream, Args const&... args)
 {

@@ -21,7 +21,7 @@ namespace rmm_python {
 
 using binning = rmm::mr::binning_memory_resource<rmm::mr::device_memory_resource>;
 
-/// `decay_ms` below 0 stands for none.
+/// Makes an elastic pool. A negative `decay_ms` means no decay.
 [[nodiscard]] inline resource_ptr make_elastic_pool(std::size_t initial_bytes,
                                                     std::optional<std::size_t> maximum_bytes,
                                                     std::size_t chunk_bytes,
@@ -45,7 +45,7 @@ using binning = rmm::mr::binning_memory_resource<rmm::mr::device_memory_resource
   return made;
 }
 
-/// A block of an elastic pool as Python gets it, which closes the descriptors.
+/// A block of an elastic pool, exported for another process. Python closes the descriptors.
 struct exported_block {
   std::size_t offset_bytes{};
   std::size_t bytes{};
@@ -75,7 +75,7 @@ struct exported_block {
   return result;
 }
 
-/// Ends a binning_memory_resource, and after it the resources that it takes memory from.
+/// The deleter of a binning_memory_resource. It keeps the upstreams alive until then.
 struct end_of_binning {
   resource_ptr upstream;
   std::vector<resource_ptr> bins;
@@ -83,7 +83,7 @@ struct end_of_binning {
   void operator()(binning* resource) const { delete resource; }
 };
 
-/// Without bins if one of the exponents is -1.
+/// Makes a binning resource; without bins if one of the exponents is -1.
 [[nodiscard]] inline resource_ptr make_binning(resource_ptr const& upstream,
                                                int min_size_exponent,
                                                int max_size_exponent)
@@ -96,7 +96,7 @@ struct end_of_binning {
   return resource_ptr{made.release(), end_of_binning{upstream, {}}};
 }
 
-/// Adds a bin to what make_binning() returned; one of its own if `bin` is null.
+/// Adds a bin to a resource of make_binning(). If `bin` is null, the resource makes a fixed-size bin itself.
 inline void add_bin_to(resource_ptr const& resource, std::size_t allocation_size, resource_ptr const& bin)
 {
   auto& bins = std::get_deleter<end_of_binning>(resource)->bins;
@@ -104,7 +104,7 @@ inline void add_bin_to(resource_ptr const& resource, std::size_t allocation_size
   static_cast<binning*>(resource.get())->add_bin(allocation_size, bin.get());
 }
 
-/// The resource that a configuration describes, and its explanation.
+/// Makes the resource that a configuration describes, and sets its explanation.
 [[nodiscard]] inline resource_ptr make_configured(std::string const& configuration, std::string& explanation)
 {
   rmm::mr::configured_resource const made{configuration};

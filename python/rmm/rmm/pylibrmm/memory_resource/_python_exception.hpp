@@ -15,13 +15,13 @@
 #include <utility>
 
 /// @file
-/// An exception of Python that a function raised which C++ called, on its way through C++.
+/// C++ exceptions that carry a Python exception from a Python function, which C++ has called, back to Python.
 ///
-/// The classes are visible in all modules: one may throw, and another catch.
+/// The classes are visible in all modules, so that one module can throw and another can catch.
 
 namespace rmm_python {
 
-/// A reference to a Python object, which any thread may drop. The caller holds the GIL.
+/// Returns a shared reference to a Python object. Any thread may drop it. The caller holds the GIL.
 [[nodiscard]] inline std::shared_ptr<PyObject> share_python_object(PyObject* object)
 {
   return {Py_NewRef(object), [](PyObject* owned) {
@@ -34,7 +34,7 @@ namespace rmm_python {
           }};
 }
 
-/// Base of the exceptions of C++ that carry one of Python.
+/// The base of C++ exceptions that carry a Python exception.
 class [[gnu::visibility("default")]] carried_exception
 {
  public:
@@ -61,10 +61,10 @@ class [[gnu::visibility("default")]] carried_failure final : public std::runtime
   carried_exception{std::move(object)} {}
 };
 
-/// How a function of Python ended: well, or by an exception.
+/// The result of a Python function: success, or an exception.
 class python_error {
  public:
-  /// Notes the exception and its text; only the text if the host has no memory for more. With the GIL.
+  /// Stores the exception and its text; only the text if host memory runs out. Requires the GIL.
   void note(PyObject* exception, std::pair<int, std::string> kind_and_text) noexcept
   {
     is_noted_  = true;
@@ -75,7 +75,7 @@ class python_error {
     } catch (std::bad_alloc const&) {}
   }
 
-  /// Throws what carries the exception, if there is one.
+  /// Throws a C++ exception that carries the stored exception, if there is one.
   void throw_if_noted() const
   {
     if (!is_noted_) { return; }
@@ -91,11 +91,11 @@ class python_error {
   std::string text_;
 };
 
-/// A new reference to the exception of Python that an exception carries, or the one that it comes from; null if there is none.
-/// With the GIL.
+/// Returns a new reference to the Python exception that a C++ exception, or the cause in its report, carries; null if there is none.
+/// Requires the GIL.
 [[nodiscard]] inline PyObject* python_cause_of(std::exception_ptr const& thrown) noexcept;
 
-/// The same for what made a pool throw `error`.
+/// Returns a new reference to the Python exception that made a pool throw `error`; null if there is none. Requires the GIL.
 [[nodiscard]] inline PyObject* python_cause_of(rmm::out_of_memory const& error) noexcept
 {
   auto const* const report = error.report();

@@ -21,16 +21,17 @@
 #include <thread>
 
 /// @file
-/// The Python functions that a thread is in, for the stacks of traces.
+/// Reads the Python functions that a thread is in, for the stacks of traces.
 ///
-/// Frames are read with the GIL. A thread that allocates has seldom got it, and must not wait for it, for it may hold locks that
-/// who has the GIL waits for. So another thread reads its frames, and it waits for that one for a bounded time.
+/// Reading frames requires the GIL. A thread that allocates mostly does not have it, and must not wait for it: the thread with the GIL may
+/// wait for a lock that the allocating thread holds. So a reader thread reads the frames, and the allocating thread waits for it for a
+/// limited time.
 
 namespace rmm_python {
 
 class python_frames {
  public:
-  /// Lets traces of this process have Python's frames. With the GIL.
+  /// Makes traces of this process include Python's frames. Requires the GIL.
   static void offer() noexcept
   {
     try {
@@ -39,11 +40,11 @@ class python_frames {
       static_cast<void>(instance());
       rmm::detail::interpreter().store(language, std::memory_order_release);
     } catch (std::exception const&) {
-      return;  // stacks then have the interpreter's own frames
+      return;  // stacks then have the frames of the interpreter itself
     }
   }
 
-  /// No more frames are read after this. With the GIL, before the interpreter ends.
+  /// Stops reading frames. Requires the GIL; call it before the interpreter ends.
   static void end() noexcept
   {
     auto& self = instance();
@@ -61,13 +62,13 @@ class python_frames {
  private:
   using clock = std::chrono::steady_clock;
 
-  static constexpr auto patience = std::chrono::milliseconds{20};
-  static constexpr auto pause = 100 * patience;  // after it was in vain: those who wait lose a hundredth of their time
+  static constexpr auto patience            = std::chrono::milliseconds{20};
+  static constexpr auto pause               = 100 * patience;  // after a wait without an answer: at most 1 % is waited
   static constexpr std::size_t longest_part = 90;
 
   [[nodiscard]] static python_frames& instance()
   {
-    static auto* const self = new python_frames;  // never destroyed: threads that end may still trace
+    static auto* const self = new python_frames;  // never destroyed, because ending threads may still trace
     return *self;
   }
 
@@ -93,7 +94,7 @@ class python_frames {
     return static_cast<std::size_t>(std::count(names.begin(), names.end(), '\0'));
   }
 
-  /// What the reader says of the calling thread; nothing if that takes too long.
+  /// Returns the reader's answer for the calling thread; nothing if that takes too long.
   [[nodiscard]] std::string ask(std::size_t capacity)
   {
     auto const deadline = clock::now() + patience;
@@ -207,7 +208,7 @@ class python_frames {
     return whole;
   }
 
-  pid_t const process_{::getpid()};  // a child that it forks has no reader
+  pid_t const process_{::getpid()};  // a forked child has no reader thread
   int (*holds_gil_)(){reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "PyGILState_Check"))};
   std::timed_mutex turns_;  // one thread asks at a time
   std::mutex mutex_;        // guards what follows

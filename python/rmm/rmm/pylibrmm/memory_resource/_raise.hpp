@@ -15,30 +15,31 @@
 
 namespace rmm_python {
 
-/// Makes the exceptions that are classes of this package.
+/// Functions that make exceptions of the classes of this package.
 struct exception_makers {
   PyObject* (*reported_memory_error)(char const* text, void const* report);  // a rmm::memory_report
   PyObject* (*file_error)(void const* error);                                // a rmm::detail::file_error
 };
 
-/// Raises `made`, a new reference, or one of `type` with `text` if it is null; `cause`, a new reference or null, is its cause.
+/// Raises `made`, or an exception of `type` with `text` if it is null. `cause` becomes its cause, unless it is null. Takes over both
+/// references.
 inline void raise(PyObject* made, PyObject* type, char const* text, PyObject* cause = nullptr) noexcept
 {
   if (made == nullptr) {
-    PyErr_Clear();  // no memory for it, most likely: the text says the same
+    PyErr_Clear();  // probably out of host memory; `text` has the most important part
     made = PyObject_CallFunction(type, "s", text);
   }
   if (made == nullptr) {
     Py_XDECREF(cause);
-    return;  // that exception is raised
+    return;  // the exception of the failed call stays raised
   }
   if (cause != nullptr) { PyException_SetCause(made, cause); }
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made)), made);
   Py_DECREF(made);
 }
 
-/// Raises the exception of Python that C++ was told of. One that is a MemoryError or a RuntimeError arrives itself; of any other,
-/// which `except RuntimeError` would miss, a RuntimeError with its text, whose cause it is.
+/// Raises a Python exception again that passed through C++. A MemoryError or RuntimeError is raised itself. Any other becomes the cause of
+/// a RuntimeError with its text, so that `except RuntimeError` catches it.
 inline void raise_carried(PyObject* object, char const* text) noexcept
 {
   bool const is_itself =
@@ -50,7 +51,7 @@ inline void raise_carried(PyObject* object, char const* text) noexcept
   }
 }
 
-/// Raises the C++ exception that is being handled as the one of Python that stands for it. The caller holds the GIL.
+/// Raises the Python exception that corresponds to the C++ exception being handled. The caller holds the GIL.
 inline void raise_current(exception_makers const& make) noexcept
 {
   try {

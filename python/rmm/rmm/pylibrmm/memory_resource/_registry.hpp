@@ -13,7 +13,7 @@
 
 namespace rmm_python {
 
-/// Number of the current device. Throws cuda_error where there is none.
+/// Returns the number of the current device. Throws cuda_error if there is none.
 [[nodiscard]] inline int current_device()
 {
   int device{};
@@ -21,13 +21,13 @@ namespace rmm_python {
   return device;
 }
 
-/// Registers the resource of a Python object, which lives as long as anybody has memory from it. The caller holds the GIL.
+/// Registers the resource of a Python object. The object lives until its memory is freed. The caller holds the GIL.
 inline void register_resource(int device, rmm::mr::device_memory_resource* resource, PyObject* object)
 {
   owners().set(device, resource_ptr{share_python_object(object), resource});
 }
 
-/// Registers the initial resource again.
+/// Registers the initial resource.
 inline void unregister_resource(int device) { owners().set(device, nullptr); }
 
 }  // namespace rmm_python

@@ -16,9 +16,9 @@
 
 namespace rmm_python {
 
-/// A reservation as a resource with shared owners, which keeps the one that it is of alive.
+/// A reservation as a resource with shared ownership. It keeps its source alive.
 ///
-/// Thread-safe: whoever is in a call keeps the reservation from ending meanwhile.
+/// Thread-safe: the reservation ends only after the calls that use it.
 class reserved_resource final : public rmm::mr::device_memory_resource {
  public:
   reserved_resource(resource_ptr source, rmm::mr::memory_reservation reservation)
@@ -27,7 +27,7 @@ class reserved_resource final : public rmm::mr::device_memory_resource {
       reservation_{std::make_shared<rmm::mr::memory_reservation>(std::move(reservation))}
   {}
 
-  /// The reservation. Throws logic_error if it has ended.
+  /// Returns the reservation. Throws logic_error if it has ended.
   [[nodiscard]] std::shared_ptr<rmm::mr::memory_reservation> reservation() const
   {
     auto found = reservation_or_null();
@@ -35,7 +35,7 @@ class reserved_resource final : public rmm::mr::device_memory_resource {
     return found;
   }
 
-  /// Bytes that are reserved, and the part that is in use; 0 if it has ended.
+  /// Returns the reserved bytes; 0 if the reservation has ended.
   [[nodiscard]] std::size_t bytes() const
   {
     auto const found = reservation_or_null();
@@ -47,7 +47,7 @@ class reserved_resource final : public rmm::mr::device_memory_resource {
     return found != nullptr ? found->used_bytes() : 0;
   }
 
-  /// See memory_reservation.
+  /// Shrinks the reservation; see memory_reservation::shrink_to(). Throws logic_error if it has ended.
   std::size_t shrink_to(std::size_t bytes)
   {
     auto const found = reservation();
@@ -55,7 +55,7 @@ class reserved_resource final : public rmm::mr::device_memory_resource {
     return found->shrink_to(bytes);
   }
 
-  /// Ends the reservation, once nobody is in a call. Blocks that are live stay valid.
+  /// Ends the reservation after the calls that use it. Live blocks stay valid.
   void release() noexcept
   {
     std::shared_ptr<rmm::mr::memory_reservation> ended;  // outlives the lock
@@ -82,7 +82,7 @@ class reserved_resource final : public rmm::mr::device_memory_resource {
 
   resource_ptr source_;
   rmm::mr::device_memory_resource* blocks_;  // lives as long as the reservation or any block
-  mutable std::mutex mutex_;                 // guards the pointer only
+  mutable std::mutex mutex_;                 // guards reservation_
   std::shared_ptr<rmm::mr::memory_reservation> reservation_;
   std::mutex shrink_mutex_;
 };

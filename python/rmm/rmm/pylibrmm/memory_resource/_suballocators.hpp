@@ -29,26 +29,26 @@
 
 namespace rmm_python {
 
-/// The resource behind all adaptors, those of a configuration too.
+/// Returns the resource below all adaptors, those of a configuration included.
 [[nodiscard]] inline rmm::mr::device_memory_resource& behind_adaptors(rmm::mr::device_memory_resource& resource)
 {
   return innermost<rmm::mr::detail::csv_log_adaptor>(resource);
 }
 
-/// The pool of a resource, or of the one behind its adaptors; null if there is none.
+/// Returns the pool that the resource is or contains, below its adaptors; null if there is none.
 [[nodiscard]] inline rmm::mr::detail::growing_pool* pool_behind(rmm::mr::device_memory_resource* resource)
 {
   return pool_in(behind_adaptors(*resource));
 }
 
-/// trim_to() of a resource that has it, or of the one behind its adaptors; 0 for another.
+/// Calls trim_to() of the resource below all adaptors, and returns its result; 0 if that resource has no such function.
 [[nodiscard]] inline std::size_t trim_to(rmm::mr::device_memory_resource* resource, std::size_t bytes)
 {
   auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(&behind_adaptors(*resource));
   return trimmable != nullptr ? trimmable->trim_to(bytes) : 0;
 }
 
-/// Calls `use` with the resource behind all adaptors, if that divides what it takes; returns whether it does.
+/// Calls `use` with the resource below all adaptors if that is a suballocator. Returns whether it is.
 template <class Use>
 bool use_suballocator(rmm::mr::device_memory_resource* outermost, Use const& use)
 {
@@ -66,7 +66,7 @@ bool use_suballocator(rmm::mr::device_memory_resource* outermost, Use const& use
          try_as(dynamic_cast<rmm::mr::binning_memory_resource<base>*>(resource));
 }
 
-/// figures() of a resource that has them, or of the one behind its adaptors; zeros for another.
+/// Returns figures() of the resource below all adaptors; zeros if it has none.
 [[nodiscard]] inline rmm::heap_figures figures_of(rmm::mr::device_memory_resource* resource)
 {
   auto* const reserved = dynamic_cast<reserved_resource*>(&behind_adaptors(*resource));
@@ -76,7 +76,7 @@ bool use_suballocator(rmm::mr::device_memory_resource* outermost, Use const& use
   return figures;
 }
 
-/// snapshot() of a resource that has it, or of the one behind its adaptors, as JSON; an empty one for another.
+/// Returns snapshot() of the resource below all adaptors as JSON; an empty snapshot if it has none.
 [[nodiscard]] inline std::string snapshot_of(rmm::mr::device_memory_resource* resource)
 {
   rmm::memory_snapshot now;
@@ -84,13 +84,13 @@ bool use_suballocator(rmm::mr::device_memory_resource* outermost, Use const& use
   return now.to_json();
 }
 
-/// The figures of each rung, in the order of the enumerators.
+/// Returns the figures of each rung, in the order of the enumerators.
 [[nodiscard]] inline std::vector<rmm::rung_figures> rung_figures_of(rmm::heap_figures const& figures)
 {
   return {std::begin(figures.recovery.rungs), std::end(figures.recovery.rungs)};
 }
 
-/// Throws std::invalid_argument for a name that is none, or is there twice, and what the pool throws.
+/// Sets the recovery order of a pool by names. Throws std::invalid_argument for an unknown or repeated name, and as the pool does.
 inline void set_recovery_order(rmm::mr::detail::growing_pool* pool, std::vector<std::string> const& names)
 {
   rmm::recovery_order order;
@@ -107,7 +107,7 @@ inline void set_recovery_order(rmm::mr::detail::growing_pool* pool, std::vector<
   pool->set_recovery_order(order);
 }
 
-/// Memory set aside in a pool, or in what is set aside; null if `only_try` and there is not so much. The source is one of them.
+/// Reserves memory in `source`, which is a pool or a reservation. With `only_try`, returns null if there is not enough.
 [[nodiscard]] inline resource_ptr reserve(resource_ptr const& source,
                                           std::size_t bytes,
                                           rmm::cuda_stream_view stream,
