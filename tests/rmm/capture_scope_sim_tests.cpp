@@ -1206,6 +1206,7 @@ TEST_F(CaptureScopeSim, MemoryThatALegacyStreamBlockedByACaptureUsesIsNotReserve
     write(last, 3 * MiB, other);
     rest->resource().deallocate(last, 3 * MiB, other);
   }));
+  EXPECT_EQ(mr.figures().live_bytes, 0U);
 }
 
 TEST_F(CaptureScopeSim, AReservationInAnUnannouncedCaptureIsMadeOfMemoryThatNoGraphUses)
@@ -1216,7 +1217,9 @@ TEST_F(CaptureScopeSim, AReservationInAnUnannouncedCaptureIsMadeOfMemoryThatNoGr
     EXPECT_THROW(static_cast<void>(mr.allocate(2 * MiB, stream)), rmm::logic_error);
     reserved.emplace(mr.reserve(2 * MiB, stream));
     EXPECT_THROW(static_cast<void>(reserved->resource().allocate(MiB, stream)), rmm::logic_error);
+    auto const ends = mr.reserve(MiB, stream);
   });
+  EXPECT_EQ(mr.figures().live_bytes, 2 * MiB);
   void* const ptr = reserved->resource().allocate(2 * MiB, other);
   reserved->resource().deallocate(ptr, 2 * MiB, other);
   reserved.reset();

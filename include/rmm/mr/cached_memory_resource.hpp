@@ -84,12 +84,7 @@ class cached_memory_resource final : public detail::growing_pool,
   {
     rmm::detail::device_scope const at_home{this->upstream_.device()};
     rmm::detail::capture_exemption const exemption;
-    std::size_t given{0};
-    try {
-      given = source_.trim(bytes);
-      if (pool_size() > bytes && has_unfenced() && heap_.wait_for_all()) { given += source_.trim(bytes); }
-    } catch (std::exception const&) {  // a stream cannot be made, or host memory ran out
-    }
+    auto const given     = detail::trim_as_far_as_possible(source_, heap_, bytes);
     auto* const upstream = trimmable_upstream();
     return upstream != nullptr ? upstream->trim_to(bytes) : given;
   }
@@ -133,14 +128,6 @@ class cached_memory_resource final : public detail::growing_pool,
     } else {
       return nullptr;
     }
-  }
-
-  /// Whether there is free memory without a fence, which trim() cannot give back.
-  [[nodiscard]] bool has_unfenced()
-  {
-    std::size_t fenced{0};
-    for (auto const& run : heap_.free_runs()) { fenced += run.bytes; }
-    return figures().free_bytes > fenced;
   }
 
   /// Gives back free blocks that are larger than `block_size` and too small for the request. Then asks upstream for less and less memory,

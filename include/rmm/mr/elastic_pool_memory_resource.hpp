@@ -397,19 +397,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     if (is_suspended()) { return 0; }
     rmm::detail::device_scope const on_device{device_.value()};
     rmm::detail::capture_exemption const exemption;
-    std::size_t released{};
-    try {
-      released += source_->trim(bytes);
-      if (source_->needs_fences(bytes)) {
-        heap_.fence_live_streams();
-        released += source_->trim(bytes);
-      }
-      // All allocations wait meanwhile, so a kernel that waits for one of them would never end.
-      if (source_->needs_fences(bytes) && heap_.wait_for_all()) { released += source_->trim(bytes); }
-    } catch (std::exception const&) {  // a stream cannot be made, or host memory ran out
-      return released;
-    }
-    return released;
+    return detail::trim_as_far_as_possible(*source_, heap_, bytes);
   }
 
   [[nodiscard]] std::size_t tick_locked()

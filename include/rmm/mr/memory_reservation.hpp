@@ -88,12 +88,18 @@ class memory_reservation {
   }
 
   /// Gives back memory that is not in use, until at most `bytes` are reserved. Returns the bytes given back.
-  std::size_t shrink_to(std::size_t bytes) noexcept { return memory_ != nullptr ? memory_->shrink(bytes, stream_) : 0; }
+  std::size_t shrink_to(std::size_t bytes) noexcept
+  {
+    return memory_ != nullptr
+             ? with_running_stream([&](cuda_stream_view on) noexcept { return memory_->shrink(bytes, on); })
+             : 0;
+  }
 
   /// Ends the reservation.
   void release() noexcept
   {
-    if (auto* const memory = std::exchange(memory_, nullptr)) { memory->end(stream_); }
+    if (memory_ == nullptr) { return; }
+    with_running_stream([&](cuda_stream_view on) noexcept { std::exchange(memory_, nullptr)->end(on); });
   }
 
  private:
@@ -112,28 +118,59 @@ class memory_reservation {
     return rmm::detail::checked_align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
   }
 
-  /// Makes a reservation of the block that set_aside(stream) returns; nothing if that is null.
-  ///
-  /// The reservation serves all streams. So if `stream` captures or is blocked by a capture, the block comes from a new stream, which the
-  /// host waits for: for `stream` itself, the pool could return memory of a graph, or memory whose last work no other stream can wait for.
+  /// A stream for calls of the pool: `stream`, or a new one if that captures or is blocked by a capture. For such a stream the pool could
+  /// return memory of a graph, or memory whose last work no other stream can wait for; and what it frees would stay with the graph.
+  class running_stream {
+   public:
+    /// Throws cuda_error.
+    running_stream(cuda_stream_view stream, int home) : view_{stream}
+    {
+      if (rmm::detail::is_known_to_run(stream.value())) { return; }
+      rmm::detail::device_scope const at_home{home};
+      exemption_.emplace();
+      own_.emplace(cuda_stream::flags::non_blocking);
+      view_ = own_->view();
+    }
+
+    [[nodiscard]] cuda_stream_view view() const noexcept { return view_; }
+
+    /// Waits for the stream if it is a new one. Throws cuda_error.
+    void synchronize_new() const
+    {
+      if (own_) { own_->synchronize(); }
+    }
+
+   private:
+    std::optional<rmm::detail::capture_exemption> exemption_;
+    std::optional<cuda_stream> own_;
+    cuda_stream_view view_;
+  };
+
+  /// Calls `use` with a running_stream for stream_, or with stream_ itself if CUDA cannot make a stream. Requires a memory_.
+  template <class Use>
+  auto with_running_stream(Use&& use) noexcept -> decltype(use(cuda_stream_view{}))
+  {
+    std::optional<running_stream> running;
+    try {
+      running.emplace(stream_, memory_->home_device());
+    } catch (cuda_error const&) {}
+    return use(running ? running->view() : stream_);
+  }
+
+  /// Makes a reservation of the block that set_aside(stream) returns; nothing if that is null. The reservation serves all streams, so the
+  /// host waits for the block if it is one for a new stream.
   template <class SetAside>
   [[nodiscard]] static std::optional<memory_reservation> make(detail::reservable& source,
                                                               std::size_t bytes,
                                                               cuda_stream_view stream,
                                                               SetAside&& set_aside)
   {
-    std::optional<rmm::detail::capture_exemption> exemption;
-    std::optional<cuda_stream> own;
-    if (!rmm::detail::is_known_to_run(stream.value())) {
-      rmm::detail::device_scope const at_home{source.home_device()};
-      exemption.emplace();
-      own.emplace(cuda_stream::flags::non_blocking);
-    }
-    cuda_stream_view const on = own ? own->view() : stream;
-    void* const block         = set_aside(on);
+    running_stream const running{stream, source.home_device()};
+    auto const on     = running.view();
+    void* const block = set_aside(on);
     if (block == nullptr) { return std::nullopt; }
     rmm::detail::scope_guard give_back{[&]() noexcept { source.take_back(block, bytes, on); }};
-    if (own) { own->synchronize(); }
+    running.synchronize_new();
     memory_reservation made{new detail::reserved_memory{source, block, bytes, on}, stream};
     give_back.dismiss();
     return made;

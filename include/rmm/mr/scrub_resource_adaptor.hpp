@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstddef>
 #include <new>
+#include <optional>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -107,23 +108,25 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
     }
   }
 
-  /// Zeroes and gives back what was kept, unless a capture still blocks its stream.
+  /// Zeroes and gives back what was kept, the last first, until a capture still blocks the stream.
   RMM_COLD void give_back_kept()
   {
-    std::vector<kept_block> found;
-    {
-      rmm::detail::mutex_lock const lock{mutex_};
-      found.swap(kept_);
-      has_kept_.store(false, std::memory_order_relaxed);
+    for (auto block = take_kept(); block; block = take_kept()) {
+      rmm::detail::device_scope const on_device{block->device};
+      zero_and_give_back(block->ptr, block->bytes, block->stream);
     }
-    for (auto const& each : found) {
-      rmm::detail::device_scope const on_device{each.device};
-      if (is_blocked(each.stream)) {
-        keep(each);
-      } else {
-        zero_and_give_back(each.ptr, each.bytes, each.stream);
-      }
-    }
+  }
+
+  [[nodiscard]] std::optional<kept_block> take_kept() noexcept
+  {
+    rmm::detail::mutex_lock const lock{mutex_};
+    if (kept_.empty()) { return std::nullopt; }
+    auto const last = kept_.back();
+    rmm::detail::device_scope const on_device{last.device};
+    if (is_blocked(last.stream)) { return std::nullopt; }
+    kept_.pop_back();
+    has_kept_.store(!kept_.empty(), std::memory_order_relaxed);
+    return last;
   }
 
   /// Writes the zeros on the stream. If the stream was destroyed, waits for all work of the device, and writes them then.

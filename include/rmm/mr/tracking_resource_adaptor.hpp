@@ -91,7 +91,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
 
   ~tracking_resource_adaptor() override
   {
-    if (report_at_exit_) { write_leaks(); }
+    if (report_at_exit_ && report_at_exit_->is_in_its_process()) { write_leaks(); }
   }
 
   /// Returns the live table, keyed by address. It must not be read while other threads use the adaptor. The first call slows all later

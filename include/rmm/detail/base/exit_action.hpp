@@ -41,6 +41,9 @@ class exit_action {
     all.actions.erase(std::remove(all.actions.begin(), all.actions.end(), this), all.actions.end());
   }
 
+  /// Whether this process made the action; false in a forked child.
+  [[nodiscard]] bool is_in_its_process() const noexcept { return process_ == ::getpid(); }
+
  private:
   struct action_list {
     detail::mutex mutex;
@@ -65,9 +68,8 @@ class exit_action {
   {
     auto& all = list();
     detail::mutex_lock const lock{all.mutex};
-    auto const process = ::getpid();
     for (auto* const each : all.actions) {
-      if (each->process_ == process) { each->action_(each->argument_); }
+      if (each->is_in_its_process()) { each->action_(each->argument_); }
     }
   }
 

@@ -501,7 +501,9 @@ class basic_stream_ordered_heap {
   template <class Release>
   RMM_COLD void release_blocks(Release&& release) noexcept
   {
-    fence_live_streams();  // events can be waited for while an unrelated stream captures, devices cannot
+    auto const waiting = device_waits::ask();
+    // While another stream captures, the host can wait for events, but not for devices.
+    if (waiting == device_waits::permission::forbidden) { fence_live_streams(); }
     {
       detail::mutex_lock const lock{caches_.link().mutex};
       caches_.link().heap = nullptr;  // threads that end leave their caches alone from now on
@@ -510,7 +512,6 @@ class basic_stream_ordered_heap {
     streams_.remove(end_listener_);
     graphs_.end_listening();
     context_scope const with_context{home_device()};
-    auto const waiting = device_waits::ask();
     {
       detail::mutex_lock const lock{mutex_};
       wait_for_free_memory(waiting);

@@ -124,6 +124,25 @@ class memory_source {
   }
 };
 
+/// Makes a source give memory back until its heap has at most `bytes`. If more would go back with events, records them on the streams
+/// that are alive. If that is not enough, waits for the devices. All allocations wait meanwhile, so a kernel that waits for one of them
+/// would never end. Returns the bytes given back, also if host memory runs out in between.
+RMM_COLD inline std::size_t trim_as_far_as_possible(memory_source& source,
+                                                    rmm::detail::stream_ordered_heap& heap,
+                                                    std::size_t bytes) noexcept
+{
+  std::size_t given{};
+  try {
+    given += source.trim(bytes);
+    if (source.needs_fences(bytes)) {
+      heap.fence_live_streams();
+      given += source.trim(bytes);
+    }
+    if (source.needs_fences(bytes) && heap.wait_for_all()) { given += source.trim(bytes); }
+  } catch (std::exception const&) {}  // a stream cannot be made, or host memory ran out
+  return given;
+}
+
 /// A source that takes blocks from an upstream resource, and chooses the blocks that go back. Refers to the heap and the upstream.
 template <class Upstream>
 class block_source final : public memory_source {

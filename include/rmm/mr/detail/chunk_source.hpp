@@ -343,24 +343,26 @@ class chunk_source final : public memory_source {
   void map_again(std::size_t bytes)
   {
     for (;;) {
-      if (!bounds_->budget.try_reserve(bytes)) {
-        if (others_give(bytes) != 0) { continue; }
-        RMM_FAIL("The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) +
-                   " do not fit: " + shortage(bytes),
-                 rmm::out_of_memory);
+      std::exception_ptr refusal;  // of the device
+      if (bounds_->budget.try_reserve(bytes)) {
+        rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
+        try {
+          space_->restore();
+          return undo.dismiss();
+        } catch (rmm::out_of_memory const&) {
+          refusal = std::current_exception();
+        }
       }
-      rmm::detail::scope_guard undo{[&]() noexcept { bounds_->budget.release(bytes); }};
-      try {
-        space_->restore();
-        return undo.dismiss();
-      } catch (rmm::out_of_memory const&) {
-        if (others_give(bytes) == 0) { throw; }
-      }
+      if (others_give(bytes) != 0) { continue; }
+      if (refusal) { std::rethrow_exception(refusal); }
+      RMM_FAIL("The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) +
+                 " do not fit: " + shortage(bytes),
+               rmm::out_of_memory);
     }
   }
 
-  /// Makes the other sources with the same maximum give back unused memory, until `bytes` bytes more can be taken. Returns the bytes given
-  /// back; 0, and gives nothing back, if all their unused memory is too little.
+  /// Makes the other sources with the same maximum give back up to `bytes` bytes of unused memory. Returns the bytes given back; 0, and
+  /// gives nothing back, if `bytes` bytes could not be taken even then.
   std::size_t others_give(std::size_t bytes)
   {
     std::size_t unused{};
@@ -412,7 +414,12 @@ class chunk_source final : public memory_source {
   /// Whether the maximum allows so many bytes more, and the device has them.
   [[nodiscard]] bool can_take(std::size_t bytes) const
   {
-    return is_within_maximum(bytes) && (bytes == 0 || bytes <= free_on_device());
+    if (!is_within_maximum(bytes)) { return false; }
+    try {
+      return bytes == 0 || bytes <= free_on_device();
+    } catch (cuda_error const&) {  // the device decides when memory is taken
+      return true;
+    }
   }
 
   /// Unmaps the chunks of find_chunks(), as far as `when` allows. Returns false, and unmaps none, if a wait fails, or if the chunks are
