@@ -733,6 +733,32 @@ TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRestIfTheDeviceIsFull)
   pool.deallocate(kept, 40 * MiB, stream);
 }
 
+TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRestIfDeviceAndMaximumAreNearlyFull)
+{
+  elastic_pool_options options;
+  options.maximum_bytes = 64 * MiB;
+  elastic_pool_memory_resource pool{options};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* kept{};
+  {
+    rmm::tag_scope const scope{cache};
+    kept = pool.allocate(40 * MiB, stream);
+  }
+  fill(kept, 1, 40 * MiB);
+  pool.pause(cache);
+  void* const used = pool.allocate(20 * MiB, stream);
+  pool.deallocate(pool.allocate(4 * MiB, stream), 4 * MiB, stream);
+  stream.synchronize();
+  ASSERT_EQ(pool.mapped_bytes(), 24 * MiB);
+  ASSERT_TRUE(cudasim::occupy(0, free_on_device() - 38 * MiB));
+  pool.resume(cache);
+  EXPECT_EQ(pool.mapped_bytes(), 60 * MiB);
+  EXPECT_TRUE(holds(kept, 1, 40 * MiB));
+  pool.deallocate(kept, 40 * MiB, stream);
+  pool.deallocate(used, 20 * MiB, stream);
+}
+
 TEST_F(ElasticPool, AResumeBreaksNoCaptureOfAnotherThread)
 {
   for (auto const contents : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
