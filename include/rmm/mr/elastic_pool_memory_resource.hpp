@@ -190,7 +190,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     RMM_EXPECTS(which, "Only memory under a tag can be made pausable, and this tag is empty");
     auto const growing = lock_growth();
     if (parts_.find(which) != nullptr) { return; }
-    rmm::detail::owned_ptr<elastic_pool_memory_resource> part{new elastic_pool_memory_resource{*this}};
+    rmm::detail::owned_ptr<elastic_pool_memory_resource> part{new elastic_pool_memory_resource{*this, as_a_part{}}};
     part->become_part_of(*this);
     parts_.add(which, std::move(part));
     set_has_parts();
@@ -276,6 +276,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
 
   friend class detail::parts_by_tag<elastic_pool_memory_resource>;
 
+  struct as_a_part {};  // so that the constructor with it is not one that copies
+
   // A function, because g++ 13 warns that options which a braced initializer leaves out are uninitialized.
   [[nodiscard]] static elastic_pool_options make_options(std::size_t initial, std::optional<std::size_t> maximum)
   {
@@ -286,7 +288,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   }
 
   /// Makes a part of `whole` for one tag that can be paused. It shares the maximum of `whole`.
-  explicit elastic_pool_memory_resource(elastic_pool_memory_resource& whole)
+  elastic_pool_memory_resource(elastic_pool_memory_resource& whole, as_a_part)
     : growing_pool{default_order, whole.device_.value()},
       device_{whole.device_},
       options_{whole.options_},

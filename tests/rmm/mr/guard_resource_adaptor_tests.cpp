@@ -234,7 +234,8 @@ TEST_F(Guard, RemembersTheNewest4096FreesOutsideOfTheQuarantine)
     }
     void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) override {}
   };
-  for (std::size_t const quarantine : {0, 2000}) {  // the second keeps the first block that is freed, but no later one
+  for (auto const quarantine :
+       {std::size_t{0}, std::size_t{2000}}) {  // the second keeps the first block that is freed, but no later one
     new_addresses fresh;
     guard_options options;
     options.quarantine_bytes = quarantine;
