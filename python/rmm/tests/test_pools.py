@@ -238,6 +238,30 @@ def test_a_failure_callback_makes_room(pool: rmm.mr.PoolMemoryResource) -> None:
     assert len(asked) == 2
 
     def fail(nbytes: int) -> bool:
+@pytest.mark.parametrize("use", ["pool.recovery_order", "pool.check_capture = False"])
+def test_a_pool_that_grows_by_python_can_be_asked_meanwhile(use: str) -> None:
+    program = f"""
+import threading, time
+import rmm
+
+cuda = rmm.mr.CudaMemoryResource()
+is_growing = threading.Event()
+
+def allocate(size, stream):
+    is_growing.set()
+    time.sleep(0.5)  # meanwhile the other thread waits for the pool
+    return cuda.allocate(size, stream)
+
+pool = rmm.mr.PoolMemoryResource(rmm.mr.CallbackMemoryResource(allocate, cuda.deallocate), 0)
+thread = threading.Thread(target=lambda: rmm.DeviceBuffer(size=1 << 20, mr=pool))
+thread.start()
+is_growing.wait()
+{use}
+thread.join()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
         raise KeyError("from the callback")
 
     pool.set_failure_callback(fail)
