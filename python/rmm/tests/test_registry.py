@@ -144,6 +144,34 @@ def test_hooks_are_called_last_first() -> None:
     assert len(calls) == 6
 
 
+def test_hooks_may_unregister_hooks() -> None:
+    calls: list[str] = []
+
+    def first() -> None:
+        calls.append("first")
+
+    def dropped() -> None:
+        calls.append("dropped")
+
+    def once(name: str) -> None:
+        calls.append(name)
+        rmm.unregister_reinitialize_hook(once)
+        rmm.unregister_reinitialize_hook(dropped)
+
+    rmm.register_reinitialize_hook(first)
+    rmm.register_reinitialize_hook(once, "unregistered by the next")
+    rmm.register_reinitialize_hook(dropped)
+    rmm.register_reinitialize_hook(once, "once")
+    try:
+        rmm.reinitialize()
+        assert calls == ["once", "first"]
+        rmm.reinitialize()
+        assert calls == ["once", "first", "first"]
+    finally:
+        for hook in (first, once, dropped):
+            rmm.unregister_reinitialize_hook(hook)
+
+
 def test_a_hook_can_free_what_the_pool_holds(small_pool: rmm.mr.PoolMemoryResource) -> None:
     held = [rmm.DeviceBuffer(size=1000)]
     rmm.register_reinitialize_hook(held.clear)
