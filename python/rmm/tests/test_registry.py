@@ -270,8 +270,11 @@ def test_an_error_in_the_environment_names_the_variable() -> None:
 
 
 @pytest.mark.skipif(cuda_backend != "sim", reason="makes 16 devices")
-def test_threads_that_ask_and_set_find_one_resource() -> None:
+@pytest.mark.parametrize("trace", [{}, {"RMM_TRACE_FILE": "run.rmmtrace"}], ids=["plain", "traced"])
+def test_threads_that_ask_and_set_find_one_resource(trace: dict[str, str]) -> None:
     program = """
+import operator
+import os
 import sys
 import threading
 
@@ -305,12 +308,14 @@ for _ in range(500):
         thread.join()
     kept.extend(new)
     registered = registered_resources()
-    assert all(rmm.mr.get_per_device_resource(device) is registered[device] is new[device] for device in devices)
+    assert all(rmm.mr.get_per_device_resource(device) is registered[device] for device in devices)
+    set_last = [mr.upstream_mr if "RMM_TRACE_FILE" in os.environ else mr for mr in map(registered.get, devices)]
+    assert all(map(operator.is_, set_last, new))
     kept.clear()
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
-        env={**os.environ, "CUDASIM_DEVICES": "16"},
+        env={**os.environ, "CUDASIM_DEVICES": "16", **trace},
         check=False,
         capture_output=True,
         text=True,
