@@ -190,6 +190,35 @@ print(mr.get_file_name())
     assert [event for event in events if event[0] == 0] == [(0, 4096), (0, 8192), (0, 256)], "each once"
 
 
+def test_logs_and_statistics_are_found_below_the_trace(tmp_path: Path) -> None:
+    program = """
+import os
+import rmm.statistics
+rmm.reinitialize(logging=True, log_file_name="x.csv")
+rmm.enable_logging("y.csv")  # it is enabled
+assert rmm.get_log_filenames() == {0: os.path.abspath("x.dev0.csv")}, rmm.get_log_filenames()
+rmm.DeviceBuffer(size=4096)
+rmm.disable_logging()
+assert rmm.get_log_filenames() == {0: None}, rmm.get_log_filenames()
+with open("x.dev0.csv") as log:
+    assert len(log.readlines()) == 3
+adaptor = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+rmm.mr.set_current_device_resource(adaptor)
+a = rmm.DeviceBuffer(size=4096)
+assert rmm.statistics.get_statistics().current_bytes == 4096
+rmm.statistics.enable_statistics()  # they are enabled
+with rmm.statistics.statistics():
+    b = rmm.DeviceBuffer(size=512)
+    assert rmm.statistics.get_statistics().total_bytes == 512
+assert rmm.mr.get_current_device_resource().upstream_mr is adaptor
+assert rmm.statistics.get_statistics().total_bytes == 4096 + 512
+"""
+    run(program, tmp_path, RMM_TRACE_FILE="run.rmmtrace")
+    assert not (tmp_path / "y.dev0.csv").exists()
+    events = [event[:2] for event in Trace.read(tmp_path / "run.rmmtrace").events]
+    assert [event for event in events if event[0] == 0] == [(0, 4096), (0, 4096), (0, 512)], "each once"
+
+
 def test_each_device_has_its_trace(tmp_path: Path, second_device: int) -> None:
     program = """
 rmm.DeviceBuffer(size=4096)

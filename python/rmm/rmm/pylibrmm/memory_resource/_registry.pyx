@@ -123,6 +123,11 @@ def _has_trace(mr):
     return isinstance(mr, EnvironmentTrace)
 
 
+def without_trace(mr):
+    """The resource that an `EnvironmentTrace` is made over; any other resource itself."""
+    return mr.get_upstream() if isinstance(mr, EnvironmentTrace) else mr
+
+
 cdef DeviceMemoryResource traced(DeviceMemoryResource mr, int device):
     """`mr`, under a trace if the environment wants one."""
     return EnvironmentTrace(mr, device) if _is_traced and not _has_trace(mr) else mr
