@@ -219,6 +219,44 @@ assert rmm.statistics.get_statistics().total_bytes == 4096 + 512
     assert [event for event in events if event[0] == 0] == [(0, 4096), (0, 4096), (0, 512)], "each once"
 
 
+def test_a_forked_child_ends_while_its_parent_reads_frames(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys, threading, time, warnings
+from rmm.pylibrmm.memory_resource._registry import _end_python_frames
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads, which is meant here
+sys.setswitchinterval(1000)  # the thread that reads frames gets the GIL only when this one gives it away
+traced = rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), "trace")
+has_ended = False
+
+def allocate():
+    while not has_ended:
+        rmm.DeviceBuffer(size=256, mr=traced)
+
+thread = threading.Thread(target=allocate, daemon=True)
+thread.start()
+slow_children = 0
+for _ in range(20):
+    time.sleep(0.01)
+    begin = time.monotonic()
+    while time.monotonic() - begin < 0.005:
+        pass
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        begin = time.monotonic()
+        _end_python_frames()
+        os._exit(time.monotonic() - begin > 0.9)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, 1), "the child waits for ever"
+    slow_children += status
+assert slow_children < 5, "they have waited for a thread of their parent"  # of a busy machine a few may be slow
+has_ended = True
+thread.join()
+"""
+    run(program, tmp_path, RMM_TRACE_STACKS="1")
+
+
 def test_each_device_has_its_trace(tmp_path: Path, second_device: int) -> None:
     program = """
 rmm.DeviceBuffer(size=4096)
