@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 from typing import Any
@@ -98,6 +99,44 @@ def test_a_copy_is_made_on_demand() -> None:
     capsule = buffer.__dlpack__(copy=True)
     assert sys.getrefcount(buffer) == before
     del capsule
+
+
+def flags_in(capsule: Any) -> int:
+    """The flags of a versioned capsule, which follow two versions of 32 bits and two pointers."""
+    pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_in.restype = ctypes.c_void_p
+    pointer_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.c_uint64.from_address(pointer_in(capsule, b"dltensor_versioned") + 24).value
+
+
+def test_a_copy_has_the_flag_of_a_copy() -> None:
+    buffer = rmm.DeviceBuffer(size=10)
+    assert flags_in(buffer.__dlpack__(max_version=(1, 0))) == 0
+    assert flags_in(buffer.__dlpack__(max_version=(1, 0), copy=False)) == 0
+    assert flags_in(buffer.__dlpack__(max_version=(1, 0), copy=True)) == 2
+
+
+@pytest.mark.parametrize("version", [None, (1, 0)])
+def test_a_capsule_that_there_is_no_memory_for_leaves_nothing(version: Any) -> None:
+    memory = pytest.importorskip("_testcapi", reason="this interpreter cannot fail an allocation")
+    buffer = rmm.DeviceBuffer(size=10)
+    before = sys.getrefcount(buffer)
+    failures = 0
+    for number in range(100):  # of allocations before the one that fails
+        capsule = None
+        memory.set_nomemory(number, number + 1)
+        try:
+            capsule = buffer.__dlpack__(max_version=version, stream=-1)
+        except MemoryError:
+            failures += 1
+        finally:
+            memory.remove_mem_hooks()
+        if capsule is not None:
+            break
+        assert sys.getrefcount(buffer) == before
+    del capsule
+    assert failures > 0
+    assert sys.getrefcount(buffer) == before
 
 
 def test_another_device_is_refused() -> None:

@@ -90,7 +90,7 @@ cdef extern from "pylibrmm/_dlpack.hpp" namespace "rmm_python":
 
     const int32_t dl_cpu
     const int32_t dl_cuda
-    object export_bytes(object owner, void* data, size_t size, int device, bool versioned)
+    object export_bytes(object owner, void* data, size_t size, int device, bool versioned, bool is_copy) except +
     const dl_tensor* tensor_in(object capsule)
     int64_t contiguous_bytes(const dl_tensor& tensor)
 
@@ -284,7 +284,9 @@ cdef class DeviceBuffer:
         """
         cdef DeviceBuffer source = self
         cdef uintptr_t consumer
+        cdef int c_device
         device = self.__dlpack_device__()
+        c_device = device[1]
         if dl_device is not None and tuple(dl_device) != device:
             raise BufferError(f"the memory is on device {device}, and is not copied to {tuple(dl_device)}")
         if stream is not None and (stream == 0 or stream < -1):
@@ -295,7 +297,7 @@ cdef class DeviceBuffer:
             consumer = 1 if stream is None else stream
             make_wait(<cudaStream_t>consumer, device[1], source.stream.view().value(), device_of_buffer(source))
         return export_bytes(
-            source, source.c_data(), source.c_size(), device[1], max_version is not None and max_version[0] >= 1)
+            source, source.c_data(), source.c_size(), c_device, max_version is not None and max_version[0] >= 1, source is not self)
 
     def __copy__(self):
         return self.copy()
@@ -655,7 +657,7 @@ cdef class ImportedMemory:
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("imported memory is not copied")
         return export_bytes(
-            self, self.mapping().data(), self.size, self.device, max_version is not None and max_version[0] >= 1)
+            self, self.mapping().data(), self.size, self.device, max_version is not None and max_version[0] >= 1, False)
 
 
 cdef int device_of_buffer(DeviceBuffer buffer) except *:
