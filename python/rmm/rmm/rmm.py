@@ -84,8 +84,10 @@ def reinitialize(
     if not pool_allocator and not (initial_pool_size is None and maximum_pool_size is None):
         text = "initial_pool_size and maximum_pool_size are ignored without a pool: pass pool_allocator=True, too"
         warnings.warn(text, stacklevel=2)
-    for function, args, kwargs in reversed(_hooks):
-        function(*args, **kwargs)
+    for hook in reversed(_hooks.copy()):
+        if any(hook is registered for registered in _hooks):  # no earlier hook has unregistered it
+            function, args, kwargs = hook
+            function(*args, **kwargs)
     mr._initialize(
         pool_allocator=pool_allocator,
         managed_memory=managed_memory,

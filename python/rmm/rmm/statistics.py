@@ -25,6 +25,7 @@ from rmm.pylibrmm.memory_resource import (
     get_current_device_resource,
     set_current_device_resource,
 )
+from rmm.pylibrmm.memory_resource._registry import without_trace
 
 __all__ = [
     "ProfilerContext",
@@ -84,7 +85,7 @@ class Statistics:
 
 
 def _adaptor() -> StatisticsResourceAdaptor | None:
-    resource = get_current_device_resource()
+    resource = without_trace(get_current_device_resource())
     return resource if isinstance(resource, StatisticsResourceAdaptor) else None
 
 
@@ -180,8 +181,8 @@ def statistics() -> Iterator[None]:
     1024
     """
     before = get_current_device_resource()
-    if isinstance(before, StatisticsResourceAdaptor):
-        inside = before
+    inside = _adaptor()
+    if inside is not None:
         inside.push_counters()
         try:
             yield
@@ -199,7 +200,7 @@ def statistics() -> Iterator[None]:
 
 
 def _expect_current(resource: StatisticsResourceAdaptor) -> None:
-    if get_current_device_resource() is not resource:
+    if _adaptor() is not resource:
         raise ValueError("the current device's resource was changed inside rmm.statistics.statistics()")
 
 

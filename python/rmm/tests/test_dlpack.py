@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
+import subprocess
 import sys
 from typing import Any
 
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 
 import rmm
+from rmm._build_facts import cuda_backend
 from rmm.pylibrmm.stream import Stream
 
 
@@ -98,6 +102,92 @@ def test_a_copy_is_made_on_demand() -> None:
     capsule = buffer.__dlpack__(copy=True)
     assert sys.getrefcount(buffer) == before
     del capsule
+
+
+def flags_in(capsule: Any) -> int:
+    """The flags of a versioned capsule, which follow two versions of 32 bits and two pointers."""
+    pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_in.restype = ctypes.c_void_p
+    pointer_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.c_uint64.from_address(pointer_in(capsule, b"dltensor_versioned") + 24).value
+
+
+def test_a_copy_has_the_flag_of_a_copy() -> None:
+    buffer = rmm.DeviceBuffer(size=10)
+    assert flags_in(buffer.__dlpack__(max_version=(1, 0))) == 0
+    assert flags_in(buffer.__dlpack__(max_version=(1, 0), copy=False)) == 0
+    assert flags_in(buffer.__dlpack__(max_version=(1, 0), copy=True)) == 2
+
+
+@pytest.mark.parametrize("version", [None, (1, 0)])
+def test_a_capsule_that_there_is_no_memory_for_leaves_nothing(version: Any) -> None:
+    memory = pytest.importorskip("_testcapi", reason="this interpreter cannot fail an allocation")
+    buffer = rmm.DeviceBuffer(size=10)
+    before = sys.getrefcount(buffer)
+    failures = 0
+    for number in range(100):  # of allocations before the one that fails
+        capsule = None
+        memory.set_nomemory(number, number + 1)
+        try:
+            capsule = buffer.__dlpack__(max_version=version, stream=-1)
+        except MemoryError:
+            failures += 1
+        finally:
+            memory.remove_mem_hooks()
+        if capsule is not None:
+            break
+        assert sys.getrefcount(buffer) == before
+    del capsule
+    assert failures > 0
+    assert sys.getrefcount(buffer) == before
+
+
+@pytest.mark.skipif(cuda_backend != "sim", reason="makes calls of CUDA fail")
+@pytest.mark.parametrize(
+    "use",
+    [
+        "buffer.__dlpack__(stream=consumer.__cuda_stream__()[1])",
+        "rmm.DeviceBuffer.from_device(Tensor(), stream=consumer)",
+        "rmm.DeviceBuffer(size=10, stream=consumer).copy_from_device(Array())",
+    ],
+)
+def test_others_run_while_the_host_waits_for_a_producer(use: str) -> None:
+    program = f"""
+import ctypes, time
+from pathlib import Path
+import librmm, rmm
+from rmm.pylibrmm.stream import Stream
+
+runtime = ctypes.CDLL(str(Path(librmm.__file__).parent / "lib" / "libcudart_sim.so"))
+producer, consumer = Stream(), Stream()
+buffer = rmm.DeviceBuffer(size=10, stream=producer)
+
+class Array:
+    __cuda_array_interface__ = dict(buffer.__cuda_array_interface__, version=3, stream=producer.__cuda_stream__()[1])
+
+class Tensor:
+    def __dlpack_device__(self):
+        return buffer.__dlpack_device__()
+
+    def __dlpack__(self, stream=None, **arguments):
+        return buffer.__dlpack__(stream=stream, **arguments)
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def work(_):  # of the stream, which needs the GIL to end
+    time.sleep(0.5)
+
+assert runtime.cudaLaunchHostFunc(ctypes.c_void_p(producer.__cuda_stream__()[1]), work, None) == 0
+begin = time.monotonic()
+{use}
+assert time.monotonic() - begin > 0.1, "it has not waited"
+"""
+    fault = "cudaErrorNotSupported:1000000"
+    subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "CUDASIM_FAULT": f"cudaEventRecord:1:{fault},cuEventRecord:1:{fault}"},
+        check=True,
+        timeout=60,
+    )
 
 
 def test_another_device_is_refused() -> None:

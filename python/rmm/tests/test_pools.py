@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,30 @@ def test_tags_are_not_misused() -> None:
     def generator() -> Any:
         yield 1
 
-    with pytest.raises(TypeError, match="with statement inside it"):
-        rmm.tag("generator")(generator)
+    async def asynchronous_generator() -> Any:
+        yield 1
+
+    for function in (generator, asynchronous_generator):
+        with pytest.raises(TypeError, match="with statement inside it"):
+            rmm.tag("generator")(function)
+
+
+def test_blocks_that_interleave_are_reported_and_leave_no_tag() -> None:
+    def steps(name: str) -> Iterator[str]:
+        with rmm.tag(name):
+            yield rmm.tag.current()
+
+    for names in (("first", "second"), ("first", "second", "third")):
+        with rmm.tag("around"):
+            generators = [steps(name) for name in names]
+            assert [next(each) for each in generators] == list(names)
+            for generator in generators[:-1]:
+                with pytest.raises(RuntimeError, match=r"'(first|second)' ended before a block that began inside it"):
+                    next(generator)
+                assert rmm.tag.current() == names[-1]
+            assert next(generators[-1], "ended") == "ended"
+            assert rmm.tag.current() == "around"
+        assert rmm.tag.current() == ""
 
 
 @pytest.mark.parametrize("name", ["ä", "\udcff", "x" * 5000])
@@ -214,6 +236,30 @@ def test_the_order_of_recovery_can_be_changed(cuda: rmm.mr.CudaMemoryResource) -
             pool.recovery_order = order  # type: ignore[assignment]
     assert pool.recovery_order == ["synchronize"]
     assert "remap" in rmm.mr.ElasticPoolMemoryResource().recovery_order
+
+
+@pytest.mark.parametrize("use", ["pool.recovery_order", "pool.check_capture = False"])
+def test_a_pool_that_grows_by_python_can_be_asked_meanwhile(use: str) -> None:
+    program = f"""
+import threading, time
+import rmm
+
+cuda = rmm.mr.CudaMemoryResource()
+is_growing = threading.Event()
+
+def allocate(size, stream):
+    is_growing.set()
+    time.sleep(0.5)  # meanwhile the other thread waits for the pool
+    return cuda.allocate(size, stream)
+
+pool = rmm.mr.PoolMemoryResource(rmm.mr.CallbackMemoryResource(allocate, cuda.deallocate), 0)
+thread = threading.Thread(target=lambda: rmm.DeviceBuffer(size=1 << 20, mr=pool))
+thread.start()
+is_growing.wait()
+{use}
+thread.join()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_a_failure_callback_makes_room(pool: rmm.mr.PoolMemoryResource) -> None:

@@ -144,6 +144,34 @@ def test_hooks_are_called_last_first() -> None:
     assert len(calls) == 6
 
 
+def test_hooks_may_unregister_hooks() -> None:
+    calls: list[str] = []
+
+    def first() -> None:
+        calls.append("first")
+
+    def dropped() -> None:
+        calls.append("dropped")
+
+    def once(name: str) -> None:
+        calls.append(name)
+        rmm.unregister_reinitialize_hook(once)
+        rmm.unregister_reinitialize_hook(dropped)
+
+    rmm.register_reinitialize_hook(first)
+    rmm.register_reinitialize_hook(once, "unregistered by the next")
+    rmm.register_reinitialize_hook(dropped)
+    rmm.register_reinitialize_hook(once, "once")
+    try:
+        rmm.reinitialize()
+        assert calls == ["once", "first"]
+        rmm.reinitialize()
+        assert calls == ["once", "first", "first"]
+    finally:
+        for hook in (first, once, dropped):
+            rmm.unregister_reinitialize_hook(hook)
+
+
 def test_a_hook_can_free_what_the_pool_holds(small_pool: rmm.mr.PoolMemoryResource) -> None:
     held = [rmm.DeviceBuffer(size=1000)]
     rmm.register_reinitialize_hook(held.clear)
@@ -242,8 +270,11 @@ def test_an_error_in_the_environment_names_the_variable() -> None:
 
 
 @pytest.mark.skipif(cuda_backend != "sim", reason="makes 16 devices")
-def test_threads_that_ask_and_set_find_one_resource() -> None:
+@pytest.mark.parametrize("trace", [{}, {"RMM_TRACE_FILE": "run.rmmtrace"}], ids=["plain", "traced"])
+def test_threads_that_ask_and_set_find_one_resource(trace: dict[str, str]) -> None:
     program = """
+import operator
+import os
 import sys
 import threading
 
@@ -277,12 +308,14 @@ for _ in range(500):
         thread.join()
     kept.extend(new)
     registered = registered_resources()
-    assert all(rmm.mr.get_per_device_resource(device) is registered[device] is new[device] for device in devices)
+    assert all(rmm.mr.get_per_device_resource(device) is registered[device] for device in devices)
+    set_last = [mr.upstream_mr if "RMM_TRACE_FILE" in os.environ else mr for mr in map(registered.get, devices)]
+    assert all(map(operator.is_, set_last, new))
     kept.clear()
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
-        env={**os.environ, "CUDASIM_DEVICES": "16"},
+        env={**os.environ, "CUDASIM_DEVICES": "16", **trace},
         check=False,
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +24,7 @@ import rmm.allocators.torch as rmm_torch
 import rmm.mr
 from rmm._build_facts import cuda_backend
 from rmm._cuda import gpu
+from rmm.pylibrmm.memory_resource._adaptors import EnvironmentTrace
 from rmm.pylibrmm.stream import Stream
 
 needs_kernels = pytest.mark.skipif(cuda_backend == "sim", reason="needs a GPU: the simulator runs no kernels")
@@ -189,6 +190,33 @@ def test_statistics_have_the_keys_of_pytorch(library: Library, small_pool: rmm.m
     assert used["allocated_bytes.all.current"] - freed["allocated_bytes.all.current"] == 1000
     assert freed["allocated_bytes.small_pool.peak"] >= 1000
     assert used["reserved_bytes.all.current"] == small_pool.pool_size()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rmm.mr.ConfiguredMemoryResource("elastic,log=x.csv"),
+        lambda: EnvironmentTrace(rmm.mr.ElasticPoolMemoryResource(), 0),
+        lambda: rmm.mr.StatisticsResourceAdaptor(EnvironmentTrace(rmm.mr.ElasticPoolMemoryResource(), 0)),
+    ],
+)
+def test_an_elastic_pool_is_found_below_logs_and_traces(
+    library: Library, make: Callable[[], rmm.mr.DeviceMemoryResource]
+) -> None:
+    rmm.mr.set_current_device_resource(make())
+    ptr = library.allocate(1000, 0, None)
+    assert rmm_torch.memory_stats(0)["reserved_bytes.all.current"] >= 1 << 16, "a chunk"
+    library.deallocate(ptr, 1000, 0, None)
+    library.empty_cache()
+    assert rmm_torch.memory_stats(0)["reserved_bytes.all.current"] == 0
+
+
+def test_statistics_have_the_size_of_a_pinned_pool(library: Library) -> None:
+    pool = rmm.mr.PinnedPoolMemoryResource("1MiB")
+    rmm.mr.set_current_device_resource(pool)
+    ptr = library.allocate(1000, 0, None)
+    assert rmm_torch.memory_stats(0)["reserved_bytes.all.current"] == pool.pool_size() == 1 << 20
+    library.deallocate(ptr, 1000, 0, None)
 
 
 def test_there_are_no_statistics_of_a_device_that_is_not_there() -> None:

@@ -190,6 +190,73 @@ print(mr.get_file_name())
     assert [event for event in events if event[0] == 0] == [(0, 4096), (0, 8192), (0, 256)], "each once"
 
 
+def test_logs_and_statistics_are_found_below_the_trace(tmp_path: Path) -> None:
+    program = """
+import os
+import rmm.statistics
+rmm.reinitialize(logging=True, log_file_name="x.csv")
+rmm.enable_logging("y.csv")  # it is enabled
+assert rmm.get_log_filenames() == {0: os.path.abspath("x.dev0.csv")}, rmm.get_log_filenames()
+rmm.DeviceBuffer(size=4096)
+rmm.disable_logging()
+assert rmm.get_log_filenames() == {0: None}, rmm.get_log_filenames()
+with open("x.dev0.csv") as log:
+    assert len(log.readlines()) == 3
+adaptor = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+rmm.mr.set_current_device_resource(adaptor)
+a = rmm.DeviceBuffer(size=4096)
+assert rmm.statistics.get_statistics().current_bytes == 4096
+rmm.statistics.enable_statistics()  # they are enabled
+with rmm.statistics.statistics():
+    b = rmm.DeviceBuffer(size=512)
+    assert rmm.statistics.get_statistics().total_bytes == 512
+assert rmm.mr.get_current_device_resource().upstream_mr is adaptor
+assert rmm.statistics.get_statistics().total_bytes == 4096 + 512
+"""
+    run(program, tmp_path, RMM_TRACE_FILE="run.rmmtrace")
+    assert not (tmp_path / "y.dev0.csv").exists()
+    events = [event[:2] for event in Trace.read(tmp_path / "run.rmmtrace").events]
+    assert [event for event in events if event[0] == 0] == [(0, 4096), (0, 4096), (0, 512)], "each once"
+
+
+def test_a_forked_child_ends_while_its_parent_reads_frames(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys, threading, time, warnings
+from rmm.pylibrmm.memory_resource._registry import _end_python_frames
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads, which is meant here
+sys.setswitchinterval(1000)  # the thread that reads frames gets the GIL only when this one gives it away
+traced = rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), "trace")
+has_ended = False
+
+def allocate():
+    while not has_ended:
+        rmm.DeviceBuffer(size=256, mr=traced)
+
+thread = threading.Thread(target=allocate, daemon=True)
+thread.start()
+slow_children = 0
+for _ in range(20):
+    time.sleep(0.01)
+    begin = time.monotonic()
+    while time.monotonic() - begin < 0.005:
+        pass
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        begin = time.monotonic()
+        _end_python_frames()
+        os._exit(time.monotonic() - begin > 0.9)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, 1), "the child waits for ever"
+    slow_children += status
+assert slow_children < 5, "they have waited for a thread of their parent"  # of a busy machine a few may be slow
+has_ended = True
+thread.join()
+"""
+    run(program, tmp_path, RMM_TRACE_STACKS="1")
+
+
 def test_each_device_has_its_trace(tmp_path: Path, second_device: int) -> None:
     program = """
 rmm.DeviceBuffer(size=4096)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pylibrmm/memory_resource/environment_trace.hpp"
+
+#include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
 #include <rmm/mr/logging_resource_adaptor.hpp>
@@ -11,9 +14,9 @@
 
 namespace rmm_python {
 
-/// Returns the upstream of `resource` if that is one of the library's adaptors, or of a type in `Others`; else null.
-template <class... Others>
-[[nodiscard]] rmm::mr::device_memory_resource* upstream_of_adaptor(rmm::mr::device_memory_resource& resource)
+/// Returns the upstream of `resource` if that is one of the library's adaptors, of which some are made by configurations and the
+/// environment only; else null.
+[[nodiscard]] inline rmm::mr::device_memory_resource* upstream_of_adaptor(rmm::mr::device_memory_resource& resource)
 {
   using base        = rmm::mr::device_memory_resource;
   base* found       = nullptr;
@@ -27,18 +30,18 @@ template <class... Others>
 #include <rmm/mr/detail/resource_table.inc>
 #undef RMM_PYTHON_TRY_adaptors
 #undef RMM_PYTHON_TRY_sources
-  (try_as(dynamic_cast<Others*>(&resource)), ...);
+  try_as(dynamic_cast<rmm::mr::detail::csv_log_adaptor*>(&resource));
+  try_as(dynamic_cast<rmm::tools::environment_trace*>(&resource));
   return found;
 }
 
-/// Returns the resource below all adaptors: those of the library, and those of the types in `Others`.
-template <class... Others>
-[[nodiscard]] rmm::mr::device_memory_resource& innermost(rmm::mr::device_memory_resource& resource)
+/// Returns the resource below all adaptors.
+[[nodiscard]] inline rmm::mr::device_memory_resource& innermost(rmm::mr::device_memory_resource& resource)
 {
   auto* current = &resource;
   for (auto* next = current; next != nullptr;) {
     current = next;
-    next    = upstream_of_adaptor<Others...>(*current);
+    next    = upstream_of_adaptor(*current);
   }
   return *current;
 }

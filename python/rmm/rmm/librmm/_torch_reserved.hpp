@@ -2,9 +2,9 @@
 #pragma once
 
 #include "librmm/_innermost_resource.hpp"
+#include "pylibrmm/memory_resource/_owned_resources.hpp"
 
 #include <rmm/mr/cuda_async_memory_resource.hpp>
-#include <rmm/mr/detail/growing_pool.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
 
@@ -22,9 +22,7 @@ namespace rmm_python {
 [[nodiscard]] inline std::int64_t reserved_bytes(rmm::mr::device_memory_resource& resource, std::int64_t used)
 {
   auto& holder = innermost(resource);
-  if (auto const* const pool = dynamic_cast<rmm::mr::detail::growing_pool*>(&holder)) {
-    return std::max(static_cast<std::int64_t>(pool->pool_size()), used);
-  }
+  if (auto const* const pool = pool_in(holder)) { return std::max(static_cast<std::int64_t>(pool->pool_size()), used); }
   if (auto const* const pool = dynamic_cast<rmm::mr::cuda_async_memory_resource*>(&holder)) {
     std::uint64_t reserved{};
     if (cudaMemPoolGetAttribute(pool->pool_handle(), cudaMemPoolAttrReservedMemCurrent, &reserved) == cudaSuccess) {

@@ -39,7 +39,6 @@ struct torch_figures {
   torch_counter reserved{};        ///< bytes that the resource holds, in use or not; the peak is the largest value read
   std::int64_t out_of_memory{};    ///< allocations that failed
   std::int64_t postponed_bytes{};  ///< freed by PyTorch, but used on streams that capture a graph
-};  ///< freed by PyTorch, but not by the library yet, because a stream that used them captures a graph
 };
 
 /// Counts and limits the memory that PyTorch allocates on a device. Thread-safe.

@@ -20,7 +20,11 @@ from rmm.pylibrmm.memory_resource import (
     get_per_device_resource,
     set_per_device_resource,
 )
-from rmm.pylibrmm.memory_resource._registry import forget_registered_resources, registered_resources
+from rmm.pylibrmm.memory_resource._registry import (
+    forget_registered_resources,
+    registered_resources,
+    without_trace,
+)
 
 __all__ = [
     "disable_logging",
@@ -64,6 +68,11 @@ def _initialize(
             set_per_device_resource(device, make())
     finally:
         gpu.setDevice(before)
+
+
+def _log_of(resource: DeviceMemoryResource) -> LoggingResourceAdaptor | None:
+    log = without_trace(resource)
+    return log if isinstance(log, LoggingResourceAdaptor) else None
 
 
 def get_per_device_resource_type(device: int) -> type[DeviceMemoryResource]:
@@ -142,7 +151,7 @@ def enable_logging(log_file_name: str | None = None) -> None:
     try:
         for device in sorted(registered_resources()) or [0]:
             resource = get_per_device_resource(device)
-            if not isinstance(resource, LoggingResourceAdaptor):
+            if _log_of(resource) is None:
                 gpu.setDevice(device)  # its number becomes part of the name
                 set_per_device_resource(device, LoggingResourceAdaptor(resource, log_file_name))
     finally:
@@ -162,9 +171,10 @@ def disable_logging() -> None:
     {0: None}
     """
     for device, resource in registered_resources().items():
-        if isinstance(resource, LoggingResourceAdaptor):
-            resource.flush()
-            set_per_device_resource(device, resource.get_upstream())
+        log = _log_of(resource)
+        if log is not None:
+            log.flush()
+            set_per_device_resource(device, log.get_upstream())
 
 
 def get_log_filenames() -> dict[int, str | None]:
@@ -182,17 +192,16 @@ def get_log_filenames() -> dict[int, str | None]:
     >>> rmm.get_log_filenames()
     {0: None}
     """
-    return {
-        device: resource.get_file_name() if isinstance(resource, LoggingResourceAdaptor) else None
-        for device, resource in registered_resources().items()
-    }
+    logs = {device: _log_of(resource) for device, resource in registered_resources().items()}
+    return {device: None if log is None else log.get_file_name() for device, log in logs.items()}
 
 
 def _flush_logs() -> None:
     """Write the buffered lines of all logs."""
     for resource in registered_resources().values():
-        if isinstance(resource, LoggingResourceAdaptor):
-            resource.flush()
+        log = _log_of(resource)
+        if log is not None:
+            log.flush()
 
 
 atexit.register(_flush_logs)  # resources that are set at exit are never ended

@@ -51,9 +51,11 @@ struct dl_managed_versioned {
   dl_tensor tensor;
 };
 
-inline constexpr std::int32_t dl_cpu         = 1;
-inline constexpr std::int32_t dl_cuda        = 2;
-inline constexpr std::uint8_t dl_unsigned    = 1;
+inline constexpr std::int32_t dl_cpu      = 1;
+inline constexpr std::int32_t dl_cuda     = 2;
+inline constexpr std::uint8_t dl_unsigned = 1;
+inline constexpr std::uint64_t dl_is_copied =
+  2;  // a flag: the memory is a copy that the producer made for the consumer
 inline constexpr char const* dl_name         = "dltensor";
 inline constexpr char const* dl_used_name    = "used_dltensor";
 inline constexpr char const* dl_v1_name      = "dltensor_versioned";
@@ -93,19 +95,29 @@ void end_capsule(PyObject* capsule, char const* name)
   if (managed->deleter != nullptr) { managed->deleter(managed); }
 }
 
-/// Returns a new capsule with `bytes` bytes of device memory that `owner` keeps alive; null, with an exception set, on failure.
-[[nodiscard]] inline PyObject* export_bytes(PyObject* owner, void* data, std::size_t bytes, int device, bool versioned)
+/// Returns a new capsule that owns a tensor. On failure, destroys the tensor and returns null with an exception set.
+template <class Managed>
+[[nodiscard]] PyObject* make_capsule(Managed& managed, char const* name, PyCapsule_Destructor destructor)
+{
+  auto* const capsule = PyCapsule_New(&managed, name, destructor);
+  if (capsule == nullptr) { managed.deleter(&managed); }
+  return capsule;
+}
+
+/// Returns a new capsule with `bytes` bytes of device memory that `owner` keeps alive; null, with an exception set, on failure. Only a
+/// versioned capsule tells whether the memory is a copy. Throws std::bad_alloc.
+[[nodiscard]] inline PyObject* export_bytes(
+  PyObject* owner, void* data, std::size_t bytes, int device, bool versioned, bool is_copy)
 {
   if (versioned) {
-    auto* const exported    = new exported_bytes<dl_managed_versioned>{owner, data, bytes, device};
-    exported->managed.major = 1;
-    return PyCapsule_New(&exported->managed, dl_v1_name, [](PyObject* capsule) {
-      end_capsule<dl_managed_versioned>(capsule, dl_v1_name);
-    });
+    auto& managed = (new exported_bytes<dl_managed_versioned>{owner, data, bytes, device})->managed;
+    managed.major = 1;
+    managed.flags = is_copy ? dl_is_copied : 0;
+    return make_capsule(
+      managed, dl_v1_name, [](PyObject* capsule) { end_capsule<dl_managed_versioned>(capsule, dl_v1_name); });
   }
-  auto* const exported = new exported_bytes<dl_managed>{owner, data, bytes, device};
-  return PyCapsule_New(
-    &exported->managed, dl_name, [](PyObject* capsule) { end_capsule<dl_managed>(capsule, dl_name); });
+  auto& managed = (new exported_bytes<dl_managed>{owner, data, bytes, device})->managed;
+  return make_capsule(managed, dl_name, [](PyObject* capsule) { end_capsule<dl_managed>(capsule, dl_name); });
 }
 
 /// Returns the tensor in a capsule of either kind; null if the object is not such a capsule, or a consumer took the tensor.

@@ -90,7 +90,7 @@ cdef extern from "pylibrmm/_dlpack.hpp" namespace "rmm_python":
 
     const int32_t dl_cpu
     const int32_t dl_cuda
-    object export_bytes(object owner, void* data, size_t size, int device, bool versioned)
+    object export_bytes(object owner, void* data, size_t size, int device, bool versioned, bool is_copy) except +
     const dl_tensor* tensor_in(object capsule)
     int64_t contiguous_bytes(const dl_tensor& tensor)
 
@@ -284,7 +284,9 @@ cdef class DeviceBuffer:
         """
         cdef DeviceBuffer source = self
         cdef uintptr_t consumer
+        cdef int c_device
         device = self.__dlpack_device__()
+        c_device = device[1]
         if dl_device is not None and tuple(dl_device) != device:
             raise BufferError(f"the memory is on device {device}, and is not copied to {tuple(dl_device)}")
         if stream is not None and (stream == 0 or stream < -1):
@@ -293,9 +295,9 @@ cdef class DeviceBuffer:
             source = self.copy()
         if stream != -1:
             consumer = 1 if stream is None else stream
-            make_wait(<cudaStream_t>consumer, device[1], source.stream.view().value(), device_of_buffer(source))
+            wait_for(<cudaStream_t>consumer, c_device, source.stream.view().value(), device_of_buffer(source))
         return export_bytes(
-            source, source.c_data(), source.c_size(), device[1], max_version is not None and max_version[0] >= 1)
+            source, source.c_data(), source.c_size(), c_device, max_version is not None and max_version[0] >= 1, source is not self)
 
     def __copy__(self):
         return self.copy()
@@ -655,7 +657,7 @@ cdef class ImportedMemory:
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("imported memory is not copied")
         return export_bytes(
-            self, self.mapping().data(), self.size, self.device, max_version is not None and max_version[0] >= 1)
+            self, self.mapping().data(), self.size, self.device, max_version is not None and max_version[0] >= 1, False)
 
 
 cdef int device_of_buffer(DeviceBuffer buffer) except *:
@@ -696,6 +698,13 @@ cdef dict interface_of(uintptr_t ptr, size_t size):
     return {"data": (ptr, False), "shape": (size,), "strides": None, "typestr": "|u1", "version": 0}
 
 
+cdef int wait_for(cudaStream_t waiting, int waiting_device, cudaStream_t awaited, int awaited_device) except -1:
+    """Calls make_wait() without the GIL, because it may wait on the host."""
+    with nogil:
+        make_wait(waiting, waiting_device, awaited, awaited_device)
+    return 0
+
+
 cdef void wait_for_producer(object interface, Stream stream, int device) except *:
     """Orders `stream` after the work that an array is made by, where its `__cuda_array_interface__` tells the stream.
 
@@ -707,7 +716,7 @@ cdef void wait_for_producer(object interface, Stream stream, int device) except 
     if producer is not None:
         handle = producer
         address = address_of(interface)
-        make_wait(stream.view().value(), device, <cudaStream_t>handle, device_of(<const void*>address))
+        wait_for(stream.view().value(), device, <cudaStream_t>handle, device_of(<const void*>address))
 
 
 cdef DeviceBuffer copy_of_tensor(object source, Stream stream, DeviceMemoryResource mr):
@@ -725,7 +734,7 @@ cdef DeviceBuffer copy_of_tensor(object source, Stream stream, DeviceMemoryResou
     if size < 0:
         raise ValueError("the array has to be contiguous")
     if tensor[0].device.type == dl_cuda:  # if `stream` is a default stream, that of the tensor's device waits for the producer
-        make_wait(stream.view().value(), c_current_device(), <cudaStream_t>handle, tensor[0].device.id)
+        wait_for(stream.view().value(), c_current_device(), <cudaStream_t>handle, tensor[0].device.id)
     buffer = DeviceBuffer(
         ptr=<uintptr_t>tensor[0].data + tensor[0].byte_offset if size > 0 else 0, size=size, stream=stream, mr=mr)
     stream.synchronize()  # the capsule, which ends here, keeps the source

@@ -3,7 +3,6 @@
 
 cimport cython
 from cython.operator cimport dereference
-from libcpp cimport bool
 from libcpp.memory cimport unique_ptr
 from libcpp.string cimport string
 
@@ -18,16 +17,22 @@ __all__ = ["GraphMemory", "capture_scope", "tag"]
 
 
 cdef extern from "pylibrmm/_scopes.hpp" namespace "rmm_python" nogil:
+    cdef enum class ended_scope:
+        innermost
+        outer
+        none
+
     void begin_tag_scope(cpp_tag label) except +
-    bool end_tag_scope() except +
+    ended_scope end_tag_scope(cpp_tag label) except +
 
 
 cdef class tag:
     """A label for the allocations of the calling thread, in a `with` statement or in a function that it decorates.
 
     Pools that track tags report how much memory each tag has (`live_by_tag`, and the report of a failed allocation), and traces
-    record them. Blocks nest, and the innermost counts. Names are kept until the process ends: name parts of a program, not
-    requests. One object may be used several times, and by several threads.
+    record them. Blocks nest, and the innermost counts. Do not await or yield in a block: other coroutines and generators of the
+    thread run meanwhile. Names are kept until the process ends: name parts of a program, not requests. One object may be used
+    several times, and by several threads.
 
     Parameters
     ----------
@@ -70,15 +75,22 @@ cdef class tag:
         return self
 
     def __exit__(self, *exception):
-        if not end_tag_scope():
+        cdef ended_scope ended = end_tag_scope(self._tag)
+        if ended == ended_scope.none:
             raise RuntimeError("a block under a tag has to end on the thread on which it began")
+        if ended == ended_scope.outer:
+            raise RuntimeError(
+                f"the block under the tag {self.name!r} ended before a block that began inside it, as happens if coroutines or "
+                "generators of one thread take turns. Memory allocated meanwhile may have the wrong tag. Do not await or yield in "
+                "a block under a tag")
 
     def __call__(self, function):
         """Decorate a function, so that its calls run under the tag."""
         import functools
         import inspect
 
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any([runs_in_pieces(function) for runs_in_pieces in kinds]):
             raise TypeError(f"{function!r} runs in pieces, between which others run: use the tag in a with statement inside it")
 
         @functools.wraps(function)

@@ -296,7 +296,10 @@ class _Pool(_Suballocator, _Reservable):
         A list out of "reclaim", "grow", "remap", "trim", "synchronize" and "callback". Raises ValueError for an unknown or repeated
         name, and RuntimeError for a rung that the pool does not have.
         """
-        cdef recovery_order order = pool_of(self)[0].get_recovery_order()
+        cdef growing_pool* pool = pool_of(self)
+        cdef recovery_order order
+        with nogil:  # the owner of the lock that this takes may wait for the GIL, in an upstream that is written in Python
+            order = pool[0].get_recovery_order()
         return [name_of_rung(order[i]) for i in range(order.size())]
 
     @recovery_order.setter
@@ -339,7 +342,9 @@ class _Pool(_Suballocator, _Reservable):
 
     @check_capture.setter
     def check_capture(self, bool on):
-        pool_of(self)[0].set_check_capture(on)
+        cdef growing_pool* pool = pool_of(self)
+        with nogil:  # see recovery_order
+            pool[0].set_check_capture(on)
 
 
 @cython.no_gc_clear

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "librmm/_innermost_resource.hpp"
 #include "pylibrmm/memory_resource/_owned_resources.hpp"
 #include "pylibrmm/memory_resource/_suballocators.hpp"
 
@@ -109,7 +110,7 @@ inline void add_bin_to(resource_ptr const& resource, std::size_t allocation_size
 {
   rmm::mr::configured_resource const made{configuration};
   explanation = made.explanation();
-  check_captures(behind_adaptors(*made));
+  check_captures(innermost(*made));
   return made.share();
 }
 

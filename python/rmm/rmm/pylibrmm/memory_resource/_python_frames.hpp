@@ -44,10 +44,12 @@ class python_frames {
     }
   }
 
-  /// Stops reading frames. Requires the GIL; call it before the interpreter ends.
+  /// Stops reading frames. Requires the GIL; call it before the interpreter ends. Does nothing in a forked child, where other threads of
+  /// the parent may have held the mutex.
   static void end() noexcept
   {
     auto& self = instance();
+    if (self.process_ != ::getpid()) { return; }
     std::unique_lock<std::mutex> lock{self.mutex_};
     self.has_ended_ = true;
     lock.unlock();

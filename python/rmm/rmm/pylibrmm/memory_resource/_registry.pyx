@@ -90,14 +90,18 @@ cpdef DeviceMemoryResource get_per_device_resource(int device):
     """
     if 0 <= device < 64 and _first_mrs[device] != NULL:
         return <DeviceMemoryResource>_first_mrs[device]
+    cdef DeviceMemoryResource initial
     mr = _per_device_mrs.get(device)
     if mr is None:
         expect_device(device)
-        if _is_traced:
-            set_per_device_resource(device, CudaMemoryResource())
-        initial = CudaMemoryResource()
+        initial = traced(CudaMemoryResource(), device)
         with _changes:
-            mr = _per_device_mrs.setdefault(device, initial)
+            mr = _per_device_mrs.get(device)
+            if mr is None:  # no other thread has set one meanwhile
+                mr = initial
+                if _is_traced:
+                    register_resource(device, initial.get_mr(), <PyObject*>initial)
+                _per_device_mrs[device] = mr
             note_registered(device, mr)
     return mr
 
@@ -117,6 +121,16 @@ def _has_trace(mr):
     while isinstance(mr, UpstreamResourceAdaptor) and not isinstance(mr, EnvironmentTrace):
         mr = mr.get_upstream()
     return isinstance(mr, EnvironmentTrace)
+
+
+def without_trace(mr):
+    """The resource that an `EnvironmentTrace` is made over; any other resource itself."""
+    return mr.get_upstream() if isinstance(mr, EnvironmentTrace) else mr
+
+
+cdef DeviceMemoryResource traced(DeviceMemoryResource mr, int device):
+    """`mr`, under a trace if the environment wants one."""
+    return EnvironmentTrace(mr, device) if _is_traced and not _has_trace(mr) else mr
 
 
 cpdef set_per_device_resource(int device, DeviceMemoryResource mr):
@@ -140,8 +154,7 @@ cpdef set_per_device_resource(int device, DeviceMemoryResource mr):
         raise TypeError("mr cannot be None: give a resource")
     expect_device(device)
     mr.usable()
-    if _is_traced and not _has_trace(mr):
-        mr = EnvironmentTrace(mr, device)
+    mr = traced(mr, device)
     with _changes:
         before = _per_device_mrs.get(device)
         register_resource(device, mr.get_mr(), <PyObject*>mr)

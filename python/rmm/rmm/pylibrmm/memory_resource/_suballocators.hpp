@@ -10,7 +10,6 @@
 #include <rmm/memory_snapshot.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/binning_memory_resource.hpp>
-#include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
@@ -29,22 +28,16 @@
 
 namespace rmm_python {
 
-/// Returns the resource below all adaptors, those of a configuration included.
-[[nodiscard]] inline rmm::mr::device_memory_resource& behind_adaptors(rmm::mr::device_memory_resource& resource)
-{
-  return innermost<rmm::mr::detail::csv_log_adaptor>(resource);
-}
-
 /// Returns the pool that the resource is or contains, below its adaptors; null if there is none.
 [[nodiscard]] inline rmm::mr::detail::growing_pool* pool_behind(rmm::mr::device_memory_resource* resource)
 {
-  return pool_in(behind_adaptors(*resource));
+  return pool_in(innermost(*resource));
 }
 
 /// Calls trim_to() of the resource below all adaptors, and returns its result; 0 if that resource has no such function.
 [[nodiscard]] inline std::size_t trim_to(rmm::mr::device_memory_resource* resource, std::size_t bytes)
 {
-  auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(&behind_adaptors(*resource));
+  auto* const trimmable = dynamic_cast<rmm::mr::trimmable_resource*>(&innermost(*resource));
   return trimmable != nullptr ? trimmable->trim_to(bytes) : 0;
 }
 
@@ -53,7 +46,7 @@ template <class Use>
 bool use_suballocator(rmm::mr::device_memory_resource* outermost, Use const& use)
 {
   using base           = rmm::mr::device_memory_resource;
-  auto* const resource = &behind_adaptors(*outermost);
+  auto* const resource = &innermost(*outermost);
   auto const try_as    = [&](auto* found) {
     if (found != nullptr) { use(*found); }
     return found != nullptr;
@@ -69,7 +62,7 @@ bool use_suballocator(rmm::mr::device_memory_resource* outermost, Use const& use
 /// Returns figures() of the resource below all adaptors; zeros if it has none.
 [[nodiscard]] inline rmm::heap_figures figures_of(rmm::mr::device_memory_resource* resource)
 {
-  auto* const reserved = dynamic_cast<reserved_resource*>(&behind_adaptors(*resource));
+  auto* const reserved = dynamic_cast<reserved_resource*>(&innermost(*resource));
   if (reserved != nullptr) { return reserved->reservation()->figures(); }
   rmm::heap_figures figures;
   use_suballocator(resource, [&](auto& suballocator) { figures = suballocator.figures(); });
