@@ -501,6 +501,7 @@ class basic_stream_ordered_heap {
   template <class Release>
   RMM_COLD void release_blocks(Release&& release) noexcept
   {
+    context_scope const with_context{home_device()};
     auto const waiting = device_waits::ask();
     // While another stream captures, the host can wait for events, but not for devices.
     if (waiting == device_waits::permission::forbidden) { fence_live_streams(); }
@@ -511,7 +512,6 @@ class basic_stream_ordered_heap {
     gone_heaps.fetch_add(1, std::memory_order_relaxed);
     streams_.remove(end_listener_);
     graphs_.end_listening();
-    context_scope const with_context{home_device()};
     {
       detail::mutex_lock const lock{mutex_};
       wait_for_free_memory(waiting);
