@@ -110,15 +110,13 @@ class suballocator_upstream {
     rmm::detail::capture_exemption const exemption;
     rmm::detail::mark_memory_ends(ptr, bytes);
     auto const alignment = alignment_without_rounding(pointer_, bytes);
-    std::optional<cuda_stream> own;
-    if (!rmm::detail::query_capture(cudaStreamLegacy).is_none()) {
-      try {
-        own.emplace(cuda_stream::flags::non_blocking);
-      } catch (cuda_error const&) {}  // upstream may then invalidate the capture, which CUDA reports
+    if (rmm::detail::query_capture(cudaStreamLegacy).is_none()) { return ref_.deallocate(ptr, bytes, alignment); }
+    try {
+      cuda_stream const own{cuda_stream::flags::non_blocking};
+      deallocate_and_wait(ptr, bytes, alignment, own);
+    } catch (cuda_error const&) {  // there is no new stream; upstream may invalidate the capture, which CUDA reports
+      ref_.deallocate(ptr, bytes, alignment);
     }
-    if (!own) { return ref_.deallocate(ptr, bytes, alignment); }
-    ref_.deallocate_async(ptr, bytes, alignment, own->view());
-    own->synchronize_no_throw();
   }
 
   /// Gives back a block that allocate(bytes, stream) returned and that was not used.
@@ -156,6 +154,12 @@ class suballocator_upstream {
   {
     RMM_EXPECTS(upstream != nullptr, "Unexpected null upstream pointer.");
     return *upstream;
+  }
+
+  void deallocate_and_wait(void* ptr, std::size_t bytes, std::size_t alignment, cuda_stream const& on) noexcept
+  {
+    ref_.deallocate_async(ptr, bytes, alignment, on.view());
+    on.synchronize_no_throw();
   }
 
   ref_type ref_;
