@@ -39,7 +39,7 @@ struct OwnerPattern : ::testing::Test {
   {
     auto const seen = rmm::test::owner_threads{mr, largest}.run(4, time_for_a_test(), beside);
     EXPECT_EQ(seen.foreign, 0U);
-    EXPECT_GT(seen.steps, 1000U);
+    EXPECT_GT(seen.steps, 100U);  // an elastic pool that is trimmed all the time maps memory in most of them
     RecordProperty("steps", std::to_string(seen.steps));
   }
 

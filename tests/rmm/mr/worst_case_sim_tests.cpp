@@ -148,8 +148,8 @@ struct WorstCase : Simulated, ::testing::WithParamInterface<std::size_t> {
                              kind{&slowest_calls::free, "deallocate()", 1},
                              kind{&slowest_calls::figures, "figures()", 1},
                              kind{&slowest_calls::failure, "allocate() that fails", 1},
-                             kind{&slowest_calls::growth, "allocate() that grows", 10},
-                             kind{&slowest_calls::trim, "trim_to()", 20}}) {
+                             kind{&slowest_calls::growth, "allocate() that grows", 6},
+                             kind{&slowest_calls::trim, "trim_to()", 14}}) {
       std::vector<double> times;
       for (auto const& slowest : all) { times.push_back(slowest.*each.time); }
       std::printf("%s: %.3f ms\n", each.name, median(times));

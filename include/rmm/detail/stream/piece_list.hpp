@@ -26,9 +26,10 @@ namespace detail {
 
 /// Which runs of neighbours a piece_list needs.
 struct wanted_runs {
-  std::size_t least_bytes{};                   ///< those of so many bytes
-  std::vector<std::uintptr_t> const* edges{};  ///< and those that begin or end at one of these addresses, if given
-  bool with_unfenced{false};                   ///< whether memory without an event counts
+  std::size_t least_bytes{};  ///< those of so many bytes
+  std::vector<std::uintptr_t> const*
+    edges{};                  ///< and those that begin or end at one of these addresses, ascending, if given
+  bool with_unfenced{false};  ///< whether memory without an event counts
 };
 
 /// The free memory of a heap by address, so that neighbours that lie in different caches and stores are found: a run is a number of
@@ -97,7 +98,7 @@ class basic_piece_list {
                    cache_set const& caches,
                    seam_list const* seams,
                    wanted_runs const& wanted)
-    : shared_{shared}, caches_{caches}, seams_{seams}
+    : shared_{shared}, caches_{caches}, seams_{seams}, wanted_{wanted}
   {
     std::size_t count{};
     std::size_t total{};
@@ -123,7 +124,7 @@ class basic_piece_list {
       for_each_unfenced([&](address_range range) { pieces_.push_back({range, 0, nullptr, nullptr, false}); });
     }
     if (!all) { add_some(largest, wanted); }
-    detail::sort(pieces_.begin(), pieces_.end(), is_below);
+    sort_pieces();
     if (!all) { remove_doubles(); }
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_piece_list>(pieces_.size()) || check_invariants(largest.ranges()));
   }
@@ -145,14 +146,14 @@ class basic_piece_list {
     return last;
   }
 
-  /// The runs, as ranges. Throws std::bad_alloc.
+  /// The wanted runs, as ranges. Throws std::bad_alloc.
   [[nodiscard]] std::vector<address_range> runs()
   {
     std::vector<address_range> runs;
-    runs.reserve(pieces_.size());
     for (auto first = pieces_.begin(); first != pieces_.end();) {
       auto const last = end_of_run(first);
-      runs.push_back({first->range.begin, (last - 1)->range.end() - first->range.begin});
+      address_range const run{first->range.begin, (last - 1)->range.end() - first->range.begin};
+      if (is_wanted(run)) { runs.push_back(run); }
       first = last;
     }
     return runs;
@@ -215,7 +216,8 @@ class basic_piece_list {
   }
 
  private:
-  static constexpr std::size_t few_ranges = 512;  // so many cost less than looking up which are needed
+  static constexpr std::size_t few_ranges  = 512;   // so many cost less than looking up which are needed
+  static constexpr std::size_t many_pieces = 1024;  // so many are sorted faster by their digits
 
   /// A set of ranges, as the store or the cache that it lies in.
   struct source {
@@ -252,10 +254,27 @@ class basic_piece_list {
     return true;
   }
 
-  [[nodiscard]] static bool is_below(piece const& lhs, piece const& rhs) noexcept
+  [[nodiscard]] bool is_wanted(address_range run) const noexcept
   {
-    return lhs.range.begin < rhs.range.begin;
+    auto const is_edge = [&](std::uintptr_t address) {
+      return detail::binary_search(wanted_.edges->begin(), wanted_.edges->end(), address);
+    };
+    return run.bytes >= wanted_.least_bytes || (wanted_.edges != nullptr && (is_edge(run.begin) || is_edge(run.end())));
   }
+
+  /// Sorts the pieces by address. Throws std::bad_alloc.
+  void sort_pieces()
+  {
+    if (pieces_.size() < many_pieces) {
+      return detail::sort(pieces_.begin(), pieces_.end(), [](piece const& lhs, piece const& rhs) {
+        return lhs.range.begin < rhs.range.begin;
+      });
+    }
+    std::vector<piece> scratch(pieces_.size());
+    detail::sort_by_key(
+      pieces_.begin(), pieces_.end(), scratch.begin(), [](piece const& each) { return each.range.begin; });
+  }
+
   /// Keeps one of those that add_some() has added twice. They lie beside each other.
   void remove_doubles() noexcept
   {
@@ -341,6 +360,7 @@ class basic_piece_list {
   shared_free_lists& shared_;
   cache_set const& caches_;
   seam_list const* seams_;
+  wanted_runs wanted_;
   std::vector<piece> pieces_;
 };
 

@@ -426,7 +426,7 @@ class basic_stream_ordered_heap {
     });
   }
 
-  /// Free memory as runs, ascending: whoever freed it, coalesced with its neighbours. Each run that is wanted, and possibly others.
+  /// Free memory as runs, ascending: whoever freed it, coalesced with its neighbours. The runs that are wanted.
   /// Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(wanted_runs const& wanted = {})
   {

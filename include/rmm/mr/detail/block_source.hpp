@@ -134,10 +134,9 @@ RMM_COLD inline std::size_t trim_as_far_as_possible(memory_source& source,
   std::size_t given{};
   try {
     given += source.trim(bytes);
-    if (source.needs_fences(bytes)) {
-      heap.fence_live_streams();
-      given += source.trim(bytes);
-    }
+    if (!source.needs_fences(bytes)) { return given; }
+    heap.fence_live_streams();
+    given += source.trim(bytes);
     if (source.needs_fences(bytes) && heap.wait_for_all()) { given += source.trim(bytes); }
   } catch (std::exception const&) {}  // a stream cannot be made, or host memory ran out
   return given;
@@ -310,7 +309,9 @@ class block_source final : public memory_source {
 
   [[nodiscard]] RMM_COLD bool needs_fences(std::size_t bytes) override
   {
-    return held() > bytes && total_of(unused_blocks(bytes, 0, true)) > total_of(unused_blocks(bytes));
+    if (held() <= bytes) { return false; }
+    auto const with_unfenced = total_of(unused_blocks(bytes, 0, true));
+    return with_unfenced != 0 && with_unfenced > total_of(unused_blocks(bytes));
   }
 
  private:

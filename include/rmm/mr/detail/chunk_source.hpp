@@ -148,8 +148,9 @@ class chunk_source final : public memory_source {
   [[nodiscard]] bool needs_fences(std::size_t bytes) override
   {
     auto const size = heap_.block_bytes();
-    auto const over = size - std::min(size, bytes);
-    return over != 0 && total_of(find_unused(over, true)) > total_of(find_unused(over, false));
+    if (size <= bytes) { return false; }
+    auto const with_unfenced = total_of(find_unused(size - bytes, true));
+    return with_unfenced != 0 && with_unfenced > total_of(find_unused(size - bytes, false));
   }
 
   [[nodiscard]] std::size_t idle_bytes() override
