@@ -4,6 +4,7 @@
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/invariant_clock.hpp>
+#include <rmm/detail/base/sort_by_key.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/export.hpp>
