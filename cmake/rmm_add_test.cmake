@@ -40,7 +40,7 @@ endif()
 
 # One program of rmm_add_test().
 function(rmm_add_test_program name per_thread)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "BUSY" "GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
   rmm_set_program_rpath()
   foreach(source IN LISTS arg_SOURCES)
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
@@ -54,7 +54,11 @@ function(rmm_add_test_program name per_thread)
   rmm_use_backend(${name})
   target_link_libraries(${name} PRIVATE rmm_test_options ${arg_LIBRARIES})
   target_compile_definitions(${name} PRIVATE ${arg_DEFINITIONS})
-  target_precompile_headers(${name} REUSE_FROM rmm_death_test_style)
+  if(arg_BUSY AND RMM_QUICK_TESTS)
+    target_compile_options(${name} PRIVATE -O1) # what is precompiled is not optimized
+  else()
+    target_precompile_headers(${name} REUSE_FROM rmm_death_test_style)
+  endif()
   if(per_thread)
     target_compile_definitions(${name} PRIVATE CUDA_API_PER_THREAD_DEFAULT_STREAM)
   endif()
@@ -64,6 +68,9 @@ function(rmm_add_test_program name per_thread)
                RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/gtests")
   rmm_register_test(${name} ${arg_GPUS} ${arg_PERCENT})
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${rmm_test_environment}" TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  if(arg_BUSY)
+    set_tests_properties(${name} PROPERTIES COST 60) # seconds, of which CTest thinks when it has not seen how many there are
+  endif()
   set_property(GLOBAL APPEND PROPERTY RMM_TEST_PROGRAMS ${name})
   install(
     TARGETS ${name}
@@ -72,16 +79,17 @@ function(rmm_add_test_program name per_thread)
     EXCLUDE_FROM_ALL)
 endfunction()
 
-# rmm_add_test(NAME <X>_TEST SOURCES <file>... [GPUS <n>] [PERCENT <p>] [NO_PTDS | STREAMS] [VARIANT] [TIMEOUT <seconds>]
+# rmm_add_test(NAME <X>_TEST SOURCES <file>... [GPUS <n>] [PERCENT <p>] [NO_PTDS | STREAMS] [VARIANT] [BUSY] [TIMEOUT <seconds>]
 #              [LABELS <label>...] [LIBRARIES <library>...] [DEFINITIONS <definition>...])
 #
 # A test program and, unless NO_PTDS, its twin <X>_PTDS_TEST compiled for the per-thread default stream. Both are tests of
 # CTest under their own names, and take <p> percent (5) of <n> GPUs (1) where CTest is told what GPUs there are.
 #
 # With RMM_BUILD_PTDS_TESTS=STREAMS only programs whose subject is the order of streams (STREAMS) have a twin. With RMM_QUICK_TESTS
-# those that compile the sources of another program with other definitions (VARIANT) are left out.
+# those that compile the sources of another program with other definitions (VARIANT) are left out, and programs that run longer than
+# their compilation takes (BUSY) are optimized. CTest starts those first, so that none of them runs alone at the end.
 function(rmm_add_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "NO_PTDS;STREAMS;VARIANT" "NAME;GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "NO_PTDS;STREAMS;VARIANT;BUSY" "NAME;GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME MATCHES "_TEST$" OR NOT arg_SOURCES)
     message(FATAL_ERROR "rmm_add_test: needs NAME <X>_TEST and SOURCES, and knows no '${arg_UNPARSED_ARGUMENTS}'")
   endif()
@@ -104,6 +112,9 @@ function(rmm_add_test)
       LABELS ${arg_LABELS}
       LIBRARIES ${arg_LIBRARIES}
       DEFINITIONS ${arg_DEFINITIONS})
+  if(arg_BUSY)
+    list(APPEND arguments BUSY)
+  endif()
   rmm_add_test_program(${arg_NAME} OFF ${arguments})
   if(RMM_BUILD_PTDS_TESTS AND NOT arg_NO_PTDS AND (arg_STREAMS OR NOT RMM_BUILD_PTDS_TESTS STREQUAL "STREAMS"))
     string(REGEX REPLACE "_TEST$" "_PTDS_TEST" twin ${arg_NAME})

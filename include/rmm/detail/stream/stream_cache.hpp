@@ -318,9 +318,9 @@ class stream_cache {
   void empty_stacks() noexcept
   {
     static_cast<void>(coalesce_fenced());
-    for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
+    for_each_filled([&](std::size_t granules) {
       if (fenced_[granules] != 0) { static_cast<void>(shorten_stack(granules, fenced_[granules])); }
-    }
+    });
   }
 
   /// Claims that are held in advance.
@@ -395,10 +395,10 @@ class stream_cache {
   {
     auto count = ranges_.count() + coalescing_count_ + recent_count_;
     auto bytes = ranges_.total_bytes();
-    for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
+    for_each_filled([&](std::size_t granules) {
       count += filled_[granules];
       bytes += filled_[granules] * granules * heap_granule;
-    }
+    });
     for (std::size_t i = 0; i < coalescing_count_; ++i) { bytes += coalescing_[i].bytes; }
     for (std::size_t i = 0; i < recent_count_; ++i) { bytes += recent_[i].bytes; }
     return {count, bytes};
@@ -408,9 +408,7 @@ class stream_cache {
   [[nodiscard]] std::size_t largest_piece() const noexcept
   {
     auto largest = ranges_.largest();
-    for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
-      if (filled_[granules] != 0) { largest = detail::max(largest, granules * heap_granule); }
-    }
+    for_each_filled([&](std::size_t granules) { largest = detail::max(largest, granules * heap_granule); });
     for (std::size_t i = 0; i < coalescing_count_; ++i) { largest = detail::max(largest, coalescing_[i].bytes); }
     for (std::size_t i = 0; i < recent_count_; ++i) { largest = detail::max(largest, recent_[i].bytes); }
     return largest;
@@ -421,12 +419,12 @@ class stream_cache {
   void for_each_free(Visit&& visit) const
   {
     ranges_.for_each([&](address_range range, std::uint64_t) { visit(range, true); });
-    for (std::size_t granules = 1; granules <= small_sizes; ++granules) {
+    for_each_filled([&](std::size_t granules) {
       auto const* const entries = stack_of(granules);
       for (std::size_t i = 0; i < filled_[granules]; ++i) {
         visit(address_range{entries[i], granules * heap_granule}, i < fenced_[granules]);
       }
-    }
+    });
     for (std::size_t i = 0; i < coalescing_count_; ++i) { visit(coalescing_[i], true); }
     for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
   }
@@ -524,13 +522,28 @@ class stream_cache {
     }
   }
 
-  /// Eight entries of fenced_, from that of `granules` on.
-  [[nodiscard]] std::uint64_t fenced_from(std::size_t granules) const noexcept
+  using counts_of_sizes = std::array<std::uint8_t, small_sizes + 1>;
+
+  /// The counts of sizes_at_once sizes, from that of `granules` on, in one word.
+  [[nodiscard]] static std::uint64_t counts_from(counts_of_sizes const& counts, std::size_t granules) noexcept
   {
     std::uint64_t word{};
-    static_assert(sizeof word == sizes_at_once && sizeof fenced_.front() == 1);
-    std::memcpy(&word, &fenced_[granules], sizeof word);
+    static_assert(sizeof word == sizes_at_once && sizeof counts.front() == 1 && small_sizes % sizes_at_once == 0);
+    RMM_ASSERT(granules != 0 && granules + sizes_at_once <= counts.size());
+    std::memcpy(&word, &counts[granules], sizeof word);
     return word;
+  }
+
+  /// Calls visit(granules) for each size whose stack is not empty.
+  template <class Visit>
+  void for_each_filled(Visit&& visit) const
+  {
+    for (std::size_t first = 1; first <= small_sizes; first += sizes_at_once) {
+      if (counts_from(filled_, first) == 0) { continue; }
+      for (auto granules = first; granules != first + sizes_at_once; ++granules) {
+        if (filled_[granules] != 0) { visit(granules); }
+      }
+    }
   }
 
   /// Moves blocks that lay in their stacks since the last fence to the ranges: nobody asks for them, and there they keep their
@@ -538,7 +551,9 @@ class stream_cache {
   void move_unused() noexcept
   {
     std::uint64_t any{};
-    for (std::size_t granules = 1; granules <= small_sizes; granules += sizes_at_once) { any |= fenced_from(granules); }
+    for (std::size_t granules = 1; granules <= small_sizes; granules += sizes_at_once) {
+      any |= counts_from(fenced_, granules);
+    }
     may_have_fenced_ = any != 0;
     if (may_have_fenced_) { move_some_unused(); }
   }
@@ -548,7 +563,8 @@ class stream_cache {
   {
     std::size_t most = moves_at_once;
     for (std::size_t seen = 0; seen != small_sizes; seen += sizes_at_once) {
-      for (auto granules = next_unused_; fenced_from(next_unused_) != 0 && granules != next_unused_ + sizes_at_once;
+      for (auto granules = next_unused_;
+           counts_from(fenced_, next_unused_) != 0 && granules != next_unused_ + sizes_at_once;
            ++granules) {
         auto const unused = detail::min<std::size_t>(fenced_[granules], most);
         if (unused == 0) { continue; }
@@ -631,8 +647,8 @@ class stream_cache {
   std::size_t unfenced_bytes_{};
   std::int64_t live_bytes_{};  // allocated less freed here: negative where the frees of others' blocks come in
   detail::owned_ptr<std::uintptr_t[]> entries_;
-  std::array<std::uint8_t, small_sizes + 1> filled_{};
-  std::array<std::uint8_t, small_sizes + 1> fenced_{};
+  counts_of_sizes filled_{};
+  counts_of_sizes fenced_{};
   std::array<small_stack, small_sizes + 1> stacks_{};
 
   std::size_t frees_to_fence_;  // the next event is due after so many

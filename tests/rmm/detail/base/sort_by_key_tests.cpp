@@ -28,7 +28,8 @@ TEST(SortByKey, SortsKeysOfAllSizesAndKeepsEqualOnesInOrder)
         auto const before = [](element const& lhs, element const& rhs) { return lhs.first < rhs.first; };
         std::stable_sort(expected.begin(), expected.end(), before);
         std::vector<element> scratch(count);
-        rmm::detail::sort_by_key(all.begin(), all.end(), scratch.begin(), [](element const& each) { return each.first; });
+        rmm::detail::sort_by_key(
+          all.begin(), all.end(), scratch.begin(), [](element const& each) { return each.first; });
         ASSERT_EQ(all, expected) << count << " of " << bits << " bits and " << zeros << " zeros";
       }
     }

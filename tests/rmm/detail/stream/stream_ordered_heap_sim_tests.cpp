@@ -1090,7 +1090,7 @@ TEST_F(StreamOrderedHeapSim, MayBeUsedWhileTheProcessEnds)
 
 TEST_F(StreamOrderedHeapSim, BoundsTheCachesOfOneThread)
 {
-  device_heap heap{MiB};
+  device_heap heap{16 * MiB};  // enough for a block on each stream
   std::vector<rmm::cuda_stream> streams(5000);
   for (auto const& s : streams) {
     void* const ptr = heap.allocate(KiB, s);
@@ -1100,7 +1100,7 @@ TEST_F(StreamOrderedHeapSim, BoundsTheCachesOfOneThread)
   }
   EXPECT_LE(heap.figures().caches, 4096U);
   EXPECT_TRUE(heap.good());
-  EXPECT_NE(heap.allocate(MiB, other), nullptr);
+  EXPECT_NE(heap.allocate(16 * MiB, other), nullptr);
 }
 
 TEST_F(StreamOrderedHeapSim, DropsCachesOfEndedStreams)
