@@ -15,6 +15,8 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/memory_snapshot.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
@@ -372,6 +374,45 @@ TEST_F(MemoryReservation, LeavesThePoolWhole)
     EXPECT_EQ(live(mr), 0U);
     EXPECT_EQ(mr.figures().largest_free_bytes, MiB);
   }
+}
+
+TEST_F(MemoryReservation, KeepsItsTagForWhatIsNotGivenBackYet)
+{
+  pool mr{&upstream, MiB, MiB};
+  mr.track_tags();
+  auto const of = [&](char const* name) {
+    std::size_t bytes{};
+    for (auto const& holder : mr.live_by_tag_name()) { bytes += holder.tag == name ? holder.bytes : 0; }
+    return bytes;
+  };
+  auto r = [&] {
+    rmm::tag_scope const scope{rmm::tag{"reserving"}};
+    return mr.reserve(MiB, stream);
+  }();
+  auto& part = r.resource();
+  std::vector<void*> blocks;
+  for (int i = 0; i != 4; ++i) { blocks.push_back(part.allocate(256 * KiB, stream)); }
+  EXPECT_EQ(of("reserving"), MiB);
+  std::sort(blocks.begin(), blocks.end());
+  r.release();
+  for (std::size_t const which : {2U, 0U, 1U, 3U}) {  // from the middle, at the edges, and between others
+    part.deallocate(blocks[which], 256 * KiB, stream);
+    rmm::tag_scope const scope{rmm::tag{"next"}};
+    void* const again = mr.allocate(256 * KiB, stream);
+    EXPECT_EQ(again, blocks[which]);
+    EXPECT_EQ(of("reserving") + of("next"), MiB);
+    auto const shown = mr.snapshot();
+    for (auto const& block : shown.blocks) {
+      for (auto const& each : block.ranges) {
+        bool const is_next = each.address <= reinterpret_cast<std::uintptr_t>(again) &&
+                             reinterpret_cast<std::uintptr_t>(again) < each.address + each.bytes;
+        if (is_next) { EXPECT_EQ(each.of.name(), "next"); }
+      }
+    }
+  }
+  EXPECT_EQ(of("reserving"), 0U);
+  for (void* const each : blocks) { mr.deallocate(each, 256 * KiB, stream); }
+  EXPECT_EQ(of("next"), 0U);
 }
 
 TEST_F(MemoryReservation, ServesContainers)

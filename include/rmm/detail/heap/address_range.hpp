@@ -26,5 +26,10 @@ struct address_range {
 }
 [[nodiscard]] constexpr bool operator!=(address_range lhs, address_range rhs) noexcept { return !(lhs == rhs); }
 
+[[nodiscard]] inline void* to_pointer(std::uintptr_t address) noexcept
+{
+  return reinterpret_cast<void*>(address);  // NOLINT: a heap works on addresses
+}
+
 }  // namespace detail
 }  // namespace RMM_NAMESPACE

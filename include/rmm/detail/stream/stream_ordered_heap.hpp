@@ -725,11 +725,6 @@ class basic_stream_ordered_heap {
     bool entered_;
   };
 
-  [[nodiscard]] static void* to_pointer(std::uintptr_t address) noexcept
-  {
-    return reinterpret_cast<void*>(address);  // NOLINT: the heap works on addresses
-  }
-
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
 
   // --- the search; with the lock ---

@@ -254,9 +254,11 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     (part != nullptr ? part : this)->expect_not_suspended();
   }
 
-  [[nodiscard]] bool try_divide(void const* ptr, std::size_t /*bytes*/) noexcept final
+  [[nodiscard]] bool try_divide(rmm::detail::address_range piece, std::uintptr_t at) noexcept final
   {
-    return part_with(ptr).heap_.try_divide();
+    if (!part_with(rmm::detail::to_pointer(piece.begin)).heap_.try_divide()) { return false; }
+    if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->divide(piece, at); }
+    return true;
   }
 
   /// Returns the result of find_part(), or the pool itself if that is null.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/algorithms.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/pointer_map.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/tag_scope.hpp>
 
@@ -13,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -44,6 +47,25 @@ class basic_live_by_tag {
     auto& entries = table_of(ptr);
     rmm::detail::mutex_lock const lock{entries.mutex};
     entries.live.erase(ptr);
+  }
+
+  /// Replaces the record of `piece`, if there is one, by two that meet at the address `at`. If host memory runs out, the second is not
+  /// recorded.
+  void divide(rmm::detail::address_range piece, std::uintptr_t at) noexcept
+  {
+    RMM_ASSERT(piece.begin < at && at < piece.end());
+    auto const set_bytes = [&](std::uintptr_t begin, std::size_t bytes, std::optional<std::uint32_t> tag) {
+      auto const* const ptr = rmm::detail::to_pointer(begin);
+      auto& entries         = table_of(ptr);
+      rmm::detail::mutex_lock const lock{entries.mutex};
+      if (auto const* const found = entries.live.find(ptr)) { tag = found->tag; }
+      if (tag) { entries.live.insert_or_assign(ptr, allocation{*tag, bytes}); }
+      return tag;
+    };
+    try {
+      auto const tag = set_bytes(piece.begin, at - piece.begin, std::nullopt);
+      if (tag) { set_bytes(at, piece.end() - at, tag); }
+    } catch (std::exception const&) {}
   }
 
   void clear() noexcept

@@ -3,8 +3,10 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -23,8 +25,9 @@ class reservable {
   /// Takes back a block, or a part of one that try_divide() was called for, in the order of `stream`.
   virtual void take_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept = 0;
 
-  /// Announces that the block with this part will come back in one more part. Returns false if host memory runs out.
-  [[nodiscard]] virtual bool try_divide(void const* ptr, std::size_t bytes) noexcept = 0;
+  /// Announces that a block comes back in one more part. `piece` is the block, or what is left of it after such announcements; its two
+  /// parts meet at the address `at`. Returns false if host memory runs out.
+  [[nodiscard]] virtual bool try_divide(rmm::detail::address_range piece, std::uintptr_t at) noexcept = 0;
 
   /// Whether each call asks the driver if its stream captures.
   [[nodiscard]] virtual bool check_capture() const noexcept = 0;

@@ -26,6 +26,7 @@
 #include <exception>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -40,8 +41,7 @@ namespace detail {
 ///  M1  charged_ is the sum of the live blocks, rounded up, of the bytes removed by shrink(), and of the bit is_reserved until the
 ///      reservation has ended. The thread that makes it 0 destroys the object. No other thread is in it then: an allocation first
 ///      charges, and a deallocation discharges last
-///  M2  kept_ bytes of the block have not been given back to the source. The source expects them in one part, and is told of
-///      each further part
+///  M2  kept_ has the parts of the block that have not been given back to the source, which expects each of them by itself
 ///
 /// Thread-safe, except for shrink() and end(), which only the reservation's owner calls.
 class reserved_memory final : public device_memory_resource, public reservable {
@@ -51,7 +51,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
     : source_{source},
       begin_{reinterpret_cast<std::uintptr_t>(block)},
       bytes_{bytes},
-      kept_{bytes},
+      kept_{{begin_, bytes}},
       heap_{source.home_device()}
   {
     heap_.set_checks_captures(source.check_capture());
@@ -115,9 +115,10 @@ class reserved_memory final : public device_memory_resource, public reservable {
     source_.expect_usable(reinterpret_cast<void const*>(begin_));  // NOLINT: the heap works on addresses
   }
 
-  [[nodiscard]] bool try_divide(void const* ptr, std::size_t bytes) noexcept override
+  [[nodiscard]] bool try_divide(rmm::detail::address_range piece, std::uintptr_t at) noexcept override
   {
-    return is_own(ptr, bytes) ? heap_.try_divide() : source_.try_divide(ptr, bytes);
+    bool const own = is_own(rmm::detail::to_pointer(piece.begin), piece.bytes);
+    return own ? heap_.try_divide() : source_.try_divide(piece, at);
   }
 
  private:
@@ -199,7 +200,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   {
     if (charged_.fetch_sub(charge, std::memory_order_acq_rel) != charge) { return; }
     give_back(std::numeric_limits<std::size_t>::max(), stream);
-    if (kept_ != 0) { give_back_after_all_work(stream); }
+    if (!kept_.empty()) { give_back_after_all_work(stream); }
     delete this;
   }
 
@@ -220,23 +221,52 @@ class reserved_memory final : public device_memory_resource, public reservable {
     }
   }
 
-  /// Gives a part of the block back to the source. Returns false if host memory runs out.
+  /// Gives a part of the block back to the source. Returns false, and gives nothing back, if host memory runs out.
   [[nodiscard]] bool try_give_back(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
+    rmm::detail::address_range const part{reinterpret_cast<std::uintptr_t>(ptr), bytes};
     rmm::detail::mutex_lock const lock{giving_mutex_};
-    if (bytes != kept_ && !source_.try_divide(ptr, bytes)) { return false; }
-    kept_ -= bytes;
-    source_.take_back(ptr, bytes, stream);
+    if (!try_divide_kept(part.begin) || !try_divide_kept(part.end())) { return false; }
+    for (std::size_t i = 0; i != kept_.size();) {
+      auto const piece = kept_[i];
+      if (piece.begin < part.begin || part.end() < piece.end()) {
+        ++i;
+        continue;
+      }
+      kept_[i] = kept_.back();
+      kept_.pop_back();
+      source_.take_back(rmm::detail::to_pointer(piece.begin), piece.bytes, stream);
+    }
     return true;
   }
 
-  /// Waits for the device, and gives the whole block back. For memory that give_back() could not return. If parts of the block have
-  /// been given back before, the rest stays allocated until the source is destroyed.
+  /// Divides the kept piece that has `at` inside, if there is one. Returns false if host memory runs out.
+  [[nodiscard]] bool try_divide_kept(std::uintptr_t at) noexcept
+  {
+    try {
+      kept_.reserve(kept_.size() + 1);
+    } catch (std::exception const&) {
+      return false;
+    }
+    auto const piece = rmm::detail::find_if(
+      kept_.begin(), kept_.end(), [&](auto const& each) { return each.begin < at && at < each.end(); });
+    if (piece == kept_.end()) { return true; }
+    if (!source_.try_divide(*piece, at)) { return false; }
+    kept_.push_back({at, piece->end() - at});
+    piece->bytes = at - piece->begin;
+    return true;
+  }
+
+  /// Waits for the device, and gives all that is left back. For memory that give_back() could not return. What does not go back because
+  /// host memory runs out stays allocated until the source is destroyed.
   RMM_COLD void give_back_after_all_work(cuda_stream_view stream) noexcept
   {
-    if (kept_ == bytes_ && heap_.wait_for_all()) {
-      source_.take_back(reinterpret_cast<void*>(begin_), bytes_, stream);  // NOLINT: the heap works on addresses
-    } else {
+    bool gives = heap_.wait_for_all();
+    while (gives && !kept_.empty()) {
+      auto const piece = kept_.back();
+      gives            = try_give_back(rmm::detail::to_pointer(piece.begin), piece.bytes, stream);
+    }
+    if (!kept_.empty()) {
       rmm::detail::log(rmm::detail::log_level::error, "memory_reservation: memory could not be given back to its pool");
     }
   }
@@ -262,7 +292,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
   std::uintptr_t begin_;
   std::size_t bytes_;
   rmm::detail::mutex giving_mutex_;  // guards kept_; taken before the locks of the source
-  std::size_t kept_;
+  std::vector<rmm::detail::address_range> kept_;
   std::atomic<std::size_t> shrunk_{0};
   std::atomic<bool> ended_{false};
   std::atomic<std::uint64_t> charged_{is_reserved};
