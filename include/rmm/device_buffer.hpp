@@ -43,7 +43,7 @@ namespace RMM_NAMESPACE {
 /// The memory comes from a resource reference, by default the one registered for the current device, and belongs to the device that was
 /// current in the constructor. Later calls work whatever device is current, and leave it current. A buffer that is made with size 0
 /// allocates nothing, and its address is null. size() and capacity() are the exact bytes; a resource may be asked for more.
-class device_buffer {
+class RMM_EXPORT device_buffer {
   // Invariants:
   //  B1  size_ <= capacity_
   //  B2  block_ and data_ are null if and only if capacity_ is 0; otherwise block_ is an allocation of block_size(capacity_)
@@ -222,9 +222,9 @@ class device_buffer {
   [[nodiscard]] bool try_deallocate_nonblocking(device_async_resource_ref resource,
                                                 mr::detail::immediate_resource& to) noexcept
   {
-    if (block_ == nullptr) { return true; }
+    if (capacity_ == 0) { return true; }
     bool const is_default = stream_.is_default() || stream_.is_per_thread_default();
-    if (resource_ != resource || alignment_ > CUDA_ALLOCATION_ALIGNMENT ||
+    if (block_ == nullptr || resource_ != resource || alignment_ > CUDA_ALLOCATION_ALIGNMENT ||
         (is_default && device_.value() != detail::current_device()) ||
         !to.try_deallocate_nonblocking(block_, size_in_calls(capacity_), stream_)) {
       return false;
@@ -371,7 +371,7 @@ class device_buffer {
 
   void deallocate() noexcept
   {
-    if (block_ == nullptr) { return; }
+    if (capacity_ == 0) { return; }
     detail::device_scope const guard{device_.value()};
     give_back();
   }
@@ -379,7 +379,7 @@ class device_buffer {
   // Requires the device of the memory to be current.
   void give_back() noexcept
   {
-    if (block_ != nullptr) { resource_.deallocate_async(block_, block_size(capacity_), stream_); }
+    if (capacity_ != 0) { resource_.deallocate_async(block_, block_size(capacity_), stream_); }
   }
 
   void* data_{nullptr};
@@ -388,7 +388,7 @@ class device_buffer {
   cuda_stream_view stream_;
   device_async_resource_ref resource_;
   cuda_device_id device_;
-  void* block_{nullptr};
+  void* block_{nullptr};  // what the resource returned for capacity_ bytes, unless these are 0
   std::size_t alignment_;
 };
 

@@ -67,7 +67,7 @@ class device_scalar {
   {}
 
   /// The value, after waiting for the stream.
-  [[nodiscard]] value_type value(cuda_stream_view stream) const { return storage_.front_element(stream); }
+  value_type value(cuda_stream_view stream) const { return storage_.front_element(stream); }
 
   /// Queues the copy of `value`, which has to live until the copy is done.
   void set_value_async(value_type const& value, cuda_stream_view stream)

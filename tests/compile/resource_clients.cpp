@@ -2,12 +2,15 @@
 
 // How programs use references, resources and buffers: forms that have to compile. Nothing here runs.
 
+#include <rmm/detail/runtime_async_alloc.hpp>
 #include <rmm/device_buffer.hpp>
+#include <rmm/device_scalar.hpp>
 #include <rmm/mr/device/cuda_memory_resource.hpp>
 #include <rmm/mr/device/device_memory_resource.hpp>
 #include <rmm/mr/device/managed_memory_resource.hpp>
 #include <rmm/mr/device/per_device_resource.hpp>
 #include <rmm/mr/is_resource_adaptor.hpp>
+#include <rmm/mr/polymorphic_allocator.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <functional>
@@ -145,6 +148,19 @@ void registers()
   static_assert(!rmm::mr::is_resource_adaptor<later>);
   rmm::device_async_resource_ref const initial{rmm::mr::detail::initial_resource()};
   static_cast<void>(initial == rmm::mr::get_current_device_resource_ref());
+}
+
+/// Programs call these for what they do besides, or to see whether they throw.
+void discards(rmm::device_scalar<int> const& scalar)
+{
+  rmm::mr::get_current_device_resource();
+  rmm::mr::get_per_device_resource(rmm::cuda_device_id{0});
+  rmm::mr::get_current_device_resource_ref();
+  rmm::mr::get_per_device_resource_ref(rmm::cuda_device_id{0});
+  rmm::mr::detail::initial_resource();
+  rmm::detail::runtime_async_alloc::is_supported();
+  rmm::mr::make_stream_allocator_adaptor(rmm::mr::polymorphic_allocator<int>{}, rmm::cuda_stream_view{});
+  scalar.value(rmm::cuda_stream_view{});
 }
 
 }  // namespace client

@@ -131,7 +131,8 @@ int flushes{0};
 
 TEST_F(RapidsLogger, HandsLinesToAFunction)
 {
-  log.sinks().push_back(std::make_shared<rapids_logger::callback_sink_mt>(
+  rapids_logger::sink_vector& sinks = log.sinks();
+  sinks.push_back(std::make_shared<rapids_logger::callback_sink_mt>(
     [](int level, char const* line) { called_with = std::to_string(level) + " " + line; }, [] { ++flushes; }));
   log.warn("x");
   log.flush();

@@ -6,6 +6,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/callback_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/managed_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
@@ -315,6 +316,23 @@ TEST_F(DeviceBufferUpstreamTest, SizeZeroAllocatesNothing)
     EXPECT_EQ(empty.data(), nullptr);
   }
   EXPECT_TRUE(upstream.calls.empty());
+}
+
+/// As the mocks of test suites do that are not told otherwise.
+TEST_F(DeviceBufferUpstreamTest, GivesBackWhatAResourceThatReturnsNullWasAskedFor)
+{
+  std::vector<std::size_t> given_back;
+  rmm::mr::callback_memory_resource null{[](std::size_t, rmm::cuda_stream_view, void*) -> void* { return nullptr; },
+                                         [&](void* ptr, std::size_t bytes, rmm::cuda_stream_view, void*) {
+                                           EXPECT_EQ(ptr, nullptr);
+                                           given_back.push_back(bytes);
+                                         }};
+  device_buffer{16, stream, null};
+  EXPECT_EQ(given_back, std::vector<std::size_t>{16});
+  device_buffer moved{32, stream, null};
+  device_buffer const to{std::move(moved)};
+  EXPECT_EQ(to.capacity(), 32U);
+  EXPECT_EQ(given_back.size(), 1U);
 }
 
 TEST_F(DeviceBufferUpstreamTest, GrowingAllocatesBeforeItGivesBack)

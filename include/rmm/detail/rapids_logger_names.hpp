@@ -22,6 +22,7 @@ using ::rmm::detail::plain_logger::null_sink_mt;
 using ::rmm::detail::plain_logger::ostream_sink_mt;
 using ::rmm::detail::plain_logger::sink;
 using ::rmm::detail::plain_logger::sink_ptr;
+using ::rmm::detail::plain_logger::sink_vector;
 using ::rmm::detail::plain_logger::stderr_sink_mt;
 
 }  // namespace rapids_logger

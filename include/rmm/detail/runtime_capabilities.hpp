@@ -18,7 +18,7 @@ namespace detail {
 /// Export of the memory of an asynchronous pool to other processes.
 struct export_handle_type {
   /// Whether the current device supports all handle types in `handle_type`. Throws cuda_error if the runtime cannot answer.
-  [[nodiscard]] static bool is_supported(cudaMemAllocationHandleType handle_type)
+  static bool is_supported(cudaMemAllocationHandleType handle_type)
   {
     auto const wanted = static_cast<unsigned>(handle_type);
     if (wanted == static_cast<unsigned>(cudaMemHandleTypeNone)) { return true; }
@@ -30,7 +30,7 @@ struct export_handle_type {
 /// Memory for the decompression engine.
 struct hwdecompress {
   /// Whether toolkit and driver have the flag of memory pools for it.
-  [[nodiscard]] static bool is_supported() noexcept
+  static bool is_supported() noexcept
   {
     return CUDART_VERSION >= RMM_MIN_HWDECOMPRESS_CUDA_DRIVER_VERSION &&
            driver_version() >= RMM_MIN_HWDECOMPRESS_CUDA_DRIVER_VERSION;
@@ -40,7 +40,7 @@ struct hwdecompress {
 /// Managed memory that host and device may use at the same time.
 struct concurrent_managed_access {
   /// Whether the current device supports it.
-  [[nodiscard]] static bool is_supported() noexcept
+  static bool is_supported() noexcept
   {
     return device_attribute_or_zero(cudaDevAttrConcurrentManagedAccess) != 0;
   }
@@ -49,13 +49,13 @@ struct concurrent_managed_access {
 /// Devices that share their memory with the host.
 struct device_integrated_memory {
   /// Whether the current device is one.
-  [[nodiscard]] static bool is_supported() noexcept { return device_attribute_or_zero(cudaDevAttrIntegrated) != 0; }
+  static bool is_supported() noexcept { return device_attribute_or_zero(cudaDevAttrIntegrated) != 0; }
 };
 
 /// Asynchronous pools of device memory (cudaMallocAsync).
 struct runtime_async_alloc {
   /// Whether runtime and current device have them.
-  [[nodiscard]] static bool is_supported() noexcept
+  static bool is_supported() noexcept
   {
     return runtime_version() >= 11020 && device_attribute_or_zero(cudaDevAttrMemoryPoolsSupported) != 0;
   }
@@ -67,19 +67,19 @@ struct runtime_async_alloc {
   }
 
   /// export_handle_type::is_supported(), under its earlier name.
-  [[nodiscard]] static bool is_export_handle_type_supported(cudaMemAllocationHandleType handle_type)
+  static bool is_export_handle_type_supported(cudaMemAllocationHandleType handle_type)
   {
     return export_handle_type::is_supported(handle_type);
   }
 
   /// hwdecompress::is_supported(), under its earlier name.
-  [[nodiscard]] static bool is_hwdecompress_supported() noexcept { return hwdecompress::is_supported(); }
+  static bool is_hwdecompress_supported() noexcept { return hwdecompress::is_supported(); }
 };
 
 /// Asynchronous pools of managed memory.
 struct runtime_async_managed_alloc {
   /// Whether toolkit, driver and current device have them.
-  [[nodiscard]] static bool is_supported() noexcept
+  static bool is_supported() noexcept
   {
     return CUDART_VERSION >= 13000 && driver_version() >= 13000 && concurrent_managed_access::is_supported();
   }

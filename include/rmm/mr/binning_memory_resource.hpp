@@ -135,12 +135,10 @@ class binning_memory_resource final : public device_memory_resource, public deta
   {
     auto const found = bins_.lower_bound(bytes);
     if (found == bins_.end()) {
-      return call(this->upstream_.ref(), detail::alignment_without_rounding(this->upstream_.pointer(), bytes));
+      return call(this->upstream_.ref(), detail::upstream_alignment(this->upstream_.pointer(), bytes));
     }
-    device_memory_resource const* const any_base{};
-    return call(
-      found->second.resource,
-      found->second.is_base ? detail::alignment_without_rounding(any_base, bytes) : RMM_DEFAULT_HOST_ALIGNMENT);
+    return call(found->second.resource,
+                found->second.is_base ? detail::alignment_without_rounding(bytes) : RMM_DEFAULT_HOST_ALIGNMENT);
   }
 
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override

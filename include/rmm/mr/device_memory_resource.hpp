@@ -49,7 +49,7 @@ namespace mr {
 /// } zeroing;
 /// rmm::device_buffer const buffer{1000, rmm::cuda_stream_default, zeroing};
 /// @endcode
-class device_memory_resource {
+class RMM_EXPORT device_memory_resource {
  public:
   device_memory_resource()                                             = default;
   device_memory_resource(device_memory_resource const&)                = default;

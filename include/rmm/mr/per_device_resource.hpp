@@ -56,7 +56,7 @@ namespace detail {
 }
 
 /// Returns the resource of devices for which none was registered.
-[[nodiscard]] RMM_EXPORT inline device_memory_resource* initial_resource() { return process_registry().initial(); }
+RMM_EXPORT inline device_memory_resource* initial_resource() { return process_registry().initial(); }
 
 /// Returns the mutex that setters of pointers hold.
 [[nodiscard]] RMM_EXPORT inline std::mutex& map_lock() { return process_registry().pointers_mutex(); }
@@ -144,7 +144,7 @@ inline device_async_resource_ref set_per_device_resource_ref_unsafe(cuda_device_
 }  // namespace detail
 
 /// Returns the pointer registered for `device`; never null. Containers use the reference.
-[[nodiscard]] inline device_memory_resource* get_per_device_resource(cuda_device_id device)
+inline device_memory_resource* get_per_device_resource(cuda_device_id device)
 {
   return detail::process_registry().pointer(device.value());
 }
@@ -195,7 +195,7 @@ device_memory_resource* set_per_device_resource(cuda_device_id device, Object&& 
 }
 
 /// Returns the resource registered for the current device; never null.
-[[nodiscard]] inline device_memory_resource* get_current_device_resource()
+inline device_memory_resource* get_current_device_resource()
 {
   return get_per_device_resource(cuda_device_id{rmm::detail::current_device()});
 }
@@ -233,7 +233,7 @@ inline device_memory_resource* reset_per_device_resource(cuda_device_id device)
 inline device_memory_resource* reset_current_device_resource() { return set_current_device_resource(nullptr); }
 
 /// Returns a reference to the resource registered for `device`.
-[[nodiscard]] inline device_async_resource_ref get_per_device_resource_ref(cuda_device_id device)
+inline device_async_resource_ref get_per_device_resource_ref(cuda_device_id device)
 {
   return detail::process_registry().ref(device.value());
 }
@@ -247,7 +247,7 @@ inline device_async_resource_ref set_per_device_resource_ref(cuda_device_id devi
 }
 
 /// Returns a reference to the resource registered for the current device.
-[[nodiscard]] inline device_async_resource_ref get_current_device_resource_ref()
+inline device_async_resource_ref get_current_device_resource_ref()
 {
   return get_per_device_resource_ref(cuda_device_id{rmm::detail::current_device()});
 }

@@ -129,8 +129,7 @@ template <class Lhs, class Rhs>
 
 /// Returns stream_allocator_adaptor{allocator, stream}. For code without class template argument deduction.
 template <class Allocator>
-[[nodiscard]] stream_allocator_adaptor<Allocator> make_stream_allocator_adaptor(Allocator const& allocator,
-                                                                                cuda_stream_view stream)
+stream_allocator_adaptor<Allocator> make_stream_allocator_adaptor(Allocator const& allocator, cuda_stream_view stream)
 {
   return {allocator, stream};
 }

@@ -81,7 +81,7 @@ class system_memory_resource final : public device_memory_resource {
 
   [[noreturn]] RMM_COLD static void throw_out_of_memory(std::size_t bytes, std::bad_alloc const& failure)
   {
-    RMM_FAIL("Failed to allocate " + std::to_string(bytes) + " bytes of host memory: " + failure.what(),
+    RMM_FAIL("Failed to allocate memory: " + std::to_string(bytes) + " bytes of the host: " + failure.what(),
              rmm::out_of_memory);
   }
 };

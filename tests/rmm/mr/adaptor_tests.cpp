@@ -265,15 +265,29 @@ TYPED_TEST(EachAdaptor, PassesSizeAndStreamOnAsTheyAre)
   EXPECT_EQ(this->recording.calls, (std::vector<call>{{5, stream.value()}, {5, stream.value()}}));
 }
 
-TYPED_TEST(EachAdaptor, PassesOddSizesOnThroughAReference)
+TYPED_TEST(EachAdaptor, PassesSizesOnThroughAReferenceAsTheReferenceDoes)
 {
   auto const made = TypeParam::template make<device_memory_resource>(device_async_resource_ref{this->upstream});
-  std::vector<std::size_t> const sizes{1, 5, 10, 24, 256, 1000, 4096};
+  std::vector<std::size_t> sizes{1, 5, 10, 24, 256, 1000, 1040, 4096};
   for (auto const bytes : sizes) {
     made->deallocate(made->allocate(bytes, cuda_stream_view{}), bytes, cuda_stream_view{});
   }
+  for (auto& each : sizes) { each = rmm::align_up(each, alignof(std::max_align_t)); }
   EXPECT_EQ(this->upstream.asked(), sizes);
   EXPECT_EQ(this->upstream.live_count(), 0U);
+}
+
+TYPED_TEST(EachAdaptor, AsksForAnAlignmentThatAllocatorsKnowThroughAReference)
+{
+  older_resource older;
+  auto const made = TypeParam::template make<device_memory_resource>(device_async_resource_ref{older});
+  for (std::size_t const bytes : {1U, 10U, 1001U, 4096U}) {
+    void* const ptr = made->allocate(bytes);
+    EXPECT_EQ(older.last.bytes, bytes);
+    EXPECT_GE(older.last.alignment, alignof(std::max_align_t));
+    made->deallocate(ptr, bytes);
+  }
+  EXPECT_EQ(older.live(), 0U);
 }
 
 TYPED_TEST(EachAdaptor, PassesZeroBytesOn)

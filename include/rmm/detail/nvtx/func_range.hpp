@@ -8,8 +8,8 @@
 #endif
 
 /// @file
-/// RMM_FUNC_RANGE() without the cost of the NVTX headers where it does nothing;
-/// detail/nvtx/ranges.hpp has the rest.
+/// RMM_FUNC_RANGE() and scoped_range, without the cost of the NVTX headers where RMM_NVTX is not defined; detail/nvtx/ranges.hpp has
+/// scoped_range there too.
 
 namespace RMM_NAMESPACE {
 
@@ -17,6 +17,11 @@ namespace RMM_NAMESPACE {
 struct librmm_domain {
   static constexpr char const* name{"librmm"};
 };
+
+#ifdef RMM_NVTX
+/// A range in a profiler's timeline, in this library's domain, from construction to destruction.
+using scoped_range = ::nvtx3::scoped_range_in<librmm_domain>;
+#endif
 
 }  // namespace RMM_NAMESPACE
 

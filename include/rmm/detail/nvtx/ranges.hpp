@@ -4,7 +4,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/nvtx/func_range.hpp>
 
-#if __has_include(<nvtx3/nvtx3.hpp>)
+#if !defined(RMM_NVTX) && __has_include(<nvtx3/nvtx3.hpp>)
 #include <nvtx3/nvtx3.hpp>
 
 namespace RMM_NAMESPACE {

@@ -15,7 +15,7 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// A non-owning handle to the upstream of an adaptor. It passes sizes on without rounding.
+/// A non-owning handle to the upstream of an adaptor. It passes sizes on without rounding, as far as upstream_alignment() can.
 template <class Upstream>
 class adaptor_upstream {
  public:
@@ -34,7 +34,7 @@ class adaptor_upstream {
     if constexpr (is_base_reached) {
       if (pointer_ != nullptr) { return base().allocate(bytes, stream); }
     }
-    return ref_.allocate_async(bytes, exact_alignment(bytes), stream);
+    return ref_.allocate_async(bytes, alignment_for(bytes), stream);
   }
 
   void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream)
@@ -42,7 +42,7 @@ class adaptor_upstream {
     if constexpr (is_base_reached) {
       if (pointer_ != nullptr) { return base().deallocate(ptr, bytes, stream); }
     }
-    ref_.deallocate_async(ptr, bytes, exact_alignment(bytes), stream);
+    ref_.deallocate_async(ptr, bytes, alignment_for(bytes), stream);
   }
 
   friend bool operator==(adaptor_upstream const& lhs, adaptor_upstream const& rhs) noexcept
@@ -62,9 +62,9 @@ class adaptor_upstream {
   /// Returns the upstream as its base class, because Upstream may hide the functions of the base.
   [[nodiscard]] device_memory_resource& base() const noexcept { return *pointer_; }
 
-  [[nodiscard]] std::size_t exact_alignment(std::size_t bytes) const noexcept
+  [[nodiscard]] std::size_t alignment_for(std::size_t bytes) const noexcept
   {
-    return alignment_without_rounding(pointer_, bytes);
+    return upstream_alignment(pointer_, bytes);
   }
 
   device_async_resource_ref ref_;

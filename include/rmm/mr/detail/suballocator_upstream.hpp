@@ -87,7 +87,7 @@ class suballocator_upstream {
     bool const is_another = names_another(stream);
     rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
-    auto const alignment = alignment_without_rounding(pointer_, bytes);
+    auto const alignment = upstream_alignment(pointer_, bytes);
     std::optional<cuda_stream> own;
     if (is_another || !rmm::detail::is_known_to_run(stream.value())) { own.emplace(cuda_stream::flags::non_blocking); }
     cuda_stream_view const on = own ? own->view() : stream;
@@ -109,7 +109,7 @@ class suballocator_upstream {
     rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
     rmm::detail::mark_memory_ends(ptr, bytes);
-    auto const alignment = alignment_without_rounding(pointer_, bytes);
+    auto const alignment = upstream_alignment(pointer_, bytes);
     if (rmm::detail::query_capture(cudaStreamLegacy).is_none()) { return ref_.deallocate(ptr, bytes, alignment); }
     try {
       cuda_stream const own{cuda_stream::flags::non_blocking};
@@ -136,7 +136,7 @@ class suballocator_upstream {
     rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
     rmm::detail::mark_memory_ends(ptr, bytes);
-    ref_.deallocate_async(ptr, bytes, alignment_without_rounding(pointer_, bytes), stream);
+    ref_.deallocate_async(ptr, bytes, upstream_alignment(pointer_, bytes), stream);
   }
 
   /// Whether the handle names another stream when the device of the blocks is current.

@@ -28,7 +28,7 @@ namespace mr {
 /// } resource;
 /// resource.deallocate(resource.allocate(1000), 1000);
 /// @endcode
-class host_memory_resource {
+class RMM_EXPORT host_memory_resource {
  public:
   host_memory_resource()                                           = default;
   host_memory_resource(host_memory_resource const&)                = default;
