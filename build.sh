@@ -351,20 +351,25 @@ PYTHON_TEST_NEEDS=("numpy>=1.23" "pytest>=8" "mypy>=1.13" "ruff>=0.8" "twine>=6"
 PYTHON_FUNCTIONAL_TEST_NEEDS=("${PYTHON_TEST_NEEDS[@]:0:2}")  # the others judge types, style and the package
 
 # These load the real CUDA runtime, also without a GPU. Tests import them in one process with the simulated package.
-PYTHON_NEIGHBOURS=("numba-cuda>=0.20" "cupy-cuda13x>=13.6" "nvidia-cuda-runtime>=13,<14")
+# Dask-CUDA is installed alone: the tests need no pandas, and have an NVML of their own.
+PYTHON_NEIGHBOURS=("numba-cuda>=0.20" "cupy-cuda13x>=13.6" "nvidia-cuda-runtime>=13,<14" "distributed>=2026.1" "alone:dask-cuda>=26.2")
 
 # python_environment FOLDER [PACKAGE...]: makes a virtual environment with what the Python package needs, and further packages if it can,
-# unless it is there. One in which the package had another name would keep that one.
+# unless it is there. `alone:` before a package leaves out what it requires. One in which the package had another name would keep that one.
 python_environment() {
-  local folder="$1" needs=("${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_TEST_NEEDS[@]}") more=("${@:2}")
+  local folder="$1" needs=("${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_TEST_NEEDS[@]}") more=() lone=() each
+  for each in "${@:2}"; do
+    if [[ $each == alone:* ]]; then lone+=("${each#alone:}"); else more+=("$each"); fi
+  done
   if wants test && ! wants --all; then needs=("${PYTHON_BUILD_NEEDS[@]}" "${PYTHON_FUNCTIONAL_TEST_NEEDS[@]}"); fi
-  local complete="rmm-engine${RMM_PYTHON:+ of $RMM_PYTHON}: ${needs[*]}${more[*]:+ ${more[*]}}"
+  local complete="rmm-engine${RMM_PYTHON:+ of $RMM_PYTHON}: ${needs[*]}${2:+ ${*:2}}"
+  local pip=("$folder/bin/python" -m pip install --quiet --disable-pip-version-check)
   if [[ ! -f "$folder/complete" || "$(<"$folder/complete")" != "$complete" ]]; then
     rm -rf "$folder"
     "$PYTHON" -m venv "$folder" || return 1
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${needs[@]}" || return 1
-    if [[ ${#more[@]} -gt 0 ]] && ! "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${more[@]}"; then
-      say "pip cannot get ${more[*]}: the tests beside them are skipped"
+    "${pip[@]}" "${needs[@]}" || return 1
+    if ! { [[ ${#more[@]} -eq 0 ]] || "${pip[@]}" "${more[@]}"; } || ! { [[ ${#lone[@]} -eq 0 ]] || "${pip[@]}" --no-deps "${lone[@]}"; }; then
+      say "pip cannot get ${*:2}: the tests beside them are skipped"
       return 0
     fi
     printf '%s' "$complete" >"$folder/complete"

@@ -48,6 +48,7 @@ PARTS: list[tuple[str, list[str]]] = [
             "devices",
             "cuda-graphs",
             "frameworks",
+            "dask",
             "simulator",
             "migration",
         ],

@@ -21,6 +21,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "cupy": ("rmm.allocators.cupy", "CuPy", []),
     "numba": ("rmm.allocators.numba", "Numba", []),
     "torch": ("rmm.allocators.torch", "PyTorch", []),
+    "dask": ("rmm.dask", "Dask", []),
     "statistics": ("rmm.statistics", "Statistics and the profiler", []),
     "memory_report": ("rmm.memory_report", "What reports consist of", []),
     "memory_snapshot": ("rmm.memory_snapshot", "Snapshots", []),

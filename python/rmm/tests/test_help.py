@@ -18,7 +18,7 @@ import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("cupy", "numba", "torch"):
+        if name.partition(".")[0] in ("cupy", "dask", "distributed", "numba", "torch"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
@@ -33,6 +33,28 @@ numba.cuda = cuda
 for name in ("GetIpcHandleMixin", "HostOnlyCUDAMemoryManager", "MemoryInfo", "MemoryPointer"):
     setattr(cuda, name, type(name, (), {}))
 sys.modules.update({"numba": numba, "numba.cuda": cuda})
+"""
+
+# All that rmm.dask, a plug-in of Dask's workers, needs to be imported.
+stand_in_for_dask = """
+class Registry:
+    def register(self, cls):
+        return lambda function: function
+
+    def register_lazy(self, package, function):
+        pass
+
+distributed = types.ModuleType("distributed")
+distributed.WorkerPlugin = type("WorkerPlugin", (), {"__module__": "distributed"})
+contents = {
+    "distributed.protocol": {"dask_deserialize": Registry(), "dask_serialize": Registry()},
+    "distributed.protocol.cuda": {"cuda_deserialize": Registry(), "cuda_serialize": Registry()},
+    "distributed.utils": {"offload": None},
+}
+sys.modules["distributed"] = distributed
+for name, attributes in contents.items():
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(attributes)
 """
 
 walk = """
@@ -121,7 +143,7 @@ def run(program: str, *arguments: str) -> str:
 
 
 def test_docstrings_of_public_names_match_their_signatures() -> None:
-    *complaints, sums = run(without_frameworks + stand_in_for_numba + walk).splitlines()
+    *complaints, sums = run(without_frameworks + stand_in_for_numba + stand_in_for_dask + walk).splitlines()
     assert complaints == []
     words = sums.split()
     assert int(words[1]) > 20
@@ -157,6 +179,17 @@ except ModuleNotFoundError as error:
     print(error)
 """
     assert run(without_frameworks + program) == "No module named 'numba'\n"
+
+
+def test_the_plug_in_for_dask_says_that_dask_is_missing() -> None:
+    program = """
+import rmm
+try:
+    import rmm.dask
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    assert run(without_frameworks + program) == "No module named 'distributed'\n"
 
 
 def test_signatures_are_those_of_the_calls() -> None:

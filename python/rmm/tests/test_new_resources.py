@@ -165,6 +165,71 @@ def test_figures_count_what_is_allocated(name: str, cuda: rmm.mr.CudaMemoryResou
     assert buffer.size == 256
 
 
+def make_keeper(name: str, cuda: rmm.mr.CudaMemoryResource) -> Any:
+    match name:
+        case "ArenaMemoryResource" | "FixedSizeMemoryResource":
+            return getattr(rmm.mr, name)(cuda, MIB)
+        case "CachedMemoryResource" | "PoolMemoryResource":
+            return getattr(rmm.mr, name)(cuda, 8 * MIB)
+        case "ElasticPoolMemoryResource" | "PinnedPoolMemoryResource":
+            return getattr(rmm.mr, name)(8 * MIB)
+        case "BinningMemoryResource":
+            return rmm.mr.BinningMemoryResource(cuda, 20, 20)
+        case "MemoryReservation":
+            return rmm.mr.PoolMemoryResource(cuda, 16 * MIB).reserve(8 * MIB)
+        case "ConfiguredMemoryResource":
+            return rmm.mr.ConfiguredMemoryResource("elastic,initial=8MiB,statistics,limit=8MiB")
+        case "CudaAsyncViewMemoryResource":
+            return rmm.mr.ConfiguredMemoryResource("cuda_async_view")
+    return getattr(rmm.mr, name)()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ArenaMemoryResource",
+        "BinningMemoryResource",
+        "CachedMemoryResource",
+        "ConfiguredMemoryResource",
+        "CudaAsyncMemoryResource",
+        "CudaAsyncViewMemoryResource",
+        "ElasticPoolMemoryResource",
+        "FixedSizeMemoryResource",
+        "MemoryReservation",
+        "PinnedPoolMemoryResource",
+        "PoolMemoryResource",
+    ],
+)
+def test_every_pool_tells_what_is_allocated_and_what_it_holds(name: str, cuda: rmm.mr.CudaMemoryResource) -> None:
+    resource = make_keeper(name, cuda)
+    before = resource.get_allocated_bytes()
+    buffer = rmm.DeviceBuffer(size=MIB // 2 + 1, mr=resource)
+    in_use = resource.get_allocated_bytes() - before
+    assert buffer.size <= in_use <= MIB
+    assert resource.pool_size() >= before + in_use
+    if name in ("CachedMemoryResource", "MemoryReservation", "PoolMemoryResource"):
+        assert resource.pool_size() == 8 * MIB
+    del buffer
+    rmm.pylibrmm.stream.DEFAULT_STREAM.synchronize()
+    assert resource.get_allocated_bytes() == before
+
+
+def test_bins_over_a_pool_tell_what_the_pool_holds(small_pool: rmm.mr.PoolMemoryResource) -> None:
+    resource = rmm.mr.BinningMemoryResource(small_pool, 10, 12)
+    buffers = [rmm.DeviceBuffer(size=size, mr=resource) for size in (1000, MIB)]
+    assert resource.get_allocated_bytes() == small_pool.get_allocated_bytes() > MIB
+    assert resource.pool_size() == small_pool.pool_size()
+    assert rmm.mr.ConfiguredMemoryResource("binning,smallest=1KiB,largest=1KiB").pool_size() > 0
+    assert len(buffers) == 2
+
+
+def test_a_configured_resource_without_a_pool_keeps_nothing() -> None:
+    resource = rmm.mr.ConfiguredMemoryResource("cuda")
+    buffer = rmm.DeviceBuffer(size=1000, mr=resource)
+    assert (resource.get_allocated_bytes(), resource.pool_size()) == (0, 0)
+    assert buffer.size == 1000
+
+
 def test_figures_of_bins(cuda: rmm.mr.CudaMemoryResource) -> None:
     resource = rmm.mr.BinningMemoryResource(cuda, 18, 19)
     buffer = rmm.DeviceBuffer(size=256, mr=resource)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "librmm/_innermost_resource.hpp"
+#include "pylibrmm/memory_resource/_driver_pool.hpp"
 #include "pylibrmm/memory_resource/_owned_resources.hpp"
 
 #include <rmm/mr/cuda_async_memory_resource.hpp>
@@ -24,11 +25,8 @@ namespace rmm_python {
   auto& holder = innermost(resource);
   if (auto const* const pool = pool_in(holder)) { return std::max(static_cast<std::int64_t>(pool->pool_size()), used); }
   if (auto const* const pool = dynamic_cast<rmm::mr::cuda_async_memory_resource*>(&holder)) {
-    std::uint64_t reserved{};
-    if (cudaMemPoolGetAttribute(pool->pool_handle(), cudaMemPoolAttrReservedMemCurrent, &reserved) == cudaSuccess) {
-      return std::max(static_cast<std::int64_t>(reserved), used);
-    }
-    rmm::detail::clear_last_cuda_error();
+    auto const reserved = bytes_of(pool->pool_handle(), cudaMemPoolAttrReservedMemCurrent);
+    return std::max(static_cast<std::int64_t>(reserved), used);
   }
   return used;
 }

@@ -42,7 +42,6 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
 
 cdef extern from "rmm/mr/pool_memory_resource.hpp" namespace "rmm::mr" nogil:
     cdef cppclass growing_pool "rmm::mr::detail::growing_pool"(device_memory_resource):
-        size_t pool_size()
         void track_tags(bool on) except +
         vector[holder] live_by_tag_name() except +
         recovery_order get_recovery_order() except +
@@ -58,6 +57,8 @@ cdef extern from "pylibrmm/memory_resource/_callbacks.hpp" namespace "rmm_python
 cdef extern from "pylibrmm/memory_resource/_suballocators.hpp" namespace "rmm_python" nogil:
     size_t c_trim_to "rmm_python::trim_to"(device_memory_resource*, size_t) except +
     heap_figures c_figures_of "rmm_python::figures_of"(device_memory_resource*) except +
+    size_t c_allocated_bytes_of "rmm_python::allocated_bytes_of"(device_memory_resource*) except +
+    size_t c_pool_size_of "rmm_python::pool_size_of"(device_memory_resource*) except +
     string c_snapshot_of "rmm_python::snapshot_of"(device_memory_resource*) except +
     growing_pool* c_pool_behind "rmm_python::pool_behind"(device_memory_resource*)
     vector[rung_figures] c_rung_figures "rmm_python::rung_figures_of"(const heap_figures&) except +
@@ -89,7 +90,41 @@ cdef growing_pool* pool_of(resource) except NULL:
     return pool
 
 
-class _Suballocator:
+class _Keeper:
+    """A resource that keeps freed memory for later allocations."""
+
+    __slots__ = ()
+
+    def get_allocated_bytes(self):
+        """Return the bytes in use. A `BinningMemoryResource` over a pool returns those of the pool.
+
+        Returns
+        -------
+        int
+            The sum of the sizes of live allocations, each rounded up. 0 if a configured resource keeps no memory.
+        """
+        cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
+        cdef size_t allocated
+        with nogil:
+            allocated = c_allocated_bytes_of(mr)
+        return allocated
+
+    def pool_size(self):
+        """Return the bytes that the resource holds, allocated or free. A `BinningMemoryResource` over a pool returns those of the pool.
+
+        Returns
+        -------
+        int
+            The bytes. 0 if a configured resource keeps no memory.
+        """
+        cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
+        cdef size_t size
+        with nogil:
+            size = c_pool_size_of(mr)
+        return size
+
+
+class _Suballocator(_Keeper):
     """A resource that allocates parts of larger blocks."""
 
     __slots__ = ()
@@ -235,20 +270,6 @@ class _Pool(_Suballocator, _Reservable):
     """A resource that keeps freed memory, grows, and tries several things before it fails; see docs/out-of-memory.md."""
 
     __slots__ = ()
-
-    def pool_size(self):
-        """Return the bytes that the pool holds, allocated or free.
-
-        Returns
-        -------
-        int
-            The bytes.
-        """
-        cdef growing_pool* pool = pool_of(self)
-        cdef size_t size
-        with nogil:
-            size = pool[0].pool_size()
-        return size
 
     def track_tags(self, bool on=True):
         """Make the pool record the `rmm.tag` of each later allocation, or stop. Initially off, which costs nothing.

@@ -5,7 +5,7 @@ from typing import Self
 from typing_extensions import disjoint_base
 
 from rmm.pylibrmm.memory_resource._base import DeviceMemoryResource
-from rmm.pylibrmm.memory_resource._capabilities import _Trimmable
+from rmm.pylibrmm.memory_resource._capabilities import _Keeper, _Trimmable
 
 __all__ = ["CudaAsyncMemoryResource", "CudaAsyncViewMemoryResource", "CudaMemoryResource", "ManagedMemoryResource"]
 
@@ -15,7 +15,7 @@ class CudaMemoryResource(DeviceMemoryResource):
 class ManagedMemoryResource(DeviceMemoryResource):
     def __new__(cls) -> Self: ...
 
-class CudaAsyncMemoryResource(DeviceMemoryResource, _Trimmable):
+class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
     def __new__(
         cls,
         initial_pool_size: int | str | None = None,
@@ -26,10 +26,10 @@ class CudaAsyncMemoryResource(DeviceMemoryResource, _Trimmable):
     def pool_handle(self) -> int: ...
 
 @disjoint_base
-class CudaAsyncViewMemoryResource(DeviceMemoryResource):
+class CudaAsyncViewMemoryResource(DeviceMemoryResource, _Keeper):
     def __new__(cls, pool_handle: object) -> Self: ...
     def pool_handle(self) -> int: ...
 
-class CudaAsyncManagedMemoryResource(DeviceMemoryResource):
+class CudaAsyncManagedMemoryResource(DeviceMemoryResource, _Keeper):
     def __new__(cls) -> Self: ...
     def pool_handle(self) -> int: ...

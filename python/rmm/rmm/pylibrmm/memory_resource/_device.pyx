@@ -16,7 +16,7 @@ from rmm.librmm.memory_resource cimport (
 from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, resource_ptr
 from rmm.pylibrmm.memory_resource._conversions cimport optional_size, raise_error
 
-from rmm.pylibrmm.memory_resource._capabilities import _Trimmable
+from rmm.pylibrmm.memory_resource._capabilities import _Keeper, _Trimmable
 
 __all__ = ["CudaAsyncMemoryResource", "CudaAsyncViewMemoryResource", "CudaMemoryResource", "ManagedMemoryResource"]
 
@@ -61,7 +61,7 @@ cdef class ManagedMemoryResource(DeviceMemoryResource):
         self.c_obj = make_managed()
 
 
-cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Trimmable):
+cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
     """A resource that allocates from its own pool of the driver (`cudaMallocAsync`).
 
     Parameters
@@ -107,7 +107,7 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Trimmable):
         return <uintptr_t>(<cuda_async_memory_resource*>self.usable())[0].pool_handle()
 
 
-cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource):
+cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource, _Keeper):
     """A resource that allocates from a pool of the driver, without owning the pool.
 
     Parameters
@@ -143,7 +143,7 @@ cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource):
         return <uintptr_t>(<cuda_async_view_memory_resource*>self.usable())[0].pool_handle()
 
 
-cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource):
+cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource, _Keeper):
     """A resource that allocates managed memory from the driver's own pool. Raises RuntimeError without CUDA 13.
 
     Examples

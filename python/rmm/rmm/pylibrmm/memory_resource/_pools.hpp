@@ -105,6 +105,12 @@ inline void add_bin_to(resource_ptr const& resource, std::size_t allocation_size
   static_cast<binning*>(resource.get())->add_bin(allocation_size, bin.get());
 }
 
+/// Throws std::invalid_argument, with the place, if the text is not a configuration.
+inline void check_configuration(std::string const& text)
+{
+  static_cast<void>(rmm::mr::resource_configuration::parse(text));
+}
+
 /// Makes the resource that a configuration describes, and sets its explanation.
 [[nodiscard]] inline resource_ptr make_configured(std::string const& configuration, std::string& explanation)
 {

@@ -77,6 +77,7 @@ cdef extern from "pylibrmm/memory_resource/_pools.hpp" namespace "rmm_python" no
         const elastic_pool_memory_resource&, const void*, size_t) except +
     exported_block c_export_fabric "rmm_python::export_fabric"(
         const elastic_pool_memory_resource&, const void*, size_t) except +
+    void c_check_configuration "rmm_python::check_configuration"(string) except +raise_error
     resource_ptr make_configured(string, string&) except +raise_error
     resource_ptr make_binning(resource_ptr, int, int) except +raise_error
     void add_bin_to(resource_ptr, size_t, resource_ptr) except +raise_error
@@ -479,6 +480,11 @@ cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
         cdef size_t c_block = parse_bytes(block_size)
         with nogil:
             self.c_obj = make_cached(upstream, c_initial, c_maximum, c_block)
+
+
+def check_configuration(str configuration not None):
+    """Raise the ValueError of `ConfiguredMemoryResource` if the text is not a configuration. Makes nothing, and needs no device."""
+    c_check_configuration(configuration.encode())
 
 
 cdef class ConfiguredMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "librmm/_innermost_resource.hpp"
+#include "pylibrmm/memory_resource/_driver_pool.hpp"
 #include "pylibrmm/memory_resource/_owned_resources.hpp"
 #include "pylibrmm/memory_resource/_reserved_resource.hpp"
 
@@ -67,6 +68,36 @@ bool use_suballocator(rmm::mr::device_memory_resource* outermost, Use const& use
   rmm::heap_figures figures;
   use_suballocator(resource, [&](auto& suballocator) { figures = suballocator.figures(); });
   return figures;
+}
+
+/// Returns the resource that knows what `resource` keeps: the one below all adaptors. For a binning_memory_resource over a pool that is
+/// the pool, which has the memory of its bins, too.
+[[nodiscard]] inline rmm::mr::device_memory_resource& keeper_behind(rmm::mr::device_memory_resource& resource)
+{
+  using base          = rmm::mr::device_memory_resource;
+  auto& found         = innermost(resource);
+  auto* const binning = dynamic_cast<rmm::mr::binning_memory_resource<base>*>(&found);
+  if (binning == nullptr || binning->get_upstream() == nullptr) { return found; }
+  auto& upstream  = keeper_behind(*binning->get_upstream());
+  auto const none = [](auto const&) {};
+  return driver_pool_of(upstream) != nullptr || use_suballocator(&upstream, none) ? upstream : found;
+}
+
+/// Returns the bytes that are allocated from what `resource` keeps memory in; 0 if it keeps none.
+[[nodiscard]] inline std::size_t allocated_bytes_of(rmm::mr::device_memory_resource* resource)
+{
+  auto& keeper    = keeper_behind(*resource);
+  auto const pool = driver_pool_of(keeper);
+  return pool != nullptr ? bytes_of(pool, cudaMemPoolAttrUsedMemCurrent) : figures_of(&keeper).live_bytes;
+}
+
+/// Returns the bytes that `resource` holds, allocated or free; 0 if it keeps none.
+[[nodiscard]] inline std::size_t pool_size_of(rmm::mr::device_memory_resource* resource)
+{
+  auto& keeper = keeper_behind(*resource);
+  if (auto const* const pool = pool_in(keeper)) { return pool->pool_size(); }
+  auto const pool = driver_pool_of(keeper);
+  return pool != nullptr ? bytes_of(pool, cudaMemPoolAttrReservedMemCurrent) : figures_of(&keeper).reserved_bytes;
 }
 
 /// Returns snapshot() of the resource below all adaptors as JSON; an empty snapshot if it has none.

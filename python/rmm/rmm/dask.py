@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dask's workers on RMM's memory: a plug-in that sets the resource of each worker, and shows it in the dashboard.
+
+>>> from distributed import Client  # doctest: +SKIP
+>>> from rmm.dask import RMMPlugin
+>>> with Client() as client:  # doctest: +SKIP
+...     client.register_plugin(RMMPlugin("elastic,max=80%"))
+
+Processes that import this module send each other `rmm.DeviceBuffer` without Numba.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from distributed import WorkerPlugin
+from distributed.protocol import dask_deserialize, dask_serialize
+from distributed.protocol.cuda import cuda_deserialize, cuda_serialize
+from distributed.utils import offload
+
+from rmm._cuda import gpu
+from rmm.mr import (
+    ConfiguredMemoryResource,
+    DeviceMemoryResource,
+    get_current_device_resource,
+    get_per_device_resource,
+    set_per_device_resource,
+)
+from rmm.pylibrmm.device_buffer import DeviceBuffer
+from rmm.pylibrmm.memory_resource._pools import check_configuration
+from rmm.pylibrmm.memory_resource._registry import without_trace
+
+__all__ = ["RMMPlugin"]
+
+
+class _WorkerResource(ConfiguredMemoryResource):
+    """The resource that plug-ins have set for a device of this process."""
+
+    before: DeviceMemoryResource  # the resource that the device had
+    workers: int  # in this process, whose plug-ins have set this one
+
+
+def _resource_of_plugin(device: int, configuration: str | None) -> _WorkerResource | None:
+    """The resource of the device if plug-ins have set it, with this configuration unless that is None."""
+    resource = without_trace(get_per_device_resource(device))
+    if not isinstance(resource, _WorkerResource):
+        return None
+    return resource if configuration in (None, resource.configuration) else None
+
+
+class RMMPlugin(WorkerPlugin):  # type: ignore[misc]  # Any, because mypy does not read Dask
+    """A plug-in that sets the resource of each worker's current device, and shows its memory in the dashboard.
+
+    Register it with `client.register_plugin`. Workers that start later get the resource, too. Workers in one process share it.
+    A second registration replaces the first: each worker ends the old plug-in, and then sets the new resource.
+
+    A plug-in that ends sets the resource that the worker had before, unless the program has set another one since. Live buffers
+    stay valid, because each keeps the resource that it came from. That resource goes when the last of them goes.
+
+    Until then the plug-in keeps the earlier resource. Do not give the workers another pool first: it would keep its memory.
+
+    Parameters
+    ----------
+    configuration : str, optional
+        The resource, such as "elastic,max=80%"; see docs/configuration.md. If None, the environment variable RMM_RESOURCE names
+        it, in the process that makes the plug-in. If that is not set, workers keep the resource that they have.
+
+    Raises
+    ------
+    ValueError
+        If the text is not a configuration. The message shows the place.
+
+    Examples
+    --------
+    >>> from rmm.dask import RMMPlugin
+    >>> RMMPlugin("elastic,max=80%")
+    RMMPlugin('elastic,max=80%')
+    >>> client.register_plugin(RMMPlugin("elastic,max=80%"))  # doctest: +SKIP
+    """
+
+    name = "rmm"
+    idempotent = False  # Dask ends the registered plug-in of the same name first
+
+    def __init__(self, configuration: str | None = None) -> None:
+        if configuration is None:
+            configuration = os.environ.get("RMM_RESOURCE") or None
+        if configuration is not None:
+            check_configuration(configuration)
+        self.configuration = configuration
+        self._device: int | None = None  # whose resource it has set
+        self._metric_before: Any = None
+
+    def __repr__(self) -> str:
+        return f"RMMPlugin({self.configuration!r})"
+
+    def setup(self, worker: Any) -> None:
+        """Set the resource in a worker. Dask calls it in each worker.
+
+        Parameters
+        ----------
+        worker : distributed.Worker
+            The worker.
+
+        Raises
+        ------
+        MemoryError
+            If the device has too little memory for the resource. `client.register_plugin` raises it.
+        """
+        if self.configuration is not None:
+            self._set_resource(self.configuration)
+        self._metric_before = worker.metrics.get("rmm")
+        worker.metrics = {**worker.metrics, "rmm": _metric}  # a new one: a heartbeat may be reading the old one
+
+    def teardown(self, worker: Any) -> None:
+        """Set the resource again that the worker had before. Dask calls it when the plug-in or the worker ends.
+
+        Parameters
+        ----------
+        worker : distributed.Worker
+            The worker.
+        """
+        if worker.metrics.get("rmm") is _metric:
+            metrics = {name: metric for name, metric in worker.metrics.items() if name != "rmm"}
+            worker.metrics = metrics if self._metric_before is None else {**metrics, "rmm": self._metric_before}
+        device, self._device = self._device, None
+        resource = None if device is None else _resource_of_plugin(device, self.configuration)
+        if device is None or resource is None:
+            return
+        resource.workers -= 1
+        if resource.workers == 0:
+            set_per_device_resource(device, resource.before)
+
+    def _set_resource(self, configuration: str) -> None:
+        device = gpu.getDevice()
+        resource = _resource_of_plugin(device, configuration)
+        if resource is None:
+            replaced = _resource_of_plugin(device, None)
+            resource = _WorkerResource(configuration)
+            resource.workers = 0
+            resource.before = without_trace(get_per_device_resource(device)) if replaced is None else replaced.before
+            set_per_device_resource(device, resource)
+        resource.workers += 1
+        self._device = device
+
+
+def _first_answer(resource: Any, question: str) -> int:
+    """What the first of a resource and its upstreams that has a method answers; 0 if none has it."""
+    while resource is not None:
+        method = getattr(resource, question, None)
+        if method is not None:
+            return int(method())
+        resource = getattr(resource, "upstream_mr", None)
+    return 0
+
+
+def _memory() -> dict[str, int]:
+    """The memory of the current device's resource, with the names that Dask's dashboard asks for."""
+    resource = get_current_device_resource()
+    used = _first_answer(resource, "get_allocated_bytes")
+    return {"rmm-used": used, "rmm-total": max(used, _first_answer(resource, "pool_size"))}
+
+
+async def _metric(worker: Any) -> dict[str, int]:
+    """Dask's metric of the same name knows the size of no pool but `PoolMemoryResource`."""
+    memory: dict[str, int] = await offload(_memory)
+    return memory
+
+
+def _to_host(buffer: DeviceBuffer) -> tuple[dict[str, Any], list[memoryview]]:
+    return {}, [buffer.copy_to_host().data]
+
+
+def _from_host(header: dict[str, Any], frames: list[Any]) -> DeviceBuffer:
+    (frame,) = frames
+    return DeviceBuffer.to_device(memoryview(frame).cast("B"))
+
+
+def _as_it_is(buffer: DeviceBuffer) -> tuple[dict[str, Any], list[DeviceBuffer]]:
+    return {}, [buffer]  # UCX copies from device to device
+
+
+def _as_received(header: dict[str, Any], frames: list[DeviceBuffer]) -> DeviceBuffer:
+    (buffer,) = frames
+    return buffer
+
+
+_serializers = (
+    (dask_serialize, _to_host),
+    (dask_deserialize, _from_host),
+    (cuda_serialize, _as_it_is),
+    (cuda_deserialize, _as_received),
+)
+
+
+def _register_serializers() -> None:
+    """Makes Dask send buffers without its own functions, which import Numba. What is sent is the same."""
+    for registry, function in _serializers:
+        registry.register(DeviceBuffer)(function)
+
+
+for _registry, _ in _serializers:
+    _registry.register_lazy("rmm", _register_serializers)  # in place of Dask's, which would replace these later
+_register_serializers()
