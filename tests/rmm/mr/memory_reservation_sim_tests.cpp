@@ -406,7 +406,7 @@ TEST_F(MemoryReservation, KeepsItsTagForWhatIsNotGivenBackYet)
       for (auto const& each : block.ranges) {
         bool const is_next = each.address <= reinterpret_cast<std::uintptr_t>(again) &&
                              reinterpret_cast<std::uintptr_t>(again) < each.address + each.bytes;
-        if (is_next) { EXPECT_EQ(each.label.name(), "next"); }
+        if (is_next) { EXPECT_EQ(std::string{each.label.name()}, "next"); }
       }
     }
   }

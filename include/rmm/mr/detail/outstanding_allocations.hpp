@@ -146,7 +146,9 @@ class outstanding_allocations {
         auto const which = all.shard_of(ptr);
         shard_           = &all.shards_[which];
         lock_            = rmm::detail::mutex_lock{shard_->mutex};
-        if (all.shard_of(ptr) == which) { return; }  // else whole_table() has moved the entries since
+        if (all.shard_of(ptr) == which) { return; }
+        // whole_table() has moved the entries since. Two locks at a time would be held against the order of all_held.
+        lock_ = rmm::detail::mutex_lock{};
       }
     }
 
