@@ -19,6 +19,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -31,21 +32,29 @@ using rmm::tools::range_name;
 using rmm::tools::range_stack;
 using rmm::tools::range_tags;
 
-/// Made before NVTX gets any of the functions below, and never destroyed: threads may use it while the process exits.
-range_tags* made_tags = nullptr;
+/// Never destroyed: threads may use it while the process exits.
+std::atomic<range_tags*> known_tags{nullptr};
 
-[[nodiscard]] range_tags& tags() noexcept { return *made_tags; }
-
-/// Throws std::bad_alloc.
-void make_tags()
+/// Throws std::bad_alloc at the first call.
+RMM_COLD range_tags& make_tags()
 {
-  static auto* const made = [] {
-    made_tags = new range_tags{std::getenv("RMM_NVTX_DOMAINS")};
+  static auto& made = *[] {
+    auto* const tags = new range_tags{std::getenv("RMM_NVTX_DOMAINS")};
+    known_tags.store(tags, std::memory_order_release);
     // A child of fork() would otherwise wait forever for a thread that it does not have.
-    static_cast<void>(pthread_atfork([] { tags().lock(); }, [] { tags().unlock(); }, [] { tags().unlock(); }));
-    return made_tags;
+    static_cast<void>(pthread_atfork([] { known_tags.load(std::memory_order_relaxed)->lock(); },
+                                     [] { known_tags.load(std::memory_order_relaxed)->unlock(); },
+                                     [] { known_tags.load(std::memory_order_relaxed)->unlock(); }));
+    return tags;
   }();
-  static_cast<void>(made);
+  return made;
+}
+
+/// NVTX reads its table of functions without an order: one may be called before make_tags() seems to have returned.
+[[nodiscard]] range_tags& tags() noexcept
+{
+  auto* const known = known_tags.load(std::memory_order_acquire);
+  return known != nullptr ? *known : make_tags();
 }
 
 /// The ranges of a thread, and its current tag, which is in the shared object that made the table of tags. That object stays loaded.
@@ -204,7 +213,7 @@ void set_functions(NvtxExportTableCallbacks const& callbacks) noexcept
 extern "C" RMM_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table)
 {
   try {
-    make_tags();
+    static_cast<void>(make_tags());
   } catch (std::exception const&) {
     return 0;
   }
