@@ -106,25 +106,27 @@ template <class Handle>
   return number <= 0xFFFF'FFFFU ? static_cast<std::uint32_t>(number) : 0xFFFF'FFFFU;
 }
 
-[[nodiscard]] std::uint32_t tag_of(std::uint32_t domain, char const* name) noexcept
+[[nodiscard]] std::uint32_t tag_of(range_tags& known, std::uint32_t domain, char const* name) noexcept
 {
-  return tags().tag_of(domain, range_name(name));
+  return known.tag_of(domain, range_name(name));
 }
 
-[[nodiscard]] std::uint32_t tag_of(std::uint32_t domain, wchar_t const* name) noexcept
+[[nodiscard]] std::uint32_t tag_of(range_tags& known, std::uint32_t domain, wchar_t const* name) noexcept
 {
-  return tag_of(domain, narrow_name{name}.c_str());
+  return tag_of(known, domain, narrow_name{name}.c_str());
 }
 
-[[nodiscard]] std::uint32_t tag_of(std::uint32_t domain, nvtxEventAttributes_t const* attributes) noexcept
+[[nodiscard]] std::uint32_t tag_of(range_tags& known,
+                                   std::uint32_t domain,
+                                   nvtxEventAttributes_t const* attributes) noexcept
 {
   constexpr auto needed = offsetof(nvtxEventAttributes_t, message) + sizeof attributes->message;
   if (attributes == nullptr || attributes->size < needed) { return 0; }
   switch (attributes->messageType) {
     case NVTX_MESSAGE_TYPE_ASCII:
-      return tag_of(domain, attributes->message.ascii);
+      return tag_of(known, domain, attributes->message.ascii);
     case NVTX_MESSAGE_TYPE_UNICODE:
-      return tag_of(domain, attributes->message.unicode);
+      return tag_of(known, domain, attributes->message.unicode);
     case NVTX_MESSAGE_TYPE_REGISTERED: {
       auto const tag = to_number(attributes->message.registered);
       return tag <= rmm::detail::tag_names::max_tags ? tag : 0;
@@ -138,7 +140,8 @@ template <class Handle>
 template <class Name>
 RMM_FLATTEN int push_named(std::uint32_t domain, Name name) noexcept
 {
-  return tags().is_ignored(domain) ? NVTX_NO_PUSH_POP_TRACKING : push(domain, tag_of(domain, name));
+  auto& known = tags();
+  return known.is_ignored(domain) ? NVTX_NO_PUSH_POP_TRACKING : push(domain, tag_of(known, domain, name));
 }
 
 RMM_FLATTEN int pop_from(std::uint32_t domain) noexcept
@@ -150,7 +153,8 @@ template <class Char>
 [[nodiscard]] nvtxStringHandle_t register_string(nvtxDomainHandle_t handle, Char const* text) noexcept
 {
   auto const domain = to_number(handle);
-  return to_handle<nvtxStringHandle_t>(tags().is_ignored(domain) ? 0 : tag_of(domain, text));
+  auto& known       = tags();
+  return to_handle<nvtxStringHandle_t>(known.is_ignored(domain) ? 0 : tag_of(known, domain, text));
 }
 
 [[nodiscard]] nvtxDomainHandle_t create_domain(char const* name) noexcept
