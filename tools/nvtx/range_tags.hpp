@@ -54,6 +54,13 @@ class range_tags {
     others_                             = intern(name_of_others);
   }
 
+  range_tags(range_tags const&)            = delete;
+  range_tags& operator=(range_tags const&) = delete;
+  ~range_tags()
+  {
+    for (auto const& slot : slots_) { delete slot.load(std::memory_order_relaxed); }
+  }
+
   /// Returns the number of the domain with that name. Domains that find no free number share the last one.
   [[nodiscard]] RMM_COLD std::uint32_t domain(std::string_view name) noexcept
   {
