@@ -332,7 +332,7 @@ TEST_F(Nvtx, RangesThatBelongToNoThreadAreNoTags)
 
 TEST_F(Nvtx, ThreadsMayBeManyAndShort)
 {
-  constexpr int threads = rmm::test::exhaustion_ends_program ? 3'000 : 30'000;
+  constexpr int threads = RMM_TEST_UNDER_SANITIZER ? 3'000 : 30'000;
   auto const pushes     = [&](int i) {
     EXPECT_EQ(module->tag(), "");
     nvtxRangePushA("short");
