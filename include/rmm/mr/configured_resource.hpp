@@ -102,6 +102,15 @@ class resource_maker {
     layers_.push_back(std::make_unique<Resource>(std::forward<Args>(args)...));
   }
 
+  /// Adds a pool that has the option `tags`.
+  template <class Pool, class... Args>
+  void add_pool(resource_configuration const& configuration, Args&&... args)
+  {
+    auto made = std::make_unique<Pool>(std::forward<Args>(args)...);
+    if (configuration.has("tags")) { made->track_tags(); }
+    layers_.push_back(std::move(made));
+  }
+
   /// Adds an adaptor over the outermost layer.
   template <class Adaptor, class... Args>
   void put_on(Args&&... args)

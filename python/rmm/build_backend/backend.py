@@ -21,6 +21,7 @@ _library_parts = (
     "include",
     "simulator",
     "tools/gdb",
+    "tools/nvtx",
     "tools/recorded",
     "tools/trace",
 )

@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 from importlib import import_module
+from types import ModuleType
 
 from rmm._commands.trace_program import run_trace_program
 from rmm._cuda.gpu import CUDARuntimeError
@@ -15,6 +16,7 @@ commands = {
     "info": "devices, their memory, and which resources they have",
     "doctor": "what the machine and the process have, what calls cost here, and what to do",
     "demo": "time and memory that resources need for the same work",
+    "nvtx-path": "the library for NVTX_INJECTION64_PATH, which makes tags of NVTX ranges",
 }
 commands_of_the_trace_program = {
     "report": "what a trace shows, as a page for browsers",
@@ -33,16 +35,20 @@ def main(arguments: list[str] | None = None) -> int:
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in commands.items():
         command_parser = parsers.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        import_module(f"rmm._commands.{name}").add_arguments(command_parser)
+        _module_of(name).add_arguments(command_parser)
     for name, text in commands_of_the_trace_program.items():
         parsers.add_parser(name, help=text)
     options = parser.parse_args(arguments)
     try:
-        status: int = import_module(f"rmm._commands.{options.command}").run(options)
+        status: int = _module_of(options.command).run(options)
     except CUDARuntimeError as error:
         print(f"rmm: the CUDA runtime says: {error}", file=sys.stderr)
         return 1
     return status
+
+
+def _module_of(command: str) -> ModuleType:
+    return import_module(f"rmm._commands.{command.replace('-', '_')}")
 
 
 def run_as_program() -> int:

@@ -10,6 +10,7 @@
 #include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/make_recommended_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -63,6 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "cuda_async,initial=1MiB,threshold=0,share=none",
                     "cuda_async_view",
                     "elastic,initial=1MiB,max=1GiB,decay_ms=1000",
+                    "elastic,tags",
                     "fixed_size,block=4KiB,preallocate=4",
                     "managed",
                     "pinned_host",
@@ -82,6 +84,21 @@ TEST(ConfiguredResource, HasTheSizesOfItsConfiguration)
   ASSERT_NE(pool, nullptr);
   EXPECT_EQ(pool->pool_size(), 2 * mebibyte);
   EXPECT_THROW(resource->allocate(4 * mebibyte), rmm::out_of_memory);
+}
+
+TEST(ConfiguredResource, PoolsTrackTagsIfAsked)
+{
+  for (std::string const name : {"cached", "elastic", "pool"}) {
+    for (bool const asked : {false, true}) {
+      configured_resource const resource{name + (asked ? ",tags" : "")};
+      rmm::tag_scope const scope{"of a configuration"};
+      void* const ptr    = resource->allocate(1000);
+      auto const holders = resource.find<rmm::mr::detail::growing_pool>()->live_by_tag_name();
+      ASSERT_EQ(holders.size(), asked ? 1U : 0U) << name;
+      if (asked) { EXPECT_EQ(holders[0].tag, "of a configuration") << name; }
+      resource->deallocate(ptr, 1000);
+    }
+  }
 }
 
 TEST(ConfiguredResource, RoundsSizesOfPoolsDown)

@@ -101,7 +101,7 @@ TEST(ResourceConfiguration, ListsWhatThereIsForNamesThatAreUnknown)
   EXPECT_EQ(failure("pol,max=1"), "unknown resource 'pol'; there are " + rmm::mr::detail::names_of_resources() + " @0");
   EXPECT_EQ(failure("Pool"), "unknown resource 'Pool'; there are " + rmm::mr::detail::names_of_resources() + " @0");
   EXPECT_EQ(failure("pool,maxx=1"),
-            "unknown option 'maxx' of pool; it has initial, max, upstream, scrub, guard, alignment, "
+            "unknown option 'maxx' of pool; it has initial, max, upstream, tags, scrub, guard, alignment, "
             "alignment_threshold, prefetch, limit, statistics, thread_safe, log @5");
   EXPECT_EQ(failure("pool,upstream=(cuda,max=1)").substr(0, 31), "unknown option 'max' of cuda; i");
   EXPECT_EQ(failure("pool,upstream=nothing").substr(0, 26), "unknown resource 'nothing'");
