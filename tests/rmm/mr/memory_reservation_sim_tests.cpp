@@ -12,10 +12,10 @@
 #include <rmm/device_uvector.hpp>
 #include <rmm/error.hpp>
 #include <rmm/memory_report.hpp>
+#include <rmm/memory_snapshot.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
-#include <rmm/memory_snapshot.hpp>
 #include <rmm/tag_scope.hpp>
 
 #include <cuda_runtime_api.h>
