@@ -37,7 +37,8 @@ To build:
 
 To develop:
   check         formatting, every header compiled alone by two compilers, include layers, cost of headers, tests of the tools
-  matrix        the test suite under each sanitizer, and with every compiler, C++ standard and CCCL that is tested
+  matrix        the test suite under each sanitizer, and with every compiler, C++ standard and CCCL that is tested;
+                the bridge with every release of RAPIDS that is tested
   python-asan   the tests of the Python package on the simulator, under AddressSanitizer and UndefinedBehaviorSanitizer
   coverage      the test suite on the simulator with every line counted, what was not reached in build/coverage/report; fails if it
                 reaches less than 95 % of the lines of include/rmm
@@ -176,7 +177,7 @@ find_missing() {
   if wants bundle || wants --all; then
     need_header benchmark/benchmark.h libbenchmark-dev google-benchmark-devel
   fi
-  if wants test && [[ ${#HEADERS[@]} -eq 0 ]]; then
+  if { wants test && [[ ${#HEADERS[@]} -eq 0 ]]; } || wants matrix; then
     need_python
   fi
   if wants test; then
@@ -299,7 +300,7 @@ on_off() { if wants "$1"; then echo ON; else echo OFF; fi; }
 
 clean() {
   local folder
-  for folder in "$BUILD_DIR" "$REPOSITORY/build" "$REPOSITORY/python/rmm/build" "$REPOSITORY/python/rmm/_skbuild"; do
+  for folder in "$BUILD_DIR" "$REPOSITORY/build" "$REPOSITORY"/python/rmm/{build,_skbuild} "$REPOSITORY/python/rmm_rapids/build"; do
     [[ -d $folder ]] || continue
     folder="$(cd "$folder" && pwd -P)"
     [[ "$(cd "$REPOSITORY" && pwd -P)/" != "${folder%/}/"* ]] || fail "clean would delete the sources: the build folder is $folder"
@@ -481,6 +482,58 @@ run_python_suite() {
   SUITES+=("python $backend|$status|$((SECONDS - begin))|$folder/reports")
 }
 
+# Releases of RAPIDS that the bridge in python/rmm_rapids is tested with, newest first. That one has the tests of types, style and Dask.
+RAPIDS_RELEASES=(26.10 26.8)
+RAPIDS_BUILD_NEEDS=("scikit-build-core>=0.10" "cython>=3.1" "pytest>=8")
+RAPIDS_NEWEST_NEEDS=("mypy>=1.13" "ruff>=0.8" "distributed>=2024.4")
+
+# rapids_environment RELEASE FOLDER: a virtual environment with that release of RAPIDS' rmm, and what builds and tests the bridge.
+rapids_environment() {
+  local release="$1" folder="$2" needs=("${RAPIDS_BUILD_NEEDS[@]}" "rmm-cu13==$1.*" "librmm-cu13==$1.*")
+  if [[ $release == "${RAPIDS_RELEASES[0]}" ]]; then needs+=("${RAPIDS_NEWEST_NEEDS[@]}"); fi
+  if [[ ! -f "$folder/complete" || "$(<"$folder/complete")" != "${needs[*]}" ]]; then
+    rm -rf "$folder"
+    "$PYTHON" -m venv "$folder" || return 1
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "${needs[@]}" || return 1
+    printf '%s' "${needs[*]}" >"$folder/complete"
+  fi
+}
+
+# run_rapids_suite BACKEND RELEASE: builds the bridge for a release of RAPIDS, and tests it. All releases share the engine that was built.
+run_rapids_suite() {
+  local backend="$1" release="$2" folder="$BUILD_DIR/rapids/$1" begin=$SECONDS status=passed launcher=() pip
+  local environment="$BUILD_DIR/rapids/environment-$2" reports="$BUILD_DIR/rapids/$1/reports-$2"
+  say "=== rapids $release $backend"
+  if ! rapids_environment "$release" "$environment"; then
+    say "Left out: pip cannot get rmm-cu13 $release. It needs a package index (PIP_INDEX_URL) or a folder of wheels (PIP_FIND_LINKS)."
+    LEFT_OUT+=("rapids-$release")
+    return
+  fi
+  if command -v ccache >/dev/null; then launcher=(CMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  rm -rf "$reports" "$folder/dist"
+  mkdir -p "$reports"
+  pip=("$environment/bin/python" -m pip --quiet --disable-pip-version-check)
+  if ! env "${launcher[@]}" RMM_CUDA_BACKEND="$backend" CMAKE_BUILD_PARALLEL_LEVEL="$JOBS" \
+    "${pip[@]}" wheel --no-build-isolation --no-deps --wheel-dir "$folder/dist" --config-settings="build-dir=$folder/build" \
+    --config-settings=cmake.build-type=Debug --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O0 \
+    --config-settings=cmake.define.RMM_UNITE_TESTS=ON "$REPOSITORY/python/rmm_rapids" ||
+    ! "${pip[@]}" install --no-deps --force-reinstall "$folder"/dist/*.whl; then
+    status="not built"
+  else
+    (cd "$REPOSITORY/python/rmm_rapids" && "$environment/bin/pytest" --quiet -p no:cacheprovider --junitxml "$reports/pytest.junit") ||
+      status=failed
+  fi
+  SUITES+=("rapids $release|$status|$((SECONDS - begin))|$reports")
+}
+
+# run_rapids_suites [RELEASE...]: those of all releases by default. There is no bridge for free-threaded Pythons: RAPIDS has no wheels for them.
+run_rapids_suites() {
+  local release backend=sim
+  if is_free_threaded; then return; fi
+  if gpu_visible; then backend=cuda; fi
+  for release in "${@:-${RAPIDS_RELEASES[@]}}"; do run_rapids_suite "$backend" "$release"; done
+}
+
 # The tests of the Python package with its own code, the library and the simulator under sanitizers. Those are not of the
 # interpreter, so their runtime is loaded before it, with that of C++, whose exceptions it intercepts; what the interpreter keeps until
 # the process ends is no leak. Numbers that are no attribute of a device go through to the runtime: the tests want that refused there.
@@ -602,26 +655,34 @@ run_matrix() {
   local combination combinations
   run_asan
   run_tsan
+  run_rapids_suites
   mapfile -t combinations < <(compiler_combinations; cuda_combinations)
   for combination in "${combinations[@]}"; do
     run_combination "$combination"
   done
 }
 
-# Every commit takes one turn, because all of them are hours: with an even count of commits a sanitizer, with an odd count the next
-# combination, or the coverage. Where the commits cannot be counted (in a shallow clone each is the first), the day of the year is the count.
-run_next_turn() {
-  local combination combinations count
+# The count of commits. Where they cannot be counted (in a shallow clone each is the first), the day of the year.
+count_of_turns() {
+  local count
   count="$(date +%j)"
   if [[ "$(git -C "$REPOSITORY" rev-parse --is-shallow-repository 2>/dev/null)" == false ]]; then
     count="$(git -C "$REPOSITORY" rev-list --count HEAD 2>/dev/null || date +%j)"
   fi
-  case $((10#$count % 4)) in
+  echo $((10#$count))
+}
+
+# Every commit takes one turn, because all of them are hours: with an even count of commits a sanitizer, with an odd count the next
+# combination, or the coverage.
+run_next_turn() {
+  local combination combinations count
+  count="$(count_of_turns)"
+  case $((count % 4)) in
     0) run_asan; return ;;
     2) run_tsan; return ;;
   esac
   mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage)
-  combination="${combinations[10#$count / 2 % ${#combinations[@]}]}"
+  combination="${combinations[count / 2 % ${#combinations[@]}]}"
   if [[ $combination == coverage ]]; then run_coverage; else run_combination "$combination"; fi
 }
 
@@ -667,6 +728,7 @@ run_all_tests() {
   run_suite sim sim "$BUILD_DIR/sim" -DBUILD_BENCHMARKS=ON -DRMM_BUILD_PTDS_TESTS=STREAMS
   if gpu_visible; then run_suite cuda cuda "$BUILD_DIR/cuda"; fi
   if gpu_visible; then run_python_suite cuda; else run_python_suite sim; fi
+  run_rapids_suites "${RAPIDS_RELEASES[$(count_of_turns) % ${#RAPIDS_RELEASES[@]}]}"  # a minute each
   run_next_turn
 }
 
@@ -718,7 +780,7 @@ run_check() {
 
 cxx_sources() {
   local folder folders=()
-  for folder in include c cmake simulator tests examples benchmarks tools; do
+  for folder in include c cmake simulator tests examples benchmarks tools python/rmm_rapids; do
     if [[ -d "$REPOSITORY/$folder" ]]; then folders+=("$REPOSITORY/$folder"); fi
   done
   find "${folders[@]}" -type f \( -name '*.hpp' -o -name '*.ipp' -o -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0

@@ -93,6 +93,7 @@ def all_pages(root: Path = ROOT) -> list[Path]:
         "examples/README.md",
         "packaging/README.md",
         "python/rmm/README.md",
+        "python/rmm_rapids/README.md",
     ]
     return [root / name for name in named if (root / name).exists()] + sorted((root / "docs").glob("*.md"))
 

@@ -62,6 +62,7 @@ OTHERS = [
     "examples/README.md",
     "benchmarks/README.md",
     "packaging/README.md",
+    "python/rmm_rapids/README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "CHANGELOG.md",

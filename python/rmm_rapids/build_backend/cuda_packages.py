@@ -1,0 +1,1 @@
+../../rmm/build_backend/cuda_packages.py

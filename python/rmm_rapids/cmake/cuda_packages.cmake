@@ -1,0 +1,1 @@
+../../rmm/cmake/cuda_packages.cmake

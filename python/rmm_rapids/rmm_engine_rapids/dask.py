@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine in the workers of Dask.
+
+>>> client.register_plugin(rmm_engine_rapids.dask.EnginePlugin("elastic,max=80%"))
+
+Or ``dask worker --preload rmm_engine_rapids.dask``, with the environment variable ``RMM_ENGINE_RAPIDS``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed import WorkerPlugin
+
+import rmm_engine_rapids
+
+__all__ = ["EnginePlugin", "dask_setup"]
+
+
+class EnginePlugin(WorkerPlugin):
+    """Makes a resource of the engine the current one of each worker's device, also in workers that come later.
+
+    Start the cluster without its own options for rmm (``rmm_pool_size`` and the like of Dask-CUDA).
+
+    Parameters
+    ----------
+    configuration : str, optional
+        As in :func:`rmm_engine_rapids.enable`. Where it is None, the environment of the worker counts.
+    """
+
+    name = "rmm-engine-rapids"
+
+    def __init__(self, configuration: str | None = None) -> None:
+        self.configuration = configuration
+
+    def setup(self, worker: Any) -> None:
+        """Called by Dask in each worker."""
+        rmm_engine_rapids.enable(self.configuration)
+
+
+def dask_setup(worker: Any) -> None:
+    """Called by Dask where this module is preloaded. With ``RMM_ENGINE_RAPIDS`` the import has done it already."""
+    import os
+
+    if not os.environ.get("RMM_ENGINE_RAPIDS"):
+        rmm_engine_rapids.enable()
