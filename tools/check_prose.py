@@ -119,7 +119,7 @@ def wrong_sizes(root: Path) -> list[str]:
 
 def pages(root: Path) -> list[Path]:
     named = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "python/rmm/README.md", "python/rmm_rapids/README.md",
-             "packaging/README.md", "examples/README.md", "benchmarks/README.md", "c/README.md"]
+             "packaging/README.md", "examples/README.md", "benchmarks/README.md", "c/README.md", "tools/recorded/README.md"]
     return [root / name for name in named if (root / name).exists()] + sorted((root / "docs").rglob("*.md"))
 
 

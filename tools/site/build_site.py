@@ -54,7 +54,7 @@ PARTS: list[tuple[str, list[str]]] = [
         ],
     ),
     ("Explanation", ["stream-order", "pools", "benchmarks", "reliability", "design"]),
-    ("Reference", ["concepts", "trace-format", "compatibility"]),
+    ("Reference", ["concepts", "compatibility"]),
 ]
 REFERENCES = ["reference/cpp/index", "reference/python/index", "python/rmm/README"]
 OTHERS = [
@@ -62,6 +62,7 @@ OTHERS = [
     "examples/README.md",
     "benchmarks/README.md",
     "packaging/README.md",
+    "tools/recorded/README.md",
     "python/rmm_rapids/README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",

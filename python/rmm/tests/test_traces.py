@@ -23,7 +23,7 @@ from rmm.pylibrmm.memory_resource._adaptors import EnvironmentTrace
 
 @dataclass
 class Trace:
-    """What a file holds: see docs/trace-format.md."""
+    """What a file holds: see tools/recorded/README.md."""
 
     events: list[tuple[int, int, list[int]]] = field(default_factory=list)  # kind, size, stack
     names: dict[int, str] = field(default_factory=dict)  # of frames

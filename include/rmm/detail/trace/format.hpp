@@ -13,7 +13,7 @@
 #include <utility>
 
 /// @file
-/// The format of binary traces, which docs/trace-format.md describes: the structures that writers and readers share, and the encoder of
+/// The format of binary traces, which tools/recorded/README.md describes: the structures that writers and readers share, and the encoder of
 /// blocks.
 
 namespace RMM_NAMESPACE {
