@@ -362,17 +362,19 @@ class chunk_source final : public memory_source {
     }
   }
 
-  /// Makes the other sources with the same maximum give back up to `bytes` bytes of unused memory. Returns the bytes given back; 0, and
-  /// gives nothing back, if `bytes` bytes could not be taken even then.
+  /// Makes the other sources with the same maximum give back unused memory, so that `bytes` bytes can be taken: what is lacking, or if
+  /// nothing seems to be, up to `bytes`. Returns the bytes given back; 0, and gives nothing back, if that would not be enough.
   std::size_t others_give(std::size_t bytes)
   {
     std::size_t unused{};
     for_each_other([&](chunk_source& other) { unused += other.idle_bytes() + total_of(other.leaving_); });
     if (!can_take(bytes - std::min(bytes, unused))) { return 0; }
+    auto const available = most_to_take();
+    auto const lacking   = available < bytes ? bytes - available : bytes;
     std::size_t given{};
     for_each_other([&](chunk_source& other) {
       auto const size = other.heap_.block_bytes();
-      if (given < bytes) { given += other.trim(size - std::min(size, bytes - given)); }
+      if (given < lacking) { given += other.trim(size - std::min(size, lacking - given)); }
     });
     return given;
   }
@@ -415,11 +417,17 @@ class chunk_source final : public memory_source {
   /// Whether the maximum allows so many bytes more, and the device has them.
   [[nodiscard]] bool can_take(std::size_t bytes) const
   {
-    if (!is_within_maximum(bytes)) { return false; }
+    return is_within_maximum(bytes) && (bytes == 0 || bytes <= most_to_take());
+  }
+
+  /// The bytes that the maximum allows and the device has.
+  [[nodiscard]] std::size_t most_to_take() const
+  {
+    auto const allowed = bounds_->budget.limit() - bounds_->budget.used();
     try {
-      return bytes == 0 || bytes <= free_on_device();
+      return std::min(allowed, free_on_device());
     } catch (cuda_error const&) {  // the device decides when memory is taken
-      return true;
+      return allowed;
     }
   }
 
