@@ -55,11 +55,6 @@ using state = memory_snapshot::state;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-struct FreshMachine : Simulated {
-  FreshMachine() { cudasim::reset(); }  // before members of tests
-  void SetUp() override {}
-};
-
 struct MemorySnapshot : FreshMachine {
   rmm::mr::cuda_memory_resource cuda;
   rmm::cuda_stream stream;

@@ -26,3 +26,9 @@ struct Simulated : ::testing::Test {
     cudasim::clear_violations();
   }
 };
+
+/// A Simulated whose machine is there before the members of tests that derive from it.
+struct FreshMachine : Simulated {
+  FreshMachine() { cudasim::reset(); }
+  void SetUp() override {}
+};

@@ -41,11 +41,6 @@ constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 constexpr std::size_t GiB = 1024 * MiB;
 
-struct FreshMachine : Simulated {
-  FreshMachine() { cudasim::reset(); }  // before members of tests
-  void SetUp() override {}
-};
-
 struct ElasticPool : FreshMachine {
   [[nodiscard]] static std::size_t free_on_device() { return rmm::available_device_memory().first; }
 

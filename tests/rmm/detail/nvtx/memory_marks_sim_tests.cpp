@@ -138,11 +138,6 @@ int NVTX_API start_tool(nvtxExtModuleInfo_t* module)
 // NVTX looks there when it is first used.
 [[maybe_unused]] auto const tool_is_there = InitializeInjectionNvtxExtension_fnptr = start_tool;
 
-struct FreshMachine : Simulated {
-  FreshMachine() { cudasim::reset(); }  // before members of tests
-  void SetUp() override {}
-};
-
 struct MemoryMarks : FreshMachine {
   listening_tool& tool{listening_tool::instance()};
   rmm::mr::cuda_memory_resource cuda;

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
+#include <rmm/mr/memory_reservation.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// How a reservation_queue treats requests that wait.
+struct reservation_queue_options {
+  /// After this time the request whose turn it is tries again, in case that memory was freed. notify() makes it try at once.
+  std::chrono::steady_clock::duration retry_after{std::chrono::milliseconds{1}};
+
+  /// A request that has waited for this time gets one more priority, and so on, so that it does not wait for ever behind others. 0 or
+  /// less: priorities stay what they are.
+  std::chrono::steady_clock::duration aging{std::chrono::seconds{1}};
+};
+
+/// Reservations that wait until a pool has the memory: in the order of their priority, then of their age. Use one queue for all tasks
+/// that share a pool.
+///
+/// Only the request whose turn it is tries to reserve. So a small request does not overtake a large one that waits with the same or a
+/// higher priority, although there is memory for the small one. Calls of the pool itself are not held back.
+///
+/// @code{.cpp}
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::pool_memory_resource pool{&cuda, std::size_t{1} << 20};
+/// rmm::mr::reservation_queue queue{pool};
+/// auto const task = queue.reserve_or_wait(4096, 0, std::chrono::seconds{5});  // other tasks call this at the same time
+/// @endcode
+/// Threads  thread-safe. The queue has to outlive all calls, and the pool the queue.
+class reservation_queue {
+ public:
+  using duration = std::chrono::steady_clock::duration;
+
+  /// Waits for as long as it takes.
+  static constexpr duration forever = duration::max();
+
+  /// Makes a queue for a pool, or for a reservation: anything with try_reserve(bytes, stream).
+  template <class Source>
+  explicit reservation_queue(Source& source, reservation_queue_options const& options = {})
+    : try_reserve_{[&source](std::size_t bytes, cuda_stream_view stream) { return source.try_reserve(bytes, stream); }},
+      options_{options}
+  {}
+  reservation_queue(reservation_queue const&)            = delete;
+  reservation_queue& operator=(reservation_queue const&) = delete;
+
+  /// Reserves `bytes`, if necessary after waiting for up to `timeout` for its turn and for the memory. Tries at least once if it is its
+  /// turn. A higher `priority` comes first. Throws out_of_memory after the timeout, and what try_reserve() of the pool throws. The pool
+  /// does not ask the program to free memory.
+  [[nodiscard]] memory_reservation reserve_or_wait(std::size_t bytes,
+                                                   int priority            = 0,
+                                                   duration timeout        = forever,
+                                                   cuda_stream_view stream = cuda_stream_view{})
+  {
+    auto const begin    = clock::now();
+    auto const deadline = timeout < clock::time_point::max() - begin ? begin + timeout : clock::time_point::max();
+    std::unique_lock<std::mutex> lock{mutex_};
+    request const mine{priority, begin, next_number_++};
+    waiting_.push_back(&mine);
+    leaver const leave{*this, lock, mine};
+    for (;;) {
+      auto const now     = clock::now();
+      bool const is_next = has_turn(mine, now);
+      if (is_next) {
+        lock.unlock();  // the pool may take long
+        auto made = try_reserve_(bytes, stream);
+        lock.lock();
+        if (made) { return std::move(*made); }
+      }
+      if (now >= deadline) { throw_timeout(bytes, mine, now); }
+      wake_.wait_until(lock, std::min(deadline, later(now, is_next ? options_.retry_after : turn_check())));
+    }
+  }
+
+  /// Makes the request whose turn it is try again now. Call it after memory of the pool was freed.
+  void notify() noexcept { wake_.notify_all(); }
+
+  /// Returns the number of requests that wait or try.
+  [[nodiscard]] std::size_t waiting() const
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return waiting_.size();
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  struct request {
+    int priority;
+    clock::time_point since;
+    std::uint64_t number;
+  };
+
+  /// Takes a request out of the queue at its end, and lets others look whether it is their turn.
+  class leaver {
+   public:
+    leaver(reservation_queue& queue, std::unique_lock<std::mutex>& lock, request const& of) noexcept
+      : queue_{queue}, lock_{lock}, of_{of}
+    {}
+    leaver(leaver const&)            = delete;
+    leaver& operator=(leaver const&) = delete;
+    ~leaver()
+    {
+      if (!lock_.owns_lock()) { lock_.lock(); }
+      auto& all = queue_.waiting_;
+      all.erase(std::find(all.begin(), all.end(), &of_));
+      queue_.wake_.notify_all();
+    }
+
+   private:
+    reservation_queue& queue_;
+    std::unique_lock<std::mutex>& lock_;
+    request const& of_;
+  };
+
+  [[nodiscard]] static clock::time_point later(clock::time_point now, duration time) noexcept
+  {
+    return time < clock::time_point::max() - now ? now + time : clock::time_point::max();
+  }
+
+  /// How long a request may wait before it looks whether it has overtaken others by its age.
+  [[nodiscard]] duration turn_check() const noexcept { return options_.aging > duration{} ? options_.aging : forever; }
+
+  [[nodiscard]] std::int64_t priority_at(clock::time_point now, request const& of) const noexcept
+  {
+    return of.priority + (options_.aging > duration{} ? std::int64_t{(now - of.since) / options_.aging} : 0);
+  }
+
+  [[nodiscard]] std::size_t count_before(request const& mine, clock::time_point now) const noexcept
+  {
+    auto const own    = priority_at(now, mine);
+    auto const before = [&](request const* other) {
+      auto const priority = priority_at(now, *other);
+      return priority != own ? priority > own : other->number < mine.number;
+    };
+    return static_cast<std::size_t>(std::count_if(waiting_.begin(), waiting_.end(), before));
+  }
+
+  [[nodiscard]] bool has_turn(request const& mine, clock::time_point now) const noexcept
+  {
+    return count_before(mine, now) == 0;
+  }
+
+  [[noreturn]] RMM_COLD void throw_timeout(std::size_t bytes, request const& mine, clock::time_point now) const
+  {
+    using milliseconds = std::chrono::duration<double, std::milli>;
+    auto const before  = count_before(mine, now);
+    auto const reason  = before == 0 ? std::string{"the pool has not so much memory in one piece"}
+                                     : std::to_string(before) + " other requests come first";
+    RMM_FAIL("No reservation of " + rmm::detail::format_bytes(bytes) + " after " +
+               std::to_string(std::int64_t(milliseconds{now - mine.since}.count())) + " ms: " + reason,
+             rmm::out_of_memory);
+  }
+
+  std::function<std::optional<memory_reservation>(std::size_t, cuda_stream_view)> try_reserve_;
+  reservation_queue_options options_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<request const*> waiting_;  // in no order
+  std::uint64_t next_number_{0};
+};
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <rmm/mr/reservation_queue.hpp>
+
+#include "../../support/simulated.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/memory_reservation.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using rmm::mr::memory_reservation;
+using rmm::mr::reservation_queue;
+using std::chrono::milliseconds;
+
+constexpr std::size_t KiB = 1024;
+constexpr std::size_t MiB = 1024 * KiB;
+
+struct ReservationQueue : FreshMachine {
+  struct machine_objects {
+    rmm::mr::cuda_memory_resource cuda;
+    rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, MiB, MiB};
+    reservation_queue queue{pool};
+    rmm::cuda_stream stream;
+  };
+  std::optional<machine_objects> objects{std::in_place};
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>& pool{objects->pool};
+  reservation_queue& queue{objects->queue};
+  rmm::cuda_stream& stream{objects->stream};
+
+  void TearDown() override
+  {
+    objects.reset();
+    FreshMachine::TearDown();
+  }
+
+  /// Waits until so many requests wait.
+  void expect_waiting(std::size_t count) const
+  {
+    while (queue.waiting() != count) { std::this_thread::sleep_for(milliseconds{1}); }
+  }
+};
+
+TEST_F(ReservationQueue, ReservesAtOnceWhatThePoolHas)
+{
+  auto const task = queue.reserve_or_wait(512 * KiB, 0, milliseconds{0}, stream);
+  EXPECT_EQ(task.bytes(), 512 * KiB);
+  EXPECT_EQ(queue.waiting(), 0U);
+}
+
+TEST_F(ReservationQueue, ThrowsAfterTheTimeoutAndSaysWhy)
+{
+  auto const all   = pool.reserve(MiB, stream);
+  auto const begin = std::chrono::steady_clock::now();
+  try {
+    static_cast<void>(queue.reserve_or_wait(256 * KiB, 0, milliseconds{20}));
+    ADD_FAILURE() << "there is no memory";
+  } catch (rmm::out_of_memory const& e) {
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("No reservation of 256.000000 KiB after "));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("the pool has not so much memory in one piece"));
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds{20});
+  EXPECT_EQ(queue.waiting(), 0U);
+}
+
+TEST_F(ReservationQueue, WaitsUntilAReservationEnds)
+{
+  auto all = std::optional{pool.reserve(MiB, stream)};
+  std::thread task{[&] { EXPECT_EQ(queue.reserve_or_wait(MiB).bytes(), MiB); }};
+  expect_waiting(1);
+  all.reset();
+  task.join();
+  EXPECT_EQ(pool.figures().live_bytes, 0U);
+}
+
+TEST_F(ReservationQueue, TriesAtOnceWhenItIsNotified)
+{
+  rmm::mr::reservation_queue_options patient;
+  patient.retry_after = std::chrono::hours{1};
+  reservation_queue slow{pool, patient};
+  void* const all = pool.allocate(MiB, stream);
+  std::thread task{[&] { EXPECT_EQ(slow.reserve_or_wait(MiB).bytes(), MiB); }};
+  while (slow.waiting() == 0) { std::this_thread::yield(); }
+  pool.deallocate(all, MiB, stream);
+  stream.synchronize();
+  for (std::atomic<bool> done{false}; !done;) {  // the request may not wait yet at the first call
+    slow.notify();
+    std::this_thread::sleep_for(milliseconds{1});
+    done = slow.waiting() == 0;
+  }
+  task.join();
+}
+
+TEST_F(ReservationQueue, ServesByPriorityThenByAge)
+{
+  auto all = std::optional{pool.reserve(MiB, stream)};
+  std::mutex mutex;
+  std::vector<std::string> served;
+  std::vector<std::thread> tasks;
+  auto const add = [&](char const* name, int priority) {
+    tasks.emplace_back([&, name, priority] {
+      auto const mine = queue.reserve_or_wait(MiB, priority);
+      std::lock_guard<std::mutex> const lock{mutex};
+      served.emplace_back(name);
+    });
+    expect_waiting(tasks.size());
+  };
+  add("low, first", 0);
+  add("low, second", 0);
+  add("high", 100);
+  add("low, third", 0);
+  all.reset();
+  for (auto& each : tasks) { each.join(); }
+  EXPECT_EQ(served, (std::vector<std::string>{"high", "low, first", "low, second", "low, third"}));
+}
+
+TEST_F(ReservationQueue, LetsNoSmallRequestOvertakeALargeOne)
+{
+  auto half = std::optional{pool.reserve(512 * KiB, stream)};
+  std::atomic<bool> has_large{false};
+  std::thread large{[&] {
+    auto const mine = queue.reserve_or_wait(MiB);
+    has_large       = true;
+  }};
+  expect_waiting(1);
+  std::thread small{[&] {
+    auto const mine = queue.reserve_or_wait(256 * KiB);
+    EXPECT_TRUE(has_large);
+  }};
+  expect_waiting(2);
+  std::this_thread::sleep_for(milliseconds{20});
+  EXPECT_EQ(queue.waiting(), 2U);
+  try {
+    static_cast<void>(queue.reserve_or_wait(256 * KiB, -1, milliseconds{5}));
+    ADD_FAILURE() << "two requests come first";
+  } catch (rmm::out_of_memory const& e) {
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("2 other requests come first"));
+  }
+  half.reset();
+  large.join();
+  small.join();
+}
+
+TEST_F(ReservationQueue, RequestsRiseWhileTheyWait)
+{
+  rmm::mr::reservation_queue_options fast;
+  fast.aging = milliseconds{5};
+  reservation_queue aging{pool, fast};
+  std::atomic<bool> served{false};
+  auto all = std::optional{pool.reserve(MiB, stream)};
+  std::thread low{[&] {
+    auto const mine = aging.reserve_or_wait(MiB, 0);
+    served          = true;
+  }};
+  while (aging.waiting() == 0) { std::this_thread::yield(); }
+  std::vector<std::thread> high;
+  for (int i = 0; i != 3; ++i) {  // one of them always waits
+    high.emplace_back([&] {
+      while (!served) {
+        auto const mine = aging.reserve_or_wait(MiB, 10);
+        std::this_thread::sleep_for(milliseconds{1});
+      }
+    });
+  }
+  all.reset();
+  low.join();
+  for (auto& each : high) { each.join(); }
+}
+
+TEST_F(ReservationQueue, DividesAReservationToo)
+{
+  auto task = pool.reserve(512 * KiB, stream);
+  reservation_queue parts{task};
+  auto const part = parts.reserve_or_wait(256 * KiB);
+  EXPECT_EQ(task.used_bytes(), 256 * KiB);
+  EXPECT_THROW(static_cast<void>(parts.reserve_or_wait(512 * KiB, 0, milliseconds{1})), rmm::out_of_memory);
+}
+
+TEST_F(ReservationQueue, GoesOnAfterARequestThatThrows)
+{
+  struct {
+    int calls{};
+    std::optional<memory_reservation> try_reserve(std::size_t, rmm::cuda_stream_view)
+    {
+      if (++calls == 1) { throw std::bad_alloc{}; }
+      return std::nullopt;
+    }
+  } source;
+  reservation_queue failing{source};
+  EXPECT_THROW(static_cast<void>(failing.reserve_or_wait(1)), std::bad_alloc);
+  EXPECT_EQ(failing.waiting(), 0U);
+  EXPECT_THROW(static_cast<void>(failing.reserve_or_wait(1, 0, milliseconds{-1})), rmm::out_of_memory);
+  EXPECT_EQ(source.calls, 2);
+}
+
+TEST_F(ReservationQueue, RefusesWhatThePoolRefuses)
+{
+  EXPECT_THROW(static_cast<void>(queue.reserve_or_wait(0)), rmm::logic_error);
+  EXPECT_EQ(queue.waiting(), 0U);
+}
+
+}  // namespace
