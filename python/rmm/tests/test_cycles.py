@@ -276,7 +276,7 @@ def test_a_buffer_is_freed_before_its_stream_when_both_are_collected() -> None:
 
 def test_nothing_crashes_at_exit() -> None:
     program = """
-        import sys
+        import sys, threading
         import rmm, rmm.mr
 
         class Owner:
@@ -294,6 +294,19 @@ def test_nothing_crashes_at_exit() -> None:
             def fail(self, nbytes):
                 return False
 
+        if "thread" in sys.argv:
+            pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20)
+            changed = threading.Event()
+
+            def change():
+                while True:
+                    pool.set_failure_callback(lambda nbytes: False)
+                    changed.set()
+
+            threading.Thread(target=change, daemon=True).start()
+            changed.wait()
+            sys.exit()  # while the other thread waits for the GIL
+
         owner = Owner()
         if "set" in sys.argv:
             rmm.mr.set_current_device_resource(owner.pool)
@@ -302,7 +315,7 @@ def test_nothing_crashes_at_exit() -> None:
         if "module" in sys.argv:
             sys.owner = Owner()
         """
-    for arguments in ([], ["set"], ["keep"], ["set", "keep"], ["module"], ["set", "module"]):
+    for arguments in ([], ["set"], ["keep"], ["set", "keep"], ["module"], ["set", "module"], ["thread"]):
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program), *arguments], check=False, capture_output=True, text=True
         )
