@@ -108,6 +108,26 @@ def test_a_live_buffer_in_the_cycle_is_not_collected_and_crashes_nothing() -> No
     assert ended() is None
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda resource: rmm.mr.PoolMemoryResource(resource, 1 << 20),
+        lambda resource: rmm.mr.FixedSizeMemoryResource(resource, 4096, 16),
+    ],
+)
+def test_a_pool_with_memory_keeps_its_owner_until_it_is_removed(wrap: Any) -> None:
+    owner: Any = Owner(wrap)
+    freed = owner.freed
+    ended: Any = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert ended() is not None  # the documented limit: see CallbackMemoryResource
+    ended().resource = None
+    gc.collect()
+    assert sum(freed) >= 16 * 4096
+    assert ended() is None
+
+
 def test_zero_bytes_null_pointers_and_too_many_deallocations_do_no_harm() -> None:
     calls: list[int] = []
     resource = rmm.mr.CallbackMemoryResource(lambda nbytes, stream: 0, lambda ptr, nbytes, stream: calls.append(ptr))
