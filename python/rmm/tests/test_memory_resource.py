@@ -565,6 +565,28 @@ def test_a_log_has_the_number_of_its_device(tmp_path: Path, second_device: int) 
     assert resource.get_file_name() == str(tmp_path / f"log.dev{second_device}")
 
 
+PROGRAM_THAT_FORKS = """
+import os, sys, rmm
+log = rmm.mr.LoggingResourceAdaptor(rmm.mr.CudaMemoryResource(), "log.csv")
+if sys.argv[1] == "set":
+    rmm.mr.set_current_device_resource(log)  # its lines are written at exit
+buffer = rmm.DeviceBuffer(size=1000, mr=log)
+child = os.fork()
+if child != 0:
+    assert os.waitpid(child, 0)[1] == 0
+    del buffer
+    log.flush()
+"""
+
+
+@pytest.mark.parametrize("is_set", ["set", "not set"])
+def test_a_forked_child_writes_nothing_of_its_parents_log(is_set: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM_THAT_FORKS, is_set]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    lines = (tmp_path / "log.dev0.csv").read_text().splitlines()
+    assert [line.split(",")[2] for line in lines] == ["Action", "allocate", "free"]
+
+
 def test_a_log_that_cannot_be_opened_is_a_runtime_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RuntimeError, match="cannot open"):
