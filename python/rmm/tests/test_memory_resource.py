@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -563,6 +564,18 @@ def test_a_log_has_the_number_of_its_device(tmp_path: Path, second_device: int) 
     gpu.setDevice(second_device)
     resource = rmm.mr.LoggingResourceAdaptor(cuda(), str(tmp_path / "log"))
     assert resource.get_file_name() == str(tmp_path / f"log.dev{second_device}")
+
+
+class PathOfBytes:
+    def __fspath__(self) -> bytes:
+        return b"path.csv"
+
+
+@pytest.mark.parametrize(("name", "file"), [(b"l\xf6g.csv", b"l\xf6g.dev0.csv"), (PathOfBytes(), b"path.dev0.csv")])
+def test_the_name_of_a_log_may_be_bytes(name: bytes | PathOfBytes, file: bytes, tmp_path: Path) -> None:
+    resource = rmm.mr.LoggingResourceAdaptor(cuda(), name)
+    assert os.fsencode(resource.get_file_name()) == os.fsencode(tmp_path) + b"/" + file
+    assert os.listdir(os.fsencode(tmp_path)) == [file]
 
 
 PROGRAM_THAT_FORKS = """
