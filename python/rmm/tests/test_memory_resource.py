@@ -139,6 +139,34 @@ def test_bad_arguments_are_exceptions(resource: rmm.mr.DeviceMemoryResource) -> 
         resource.allocate((1 << 64) - 1)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CudaMemoryResource",
+        "ManagedMemoryResource",
+        "PinnedHostMemoryResource",
+        "SystemMemoryResource",
+        "experimental.CudaAsyncManagedMemoryResource",
+    ],
+)
+def test_resources_without_arguments_take_none(name: str) -> None:
+    make: Any = attrgetter(name)(rmm.mr)
+    for arguments, named in (((5,), {}), ((), {"nbytes": 5})):
+        with pytest.raises((TypeError, RuntimeError)):  # the latter if the device has no such memory
+            make(*arguments, **named)
+
+
+def test_classes_derived_from_them_take_their_own_arguments() -> None:
+    class Named(rmm.mr.CudaMemoryResource):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    make: Any = Named
+    named = make("mine")
+    assert named.name == "mine"
+    rmm.DeviceBuffer(size=1, mr=named)
+
+
 def test_the_base_is_no_resource() -> None:
     base = rmm.mr.DeviceMemoryResource()
     for call in (
