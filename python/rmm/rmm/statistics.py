@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
+from rmm.pylibrmm._decorated_functions import expect_whole_calls
 from rmm.pylibrmm.memory_resource import (
     StatisticsResourceAdaptor,
     get_current_device_resource,
@@ -346,6 +347,7 @@ class ProfilerContext(ContextDecorator):
         return ProfilerContext(self._records, self._name)  # for each call of a function, which threads may call
 
     def __call__(self, func: _F) -> _F:
+        expect_whole_calls(func, "the profiler")
         named = ProfilerContext(self._records, self._name or _get_descriptive_name_of_object(func))
         return ContextDecorator.__call__(named, func)  # type: ignore[type-var]
 
@@ -367,6 +369,8 @@ class ProfilerContext(ContextDecorator):
 
 def profiler(*, records: ProfilerRecords = default_profiler_records, name: str = "") -> ProfilerContext:
     """Record what a function or a block allocates. Does nothing if statistics are not enabled.
+
+    Coroutines and generators raise TypeError: others of the thread run between their pieces, and would be counted too.
 
     Parameters
     ----------

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -127,6 +128,23 @@ def test_exceptions_leave_the_context() -> None:
     with pytest.raises(KeyError), statistics():
         raise KeyError
     assert rmm.mr.get_current_device_resource() is before
+
+
+async def runs_in_pieces() -> None: ...
+
+
+def yields() -> Iterator[int]:
+    yield 1
+
+
+async def does_both() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [runs_in_pieces, yields, does_both])
+def test_what_runs_in_pieces_is_not_profiled(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"runs in pieces.*use the profiler in a with statement"):
+        profiler()(function)
 
 
 def test_functions_are_profiled() -> None:
