@@ -22,11 +22,12 @@ from typing import Any, TypeVar
 
 from rmm.pylibrmm._decorated_functions import expect_whole_calls
 from rmm.pylibrmm.memory_resource import (
+    DeviceMemoryResource,
     StatisticsResourceAdaptor,
     get_current_device_resource,
     set_current_device_resource,
 )
-from rmm.pylibrmm.memory_resource._registry import without_trace
+from rmm.pylibrmm.memory_resource._registry import registered_resources, without_trace
 
 __all__ = [
     "ProfilerContext",
@@ -85,9 +86,15 @@ class Statistics:
         return value
 
 
-def _adaptor() -> StatisticsResourceAdaptor | None:
-    resource = without_trace(get_current_device_resource())
+def _as_adaptor(resource: DeviceMemoryResource) -> StatisticsResourceAdaptor | None:
+    resource = without_trace(resource)
     return resource if isinstance(resource, StatisticsResourceAdaptor) else None
+
+
+def _adaptor() -> StatisticsResourceAdaptor | None:
+    if not any(_as_adaptor(resource) for resource in registered_resources().values()):
+        return None  # without asking for the current device: there may be none
+    return _as_adaptor(get_current_device_resource())
 
 
 def enable_statistics() -> None:

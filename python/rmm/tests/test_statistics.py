@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import rmm
+from rmm._build_facts import cuda_backend
 from rmm.statistics import (
     ProfilerRecords,
     Statistics,
@@ -197,6 +198,20 @@ def test_nothing_is_recorded_while_statistics_are_off() -> None:
     with profiler(name="off"):
         rmm.DeviceBuffer(size=10)
     assert "off" not in default_profiler_records.records
+
+
+@pytest.mark.skipif(cuda_backend != "sim", reason="needs a machine without devices, which the simulator can be")
+def test_nothing_is_counted_without_a_device() -> None:
+    program = """
+from rmm.statistics import default_profiler_records, get_statistics, pop_statistics, profiler, push_statistics
+
+print(get_statistics(), push_statistics(), pop_statistics(), profiler()(lambda: "called")(), default_profiler_records)
+"""
+    environment = {**os.environ, "CUDASIM_DEVICES": "0", "CUDASIM_QUIET": "1"}
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, env=environment)
+    assert done.stderr == ""
+    assert done.stdout.startswith("None None None called Memory Profiling")
+    assert "No data" in done.stdout
 
 
 def test_the_default_records_are_shared(adaptor: rmm.mr.StatisticsResourceAdaptor) -> None:
