@@ -16,7 +16,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ContextDecorator, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -275,7 +275,7 @@ class ProfilerRecords:
     def records(self) -> dict[str, MemoryRecord]:
         """A copy of the records, by name."""
         with self._lock:
-            return dict(self._records)
+            return {name: replace(record) for name, record in self._records.items()}
 
     def report(self, ordered_by: str = "memory_peak") -> str:
         """Return a table of the records, in descending order.

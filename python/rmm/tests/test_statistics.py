@@ -295,6 +295,10 @@ def test_the_records_are_a_copy() -> None:
     records.records["x"] = ProfilerRecords.MemoryRecord()
     assert records.records == {}
     assert repr(records) == "ProfilerRecords({})"
+    records.add("x", zeros())
+    copied = records.records["x"]
+    records.add("x", zeros())
+    assert copied.num_calls == 1
 
 
 def test_a_report_without_records() -> None:
