@@ -25,9 +25,11 @@ from rmm.pylibrmm.memory_resource import (
     DeviceMemoryResource,
     StatisticsResourceAdaptor,
     get_current_device_resource,
+    get_per_device_resource,
     set_current_device_resource,
+    set_per_device_resource,
 )
-from rmm.pylibrmm.memory_resource._registry import registered_resources, without_trace
+from rmm.pylibrmm.memory_resource._registry import current_device, registered_resources, without_trace
 
 __all__ = [
     "ProfilerContext",
@@ -173,12 +175,14 @@ def pop_statistics() -> Statistics | None:
 
 @contextmanager
 def statistics() -> Iterator[None]:
-    """Count from zero in a `with` statement, with statistics enabled in it.
+    """Count from zero in a `with` statement, with statistics of the current device's resource enabled in it.
+
+    The block may make another device current: this one's resource is still the one that is counted.
 
     Raises
     ------
     ValueError
-        At the end, if the current device's resource was changed inside.
+        At the end, if the resource of that device was changed inside.
 
     Examples
     --------
@@ -188,28 +192,29 @@ def statistics() -> Iterator[None]:
     ...     rmm.statistics.get_statistics().current_bytes
     1024
     """
-    before = get_current_device_resource()
-    inside = _adaptor()
+    device = current_device()
+    before = get_per_device_resource(device)
+    inside = _as_adaptor(before)
     if inside is not None:
         inside.push_counters()
         try:
             yield
         finally:
-            _expect_current(inside)
+            _expect_set(device, inside)
             inside.pop_counters()
     else:
         inside = StatisticsResourceAdaptor(before)
-        set_current_device_resource(inside)
+        set_per_device_resource(device, inside)
         try:
             yield
         finally:
-            _expect_current(inside)
-            set_current_device_resource(before)
+            _expect_set(device, inside)
+            set_per_device_resource(device, before)
 
 
-def _expect_current(resource: StatisticsResourceAdaptor) -> None:
-    if _adaptor() is not resource:
-        raise ValueError("the current device's resource was changed inside rmm.statistics.statistics()")
+def _expect_set(device: int, resource: StatisticsResourceAdaptor) -> None:
+    if _as_adaptor(get_per_device_resource(device)) is not resource:
+        raise ValueError(f"the resource of device {device} was changed inside rmm.statistics.statistics()")
 
 
 class ProfilerRecords:

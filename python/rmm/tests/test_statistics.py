@@ -14,6 +14,7 @@ import pytest
 
 import rmm
 from rmm._build_facts import cuda_backend
+from rmm._cuda import gpu
 from rmm.statistics import (
     ProfilerRecords,
     Statistics,
@@ -129,6 +130,22 @@ def test_exceptions_leave_the_context() -> None:
     with pytest.raises(KeyError), statistics():
         raise KeyError
     assert rmm.mr.get_current_device_resource() is before
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_the_context_ends_on_the_device_on_which_it_began(enabled: bool, second_device: int) -> None:
+    if enabled:
+        enable_statistics()
+    before = rmm.mr.get_per_device_resource(0)
+    with statistics():
+        rmm.DeviceBuffer(size=16)
+        inside: Any = rmm.mr.get_per_device_resource(0)
+        gpu.setDevice(second_device)
+    assert gpu.getDevice() == second_device
+    assert get_statistics() is None
+    assert rmm.mr.get_per_device_resource(0) is before
+    with pytest.raises(IndexError):
+        inside.pop_counters()
 
 
 async def runs_in_pieces() -> None: ...
