@@ -53,13 +53,12 @@ class file_sink final : public text_sink {
   {
     auto opened = open_log_file(path, how == mode::truncate);
     if (opened.problem != nullptr) { throw file_error{path, opened.number, opened.problem}; }
-    auto target = std::make_unique<owned_file>(std::move(opened.file));
-    file_.reset(::fopencookie(target.get(), "a", {nullptr, owned_file::write, nullptr, owned_file::close}));
+    target_.file = std::move(opened.file);
+    file_.reset(::fopencookie(&target_, "a", {nullptr, owned_file::write, nullptr, nullptr}));
     if (file_ == nullptr) {
       auto const number = errno;
       throw file_error{path, number, std::strerror(number)};
     }
-    static_cast<void>(target.release());
   }
 
   void write(std::string_view text) override { std::fwrite(text.data(), 1, text.size(), file_.get()); }
@@ -69,10 +68,8 @@ class file_sink final : public text_sink {
  private:
   /// What the buffer of the std::FILE is emptied into.
   struct owned_file {
-    file_descriptor file;
+    file_descriptor file{};
     pid_t process{::getpid()};
-
-    explicit owned_file(file_descriptor opened) noexcept : file{std::move(opened)} {}
 
     /// Returns the bytes written, fewer than `bytes` after an error.
     static ssize_t write(void* target, char const* text, std::size_t bytes)
@@ -90,19 +87,14 @@ class file_sink final : public text_sink {
       }
       return static_cast<ssize_t>(done);
     }
-
-    static int close(void* target)
-    {
-      delete static_cast<owned_file*>(target);
-      return 0;
-    }
   };
 
   struct close_file {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
 
-  std::unique_ptr<std::FILE, close_file> file_;
+  owned_file target_;
+  std::unique_ptr<std::FILE, close_file> file_;  // ends first
 };
 
 /// A sink that writes to a std::ostream, which has to outlive it.

@@ -83,8 +83,8 @@ TEST(FileSinkDeathTest, WritesNothingWhenAForkedChildExits)
 {
   temporary_folder const folder;
   auto const end = [&] {
-    auto& sink = *new file_sink{folder / "log", file_sink::mode::truncate};  // never destroyed
-    sink.write("parent\n");
+    static auto* const sink = new file_sink{folder / "log", file_sink::mode::truncate};  // never destroyed
+    sink->write("parent\n");
     auto const child = ::fork();
     if (child != 0) { ::waitpid(child, nullptr, 0); }
     std::exit(0);
