@@ -112,7 +112,8 @@ def with_signatures(source: str) -> str:
             is_property = any("property" in each or ".setter" in each for each in decorators)
             name = found["name"]
             if is_method and name in ("__cinit__", "__init__"):
-                add(end_of_class_line, signature(str(inside), parameters, True, False))
+                if not is_constructed:  # by a __cinit__ before it
+                    add(end_of_class_line, signature(str(inside), parameters, True, False))
                 is_constructed = True
             elif (is_method or not found["indent"]) and not name.startswith("__") and not is_property and header:
                 is_static = "@staticmethod" in decorators

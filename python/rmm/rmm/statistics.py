@@ -16,16 +16,20 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ContextDecorator, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
+from rmm.pylibrmm._decorated_functions import expect_whole_calls
 from rmm.pylibrmm.memory_resource import (
+    DeviceMemoryResource,
     StatisticsResourceAdaptor,
     get_current_device_resource,
+    get_per_device_resource,
     set_current_device_resource,
+    set_per_device_resource,
 )
-from rmm.pylibrmm.memory_resource._registry import without_trace
+from rmm.pylibrmm.memory_resource._registry import current_device, registered_resources, without_trace
 
 __all__ = [
     "ProfilerContext",
@@ -84,9 +88,15 @@ class Statistics:
         return value
 
 
-def _adaptor() -> StatisticsResourceAdaptor | None:
-    resource = without_trace(get_current_device_resource())
+def _as_adaptor(resource: DeviceMemoryResource) -> StatisticsResourceAdaptor | None:
+    resource = without_trace(resource)
     return resource if isinstance(resource, StatisticsResourceAdaptor) else None
+
+
+def _adaptor() -> StatisticsResourceAdaptor | None:
+    if not any(_as_adaptor(resource) for resource in registered_resources().values()):
+        return None  # without asking for the current device: there may be none
+    return _as_adaptor(get_current_device_resource())
 
 
 def enable_statistics() -> None:
@@ -165,12 +175,14 @@ def pop_statistics() -> Statistics | None:
 
 @contextmanager
 def statistics() -> Iterator[None]:
-    """Count from zero in a `with` statement, with statistics enabled in it.
+    """Count from zero in a `with` statement, with statistics of the current device's resource enabled in it.
+
+    The block may make another device current: this one's resource is still the one that is counted.
 
     Raises
     ------
     ValueError
-        At the end, if the current device's resource was changed inside.
+        At the end, if the resource of that device was changed inside.
 
     Examples
     --------
@@ -180,28 +192,29 @@ def statistics() -> Iterator[None]:
     ...     rmm.statistics.get_statistics().current_bytes
     1024
     """
-    before = get_current_device_resource()
-    inside = _adaptor()
+    device = current_device()
+    before = get_per_device_resource(device)
+    inside = _as_adaptor(before)
     if inside is not None:
         inside.push_counters()
         try:
             yield
         finally:
-            _expect_current(inside)
+            _expect_set(device, inside)
             inside.pop_counters()
     else:
         inside = StatisticsResourceAdaptor(before)
-        set_current_device_resource(inside)
+        set_per_device_resource(device, inside)
         try:
             yield
         finally:
-            _expect_current(inside)
-            set_current_device_resource(before)
+            _expect_set(device, inside)
+            set_per_device_resource(device, before)
 
 
-def _expect_current(resource: StatisticsResourceAdaptor) -> None:
-    if _adaptor() is not resource:
-        raise ValueError("the current device's resource was changed inside rmm.statistics.statistics()")
+def _expect_set(device: int, resource: StatisticsResourceAdaptor) -> None:
+    if _as_adaptor(get_per_device_resource(device)) is not resource:
+        raise ValueError(f"the resource of device {device} was changed inside rmm.statistics.statistics()")
 
 
 class ProfilerRecords:
@@ -267,7 +280,7 @@ class ProfilerRecords:
     def records(self) -> dict[str, MemoryRecord]:
         """A copy of the records, by name."""
         with self._lock:
-            return dict(self._records)
+            return {name: replace(record) for name, record in self._records.items()}
 
     def report(self, ordered_by: str = "memory_peak") -> str:
         """Return a table of the records, in descending order.
@@ -346,6 +359,7 @@ class ProfilerContext(ContextDecorator):
         return ProfilerContext(self._records, self._name)  # for each call of a function, which threads may call
 
     def __call__(self, func: _F) -> _F:
+        expect_whole_calls(func, "the profiler")
         named = ProfilerContext(self._records, self._name or _get_descriptive_name_of_object(func))
         return ContextDecorator.__call__(named, func)  # type: ignore[type-var]
 
@@ -367,6 +381,8 @@ class ProfilerContext(ContextDecorator):
 
 def profiler(*, records: ProfilerRecords = default_profiler_records, name: str = "") -> ProfilerContext:
     """Record what a function or a block allocates. Does nothing if statistics are not enabled.
+
+    Coroutines and generators raise TypeError: others of the thread run between their pieces, and would be counted too.
 
     Parameters
     ----------

@@ -108,6 +108,26 @@ def test_a_live_buffer_in_the_cycle_is_not_collected_and_crashes_nothing() -> No
     assert ended() is None
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda resource: rmm.mr.PoolMemoryResource(resource, 1 << 20),
+        lambda resource: rmm.mr.FixedSizeMemoryResource(resource, 4096, 16),
+    ],
+)
+def test_a_pool_with_memory_keeps_its_owner_until_it_is_removed(wrap: Any) -> None:
+    owner: Any = Owner(wrap)
+    freed = owner.freed
+    ended: Any = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert ended() is not None  # the documented limit: see CallbackMemoryResource
+    ended().resource = None
+    gc.collect()
+    assert sum(freed) >= 16 * 4096
+    assert ended() is None
+
+
 def test_zero_bytes_null_pointers_and_too_many_deallocations_do_no_harm() -> None:
     calls: list[int] = []
     resource = rmm.mr.CallbackMemoryResource(lambda nbytes, stream: 0, lambda ptr, nbytes, stream: calls.append(ptr))
@@ -276,7 +296,7 @@ def test_a_buffer_is_freed_before_its_stream_when_both_are_collected() -> None:
 
 def test_nothing_crashes_at_exit() -> None:
     program = """
-        import sys
+        import sys, threading
         import rmm, rmm.mr
 
         class Owner:
@@ -294,6 +314,19 @@ def test_nothing_crashes_at_exit() -> None:
             def fail(self, nbytes):
                 return False
 
+        if "thread" in sys.argv:
+            pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 20)
+            changed = threading.Event()
+
+            def change():
+                while True:
+                    pool.set_failure_callback(lambda nbytes: False)
+                    changed.set()
+
+            threading.Thread(target=change, daemon=True).start()
+            changed.wait()
+            sys.exit()  # while the other thread waits for the GIL
+
         owner = Owner()
         if "set" in sys.argv:
             rmm.mr.set_current_device_resource(owner.pool)
@@ -302,7 +335,7 @@ def test_nothing_crashes_at_exit() -> None:
         if "module" in sys.argv:
             sys.owner = Owner()
         """
-    for arguments in ([], ["set"], ["keep"], ["set", "keep"], ["module"], ["set", "module"]):
+    for arguments in ([], ["set"], ["keep"], ["set", "keep"], ["module"], ["set", "module"], ["thread"]):
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program), *arguments], check=False, capture_output=True, text=True
         )

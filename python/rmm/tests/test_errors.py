@@ -210,6 +210,23 @@ def test_other_exceptions_of_allocate_are_the_cause(error: BaseException) -> Non
         assert "allocate_badly" in functions_of(error)
 
 
+def test_the_whole_text_of_an_exception_arrives() -> None:
+    text = "before\0after, \N{SNOWMAN} and \udc80"
+    with pytest.raises(RuntimeError) as caught:
+        raising(OwnError(text)).allocate(100)
+    assert str(caught.value) == text
+
+
+def test_an_exception_that_cannot_be_printed_arrives() -> None:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    with pytest.raises(RuntimeError, match="an exception that cannot be printed") as caught:
+        raising(Unprintable()).allocate(100)
+    assert type(caught.value.__cause__) is Unprintable
+
+
 @pytest.mark.parametrize("error", [OwnError("mine"), OwnMemoryError("mine"), OwnRuntimeError("mine")])
 def test_what_allocate_raises_below_a_pool_is_the_cause(error: Exception) -> None:
     for make in (

@@ -37,11 +37,22 @@ def test_sizes_are_understood(text: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "b", "2k", "-1", "+1", "1 kb ", " 1", "1 kb x", "1e3", "1,5 kb", "1 eb", "0x10", "5%"]
+    "text",
+    ["", "b", "2k", "-1", "+1", "1 kb ", " 1", "1 kb x", "1e3", "1,5 kb", "1 eb", "0x10", "5%"],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="Could not parse"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize("rest", ["", ".0", " PiB", ".5 PiB"])
+def test_numbers_without_end_are_refused_or_exact(digits: int, rest: str) -> None:
+    if digits == 400 and "." not in rest:
+        assert parse_bytes("9" * digits + rest) >= 10**digits - 1
+    else:
+        with pytest.raises(ValueError, match=r"Could not parse '9999.*the number is too large"):
+            parse_bytes("9" * digits + rest)
 
 
 @pytest.mark.parametrize("number", [1.5, float("nan"), float("inf")])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -136,6 +137,34 @@ def test_bad_arguments_are_exceptions(resource: rmm.mr.DeviceMemoryResource) -> 
         resource.allocate(1, 0)  # type: ignore[arg-type]
     with pytest.raises(MemoryError):
         resource.allocate((1 << 64) - 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CudaMemoryResource",
+        "ManagedMemoryResource",
+        "PinnedHostMemoryResource",
+        "SystemMemoryResource",
+        "experimental.CudaAsyncManagedMemoryResource",
+    ],
+)
+def test_resources_without_arguments_take_none(name: str) -> None:
+    make: Any = attrgetter(name)(rmm.mr)
+    for arguments, named in (((5,), {}), ((), {"nbytes": 5})):
+        with pytest.raises((TypeError, RuntimeError)):  # the latter if the device has no such memory
+            make(*arguments, **named)
+
+
+def test_classes_derived_from_them_take_their_own_arguments() -> None:
+    class Named(rmm.mr.CudaMemoryResource):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    make: Any = Named
+    named = make("mine")
+    assert named.name == "mine"
+    rmm.DeviceBuffer(size=1, mr=named)
 
 
 def test_the_base_is_no_resource() -> None:
@@ -563,6 +592,40 @@ def test_a_log_has_the_number_of_its_device(tmp_path: Path, second_device: int) 
     gpu.setDevice(second_device)
     resource = rmm.mr.LoggingResourceAdaptor(cuda(), str(tmp_path / "log"))
     assert resource.get_file_name() == str(tmp_path / f"log.dev{second_device}")
+
+
+class PathOfBytes:
+    def __fspath__(self) -> bytes:
+        return b"path.csv"
+
+
+@pytest.mark.parametrize(("name", "file"), [(b"l\xf6g.csv", b"l\xf6g.dev0.csv"), (PathOfBytes(), b"path.dev0.csv")])
+def test_the_name_of_a_log_may_be_bytes(name: bytes | PathOfBytes, file: bytes, tmp_path: Path) -> None:
+    resource = rmm.mr.LoggingResourceAdaptor(cuda(), name)
+    assert os.fsencode(resource.get_file_name()) == os.fsencode(tmp_path) + b"/" + file
+    assert os.listdir(os.fsencode(tmp_path)) == [file]
+
+
+PROGRAM_THAT_FORKS = """
+import os, sys, rmm
+log = rmm.mr.LoggingResourceAdaptor(rmm.mr.CudaMemoryResource(), "log.csv")
+if sys.argv[1] == "set":
+    rmm.mr.set_current_device_resource(log)  # its lines are written at exit
+buffer = rmm.DeviceBuffer(size=1000, mr=log)
+child = os.fork()
+if child != 0:
+    assert os.waitpid(child, 0)[1] == 0
+    del buffer
+    log.flush()
+"""
+
+
+@pytest.mark.parametrize("is_set", ["set", "not set"])
+def test_a_forked_child_writes_nothing_of_its_parents_log(is_set: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM_THAT_FORKS, is_set]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    lines = (tmp_path / "log.dev0.csv").read_text().splitlines()
+    assert [line.split(",")[2] for line in lines] == ["Action", "allocate", "free"]
 
 
 def test_a_log_that_cannot_be_opened_is_a_runtime_error(tmp_path: Path) -> None:

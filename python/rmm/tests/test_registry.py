@@ -97,6 +97,9 @@ def test_reinitialize_takes_devices(second_device: int) -> None:
     assert rmm.mr.get_per_device_resource_type(0) is rmm.mr.CudaMemoryResource
     rmm.reinitialize(managed_memory=True, devices=numpy.int64(second_device))
     assert isinstance(rmm.mr.get_per_device_resource(second_device), rmm.mr.ManagedMemoryResource)
+    rmm.reinitialize(managed_memory=True, devices=numpy.array([0, second_device]))
+    assert rmm.mr.get_per_device_resource_type(0) is rmm.mr.ManagedMemoryResource
+    assert rmm.mr.get_per_device_resource_type(second_device) is rmm.mr.ManagedMemoryResource
     rmm.reinitialize(managed_memory=True, devices=None)
     assert rmm.mr.get_per_device_resource_type(0) is rmm.mr.ManagedMemoryResource
     assert rmm.mr.get_per_device_resource_type(second_device) is rmm.mr.CudaMemoryResource

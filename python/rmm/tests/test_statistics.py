@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 import rmm
+from rmm._build_facts import cuda_backend
+from rmm._cuda import gpu
 from rmm.statistics import (
     ProfilerRecords,
     Statistics,
@@ -129,6 +132,39 @@ def test_exceptions_leave_the_context() -> None:
     assert rmm.mr.get_current_device_resource() is before
 
 
+@pytest.mark.parametrize("enabled", [False, True])
+def test_the_context_ends_on_the_device_on_which_it_began(enabled: bool, second_device: int) -> None:
+    if enabled:
+        enable_statistics()
+    before = rmm.mr.get_per_device_resource(0)
+    with statistics():
+        rmm.DeviceBuffer(size=16)
+        inside: Any = rmm.mr.get_per_device_resource(0)
+        gpu.setDevice(second_device)
+    assert gpu.getDevice() == second_device
+    assert get_statistics() is None
+    assert rmm.mr.get_per_device_resource(0) is before
+    with pytest.raises(IndexError):
+        inside.pop_counters()
+
+
+async def runs_in_pieces() -> None: ...
+
+
+def yields() -> Iterator[int]:
+    yield 1
+
+
+async def does_both() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [runs_in_pieces, yields, does_both])
+def test_what_runs_in_pieces_is_not_profiled(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"runs in pieces.*use the profiler in a with statement"):
+        profiler()(function)
+
+
 def test_functions_are_profiled() -> None:
     records = ProfilerRecords()
 
@@ -179,6 +215,20 @@ def test_nothing_is_recorded_while_statistics_are_off() -> None:
     with profiler(name="off"):
         rmm.DeviceBuffer(size=10)
     assert "off" not in default_profiler_records.records
+
+
+@pytest.mark.skipif(cuda_backend != "sim", reason="needs a machine without devices, which the simulator can be")
+def test_nothing_is_counted_without_a_device() -> None:
+    program = """
+from rmm.statistics import default_profiler_records, get_statistics, pop_statistics, profiler, push_statistics
+
+print(get_statistics(), push_statistics(), pop_statistics(), profiler()(lambda: "called")(), default_profiler_records)
+"""
+    environment = {**os.environ, "CUDASIM_DEVICES": "0", "CUDASIM_QUIET": "1"}
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, env=environment)
+    assert done.stderr == ""
+    assert done.stdout.startswith("None None None called Memory Profiling")
+    assert "No data" in done.stdout
 
 
 def test_the_default_records_are_shared(adaptor: rmm.mr.StatisticsResourceAdaptor) -> None:
@@ -262,6 +312,10 @@ def test_the_records_are_a_copy() -> None:
     records.records["x"] = ProfilerRecords.MemoryRecord()
     assert records.records == {}
     assert repr(records) == "ProfilerRecords({})"
+    records.add("x", zeros())
+    copied = records.records["x"]
+    records.add("x", zeros())
+    assert copied.num_calls == 1
 
 
 def test_a_report_without_records() -> None:

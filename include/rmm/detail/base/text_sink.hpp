@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/file_descriptor.hpp>
 #include <rmm/detail/base/file_error.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/private_file.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -15,6 +20,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 /// @file
 /// Destinations for lines of text. Several threads may write to a sink at once; the texts of their writes do not mix.
@@ -34,6 +40,9 @@ class text_sink {
 };
 
 /// A sink that writes to a file, which it owns.
+///
+/// The file belongs to the process that opened it: a forked child writes nothing, neither text of its own nor what its parent had buffered,
+/// which exit() would write once more.
 class file_sink final : public text_sink {
  public:
   enum class mode { append, truncate };
@@ -43,12 +52,10 @@ class file_sink final : public text_sink {
   RMM_COLD file_sink(std::string const& path, mode how)
   {
     auto opened = open_log_file(path, how == mode::truncate);
-    if (opened.problem == nullptr) {
-      file_.reset(::fdopen(opened.file.get(), "a"));
-      if (file_ != nullptr) { static_cast<void>(opened.file.release()); }
-    }
+    if (opened.problem != nullptr) { throw file_error{path, opened.number, opened.problem}; }
+    target_.file = std::move(opened.file);
+    file_.reset(::fopencookie(&target_, "a", {nullptr, owned_file::write, nullptr, nullptr}));
     if (file_ == nullptr) {
-      if (opened.problem != nullptr) { throw file_error{path, opened.number, opened.problem}; }
       auto const number = errno;
       throw file_error{path, number, std::strerror(number)};
     }
@@ -59,11 +66,35 @@ class file_sink final : public text_sink {
   void flush() override { std::fflush(file_.get()); }
 
  private:
+  /// What the buffer of the std::FILE is emptied into.
+  struct owned_file {
+    file_descriptor file{};
+    pid_t process{::getpid()};
+
+    /// Returns the bytes written, fewer than `bytes` after an error.
+    static ssize_t write(void* target, char const* text, std::size_t bytes)
+    {
+      auto const& self = *static_cast<owned_file*>(target);
+      if (self.process != ::getpid()) { return static_cast<ssize_t>(bytes); }
+      std::size_t done{0};
+      while (done != bytes) {
+        auto const written = ::write(self.file.get(), text + done, bytes - done);
+        if (written > 0) {
+          done += static_cast<std::size_t>(written);
+        } else if (written == 0 || errno != EINTR) {
+          break;
+        }
+      }
+      return static_cast<ssize_t>(done);
+    }
+  };
+
   struct close_file {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
 
-  std::unique_ptr<std::FILE, close_file> file_;
+  owned_file target_;
+  std::unique_ptr<std::FILE, close_file> file_;  // ends first
 };
 
 /// A sink that writes to a std::ostream, which has to outlive it.

@@ -195,7 +195,8 @@ def getDeviceProperties(device: int) -> SimpleNamespace:
     Returns
     -------
     types.SimpleNamespace
-        Attributes with the names and types of `cudaDeviceProp` in CUDA Python.
+        The fields of `cudaDeviceProp` that `vars` lists, with their names and types in CUDA Python. Others are attributes of
+        the device: see `getDeviceAttribute`.
 
     Examples
     --------

@@ -36,6 +36,13 @@ __all__ = [
 ]
 
 
+def _numbers_of(devices: SupportsIndex | Iterable[int]) -> list[int]:
+    try:
+        return [index(devices)]  # type: ignore[arg-type]
+    except TypeError:  # also of an array, which has __index__ for the case that it has one element
+        return [index(device) for device in devices]  # type: ignore[union-attr]
+
+
 def _initialize(
     pool_allocator: bool = False,
     managed_memory: bool = False,
@@ -55,7 +62,7 @@ def _initialize(
             resource = LoggingResourceAdaptor(resource, log_file_name)
         return resource
 
-    numbers = [0] if devices is None else [index(devices)] if isinstance(devices, SupportsIndex) else list(devices)
+    numbers = [0] if devices is None else _numbers_of(devices)
     forget_registered_resources()
     try:
         before = gpu.getDevice()

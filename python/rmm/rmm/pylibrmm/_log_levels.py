@@ -29,6 +29,8 @@ class logging_level(IntEnum):
 class level_enum(IntEnum):
     """Severities of messages of the debug log, under the names of RMM since 25.02.
 
+    `n_levels` is the number of the others. As a level it means the same as `off`: nothing is logged.
+
     Examples
     --------
     >>> import rmm

@@ -47,4 +47,7 @@ cpdef object parse_bytes(object s):
         raise ValueError(f"Could not parse {s!r} as a size in bytes: write a number and, if it is not in bytes, one of the "
                          "units kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB, PiB")
     number = match[1]
-    return int(number) * multiplier if number.isdigit() else int(float(number) * multiplier)
+    try:
+        return int(number) * multiplier if number.isdigit() else int(float(number) * multiplier)
+    except (OverflowError, ValueError):  # infinite as a float, or more digits than int() takes
+        raise ValueError(f"Could not parse {s[:20]!r}... as a size in bytes: the number is too large") from None

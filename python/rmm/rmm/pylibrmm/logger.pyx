@@ -36,9 +36,13 @@ cdef object _level_type = logging_level
 cdef c_level checked(level) except *:
     if not isinstance(level, (logging_level, level_enum)):
         raise TypeError(f"a level has to be a member of rmm.logging_level or rmm.level_enum, not {level!r}")
-    if level == level_enum.n_levels:
-        raise ValueError("level_enum.n_levels is not a level")
     return <c_level><int32_t>int(level)
+
+
+cdef level_of(c_level number):
+    if number == c_level.n_levels and _level_type is logging_level:
+        return logging_level.OFF  # n_levels was set, and the other level after it as one of logging_level, which has no such member
+    return _level_type(<int32_t>number)
 
 
 cdef set_level_type(level):
@@ -108,7 +112,7 @@ def get_logging_level():
     >>> import rmm
     >>> level = rmm.get_logging_level()
     """
-    return _level_type(<int32_t>debug_log().level())
+    return level_of(debug_log().level())
 
 
 def flush_logger():
@@ -158,4 +162,4 @@ def get_flush_level():
     >>> import rmm
     >>> level = rmm.get_flush_level()
     """
-    return _level_type(<int32_t>debug_log().flush_level())
+    return level_of(debug_log().flush_level())

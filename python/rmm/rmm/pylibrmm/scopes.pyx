@@ -87,11 +87,10 @@ cdef class tag:
     def __call__(self, function):
         """Decorate a function, so that its calls run under the tag."""
         import functools
-        import inspect
 
-        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-        if any([runs_in_pieces(function) for runs_in_pieces in kinds]):
-            raise TypeError(f"{function!r} runs in pieces, between which others run: use the tag in a with statement inside it")
+        from rmm.pylibrmm._decorated_functions import expect_whole_calls
+
+        expect_whole_calls(function, "the tag")
 
         @functools.wraps(function)
         @cython.binding(True)  # so that it has a name that can be set

@@ -8,7 +8,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstddef>
+#include <cstdlib>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -37,6 +42,55 @@ TEST(FileSink, WritesWhenItIsFlushed)
   EXPECT_EQ(contents_of(folder / "log"), "");
   sink.flush();
   EXPECT_EQ(contents_of(folder / "log"), "text");
+}
+
+TEST(FileSink, WritesTextOfAnyLengthInOrder)
+{
+  temporary_folder const folder;
+  std::string expected;
+  {
+    file_sink sink{folder / "log", file_sink::mode::truncate};
+    for (std::size_t const length : {1U, 4000U, 96U, 4096U, 1U, 4097U, 10'000U, 5U}) {
+      std::string const text(length, static_cast<char>('a' + length % 26));
+      sink.write(text);
+      expected += text;
+    }
+  }
+  EXPECT_EQ(contents_of(folder / "log"), expected);
+}
+
+TEST(FileSink, WritesNothingInAForkedChild)
+{
+  temporary_folder const folder;
+  file_sink sink{folder / "log", file_sink::mode::truncate};
+  sink.write("parent\n");
+  auto const child = ::fork();
+  if (child == 0) {
+    sink.flush();
+    sink.write("child\n");
+    sink.~file_sink();
+    ::_exit(0);
+  }
+  int status{};
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(contents_of(folder / "log"), "");
+  sink.flush();
+  EXPECT_EQ(contents_of(folder / "log"), "parent\n");
+}
+
+TEST(FileSinkDeathTest, WritesNothingWhenAForkedChildExits)
+{
+  temporary_folder const folder;
+  auto const end = [&] {
+    static auto* const sink = new file_sink{folder / "log", file_sink::mode::truncate};  // never destroyed
+    sink->write("parent\n");
+    auto const child = ::fork();
+    if (child != 0) { ::waitpid(child, nullptr, 0); }
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EQ(contents_of(folder / "log"), "parent\n");
 }
 
 TEST(FileSink, MakesTheFoldersOnTheWay)

@@ -128,7 +128,7 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
 
 
 def _log_file_name_of_device(name, int device):
-    root, extension = os.path.splitext(os.path.abspath(os.fspath(name)))
+    root, extension = os.path.splitext(os.path.abspath(os.fsdecode(name)))
     return f"{root}.dev{device}{extension}"
 
 
@@ -140,7 +140,7 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
     ----------
     upstream_mr : DeviceMemoryResource
         The resource to take memory from.
-    log_file_name : str or os.PathLike, optional
+    log_file_name : str, bytes or os.PathLike, optional
         The name of the file. `.dev` and the number of the current device are inserted before its extension. If None, the
         environment variable RMM_LOG_FILE names the file.
 

@@ -78,7 +78,7 @@ inline void set_failure_callback(rmm::mr::detail::growing_pool* pool,
   rmm::mr::failure_callback_t function;
   if (lent != nullptr) { function = make_failure_callback(callback, lent); }
   auto* const state = PyEval_SaveThread();
-  rmm::detail::scope_guard const restore{[&]() noexcept { PyEval_RestoreThread(state); }};
+  rmm::detail::scope_guard const restore{[&]() noexcept { run_python([&] { PyEval_RestoreThread(state); }); }};
   pool->set_failure_callback(std::move(function));
 }
 

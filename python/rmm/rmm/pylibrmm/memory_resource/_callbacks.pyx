@@ -49,6 +49,10 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
     Any thread that allocates or deallocates calls them. The resource and its live allocations keep the functions alive. If the
     functions refer to the resource, the garbage collector collects all of them once all allocations were freed.
 
+    All memory that a pool has taken from the resource is allocated, whether the pool is in use or not. So if the functions refer
+    to the pool, as methods of an object that has it as an attribute do, the garbage collector never collects them, and the memory
+    is never freed. Let the functions refer to what they need instead, or remove the attribute when you are done.
+
     Parameters
     ----------
     allocate_func : callable

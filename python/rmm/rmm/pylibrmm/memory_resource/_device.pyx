@@ -47,6 +47,9 @@ cdef class CudaMemoryResource(DeviceMemoryResource):
     def __cinit__(self):
         self.c_obj = make_cuda()
 
+    def __init__(self):
+        """Takes no arguments; `__cinit__` alone would ignore them."""
+
 
 cdef class ManagedMemoryResource(DeviceMemoryResource):
     """A resource that allocates managed memory, whose pages migrate between host and devices.
@@ -59,6 +62,9 @@ cdef class ManagedMemoryResource(DeviceMemoryResource):
 
     def __cinit__(self):
         self.c_obj = make_managed()
+
+    def __init__(self):
+        """Takes no arguments; `__cinit__` alone would ignore them."""
 
 
 cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
@@ -157,6 +163,9 @@ cdef class CudaAsyncManagedMemoryResource(DeviceMemoryResource, _Keeper):
 
     def __cinit__(self):
         self.c_obj = make_cuda_async_managed()
+
+    def __init__(self):
+        """Takes no arguments; `__cinit__` alone would ignore them."""
 
     def pool_handle(self):
         """Return the handle of the driver's pool.

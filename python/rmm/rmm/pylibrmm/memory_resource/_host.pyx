@@ -49,6 +49,9 @@ cdef class SystemMemoryResource(DeviceMemoryResource):
     def __cinit__(self):
         self.c_obj = make_system()
 
+    def __init__(self):
+        """Takes no arguments; `__cinit__` alone would ignore them."""
+
 
 cdef class SamHeadroomMemoryResource(DeviceMemoryResource):
     """A resource that allocates ordinary memory of the host and keeps it on the device, except for a headroom.
@@ -82,6 +85,9 @@ cdef class PinnedHostMemoryResource(DeviceMemoryResource):
 
     def __cinit__(self):
         self.c_obj = make_pinned_host()
+
+    def __init__(self):
+        """Takes no arguments; `__cinit__` alone would ignore them."""
 
 
 cdef class RegisteredHostMemoryResource(DeviceMemoryResource):

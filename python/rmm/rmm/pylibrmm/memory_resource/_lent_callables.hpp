@@ -17,7 +17,8 @@ namespace rmm_python {
 /// through the functions. C++ has a reference
 ///  - after own(), which is called when the Python object ends or gets other functions, and the resource may live longer;
 ///  - while an allocation is live: the garbage collector clears the functions of a cycle before it destroys objects that call them to free
-///    their memory.
+///    their memory. The blocks of a pool are such allocations, though a pool in the cycle would free them by itself: a cycle through it and
+///    the functions is never collected while it has any.
 ///
 /// All functions except the destructor require the GIL.
 class lent_callables {

@@ -47,7 +47,12 @@ inline void raise_carried(PyObject* object, char const* text) noexcept
   if (is_itself) {
     raise(Py_NewRef(object), nullptr, nullptr);
   } else {
-    raise(PyObject_CallFunction(PyExc_RuntimeError, "s", text), PyExc_RuntimeError, text, Py_NewRef(object));
+    // `text` ends at the first NUL of the exception's own
+    PyObject* const whole = run_python([&] { return PyObject_Str(object); });
+    PyObject* const made =
+      whole != nullptr ? PyObject_CallFunctionObjArgs(PyExc_RuntimeError, whole, nullptr) : nullptr;
+    Py_XDECREF(whole);
+    raise(made, PyExc_RuntimeError, text, Py_NewRef(object));
   }
 }
 
