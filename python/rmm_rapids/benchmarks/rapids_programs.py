@@ -59,7 +59,9 @@ def candidates() -> list[Candidate]:
         Candidate("rapids pool at full size", lambda most: rmm.mr.PoolMemoryResource(device(), most, most)),
         Candidate("rapids arena", lambda most: rmm.mr.ArenaMemoryResource(device(), most)),
         Candidate(
-            "rapids cuda_async", lambda most: rmm.mr.CudaAsyncMemoryResource(release_threshold=most), is_bounded=False
+            "rapids cuda_async",
+            lambda most: rmm.mr.CudaAsyncMemoryResource(min(GIB, most), release_threshold=most),
+            is_bounded=False,
         ),
         Candidate("engine elastic", lambda most: EngineMemoryResource(f"elastic,max={most}")),
         Candidate("engine pool", lambda most: EngineMemoryResource(f"pool,initial={min(GIB, most)},max={most}")),
