@@ -33,13 +33,14 @@ using std::chrono::milliseconds;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
+struct machine_objects {
+  rmm::mr::cuda_memory_resource cuda;
+  rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, MiB, MiB};
+  reservation_queue queue{pool};
+  rmm::cuda_stream stream;
+};
+
 struct ReservationQueue : FreshMachine {
-  struct machine_objects {
-    rmm::mr::cuda_memory_resource cuda;
-    rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{&cuda, MiB, MiB};
-    reservation_queue queue{pool};
-    rmm::cuda_stream stream;
-  };
   std::optional<machine_objects> objects{std::in_place};
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>& pool{objects->pool};
   reservation_queue& queue{objects->queue};

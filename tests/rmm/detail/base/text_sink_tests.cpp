@@ -82,15 +82,20 @@ TEST(FileSink, WritesNothingInAForkedChild)
 TEST(FileSinkDeathTest, WritesNothingWhenAForkedChildExits)
 {
   temporary_folder const folder;
+  ::setenv("RMM_TEST_LOG",
+           (folder / "log").c_str(),
+           0);  // the process of the death test begins this test anew, and finds it set
+  std::string const log{std::getenv("RMM_TEST_LOG")};
   auto const end = [&] {
-    static auto* const sink = new file_sink{folder / "log", file_sink::mode::truncate};  // never destroyed
+    static auto* const sink = new file_sink{log, file_sink::mode::truncate};  // never destroyed
     sink->write("parent\n");
     auto const child = ::fork();
     if (child != 0) { ::waitpid(child, nullptr, 0); }
     std::exit(0);
   };
   EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "");
-  EXPECT_EQ(contents_of(folder / "log"), "parent\n");
+  ::unsetenv("RMM_TEST_LOG");
+  EXPECT_EQ(contents_of(log), "parent\n");
 }
 
 TEST(FileSink, MakesTheFoldersOnTheWay)
