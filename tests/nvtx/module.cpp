@@ -86,5 +86,5 @@ class module final : public nvtx_module {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) std::unique_ptr<nvtx_module> make_nvtx_module();
-extern "C" std::unique_ptr<nvtx_module> make_nvtx_module() { return std::make_unique<module>(); }
+extern "C" __attribute__((visibility("default"))) nvtx_module* make_nvtx_module();
+extern "C" nvtx_module* make_nvtx_module() { return std::make_unique<module>().release(); }

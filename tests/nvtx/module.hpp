@@ -29,5 +29,5 @@ class nvtx_module {
   [[nodiscard]] virtual std::vector<std::string> traced_tags() = 0;  ///< the tag of each event
 };
 
-/// The shared object has it as `make_nvtx_module`.
-using nvtx_module_maker = std::unique_ptr<nvtx_module> (*)();
+/// The shared object has it as `make_nvtx_module`. The caller destroys the object.
+using nvtx_module_maker = nvtx_module* (*)();

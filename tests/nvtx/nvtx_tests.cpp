@@ -55,7 +55,7 @@ constexpr std::size_t KiB = 1024;
   auto const path    = std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
   auto* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) { throw std::runtime_error{dlerror()}; }
-  return reinterpret_cast<nvtx_module_maker>(dlsym(handle, "make_nvtx_module"))();
+  return std::unique_ptr<nvtx_module>{reinterpret_cast<nvtx_module_maker>(dlsym(handle, "make_nvtx_module"))()};
 }
 
 /// A range of the domain libdemo.
