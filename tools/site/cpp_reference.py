@@ -58,6 +58,7 @@ OTHER_HEADERS: dict[str, tuple[str, list[str]]] = {
         "Pools",
         [
             "rmm/mr/memory_reservation.hpp",
+            "rmm/mr/reservation_queue.hpp",
             "rmm/mr/shared_memory.hpp",
         ],
     ),

@@ -40,10 +40,7 @@ struct hwdecompress {
 /// Managed memory that host and device may use at the same time.
 struct concurrent_managed_access {
   /// Whether the current device supports it.
-  static bool is_supported() noexcept
-  {
-    return device_attribute_or_zero(cudaDevAttrConcurrentManagedAccess) != 0;
-  }
+  static bool is_supported() noexcept { return device_attribute_or_zero(cudaDevAttrConcurrentManagedAccess) != 0; }
 };
 
 /// Devices that share their memory with the host.

@@ -111,7 +111,8 @@ TEST_F(SystemMemoryResource, SaysThatMemoryIsMissing)
       resource.allocate(bytes, stream);
       ADD_FAILURE() << "got " << bytes << " bytes";
     } catch (rmm::out_of_memory const& failure) {
-      EXPECT_THAT(failure.what(), HasSubstr("Failed to allocate memory: " + std::to_string(bytes) + " bytes of the host: "));
+      EXPECT_THAT(failure.what(),
+                  HasSubstr("Failed to allocate memory: " + std::to_string(bytes) + " bytes of the host: "));
       EXPECT_THAT(failure.what(), HasSubstr("out_of_memory"));
     }
   }
