@@ -27,8 +27,8 @@ struct reservation_queue_options {
   /// After this time the request whose turn it is tries again, in case that memory was freed. notify() makes it try at once.
   std::chrono::steady_clock::duration retry_after{std::chrono::milliseconds{1}};
 
-  /// A request that has waited for this time gets one more priority, and so on, so that it does not wait for ever behind others. 0 or
-  /// less: priorities stay what they are.
+  /// A request that has waited for so much longer than another comes before it although its priority is one lower, and so on, so that
+  /// none waits for ever behind others. 0 or less: only priorities count.
   std::chrono::steady_clock::duration aging{std::chrono::seconds{1}};
 };
 
@@ -77,7 +77,8 @@ class reservation_queue {
     leaver const leave{*this, lock, mine};
     for (;;) {
       auto const now     = clock::now();
-      bool const is_next = has_turn(mine, now);
+      auto const seen    = notified_;
+      bool const is_next = count_before(mine) == 0;
       if (is_next) {
         lock.unlock();  // the pool may take long
         auto made = try_reserve_(bytes, stream);
@@ -85,12 +86,21 @@ class reservation_queue {
         if (made) { return std::move(*made); }
       }
       if (now >= deadline) { throw_timeout(bytes, mine, now); }
-      wake_.wait_until(lock, std::min(deadline, later(now, is_next ? options_.retry_after : turn_check())));
+      if (is_next && notified_ != seen) { continue; }
+      auto const wait = is_next ? std::min(options_.retry_after, longest_wait) : longest_wait;
+      wake_.wait_until(lock, std::min(deadline, now + wait));
     }
   }
 
   /// Makes the request whose turn it is try again now. Call it after memory of the pool was freed.
-  void notify() noexcept { wake_.notify_all(); }
+  void notify()
+  {
+    {
+      std::lock_guard<std::mutex> const lock{mutex_};
+      ++notified_;  // seen also by a request that tries at this moment
+    }
+    wake_.notify_all();
+  }
 
   /// Returns the number of requests that wait or try.
   [[nodiscard]] std::size_t waiting() const
@@ -130,38 +140,35 @@ class reservation_queue {
     request const& of_;
   };
 
-  [[nodiscard]] static clock::time_point later(clock::time_point now, duration time) noexcept
+  /// C++ libraries may add times of two clocks, which overflows if a wait has no end.
+  static constexpr duration longest_wait = std::chrono::hours{1};
+
+  /// Whether a request comes before another. That never changes while both wait.
+  [[nodiscard]] bool is_before(request const& lhs, request const& rhs) const noexcept
   {
-    return time < clock::time_point::max() - now ? now + time : clock::time_point::max();
+    if (options_.aging <= duration{}) {
+      return lhs.priority != rhs.priority ? lhs.priority > rhs.priority : lhs.number < rhs.number;
+    }
+    auto const rank_of =
+      [&](request const& each) {  // when a request with priority 0 would have had to come for the same turn
+        return static_cast<double>(each.since.time_since_epoch().count()) -
+               static_cast<double>(each.priority) * static_cast<double>(options_.aging.count());
+      };
+    auto const left  = rank_of(lhs);
+    auto const right = rank_of(rhs);
+    return left < right || (!(right < left) && lhs.number < rhs.number);
   }
 
-  /// How long a request may wait before it looks whether it has overtaken others by its age.
-  [[nodiscard]] duration turn_check() const noexcept { return options_.aging > duration{} ? options_.aging : forever; }
-
-  [[nodiscard]] std::int64_t priority_at(clock::time_point now, request const& of) const noexcept
+  [[nodiscard]] std::size_t count_before(request const& mine) const noexcept
   {
-    return of.priority + (options_.aging > duration{} ? std::int64_t{(now - of.since) / options_.aging} : 0);
-  }
-
-  [[nodiscard]] std::size_t count_before(request const& mine, clock::time_point now) const noexcept
-  {
-    auto const own    = priority_at(now, mine);
-    auto const before = [&](request const* other) {
-      auto const priority = priority_at(now, *other);
-      return priority != own ? priority > own : other->number < mine.number;
-    };
+    auto const before = [&](request const* other) { return other != &mine && is_before(*other, mine); };
     return static_cast<std::size_t>(std::count_if(waiting_.begin(), waiting_.end(), before));
-  }
-
-  [[nodiscard]] bool has_turn(request const& mine, clock::time_point now) const noexcept
-  {
-    return count_before(mine, now) == 0;
   }
 
   [[noreturn]] RMM_COLD void throw_timeout(std::size_t bytes, request const& mine, clock::time_point now) const
   {
     using milliseconds = std::chrono::duration<double, std::milli>;
-    auto const before  = count_before(mine, now);
+    auto const before  = count_before(mine);
     auto const reason  = before == 0 ? std::string{"the pool has not so much memory in one piece"}
                                      : std::to_string(before) + " other requests come first";
     RMM_FAIL("No reservation of " + rmm::detail::format_bytes(bytes) + " after " +
@@ -175,6 +182,7 @@ class reservation_queue {
   std::condition_variable wake_;
   std::vector<request const*> waiting_;  // in no order
   std::uint64_t next_number_{0};
+  std::uint64_t notified_{0};  // calls of notify()
 };
 
 }  // namespace mr

@@ -185,6 +185,46 @@ TEST_F(ReservationQueue, RequestsRiseWhileTheyWait)
   for (auto& each : high) { each.join(); }
 }
 
+/// While both have the same priority, by their age, that of one changes before that of the other.
+TEST_F(ReservationQueue, SomebodyTriesWhileRequestsOfTwoPrioritiesAge)
+{
+  rmm::mr::reservation_queue_options fast;
+  fast.aging = milliseconds{40};
+  reservation_queue aging{pool, fast};
+  auto all = std::optional{pool.reserve(MiB, stream)};
+  std::thread low{[&] { EXPECT_EQ(aging.reserve_or_wait(MiB, 0, std::chrono::seconds{5}).bytes(), MiB); }};
+  while (aging.waiting() == 0) { std::this_thread::yield(); }
+  std::this_thread::sleep_for(milliseconds{20});
+  std::thread high{[&] { EXPECT_EQ(aging.reserve_or_wait(MiB, 1, std::chrono::seconds{5}).bytes(), MiB); }};
+  std::this_thread::sleep_for(milliseconds{100});
+  auto const begin = std::chrono::steady_clock::now();
+  all.reset();
+  low.join();
+  high.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{2});
+}
+
+TEST_F(ReservationQueue, HearsOfANotificationWhileItTries)
+{
+  struct {
+    decltype(pool) upstream;
+    reservation_queue* queue{};
+    int calls{};
+    std::optional<memory_reservation> try_reserve(std::size_t bytes, rmm::cuda_stream_view on)
+    {
+      if (++calls > 1) { return upstream.try_reserve(bytes, on); }
+      queue->notify();
+      return std::nullopt;
+    }
+  } source{pool};
+  rmm::mr::reservation_queue_options patient;
+  patient.retry_after = reservation_queue::forever;
+  reservation_queue slow{source, patient};
+  source.queue = &slow;
+  EXPECT_EQ(slow.reserve_or_wait(KiB, 0, std::chrono::seconds{5}).bytes(), KiB);
+  EXPECT_EQ(source.calls, 2);
+}
+
 TEST_F(ReservationQueue, DividesAReservationToo)
 {
   auto task = pool.reserve(512 * KiB, stream);
