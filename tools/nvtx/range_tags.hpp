@@ -86,8 +86,8 @@ class range_tags {
   [[nodiscard]] std::uint32_t tag_of(std::uint32_t domain, std::string_view name) noexcept
   {
     if (name.empty()) { return 0; }
-    auto const hash   = hash_of(domain, name);
-    auto const* found = slot_of(hash, domain, name).load(std::memory_order_acquire);
+    auto const hash         = hash_of(domain, name);
+    auto const* const found = find(hash, domain, name).entry;
     return found != nullptr ? found->tag : add(hash, domain, name);
   }
 
@@ -101,7 +101,7 @@ class range_tags {
     bool is_ignored{true};
   };
 
-  struct entry {
+  struct name_entry {
     std::uint64_t hash;
     std::uint32_t domain;
     std::uint32_t tag;
@@ -147,14 +147,18 @@ class range_tags {
   }
 
   /// Returns the slot with the entry of a name, or the free slot for it.
-  [[nodiscard]] std::atomic<entry const*>& slot_of(std::uint64_t hash,
-                                                   std::uint32_t domain,
-                                                   std::string_view name) noexcept
+  /// A slot, and what was in it when it was looked at: another thread may have put another name there since.
+  struct found_entry {
+    std::atomic<name_entry const*>& slot;
+    name_entry const* entry;
+  };
+
+  [[nodiscard]] found_entry find(std::uint64_t hash, std::uint32_t domain, std::string_view name) noexcept
   {
     for (std::size_t i = hash % slot_count;; i = (i + 1) % slot_count) {
       auto const* const there = slots_[i].load(std::memory_order_acquire);
       if (there == nullptr || (there->hash == hash && there->domain == domain && there->name == name)) {
-        return slots_[i];
+        return {slots_[i], there};
       }
     }
   }
@@ -171,17 +175,16 @@ class range_tags {
     auto const length = prefix + name.copy(text + prefix, max_name_length);
 
     detail::mutex_lock const lock{mutex_};
-    auto& slot        = slot_of(hash, domain, name);
-    auto const* found = slot.load(std::memory_order_relaxed);
-    if (found != nullptr) { return found->tag; }
+    auto const found = find(hash, domain, name);
+    if (found.entry != nullptr) { return found.entry->tag; }
     if (names_.load(std::memory_order_relaxed) == max_names) { return others_; }
     auto const tag              = intern({text, length});
     std::string_view const kept = detail::tags().name_of(tag);
     if (kept != std::string_view{text, length}) { return others_; }  // the table of tags has no room for it
-    auto const* const made = new (std::nothrow) entry{hash, domain, tag, kept.substr(prefix)};
+    auto const* const made = new (std::nothrow) name_entry{hash, domain, tag, kept.substr(prefix)};
     if (made == nullptr) { return tag; }
     names_.fetch_add(1, std::memory_order_relaxed);
-    slot.store(made, std::memory_order_release);
+    found.slot.store(made, std::memory_order_release);
     return tag;
   }
 
@@ -202,7 +205,7 @@ class range_tags {
   std::uint32_t domain_count_{default_domain + 1};
   domain_state domains_[max_domains];
   std::atomic<std::uint32_t> names_{0};
-  std::atomic<entry const*> slots_[slot_count]{};
+  std::atomic<name_entry const*> slots_[slot_count]{};
 };
 
 }  // namespace tools
