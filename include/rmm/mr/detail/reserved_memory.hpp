@@ -158,7 +158,7 @@ class reserved_memory final : public device_memory_resource, public reservable {
     }
     if (ptr == nullptr && shrunk_.load(std::memory_order_relaxed) == 0) {
       ptr = throws ? source_.set_aside(bytes, stream) : source_.try_set_aside(bytes, stream);
-      if (ptr != nullptr && is_own(ptr, bytes)) {  // the failure callback has ended or shrunk this reservation: M2
+      if (ptr != nullptr && overlaps(ptr, bytes)) {  // the failure callback has ended or shrunk this reservation: M2
         source_.take_back(ptr, bytes, stream);
         ptr = nullptr;
       }
@@ -172,6 +172,13 @@ class reserved_memory final : public device_memory_resource, public reservable {
   {
     auto const offset = reinterpret_cast<std::uintptr_t>(ptr) - begin_;
     return offset < bytes_ && bytes <= bytes_ - offset;
+  }
+
+  /// Whether a block has addresses of the reservation, all or some.
+  [[nodiscard]] bool overlaps(void const* ptr, std::size_t bytes) const noexcept
+  {
+    auto const begin = reinterpret_cast<std::uintptr_t>(ptr);
+    return begin < begin_ + bytes_ && begin_ < begin + bytes;
   }
 
   [[nodiscard]] bool try_charge(std::size_t bytes) noexcept
