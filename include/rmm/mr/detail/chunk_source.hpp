@@ -320,7 +320,7 @@ class chunk_source final : public memory_source {
       }
       while (target.missing_bytes > space_->spare_bytes() && !gather(free, target, when)) {
         auto const rest = uncovered(target, find_chunks(free, target));
-        if (when == leaving::after_a_wait && others_give(rest) != 0) { continue; }
+        if (when == leaving::after_a_wait && others_give(rest, rest) != 0) { continue; }
         reason = leaving_.empty() ? shortage(rest) : "the work that used free memory cannot be waited for";
         give_back_spare();
         return nullptr;
@@ -354,7 +354,10 @@ class chunk_source final : public memory_source {
           refusal = std::current_exception();
         }
       }
-      if (others_give(bytes) != 0) { continue; }
+      auto const available = most_to_take();
+      // If nothing is lacking, the device has refused what it seems to have.
+      auto const lacking = available < bytes ? bytes - available : bytes;
+      if (others_give(bytes, lacking) != 0) { continue; }
       if (refusal) { std::rethrow_exception(refusal); }
       RMM_FAIL("The pool cannot be resumed, because its " + rmm::detail::format_bytes(bytes) +
                  " do not fit: " + shortage(bytes),
@@ -362,19 +365,17 @@ class chunk_source final : public memory_source {
     }
   }
 
-  /// Makes the other sources with the same maximum give back unused memory, so that `bytes` bytes can be taken: what is lacking, or if
-  /// nothing seems to be, up to `bytes`. Returns the bytes given back; 0, and gives nothing back, if that would not be enough.
-  std::size_t others_give(std::size_t bytes)
+  /// Makes the other sources with the same maximum give back up to `most` bytes of unused memory, so that `bytes` bytes can be taken.
+  /// Returns the bytes given back; 0, and gives nothing back, if all unused memory would not be enough.
+  std::size_t others_give(std::size_t bytes, std::size_t most)
   {
     std::size_t unused{};
     for_each_other([&](chunk_source& other) { unused += other.idle_bytes() + total_of(other.leaving_); });
     if (!can_take(bytes - std::min(bytes, unused))) { return 0; }
-    auto const available = most_to_take();
-    auto const lacking   = available < bytes ? bytes - available : bytes;
     std::size_t given{};
     for_each_other([&](chunk_source& other) {
       auto const size = other.heap_.block_bytes();
-      if (given < lacking) { given += other.trim(size - std::min(size, lacking - given)); }
+      if (given < most) { given += other.trim(size - std::min(size, most - given)); }
     });
     return given;
   }
