@@ -220,9 +220,11 @@ TEST_F(ReservationQueue, HearsOfANotificationWhileItTries)
   rmm::mr::reservation_queue_options patient;
   patient.retry_after = reservation_queue::forever;
   reservation_queue slow{source, patient};
-  source.queue = &slow;
+  source.queue     = &slow;
+  auto const begin = std::chrono::steady_clock::now();
   EXPECT_EQ(slow.reserve_or_wait(KiB, 0, std::chrono::seconds{5}).bytes(), KiB);
   EXPECT_EQ(source.calls, 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{4});  // at the timeout it tries once more
 }
 
 TEST_F(ReservationQueue, DividesAReservationToo)
