@@ -185,6 +185,28 @@ TEST_F(ReservationQueue, RequestsRiseWhileTheyWait)
   for (auto& each : high) { each.join(); }
 }
 
+TEST_F(ReservationQueue, AgeCountsOnlyAmongEqualsWithoutAging)
+{
+  rmm::mr::reservation_queue_options strict;
+  strict.aging = milliseconds{0};
+  reservation_queue by_priority{pool, strict};
+  auto all = std::optional{pool.reserve(MiB, stream)};
+  std::mutex mutex;
+  std::vector<int> served;
+  std::vector<std::thread> tasks;
+  for (int const priority : {0, 1, 1, 2}) {
+    tasks.emplace_back([&, priority] {
+      auto const mine = by_priority.reserve_or_wait(MiB, priority);
+      std::lock_guard<std::mutex> const lock{mutex};
+      served.push_back(priority);
+    });
+    while (by_priority.waiting() != tasks.size()) { std::this_thread::yield(); }
+  }
+  all.reset();
+  for (auto& each : tasks) { each.join(); }
+  EXPECT_EQ(served, (std::vector<int>{2, 1, 1, 0}));
+}
+
 /// While both have the same priority, by their age, that of one changes before that of the other.
 TEST_F(ReservationQueue, SomebodyTriesWhileRequestsOfTwoPrioritiesAge)
 {
