@@ -36,7 +36,8 @@ struct reservation_queue_options {
 /// that share a pool.
 ///
 /// Only the request whose turn it is tries to reserve. So a small request does not overtake a large one that waits with the same or a
-/// higher priority, although there is memory for the small one. Calls of the pool itself are not held back.
+/// higher priority, although there is memory for the small one. Calls of the pool itself are not held back. A task that holds a
+/// reservation while it waits for another can wait for ever for tasks that do the same: give it a timeout.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;
