@@ -1040,7 +1040,10 @@ TEST_F(CaptureScopeSim, TheLegacyStreamIsNotAskedWhetherItCaptures)
   use(rmm::cuda_stream_legacy);
   EXPECT_EQ(cudasim::calls("cudaStreamIsCapturing"), asked);
   use(other);
-  EXPECT_EQ(cudasim::calls("cudaStreamIsCapturing"), asked + 2);
+  auto const again = cudasim::calls("cudaStreamIsCapturing") - asked;
+  EXPECT_GE(again, 2U);
+  EXPECT_LE(again,
+            3U);  // by chance the two streams share a slot of the thread's table: then one more to find the cache
 }
 
 TEST_F(CaptureScopeSim, MemoryThatTheLegacyStreamFreesDuringACaptureStaysWithIt)
