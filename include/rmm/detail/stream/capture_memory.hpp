@@ -196,6 +196,7 @@ class basic_captured_memory {
       ordered = ordered && (each.event.is_reached() || each.event.try_make_wait(stream));
     }
     pending_.clear();
+    RMM_ASSERT(idle_.empty() && freed_.empty() && (!ordered || has_stream));
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
     return ordered;
   }
@@ -325,6 +326,7 @@ class basic_captured_memory {
     auto const rest  = detail::remove_if(pending_.begin(), pending_.end(), is_idle);
     bool const found = rest != pending_.end();
     pending_.erase(rest, pending_.end());
+    RMM_ASSERT(!found || !idle_.empty());
     return found;
   }
 

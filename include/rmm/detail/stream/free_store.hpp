@@ -119,6 +119,7 @@ class basic_free_store {
     RMM_ASSERT(identity_ == 0 || epoch <= newest_);  // F2
     noted_epoch_ = detail::max(noted_epoch_, epoch);
     wait_noted_  = true;
+    RMM_ASSERT(noted_epoch_ >= epoch);
   }
 
   /// Makes later work of `stream` wait for all memory that was noted since the last call, for one event at most. Returns whether
@@ -135,7 +136,9 @@ class basic_free_store {
   [[nodiscard]] bool poll(std::vector<owned_event>& spare) noexcept
   {
     if (!has_fences() || !oldest()->event.is_reached()) { return false; }
+    auto const before = reached();
     drop_first_fence(spare);
+    RMM_ASSERT(reached() == before + 1);
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_free_store>(ranges_.count() + fences_.size()) || check_invariants());
     return true;
   }

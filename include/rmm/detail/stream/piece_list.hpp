@@ -91,7 +91,9 @@ class basic_piece_list {
     });
     // Two pieces of one set do not lie side by side. So a run has at most one piece of the largest set more than it has others.
     auto const others = pieces - largest->count();
-    return bytes - largest->total_bytes() + largest->most_bytes_of(others + 1);
+    auto const bound  = bytes - largest->total_bytes() + largest->most_bytes_of(others + 1);
+    RMM_ASSERT(bound <= bytes);
+    return bound;
   }
 
   /// Empties the stacks of all caches, so that what is fenced lies in ranges. Throws std::bad_alloc.
