@@ -8,6 +8,7 @@
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
 #include <array>
@@ -17,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <vector>
 
 namespace {
 
@@ -56,8 +58,31 @@ void replace_middle_sizes(rmm::mr::device_memory_resource& resource, rmm::cuda_s
   for (auto const& each : live) { resource.deallocate(each.ptr, each.bytes, stream); }
 }
 
+/// Allocates and frees 72 KiB in a pinned pool with so many free holes of 1 KiB.
+void use_pinned_pool(std::size_t holes, long times)
+{
+  constexpr std::size_t hole = std::size_t{1} << 10U;
+  constexpr std::size_t next = std::size_t{72} << 10U;
+  constexpr std::size_t size = std::size_t{192} << 20U;
+
+  rmm::mr::pinned_pool_memory_resource pool{size, size};
+  auto* const resource = hidden(&pool);
+  rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+  std::vector<void*> blocks(2 * holes);
+  for (auto& each : blocks) { each = resource->allocate(hole, stream); }
+  for (std::size_t i = 0; i < blocks.size(); i += 2) { resource->deallocate(blocks[i], hole, stream); }
+  for (long i = 0; i < times; ++i) {
+    void* const ptr = resource->allocate(next, stream);
+    use(ptr);
+    resource->deallocate(ptr, next, stream);
+  }
+  for (std::size_t i = 1; i < blocks.size(); i += 2) { resource->deallocate(blocks[i], hole, stream); }
+}
+
 void run(char const* what, long times)
 {
+  if (std::strcmp(what, "pinned-1") == 0) { return use_pinned_pool(1, times); }
+  if (std::strcmp(what, "pinned-65536") == 0) { return use_pinned_pool(65536, times); }
   rmm::mr::cuda_memory_resource cuda;
   rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource> pool{
     &cuda, std::size_t{1} << 30U, std::size_t{1} << 30U};
@@ -84,7 +109,8 @@ void run(char const* what, long times)
     } else if (std::strcmp(what, "getter") == 0) {
       repeat([] { use(rmm::mr::get_current_device_resource()); });
     } else {
-      std::fprintf(stderr, "INSTRUCTION_BUDGET: %s is none of pair, middle, uvector, getter\n", what);
+      std::fprintf(
+        stderr, "INSTRUCTION_BUDGET: %s is none of pair, middle, uvector, getter, pinned-1, pinned-65536\n", what);
       std::exit(2);
     }
   }
@@ -96,7 +122,7 @@ void run(char const* what, long times)
 int main(int argc, char** argv)
 {
   if (argc != 3) {
-    std::fputs("INSTRUCTION_BUDGET <pair|middle|uvector|getter> <times>\n", stderr);
+    std::fputs("INSTRUCTION_BUDGET <pair|middle|uvector|getter|pinned-1|pinned-65536> <times>\n", stderr);
     return 2;
   }
   try {

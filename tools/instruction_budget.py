@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the instructions of the hot calls under callgrind, and fails if allocating and freeing costs too many.
+"""Counts the instructions of the hot calls under callgrind, and fails if allocating and freeing costs too many, or more in a pinned pool
+with many holes than in one with a hole.
 
     instruction_budget.py PROGRAM [--budget N] [--valgrind PATH]
 
@@ -24,6 +25,8 @@ MEASURED = {
     "middle": "one of 100 blocks of 64 KiB to 1 MiB freed, another allocated",
     "uvector": "device_uvector<int>(1000) made and destroyed",
     "getter": "get_current_device_resource()",
+    "pinned-1": "72 KiB allocated and freed in a pinned pool with one hole of 1 KiB",
+    "pinned-65536": "the same with 65,536 holes",
 }
 FEW, MANY = 2000, 6000
 COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
@@ -51,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("program", type=Path, help="INSTRUCTION_BUDGET")
     parser.add_argument("--budget", type=float, default=150, help="most instructions of a pair (%(default)g)")
     parser.add_argument("--middle-budget", type=float, default=830, help="most of a replacement of middle sizes (%(default)g)")
+    parser.add_argument("--holes-factor", type=float, default=1.05,
+                        help="most that many holes may cost, over what one costs (%(default)g)")
     parser.add_argument("--valgrind", default="valgrind")
     options = parser.parse_args(arguments)
 
@@ -60,7 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
         few, many = (count_instructions(options.valgrind, program, what, times) for times in (FEW, MANY))
         figures[what] = cost_of(few, many, MANY - FEW)
         print(f"{figures[what]:8.1f} instructions: {text}")
-    budgets = {"pair": options.budget, "middle": options.middle_budget}
+    budgets = {
+        "pair": options.budget,
+        "middle": options.middle_budget,
+        "pinned-65536": options.holes_factor * figures["pinned-1"],
+    }
     above = [what for what, budget in budgets.items() if figures[what] > budget]
     for what in above:
         print(f"`{what}` is above its budget of {budgets[what]:g} instructions")

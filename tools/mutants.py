@@ -155,6 +155,7 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
          ADAPTOR_USERS),
         (["mr/failure_callback_resource_adaptor.hpp"],
          ["ADAPTOR_TEST rmm/mr/failure_callback_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
+        (["mr/spill_resource_adaptor.hpp"], ["ADAPTOR_TEST rmm/mr/spill_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/logging_resource_adaptor.hpp", "mr/detail/logging_adaptor.hpp", "mr/detail/allocation_log.hpp"],
          ["LOGGER_TEST rmm/mr/logging_resource_adaptor_tests.cpp"], ADAPTOR_USERS),
         (["mr/trace_resource_adaptor.hpp", "detail/trace/trace_writer.hpp"],
@@ -184,7 +185,8 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
           "CONTAINER_SIM_TEST rmm/mr/cuda_async_memory_resource_sim_tests.cpp"], THIN_USERS),
         (["mr/registered_host_memory_resource.hpp", "mr/pinned_pool_memory_resource.hpp"],
          ["HOST_MR_REF_TEST rmm/mr/registered_host_memory_resource_tests.cpp",
-          "CONTAINER_SIM_TEST rmm/mr/registered_host_memory_resource_sim_tests.cpp"], THIN_USERS),
+          "CONTAINER_SIM_TEST rmm/mr/registered_host_memory_resource_sim_tests.cpp",
+          "CONTAINER_SIM_TEST rmm/mr/pinned_pool_memory_resource_sim_tests.cpp"], THIN_USERS),
     ],
     "registry": [
         (["mr/detail/registry.hpp", "mr/per_device_resource.hpp"],

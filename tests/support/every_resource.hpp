@@ -34,6 +34,7 @@
 #include <rmm/mr/registered_host_memory_resource.hpp>
 #include <rmm/mr/sam_headroom_memory_resource.hpp>
 #include <rmm/mr/scrub_resource_adaptor.hpp>
+#include <rmm/mr/spill_resource_adaptor.hpp>
 #include <rmm/mr/statistics_resource_adaptor.hpp>
 #include <rmm/mr/system_memory_resource.hpp>
 #include <rmm/mr/thread_safe_resource_adaptor.hpp>
@@ -108,6 +109,7 @@ inline std::vector<named_resource> tested_resources()
     {"tracking", over_cuda<mr::tracking_resource_adaptor>(true)},
     {"failure_callback",
      over_cuda<failure_callback>([](std::size_t, void*) { return false; }, static_cast<void*>(nullptr))},
+    {"spill", over_cuda<mr::spill_resource_adaptor>([](std::size_t) { return std::size_t{0}; })},
     {"logging",
      [] { return std::make_shared<mr::logging_resource_adaptor<mr::cuda_memory_resource>>(&cuda, no_output); }},
     {"trace",

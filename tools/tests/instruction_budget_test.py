@@ -21,7 +21,7 @@ import os, sys
 what, times = sys.argv[-2], int(sys.argv[-1])
 if os.environ.get("CUDASIM_MODE") != "stepped":
     sys.exit("not stepped")
-each = {"pair": 140, "middle": 800, "uvector": 220, "getter": 7}[what]
+each = {"pair": 140, "middle": 800, "uvector": 220, "getter": 7, "pinned-1": 400, "pinned-65536": 420}[what]
 print(f"==1== Collected : {1000 + each * times}", file=sys.stderr)
 """
 
@@ -64,6 +64,11 @@ class InstructionBudget(unittest.TestCase):
 
     def test_accepts_exactly_the_budget(self) -> None:
         self.assertEqual(self.run_main("--valgrind", self.make_tool(STAND_IN), "--budget", "140")[0], 0)
+
+    def test_fails_if_many_holes_cost_more_than_one(self) -> None:
+        status, text = self.run_main("--valgrind", self.make_tool(STAND_IN), "--holes-factor", "1.04")
+        self.assertEqual(status, 1)
+        self.assertIn("`pinned-65536` is above its budget of 416", text)
 
     def test_reports_a_run_that_fails(self) -> None:
         with self.assertRaisesRegex(RuntimeError, "broken"):

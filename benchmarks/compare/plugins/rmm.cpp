@@ -47,6 +47,14 @@
 #define RMM_COMPARE_ELASTIC
 #endif
 
+#if __has_include(<rmm/mr/pinned_pool_memory_resource.hpp>)
+#include <rmm/mr/pinned_pool_memory_resource.hpp>
+#define RMM_COMPARE_PINNED_POOL
+#elif __has_include(<rmm/mr/pinned_host_memory_resource.hpp>)
+#include <rmm/mr/pinned_host_memory_resource.hpp>
+#define RMM_COMPARE_PINNED_HOST
+#endif
+
 #if __has_include(<rmm/capture_scope.hpp>)
 #define RMM_COMPARE_CHECK_CAPTURE
 #endif
@@ -231,6 +239,32 @@ class elastic_instance : public instance {
 };
 #endif
 
+#if defined(RMM_COMPARE_PINNED_POOL) || defined(RMM_COMPARE_PINNED_HOST)
+#define RMM_COMPARE_PINNED
+/// A pool of page-locked memory of the host.
+class pinned_pool_instance : public instance {
+ public:
+#if defined(RMM_COMPARE_PINNED_POOL)
+  pinned_pool_instance(std::size_t initial, std::size_t maximum) : pool_{initial, unless_zero(maximum)}
+#else
+  pinned_pool_instance(std::size_t initial, std::size_t maximum) : pool_{&pinned_, initial, unless_zero(maximum)}
+#endif
+  {
+    set_resource(&pool_);
+  }
+
+  [[nodiscard]] std::size_t reserved() const override { return pool_.pool_size(); }
+
+ private:
+#if defined(RMM_COMPARE_PINNED_POOL)
+  rmm::mr::pinned_pool_memory_resource pool_;
+#else
+  rmm::mr::pinned_host_memory_resource pinned_;
+  rmm::mr::pool_memory_resource<rmm::mr::pinned_host_memory_resource> pool_;
+#endif
+};
+#endif
+
 /// An adaptor over a pool, which is made with more arguments.
 template <class Adaptor>
 class adaptor_instance : public pool_instance {
@@ -315,6 +349,9 @@ offer const offers[] = {
    "elastic_pool_memory_resource, chunks of 32 MiB",
    bounded,
    make<elastic_instance<std::size_t{32} << 20U>>},
+#endif
+#ifdef RMM_COMPARE_PINNED
+  {RMM_COMPARE_PREFIX ".pinned_pool", "a pool of page-locked memory of the host", bounded, make<pinned_pool_instance>},
 #endif
   {RMM_COMPARE_PREFIX ".cuda", "cuda_memory_resource", any, make<cuda_instance>},
   {RMM_COMPARE_PREFIX ".statistics", "statistics over pool", adaptor, make<statistics_instance>},

@@ -218,7 +218,8 @@ class resource_maker {
     pinned_memory_options options;
     options.near_device = configuration.has("near_device");
     if (auto const node = configuration.number("node")) { options.numa_node = static_cast<int>(*node); }
-    options.threads = static_cast<unsigned>(configuration.number("threads").value_or(0));
+    options.threads        = static_cast<unsigned>(configuration.number("threads").value_or(0));
+    options.allow_pageable = configuration.has("pageable");
     return options;
   }
 

@@ -3,6 +3,9 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/algorithms.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/capture.hpp>
+#include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/logger_frontend.hpp>  // IWYU pragma: export
@@ -70,6 +73,21 @@ class pool_memory_resource final : public detail::growing_pool,
                                 std::optional<std::size_t> maximum_pool_size = std::nullopt)
     : pool_memory_resource{detail::suballocator_upstream<Upstream>{upstream}, initial_pool_size, maximum_pool_size}
   {}
+
+  /// Gives blocks without an allocation back to upstream, the largest first, until the pool holds at most `bytes`. Returns the bytes given
+  /// back. The pool is no trimmable_resource, so programs that trim whatever they find leave it as it is.
+  ///
+  /// Failure  does not throw; memory that cannot be given back stays.
+  /// Threads  may run at the same time as all other calls. Allocations that have to grow the pool wait for it.
+  /// Stream   waits on the host for the work that used the blocks. If the pool does not know that work, waits for the device, unless
+  ///          that would break a capture.
+  RMM_COLD std::size_t trim_to(std::size_t bytes) noexcept
+  {
+    auto const growing = this->lock_growth();
+    rmm::detail::device_scope const at_home{this->upstream_.device()};
+    rmm::detail::capture_exemption const exemption;
+    return detail::trim_as_far_as_possible(source_, heap_, bytes);
+  }
 
  private:
   static constexpr recovery_order default_order{

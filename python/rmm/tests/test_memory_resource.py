@@ -53,6 +53,7 @@ makers: dict[str, Callable[[], rmm.mr.DeviceMemoryResource]] = {
     "statistics": lambda: rmm.mr.StatisticsResourceAdaptor(cuda()),
     "tracking": lambda: rmm.mr.TrackingResourceAdaptor(cuda()),
     "failure callback": lambda: rmm.mr.FailureCallbackResourceAdaptor(cuda(), lambda nbytes: False),
+    "spill": lambda: rmm.mr.SpillResourceAdaptor(cuda(), lambda nbytes: 0),
     "prefetch": lambda: rmm.mr.PrefetchResourceAdaptor(rmm.mr.ManagedMemoryResource()),
     "aligned": lambda: rmm.mr.AlignedResourceAdaptor(cuda(), 4096),
     "thread safe": lambda: rmm.mr.ThreadSafeResourceAdaptor(cuda()),
@@ -72,6 +73,7 @@ over_upstream = [
     lambda upstream: rmm.mr.LoggingResourceAdaptor(upstream, "log.csv"),
     lambda upstream: rmm.mr.TraceResourceAdaptor(upstream, "trace"),
     lambda upstream: rmm.mr.FailureCallbackResourceAdaptor(upstream, bool),
+    rmm.mr.SpillResourceAdaptor,
 ]
 
 

@@ -151,6 +151,7 @@ def test_processes_end_well(body: str) -> None:
     [
         "rmm.mr.CallbackMemoryResource(lambda n, s: c.allocate(n, s), lambda p, n, s: c.deallocate(p, n, s))",
         "rmm.mr.FailureCallbackResourceAdaptor(rmm.mr.LimitingResourceAdaptor(c, 0), lambda n: False)",
+        "rmm.mr.SpillResourceAdaptor(c, lambda n: 0, maximum=1, watermarks=[(0, 0, lambda n: None)])",
     ],
 )
 def test_processes_end_well_while_threads_allocate(resource: str) -> None:

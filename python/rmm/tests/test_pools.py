@@ -605,3 +605,12 @@ def test_registered_host_memory_serves_pools() -> None:
         rmm.mr.RegisteredHostMemoryResource(numa_node=-1)
     with pytest.raises(RuntimeError, match="both near_device and numa_node"):
         rmm.mr.RegisteredHostMemoryResource(near_device=True, numa_node=0)
+
+
+def test_a_pinned_pool_gives_memory_back() -> None:
+    pool = rmm.mr.PinnedPoolMemoryResource("2MiB", allow_pageable=True)
+    del_me = rmm.DeviceBuffer(size=1 << 22, mr=pool)
+    assert pool.pool_size() >= 6 << 20
+    del del_me
+    assert pool.release_unused() >= 6 << 20
+    assert (pool.pool_size(), pool.pageable_bytes) == (0, 0)

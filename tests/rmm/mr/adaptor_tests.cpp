@@ -21,6 +21,7 @@
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/is_resource_adaptor.hpp>
 #include <rmm/mr/pinned_host_memory_resource.hpp>
+#include <rmm/mr/spill_resource_adaptor.hpp>
 #include <rmm/resource_ref.hpp>
 
 #include <gmock/gmock.h>
@@ -105,6 +106,16 @@ struct failure_callback {
   }
 };
 
+struct spill {
+  template <class Upstream>
+  using type = rmm::mr::spill_resource_adaptor<Upstream>;
+  template <class Upstream, class Argument>
+  static auto make(Argument&& upstream)
+  {
+    return std::make_unique<type<Upstream>>(upstream, [](std::size_t) { return std::size_t{0}; });
+  }
+};
+
 using aligned     = plain<rmm::mr::aligned_resource_adaptor>;
 using prefetch    = plain<rmm::mr::prefetch_resource_adaptor>;
 using statistics  = plain<rmm::mr::statistics_resource_adaptor>;
@@ -133,7 +144,7 @@ constexpr bool type_is_as_promised()
 }
 static_assert(type_is_as_promised<aligned>() && type_is_as_promised<failure_callback>());
 static_assert(type_is_as_promised<limiting>() && type_is_as_promised<logging>());
-static_assert(type_is_as_promised<prefetch>() && type_is_as_promised<statistics>());
+static_assert(type_is_as_promised<prefetch>() && type_is_as_promised<spill>() && type_is_as_promised<statistics>());
 static_assert(type_is_as_promised<thread_safe>() && type_is_as_promised<tracking>());
 
 template <template <class...> class Adaptor>
@@ -220,7 +231,7 @@ struct EachAdaptor : ::testing::Test {
   counting_upstream upstream;
 };
 using kinds =
-  ::testing::Types<aligned, failure_callback, limiting, logging, prefetch, statistics, thread_safe, tracking>;
+  ::testing::Types<aligned, failure_callback, limiting, logging, prefetch, spill, statistics, thread_safe, tracking>;
 TYPED_TEST_SUITE(EachAdaptor, kinds);
 
 TYPED_TEST(EachAdaptor, RefusesANullUpstream)

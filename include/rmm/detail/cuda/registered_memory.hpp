@@ -213,7 +213,11 @@ class mapped_pages {
 }
 
 /// The content of the page before the memory: how it was allocated.
-enum class memory_source : std::uint64_t { registered = 0x7265676973746572, runtime = 0x72756e74696d6521 };
+enum class memory_source : std::uint64_t {
+  registered = 0x7265676973746572,
+  runtime    = 0x72756e74696d6521,
+  pageable   = 0x7061676561626c65
+};
 
 /// Returns the process that called this first: the one that allocates. A forked child of it has none of the pages.
 [[nodiscard]] inline pid_t registering_process() noexcept
@@ -238,16 +242,35 @@ enum class memory_source : std::uint64_t { registered = 0x7265676973746572, runt
   return begin;
 }
 
-/// Frees memory from allocate_registered_memory(). No work may use it any more. Does nothing in a forked child.
-RMM_COLD inline void free_registered_memory(void* ptr, std::size_t bytes) noexcept
+/// Returns memory that is not locked, of the same alignment; null if the host does not have it.
+[[nodiscard]] RMM_COLD inline void* try_allocate_pageable_memory(std::size_t bytes,
+                                                                 registered_memory_plan const& plan) noexcept
 {
-  if (::getpid() != registering_process()) { return; }
+  // The system would map more than there is, and end the program that uses it.
+  if (bytes > host_memory_info().first) { return nullptr; }
+  static_cast<void>(registering_process());
+  mapped_pages pages{bytes};
+  if (pages.begin() == nullptr) { return nullptr; }
+  pages.prefer_node(plan.numa_node);
+  *reinterpret_cast<memory_source*>(pages.begin() - mapped_pages::page_bytes()) = memory_source::pageable;
+  return pages.release();
+}
+
+/// Frees memory from both functions. No work may use it any more. Does nothing in a forked child. Returns whether it was pageable.
+RMM_COLD inline bool free_registered_memory(void* ptr, std::size_t bytes) noexcept
+{
+  if (::getpid() != registering_process()) { return false; }
   auto* const begin = static_cast<char*>(ptr);
   auto* const head  = begin - mapped_pages::page_bytes();
-  if (*reinterpret_cast<memory_source const*>(head) == memory_source::runtime) { return free_pinned_memory(head); }
-  cudaError_t const status{cudaHostUnregister(begin)};
+  auto const source = *reinterpret_cast<memory_source const*>(head);
+  if (source == memory_source::runtime) {
+    free_pinned_memory(head);
+    return false;
+  }
+  auto const status = source == memory_source::registered ? cudaHostUnregister(begin) : cudaSuccess;
   RMM_ASSERT_CUDA_SUCCESS_SAFE_SHUTDOWN(status);
   if (status == cudaSuccess) { mapped_pages::unmap(begin, bytes); }  // on failure the device may still use the pages
+  return source == memory_source::pageable;
 }
 
 #else
@@ -257,7 +280,16 @@ RMM_COLD inline void free_registered_memory(void* ptr, std::size_t bytes) noexce
   return allocate_pinned_memory(bytes);
 }
 
-inline void free_registered_memory(void* ptr, std::size_t) noexcept { free_pinned_memory(ptr); }
+[[nodiscard]] inline void* try_allocate_pageable_memory(std::size_t, registered_memory_plan const&) noexcept
+{
+  return nullptr;
+}
+
+inline bool free_registered_memory(void* ptr, std::size_t) noexcept
+{
+  free_pinned_memory(ptr);
+  return false;
+}
 
 #endif
 

@@ -187,16 +187,21 @@ class block_source final : public memory_source {
     return note(upstream_.allocate(block_bytes, stream), block_bytes, bytes, stream);
   }
 
+  /// What to ask upstream for: its own kind of memory, or the one that it has instead; see suballocator_upstream.
+  enum class choice : bool { first, second };
+
   /// As add(), but returns nothing, and sets `reason`, instead of throwing. Throws bad_alloc only if upstream failed because the process
   /// can use no device.
   [[nodiscard]] std::optional<void*> try_add(std::size_t block_bytes,
                                              std::size_t bytes,
                                              cuda_stream_view stream,
-                                             failure_reason& reason)
+                                             failure_reason& reason,
+                                             choice kind = choice::first)
   {
     void* block{};
     try {
-      block = upstream_.allocate(block_bytes, stream);
+      block =
+        kind == choice::first ? upstream_.allocate(block_bytes, stream) : upstream_.allocate_second_choice(block_bytes);
     } catch (std::exception const& e) {
       bool const is_shortage = dynamic_cast<out_of_memory const*>(&e) != nullptr;
       bool const is_of_cuda =
@@ -215,7 +220,10 @@ class block_source final : public memory_source {
 
   [[nodiscard]] RMM_COLD bool try_take(std::size_t bytes, failure_reason& reason) override
   {
-    if (!try_add(bytes, 0, cuda_stream_legacy, reason)) { return false; }
+    auto const try_choice = [&](choice kind) {
+      return try_add(bytes, 0, cuda_stream_legacy, reason, kind).has_value();
+    };
+    if (!try_choice(choice::first) && !(upstream_.has_second_choice() && try_choice(choice::second))) { return false; }
     heap_.settle();
     return true;
   }
@@ -230,7 +238,7 @@ class block_source final : public memory_source {
   };
 
   /// Takes a block and allocates its first `how.needed` bytes. Returns null, and sets `reason`, if upstream does not have as much, or if
-  /// less is left.
+  /// less is left. Takes the memory that upstream has instead of its own kind only if no size of that can be had.
   [[nodiscard]] RMM_COLD void* grow(growth const& how, cuda_stream_view stream, failure_reason& reason)
   {
     if (how.needed > how.left) {
@@ -238,11 +246,9 @@ class block_source final : public memory_source {
                rmm::detail::format_bytes(*maximum_) + " and no free part of it is large enough";
       return nullptr;
     }
-    for (auto wanted = rmm::detail::clamp(align_up(how.wanted, how.unit), how.needed, how.left);;
-         wanted      = rmm::detail::max(how.needed, align_down(wanted / 2, how.unit))) {
-      if (auto const ptr = try_add(wanted, how.needed, stream, reason)) { return *ptr; }
-      if (wanted == how.needed) { return nullptr; }
-    }
+    auto found = try_sizes(how, stream, reason, choice::first);
+    if (!found && upstream_.has_second_choice()) { found = try_sizes(how, stream, reason, choice::second); }
+    return found.value_or(nullptr);
   }
 
   /// Doubles the memory, or takes less if upstream has less.
@@ -315,6 +321,18 @@ class block_source final : public memory_source {
   }
 
  private:
+  [[nodiscard]] std::optional<void*> try_sizes(growth const& how,
+                                               cuda_stream_view stream,
+                                               failure_reason& reason,
+                                               choice kind)
+  {
+    for (auto wanted = rmm::detail::clamp(align_up(how.wanted, how.unit), how.needed, how.left);;
+         wanted      = rmm::detail::max(how.needed, align_down(wanted / 2, how.unit))) {
+      auto const ptr = try_add(wanted, how.needed, stream, reason, kind);
+      if (ptr || wanted == how.needed) { return ptr; }
+    }
+  }
+
   [[nodiscard]] void* note(void* block, std::size_t block_bytes, std::size_t bytes, cuda_stream_view stream)
   {
     rmm::detail::scope_guard give_back{[&]() noexcept { upstream_.undo_allocate(block, block_bytes, stream); }};

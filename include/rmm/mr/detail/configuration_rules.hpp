@@ -71,6 +71,8 @@ inline constexpr option_rule near_device_option{
 inline constexpr option_rule node_option{"node", value_form::number, "the NUMA node to use", 0, 1023};
 inline constexpr option_rule threads_option{
   "threads", value_form::number, "the number of threads that make pages", 1, 1024};
+inline constexpr option_rule pageable_option{
+  "pageable", value_form::flag, "take pageable memory if no more can be locked"};
 inline constexpr option_rule tags_option{"tags", value_form::flag, "record the tag of each allocation"};
 
 /// Returns `rule` as the rule of a required option.

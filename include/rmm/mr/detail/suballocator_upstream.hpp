@@ -3,6 +3,7 @@
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
 #include <rmm/detail/cuda/device.hpp>
 #include <rmm/detail/cuda/device_scope.hpp>
@@ -28,6 +29,12 @@ namespace detail {
 /// Whether the device can use memory of `Upstream`. Pools over resources for the host alone are possible, too.
 template <class Upstream>
 inline constexpr bool is_device_accessible = ::cuda::has_property<Upstream, ::cuda::mr::device_accessible>;
+
+/// Whether `Upstream` can allocate pageable memory, as registered_host_memory_resource can.
+template <class Upstream, class = void>
+struct has_pageable_memory : std::false_type {};
+template <class Upstream>
+struct has_pageable_memory<Upstream, std::void_t<decltype(&Upstream::allocate_pageable)>> : std::true_type {};
 
 /// A reference to a resource without properties of access, for which libcu++ has no class.
 template <class Upstream>
@@ -100,6 +107,28 @@ class suballocator_upstream {
     give_back.dismiss();
     rmm::detail::mark_memory_begins(block, bytes);
     return block;
+  }
+
+  /// Whether allocate_second_choice() may be called.
+  [[nodiscard]] bool has_second_choice() const noexcept
+  {
+    if constexpr (has_pageable_memory<Upstream>::value) {
+      return pointer_ != nullptr && pointer_->allows_pageable();
+    } else {
+      return false;
+    }
+  }
+
+  /// Returns a block of the memory that upstream has if it has none of its own kind: pageable memory. Any stream may use it.
+  [[nodiscard]] RMM_COLD void* allocate_second_choice([[maybe_unused]] std::size_t bytes)
+  {
+    if constexpr (has_pageable_memory<Upstream>::value) {
+      void* const block = pointer_->allocate_pageable(bytes);
+      rmm::detail::mark_memory_begins(block, bytes);
+      return block;
+    } else {
+      return nullptr;
+    }
   }
 
   /// Gives back a block that no work uses. While a capture blocks the legacy default stream, which any use of that stream would

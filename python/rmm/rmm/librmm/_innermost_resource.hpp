@@ -7,6 +7,7 @@
 #include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
 #include <rmm/mr/logging_resource_adaptor.hpp>
+#include <rmm/mr/spill_resource_adaptor.hpp>
 #include <rmm/mr/tracking_resource_adaptor.hpp>
 
 #define RMM_RESOURCE_HEADERS

@@ -19,28 +19,6 @@
 
 namespace rmm_python {
 
-/// Makes an adaptor that keeps its upstream alive. Sets `at_once` to its interface for nonblocking calls; to null if the upstream has
-/// none.
-template <template <class...> class Resource, class... Args>
-[[nodiscard]] resource_ptr make_immediate_over(resource_ptr const& upstream,
-                                               rmm::mr::detail::immediate_resource* upstream_at_once,
-                                               rmm::mr::detail::immediate_resource*& at_once,
-                                               Args const&... args)
-{
-  using adaptor = Resource<rmm::mr::device_memory_resource>;
-  struct layer {
-    layer(resource_ptr const& below, rmm::mr::detail::immediate_resource* below_at_once, Args const&... rest)
-      : upstream{below}, resource{upstream.get(), rest...}, face{resource, below_at_once}
-    {}
-    resource_ptr upstream;
-    adaptor resource;
-    immediate_adaptor<adaptor> face;
-  };
-  auto const made = std::make_shared<layer>(upstream, upstream_at_once, args...);
-  at_once         = upstream_at_once != nullptr ? &made->face : nullptr;
-  return {made, &made->resource};
-}
-
 /// Makes a trace adaptor with the options of the environment, and with `file` if that is not empty.
 [[nodiscard]] inline resource_ptr make_trace(resource_ptr const& upstream, std::string const& file)
 {

@@ -10,3 +10,8 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
 
 cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
     cdef object _callback
+
+
+cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
+    cdef object _spill
+    cdef tuple _watermarks

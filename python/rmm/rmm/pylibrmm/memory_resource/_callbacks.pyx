@@ -5,18 +5,23 @@ cimport cython
 from cpython.object cimport PyObject
 from cuda.bindings.cyruntime cimport cudaStream_t
 from libc.stddef cimport size_t
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 from libcpp cimport bool
+from libcpp.optional cimport optional
+from libcpp.vector cimport vector
 
+from rmm.librmm._device_memory_resource cimport device_memory_resource
 from rmm.librmm.memory_resource cimport translate_python_except_to_cpp
 from rmm.pylibrmm.memory_resource._base cimport (
     DeviceMemoryResource,
     UpstreamResourceAdaptor,
+    base,
+    immediate_resource,
     lent_callables,
     lent_ptr,
     resource_ptr,
 )
-from rmm.pylibrmm.memory_resource._conversions cimport expect_callable
+from rmm.pylibrmm.memory_resource._conversions cimport expect_callable, optional_size
 from rmm.pylibrmm.memory_resource._lent cimport (
     call_failure_callback,
     lend,
@@ -26,7 +31,7 @@ from rmm.pylibrmm.memory_resource._lent cimport (
 )
 from rmm.pylibrmm.stream cimport Stream
 
-__all__ = ["CallbackMemoryResource", "FailureCallbackResourceAdaptor"]
+__all__ = ["CallbackMemoryResource", "FailureCallbackResourceAdaptor", "SpillResourceAdaptor"]
 
 
 cdef extern from "pylibrmm/_exact_integers.hpp":
@@ -35,11 +40,33 @@ cdef extern from "pylibrmm/_exact_integers.hpp":
 
 ctypedef void* (*python_allocate)(lent_callables&, size_t, cudaStream_t, python_error&) noexcept
 ctypedef void (*python_deallocate)(lent_callables&, void*, size_t, cudaStream_t) noexcept
+ctypedef size_t (*python_spill_hook)(lent_callables&, size_t, python_error&) noexcept
+ctypedef void (*python_watermark)(lent_callables&, size_t, size_t, python_error&) noexcept
+
+
+cdef extern from "rmm/mr/spill_resource_adaptor.hpp" namespace "rmm::mr" nogil:
+    cdef cppclass spill_resource_adaptor[Upstream](device_memory_resource):
+        size_t get_allocated_bytes()
+        size_t get_maximum()
+
+    cdef struct spill_figures:
+        uint64_t calls
+        uint64_t asked_bytes
+        uint64_t freed_bytes
 
 
 cdef extern from "pylibrmm/memory_resource/_callbacks.hpp" namespace "rmm_python" nogil:
     resource_ptr make_callback_resource(python_allocate, python_deallocate, lent_ptr) except +
     resource_ptr make_failure_callback_resource(resource_ptr, python_failure_callback, lent_ptr) except +
+
+    cdef struct watermark_shares:
+        double above
+        double below
+
+    resource_ptr make_spill_resource(
+        resource_ptr, immediate_resource*, immediate_resource*&, python_spill_hook, python_watermark, lent_ptr,
+        optional[size_t], double, const vector[watermark_shares]&) except +
+    spill_figures spill_figures_of(device_memory_resource*)
 
 
 @cython.no_gc_clear
@@ -142,3 +169,127 @@ cdef class FailureCallbackResourceAdaptor(UpstreamResourceAdaptor):
 
     def __dealloc__(self):
         self.keep_lent()  # that of the base comes when the attributes have gone
+
+
+@cython.no_gc_clear
+cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
+    """An adaptor that asks a function to free memory in time, and tells others how much is in use.
+
+    Put it over a pool, and move data to memory of the host when it asks.
+
+    Parameters
+    ----------
+    upstream_mr : DeviceMemoryResource
+        The resource to take memory from.
+    spill : callable, optional
+        Called as `spill(nbytes)`. Frees memory, and returns the bytes that it freed; 0 if it can free nothing. It is asked for the
+        bytes above `spill_above` before an allocation, which is made in any case then. It is asked for the bytes of an allocation
+        if the upstream is out of memory, again and again until the upstream has the memory, `spill` returns 0, or its results add
+        up to the maximum.
+    maximum : int or str, optional
+        The bytes that shares refer to, such as the maximum of the pool; the memory of the current device if None.
+    spill_above : float, optional
+        A share of the maximum.
+    watermarks : iterable of (float, float, callable), optional
+        Each has a share of the maximum, a lower share, and a function that is called as `function(nbytes)` with the bytes in use,
+        after an allocation that brings them above the first share. It is called again only after the bytes in use were at or below
+        the lower share.
+
+    Notes
+    -----
+    The caller of the allocation gets a MemoryError or a RuntimeError of the functions; other exceptions are the `__cause__` of a
+    RuntimeError with their text. There is no allocation then. The functions may allocate from the adaptor; that calls none of them.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB", "1MiB")
+    >>> cached = {}
+    >>> def spill(nbytes):
+    ...     for name, buffer in cached.items():
+    ...         if isinstance(buffer, rmm.DeviceBuffer):
+    ...             cached[name] = buffer.tobytes()
+    ...             return buffer.size
+    ...     return 0
+    >>> spilling = rmm.mr.SpillResourceAdaptor(pool, spill, maximum="1MiB")
+    >>> cached["first"] = rmm.DeviceBuffer(size=800_000, mr=spilling)
+    >>> cached["second"] = rmm.DeviceBuffer(size=800_000, mr=spilling)
+    >>> {name: type(data).__name__ for name, data in cached.items()}
+    {'first': 'bytes', 'second': 'DeviceBuffer'}
+    >>> spilling.figures()
+    {'calls': 1, 'asked_bytes': 551424, 'freed_bytes': 800000}
+    """
+
+    def __cinit__(
+        self, DeviceMemoryResource upstream_mr, spill=None, *, maximum=None, double spill_above=1.0, watermarks=None
+    ):
+        cdef python_spill_hook hook = NULL
+        cdef vector[watermark_shares] shares
+        cdef watermark_shares one
+        callbacks = []
+        for one.above, one.below, callback in watermarks or ():
+            expect_callable(callback)
+            shares.push_back(one)
+            callbacks.append(callback)
+        if spill is not None:
+            expect_callable(spill)
+            hook = call_spill_hook
+        self._spill = spill
+        self._watermarks = tuple(callbacks)
+        self._lent = lend(<PyObject*>self._spill, <PyObject*>self._watermarks)
+        self.c_obj = make_spill_resource(
+            upstream_mr.c_obj, upstream_mr.immediate(), self._immediate, hook, call_watermark, self._lent,
+            optional_size(maximum), spill_above, shares)
+        self._asked = self.c_obj.get()
+
+    def __dealloc__(self):
+        self.keep_lent()  # that of the base comes when the attributes have gone
+
+    def get_allocated_bytes(self):
+        """Return the bytes in use.
+
+        Returns
+        -------
+        int
+            The sum of the sizes of live allocations, each rounded up to 256.
+        """
+        return (<spill_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
+
+    def get_maximum(self):
+        """Return the bytes that shares refer to.
+
+        Returns
+        -------
+        int
+            The maximum.
+        """
+        return (<spill_resource_adaptor[base]*>self.usable())[0].get_maximum()
+
+    def figures(self):
+        """Return how often `spill` was called, and what for.
+
+        Returns
+        -------
+        dict of str to int
+            `calls`, `asked_bytes`, and `freed_bytes`, the sum of what it returned.
+        """
+        cdef device_memory_resource* mr = self.usable()
+        cdef spill_figures figures
+        with nogil:
+            figures = spill_figures_of(mr)
+        return {"calls": figures.calls, "asked_bytes": figures.asked_bytes, "freed_bytes": figures.freed_bytes}
+
+
+cdef size_t call_spill_hook(lent_callables& lent, size_t nbytes, python_error& error) noexcept with gil:
+    try:
+        return <size_t>(<object>(<lent_functions*>&lent).first())(nbytes)
+    except BaseException as exception:
+        (&error).note(<PyObject*>exception, translate_python_except_to_cpp(exception))
+    return 0
+
+
+cdef void call_watermark(lent_callables& lent, size_t index, size_t nbytes, python_error& error) noexcept with gil:
+    try:
+        (<object>(<lent_functions*>&lent).second())[index](nbytes)
+    except BaseException as exception:
+        (&error).note(<PyObject*>exception, translate_python_except_to_cpp(exception))

@@ -6,6 +6,7 @@ from cpython.object cimport PyObject
 from libc.stddef cimport size_t
 from libc.stdint cimport uint64_t
 from libcpp cimport bool
+from libcpp.limits cimport numeric_limits
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
@@ -33,7 +34,7 @@ from rmm.pylibrmm.utils cimport as_stream
 from rmm.pylibrmm._attributes import describe_attribute
 from rmm.pylibrmm.stream import DEFAULT_STREAM
 
-__all__ = ["MemoryReservation"]
+__all__ = ["MemoryReservation", "ReservationQueue"]
 
 
 cdef extern from "pylibrmm/_exact_integers.hpp":
@@ -64,6 +65,11 @@ cdef extern from "pylibrmm/memory_resource/_suballocators.hpp" namespace "rmm_py
     vector[rung_figures] c_rung_figures "rmm_python::rung_figures_of"(const heap_figures&) except +
     void c_set_recovery_order "rmm_python::set_recovery_order"(growing_pool*, const vector[string]&) except +
     resource_ptr c_reserve "rmm_python::reserve"(resource_ptr, size_t, cuda_stream_view, bool) except +raise_error
+    queue_ptr make_reservation_queue(resource_ptr, double, double) except +
+    resource_ptr c_reserve_or_wait "rmm_python::reserve_or_wait"(
+        const queue_ptr&, size_t, int, double, cuda_stream_view) except +raise_error
+    void c_notify "rmm_python::notify"(const queue_ptr&) except +
+    size_t c_waiting "rmm_python::waiting"(const queue_ptr&) except +
 
 
 cdef extern from "pylibrmm/memory_resource/_reserved_resource.hpp" namespace "rmm_python" nogil:
@@ -442,20 +448,130 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
 describe_attribute(MemoryReservation, "source", "The resource whose memory is reserved.")
 
 
-cdef reservation_of(DeviceMemoryResource source, nbytes, Stream stream, bool only_try):
-    cdef size_t c_size = parse_bytes(nbytes)
-    cdef cuda_stream_view c_stream = as_stream(stream).view()
+cdef expect_reservable(DeviceMemoryResource source):
     source.usable()
     if not isinstance(source, MemoryReservation):
         pool_of(source)
-    cdef resource_ptr c_source = source.c_obj
-    cdef resource_ptr made
-    with nogil:
-        made = c_reserve(c_source, c_size, c_stream, only_try)
-    if made.get() == NULL:
-        return None
+
+
+cdef wrap_reservation(resource_ptr made, DeviceMemoryResource source, Stream stream):
     cdef MemoryReservation reservation = MemoryReservation.__new__(MemoryReservation)
     reservation.c_obj = made
     reservation.source = source
     reservation._stream = stream
     return reservation
+
+
+cdef reservation_of(DeviceMemoryResource source, nbytes, Stream stream, bool only_try):
+    cdef size_t c_size = parse_bytes(nbytes)
+    cdef cuda_stream_view c_stream = as_stream(stream).view()
+    expect_reservable(source)
+    cdef resource_ptr c_source = source.c_obj
+    cdef resource_ptr made
+    with nogil:
+        made = c_reserve(c_source, c_size, c_stream, only_try)
+    return wrap_reservation(made, source, stream) if made.get() != NULL else None
+
+
+cdef double checked_seconds(seconds, double if_none, str name) except? -2:
+    if seconds is None:
+        return if_none
+    if not seconds >= 0:
+        raise ValueError(f"{name} is {seconds}, below 0")
+    return seconds
+
+
+cdef class ReservationQueue:
+    """Reservations that wait until a pool has the memory: in the order of their priority, then of their age.
+
+    Use one queue for all tasks that share a pool. Only the request whose turn it is tries to reserve, so a small request does not
+    overtake a large one that waits with the same or a higher priority. Allocations from the pool itself are not held back.
+
+    Parameters
+    ----------
+    source : DeviceMemoryResource
+        A pool, or a reservation.
+    retry_after : float, optional
+        The request whose turn it is tries again after so many seconds. `notify` makes it try at once.
+    aging : float or None, optional
+        A request that has waited for so many seconds longer than another comes before it although its priority is one lower, and so
+        on, so that none waits for ever behind others. None: only priorities count.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB", "4MiB")
+    >>> queue = rmm.mr.ReservationQueue(pool)
+    >>> with queue.reserve_or_wait("3MiB", timeout=60) as task:  # other tasks call this at the same time
+    ...     buffer = rmm.DeviceBuffer(size=1000, mr=task)
+    """
+
+    def __cinit__(self, DeviceMemoryResource source not None, *, retry_after=0.001, aging=1.0):
+        expect_reservable(source)
+        self.source = source
+        self.c_queue = make_reservation_queue(
+            source.c_obj, checked_seconds(retry_after, 0, "retry_after"), checked_seconds(aging, -1, "aging"))
+
+    cdef queue_ptr usable(self) except *:
+        """The queue, or TypeError for an object whose constructor raised an exception."""
+        if self.c_queue.get() == NULL:
+            raise TypeError("this ReservationQueue was never made")
+        return self.c_queue
+
+    def reserve_or_wait(self, nbytes, priority=0, timeout=None, Stream stream=DEFAULT_STREAM):
+        """Reserve memory, if necessary after waiting for the turn and for the memory. Other threads run meanwhile.
+
+        A signal, such as that of Ctrl-C, is handled when the wait is over. The pool does not call its failure callback. A task that
+        holds a reservation while it waits for another can wait for ever for tasks that do the same: give it a timeout.
+
+        Parameters
+        ----------
+        nbytes : int or str
+            The bytes to reserve.
+        priority : int, optional
+            A higher one comes first.
+        timeout : float, optional
+            The most seconds to wait; as long as it takes if None.
+        stream : rmm.pylibrmm.stream.Stream, optional
+            The memory goes back in the order of this stream.
+
+        Returns
+        -------
+        MemoryReservation
+            The reservation.
+
+        Raises
+        ------
+        MemoryError
+            After the timeout.
+        """
+        cdef size_t c_size = parse_bytes(nbytes)
+        cdef int c_priority = priority
+        cdef double c_timeout = checked_seconds(timeout, numeric_limits[double].infinity(), "timeout")
+        cdef cuda_stream_view c_stream = as_stream(stream).view()
+        cdef queue_ptr queue = self.usable()
+        cdef resource_ptr made
+        with nogil:
+            made = c_reserve_or_wait(queue, c_size, c_priority, c_timeout, c_stream)
+        return wrap_reservation(made, self.source, stream)
+
+    def notify(self):
+        """Make the request whose turn it is try again now. Call it after memory of the pool was freed."""
+        cdef queue_ptr queue = self.usable()
+        with nogil:
+            c_notify(queue)
+
+    @property
+    def waiting(self):
+        """The number of requests that wait or try."""
+        cdef queue_ptr queue = self.usable()
+        cdef size_t count
+        with nogil:
+            count = c_waiting(queue)
+        return count
+
+    def __repr__(self):
+        return f"ReservationQueue({self.source!r})"
+
+
+describe_attribute(ReservationQueue, "source", "The resource whose memory is reserved.")

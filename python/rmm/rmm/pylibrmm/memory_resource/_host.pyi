@@ -3,7 +3,7 @@
 from typing import Self
 
 from rmm.pylibrmm.memory_resource._base import DeviceMemoryResource
-from rmm.pylibrmm.memory_resource._capabilities import _Pool
+from rmm.pylibrmm.memory_resource._capabilities import _Pool, _Trimmable
 
 __all__ = [
     "PinnedHostMemoryResource",
@@ -27,7 +27,7 @@ class RegisteredHostMemoryResource(DeviceMemoryResource):
     @property
     def numa_node(self) -> int | None: ...
 
-class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool):
+class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     def __new__(
         cls,
         initial_pool_size: int | str,
@@ -36,4 +36,7 @@ class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool):
         near_device: bool = False,
         numa_node: int | None = None,
         threads: int = 0,
+        allow_pageable: bool = False,
     ) -> Self: ...
+    @property
+    def pageable_bytes(self) -> int: ...

@@ -9,7 +9,7 @@ from rmm.librmm._device_memory_resource cimport device_memory_resource
 from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, resource_ptr
 from rmm.pylibrmm.memory_resource._conversions cimport optional_pool_size, pool_size_of, raise_error, size_of
 
-from rmm.pylibrmm.memory_resource._capabilities import _Pool
+from rmm.pylibrmm.memory_resource._capabilities import _Pool, _Trimmable
 
 __all__ = [
     "PinnedHostMemoryResource", "PinnedPoolMemoryResource", "RegisteredHostMemoryResource", "SamHeadroomMemoryResource",
@@ -26,11 +26,16 @@ cdef extern from "rmm/mr/registered_host_memory_resource.hpp" namespace "rmm::mr
         optional[int] numa_node()
 
 
+cdef extern from "rmm/mr/pinned_pool_memory_resource.hpp" namespace "rmm::mr" nogil:
+    cdef cppclass pinned_pool_memory_resource(device_memory_resource):
+        size_t pageable_bytes()
+
+
 cdef extern from "pylibrmm/memory_resource/_host_resources.hpp" namespace "rmm_python" nogil:
     resource_ptr make_system "rmm_python::make_resource<rmm::mr::system_memory_resource>"() except +
     resource_ptr make_pinned_host "rmm_python::make_resource<rmm::mr::pinned_host_memory_resource>"() except +
     resource_ptr make_sam_headroom "rmm_python::make_resource<rmm::mr::sam_headroom_memory_resource>"(size_t) except +
-    resource_ptr make_pinned_pool(size_t, optional[size_t], bool, int, unsigned) except +raise_error
+    resource_ptr make_pinned_pool(size_t, optional[size_t], bool, int, unsigned, bool) except +raise_error
     resource_ptr make_registered_host(bool, int, unsigned) except +
 
 
@@ -127,7 +132,7 @@ cdef int checked_numa_node(node) except -2:
     return number
 
 
-cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool):
+cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     """A pool of page-locked memory of the host, whose pages several threads make.
 
     Parameters
@@ -142,6 +147,9 @@ cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool):
         The NUMA node to use.
     threads : int, optional
         The most threads that make pages; 0 lets the library choose.
+    allow_pageable : bool, optional
+        Whether to take pageable memory, and log a warning, if no more memory can be locked. Copies from and to it are slower.
+        Kernels cannot use it, unless the device can use the host's ordinary memory.
 
     Examples
     --------
@@ -151,10 +159,22 @@ cdef class PinnedPoolMemoryResource(DeviceMemoryResource, _Pool):
     """
 
     def __cinit__(
-        self, initial_pool_size, maximum_pool_size=None, *, bool near_device=False, numa_node=None, unsigned threads=0
+        self,
+        initial_pool_size,
+        maximum_pool_size=None,
+        *,
+        bool near_device=False,
+        numa_node=None,
+        unsigned threads=0,
+        bool allow_pageable=False,
     ):
         cdef size_t c_initial = pool_size_of(initial_pool_size)
         cdef optional[size_t] c_maximum = optional_pool_size(maximum_pool_size)
         cdef int c_node = checked_numa_node(numa_node)
         with nogil:
-            self.c_obj = make_pinned_pool(c_initial, c_maximum, near_device, c_node, threads)
+            self.c_obj = make_pinned_pool(c_initial, c_maximum, near_device, c_node, threads, allow_pageable)
+
+    @property
+    def pageable_bytes(self):
+        """The bytes of the pool's blocks that are pageable, because no more memory could be locked."""
+        return (<pinned_pool_memory_resource*>self.usable())[0].pageable_bytes()

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "pylibrmm/memory_resource/_owned_resources.hpp"
+
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
 
 #include <cstddef>
+#include <memory>
 
 namespace rmm_python {
 
@@ -30,5 +34,27 @@ class immediate_adaptor final : public rmm::mr::detail::immediate_resource {
   Adaptor& adaptor_;
   immediate_resource* upstream_;
 };
+
+/// Makes an adaptor that keeps its upstream alive. Sets `at_once` to its interface for nonblocking calls; to null if the upstream has
+/// none.
+template <template <class...> class Resource, class... Args>
+[[nodiscard]] resource_ptr make_immediate_over(resource_ptr const& upstream,
+                                               rmm::mr::detail::immediate_resource* upstream_at_once,
+                                               rmm::mr::detail::immediate_resource*& at_once,
+                                               Args const&... args)
+{
+  using adaptor = Resource<rmm::mr::device_memory_resource>;
+  struct layer {
+    layer(resource_ptr const& below, rmm::mr::detail::immediate_resource* below_at_once, Args const&... rest)
+      : upstream{below}, resource{upstream.get(), rest...}, face{resource, below_at_once}
+    {}
+    resource_ptr upstream;
+    adaptor resource;
+    immediate_adaptor<adaptor> face;
+  };
+  auto const made = std::make_shared<layer>(upstream, upstream_at_once, args...);
+  at_once         = upstream_at_once != nullptr ? &made->face : nullptr;
+  return {made, &made->resource};
+}
 
 }  // namespace rmm_python

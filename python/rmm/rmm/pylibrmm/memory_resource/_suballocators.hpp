@@ -16,12 +16,15 @@
 #include <rmm/mr/fixed_size_memory_resource.hpp>
 #include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/reservation_queue.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
 #include <rmm/recovery.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -131,19 +134,83 @@ inline void set_recovery_order(rmm::mr::detail::growing_pool* pool, std::vector<
   pool->set_recovery_order(order);
 }
 
+/// Calls `reserve_in` with the reservation or the pool that `source` is.
+template <class Reserve>
+auto with_reservable(resource_ptr const& source, Reserve const& reserve_in)
+{
+  auto* const outer = dynamic_cast<reserved_resource*>(source.get());
+  return outer != nullptr ? reserve_in(*outer->reservation()) : reserve_in(*pool_behind(source.get()));
+}
+
 /// Reserves memory in `source`, which is a pool or a reservation. With `only_try`, returns null if there is not enough.
 [[nodiscard]] inline resource_ptr reserve(resource_ptr const& source,
                                           std::size_t bytes,
                                           rmm::cuda_stream_view stream,
                                           bool only_try)
 {
-  auto const reserve_in = [&](auto& memory) -> resource_ptr {
+  return with_reservable(source, [&](auto& memory) -> resource_ptr {
     if (!only_try) { return std::make_shared<reserved_resource>(source, memory.reserve(bytes, stream)); }
     auto made = memory.try_reserve(bytes, stream);
     return made ? std::make_shared<reserved_resource>(source, std::move(*made)) : nullptr;
-  };
-  auto* const outer = dynamic_cast<reserved_resource*>(source.get());
-  return outer != nullptr ? reserve_in(*outer->reservation()) : reserve_in(*pool_behind(source.get()));
+  });
 }
+
+/// A queue of a pool or a reservation, which it keeps alive.
+class owning_reservation_queue {
+ public:
+  /// Times are in seconds. A negative `aging` means that only priorities count.
+  owning_reservation_queue(resource_ptr source, double retry_after, double aging)
+    : source_{std::move(source)}, queue_{*this, {duration_of(retry_after), duration_of(aging)}}
+  {}
+
+  /// For queue_.
+  [[nodiscard]] std::optional<rmm::mr::memory_reservation> try_reserve(std::size_t bytes, rmm::cuda_stream_view stream)
+  {
+    return with_reservable(source_, [&](auto& memory) { return memory.try_reserve(bytes, stream); });
+  }
+
+  /// Reserves, after waiting for up to `timeout` seconds.
+  [[nodiscard]] resource_ptr reserve_or_wait(std::size_t bytes,
+                                             int priority,
+                                             double timeout,
+                                             rmm::cuda_stream_view stream)
+  {
+    return std::make_shared<reserved_resource>(source_,
+                                               queue_.reserve_or_wait(bytes, priority, duration_of(timeout), stream));
+  }
+
+  void notify() { queue_.notify(); }
+  [[nodiscard]] std::size_t waiting() const { return queue_.waiting(); }
+
+ private:
+  using duration = rmm::mr::reservation_queue::duration;
+
+  [[nodiscard]] static duration duration_of(double seconds)
+  {
+    constexpr double most = 1e9;  // 31 years: as good as forever, which has no number of nanoseconds as a double
+    return seconds < most ? std::chrono::duration_cast<duration>(std::chrono::duration<double>{seconds})
+                          : rmm::mr::reservation_queue::forever;
+  }
+
+  resource_ptr source_;
+  rmm::mr::reservation_queue queue_;
+};
+
+using queue_ptr = std::shared_ptr<owning_reservation_queue>;
+
+[[nodiscard]] inline queue_ptr make_reservation_queue(resource_ptr const& source, double retry_after, double aging)
+{
+  return std::make_shared<owning_reservation_queue>(source, retry_after, aging);
+}
+
+/// Reserves memory of the queue's source, after waiting for up to `timeout` seconds.
+[[nodiscard]] inline resource_ptr reserve_or_wait(
+  queue_ptr const& queue, std::size_t bytes, int priority, double timeout, rmm::cuda_stream_view stream)
+{
+  return queue->reserve_or_wait(bytes, priority, timeout, stream);
+}
+
+inline void notify(queue_ptr const& queue) { queue->notify(); }
+[[nodiscard]] inline std::size_t waiting(queue_ptr const& queue) { return queue->waiting(); }
 
 }  // namespace rmm_python

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/aligned.hpp>
+#include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/scope_guard.hpp>
+#include <rmm/detail/config.hpp>
+#include <rmm/detail/cuda/device.hpp>
+#include <rmm/detail/error.hpp>
+#include <rmm/detail/export.hpp>
+#include <rmm/error.hpp>
+#include <rmm/mr/detail/immediate_resource.hpp>
+#include <rmm/mr/detail/resource_adaptor.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/per_device_resource.hpp>  // IWYU pragma: export
+#include <rmm/resource_ref.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace mr {
+
+/// A function that frees memory. It gets the bytes that are wanted, and returns the bytes that it freed: 0 if it can free nothing.
+using spill_hook_t = std::function<std::size_t(std::size_t bytes)>;
+
+/// A function that is called when the bytes in use rise above a share of the maximum.
+struct watermark {
+  double above;  ///< the share of the maximum, at most 1
+  double below;  ///< the callback is called again only after the use was at or below this share, at most `above`
+  std::function<void(std::size_t bytes_in_use)> callback;
+};
+
+/// The maximum of a spill_resource_adaptor, and shares of it.
+struct spill_options {
+  /// The bytes to which shares refer, such as the maximum of the pool below. Nothing: the memory of the current device.
+  std::optional<std::size_t> maximum_bytes{};
+  /// The hook is asked before the use rises above this share of the maximum.
+  double spill_above{1};
+  std::vector<watermark> watermarks{};
+};
+
+/// Counts of a spill_resource_adaptor.
+struct spill_figures {
+  std::uint64_t calls{};        ///< calls of the hook
+  std::uint64_t asked_bytes{};  ///< the bytes that it was asked for
+  std::uint64_t freed_bytes{};  ///< the bytes that it said to have freed
+};
+
+namespace detail {
+
+/// The bytes in use of a spill_resource_adaptor, its hook and its watermarks. Sizes are rounded up to 256.
+///
+/// Invariants:
+///  S1  no lock is held while a function of the program runs
+///  S2  a thread that runs one calls none from within
+///  S3  a watermark is raised from the call of its callback until the use was at or below its lower share
+class spill_policy {
+ public:
+  spill_policy(spill_hook_t hook, spill_options options)
+    : hook_{std::move(hook)}, maximum_{known_maximum(options)}, spill_at_{bytes_of(options.spill_above)}
+  {
+    marks_.reserve(options.watermarks.size());
+    for (auto& each : options.watermarks) {
+      RMM_EXPECTS(static_cast<bool>(each.callback), "A watermark needs a callback");
+      RMM_EXPECTS(each.below >= 0 && each.below <= each.above,
+                  "The lower share of a watermark must be between 0 and the upper one");
+      marks_.push_back({bytes_of(each.above), bytes_of(each.below), std::move(each.callback), false});
+    }
+    note_levels();
+  }
+
+  [[nodiscard]] std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::size_t maximum() const noexcept { return maximum_; }
+
+  [[nodiscard]] spill_figures figures() const noexcept
+  {
+    auto const locked = rmm::detail::mutex_lock{mutex_};
+    return figures_;
+  }
+
+  /// Counts `bytes` bytes, and asks the hook first if that brings the use above its share. Throws what the hook throws.
+  void add(std::size_t bytes)
+  {
+    auto const now = used_.fetch_add(bytes) + bytes;
+    if (now <= spill_at_) { return; }
+    rmm::detail::scope_guard undo{[&]() noexcept { subtract(bytes); }};
+    spill_excess();
+    undo.dismiss();
+  }
+
+  /// May take the mutex, which no thread holds while it waits for anything.
+  void subtract(std::size_t bytes) noexcept
+  {
+    auto const now = used_.fetch_sub(bytes) - bytes;
+    if (now < lowered_under_.load()) { lower(); }
+  }
+
+  /// Counts `bytes` bytes. Returns false, and changes nothing, if the hook or a watermark has to be called.
+  [[nodiscard]] bool try_add(std::size_t bytes) noexcept
+  {
+    auto const now = used_.fetch_add(bytes) + bytes;
+    if (now <= spill_at_ && now <= raised_above_.load()) { return true; }
+    used_.fetch_sub(bytes);
+    return false;
+  }
+
+  /// Whether notify() has to be called.
+  [[nodiscard]] bool is_above() const noexcept { return used_.load() > raised_above_.load(); }
+
+  /// Calls the callbacks of the watermarks that the use is above of, and throws what they throw. The rest is called by the next
+  /// allocation then.
+  RMM_COLD void notify()
+  {
+    if (is_in_call()) { return; }
+    for (auto& each : marks_) {
+      if (!try_raise(each)) { continue; }
+      call_frame const frame{this};
+      each.callback(used());
+    }
+  }
+
+  /// Asks the hook for `bytes` bytes, unless that is 0, after upstream had too little. `freed`: what earlier calls for the same allocation freed. Returns
+  /// whether to try again.
+  [[nodiscard]] RMM_COLD bool try_spill(std::size_t bytes, std::size_t& freed)
+  {
+    auto const room = maximum_ - freed;
+    if (!hook_ || is_in_call() || room == 0 || bytes == 0) { return false; }
+    auto const now = call_hook(bytes);
+    freed += now < room ? now : room;
+    return now != 0;
+  }
+
+ private:
+  struct mark {
+    std::size_t high;
+    std::size_t low;
+    std::function<void(std::size_t)> callback;
+    bool raised;
+  };
+
+  /// A function of the program that this thread runs. A list, because a function can use another adaptor.
+  class call_frame {
+   public:
+    explicit call_frame(spill_policy const* policy) noexcept : policy_{policy}, outer_{innermost_}
+    {
+      innermost_ = this;
+    }
+    call_frame(call_frame const&)            = delete;
+    call_frame& operator=(call_frame const&) = delete;
+    ~call_frame() { innermost_ = outer_; }
+
+    [[nodiscard]] static bool has(spill_policy const* policy) noexcept
+    {
+      auto const* frame = innermost_;
+      while (frame != nullptr && frame->policy_ != policy) { frame = frame->outer_; }
+      return frame != nullptr;
+    }
+
+   private:
+    inline static thread_local call_frame const* innermost_{nullptr};
+
+    spill_policy const* policy_;
+    call_frame const* outer_;
+  };
+
+  [[nodiscard]] bool is_in_call() const noexcept { return call_frame::has(this); }
+
+  [[nodiscard]] static std::size_t known_maximum(spill_options const& options)
+  {
+    RMM_EXPECTS(options.maximum_bytes.value_or(1) != 0, "The maximum of a spill_resource_adaptor must be above 0");
+    auto const device = options.maximum_bytes ? std::size_t{} : rmm::detail::device_memory_info_or_zero().second;
+    return options.maximum_bytes.value_or(device != 0 ? device : std::numeric_limits<std::size_t>::max());
+  }
+
+  [[nodiscard]] std::size_t bytes_of(double share) const
+  {
+    RMM_EXPECTS(share >= 0 && share <= 1, "Shares of the maximum must be between 0 and 1");
+    return share == 1 ? maximum_ : static_cast<std::size_t>(share * static_cast<double>(maximum_));
+  }
+
+  /// Asks for the bytes above the share, less those that other threads ask for at this moment.
+  RMM_COLD void spill_excess()
+  {
+    if (!hook_ || is_in_call()) { return; }
+    std::size_t excess{};
+    {
+      auto const locked = rmm::detail::mutex_lock{mutex_};
+      auto const wanted = used_.load();
+      auto const known  = spill_at_ + asked_now_;
+      if (wanted <= known) { return; }
+      excess = wanted - known;
+      asked_now_ += excess;
+    }
+    rmm::detail::scope_guard const leave{[&]() noexcept {
+      auto const locked = rmm::detail::mutex_lock{mutex_};
+      asked_now_ -= excess;
+    }};
+    static_cast<void>(call_hook(excess));
+  }
+
+  [[nodiscard]] std::size_t call_hook(std::size_t bytes)
+  {
+    {
+      auto const locked = rmm::detail::mutex_lock{mutex_};
+      ++figures_.calls;
+      figures_.asked_bytes += bytes;
+    }
+    call_frame const frame{this};
+    auto const freed  = hook_(bytes);
+    auto const locked = rmm::detail::mutex_lock{mutex_};
+    figures_.freed_bytes += freed;
+    return freed;
+  }
+
+  /// Raises a watermark if the use is above it. Returns whether its callback has to be called.
+  [[nodiscard]] bool try_raise(mark& each) noexcept
+  {
+    auto const locked = rmm::detail::mutex_lock{mutex_};
+    if (each.raised || used_.load() <= each.high) { return false; }
+    each.raised = true;
+    note_levels();
+    lower_locked();  // a thread that freed memory before note_levels() did not see that it has to
+    return true;
+  }
+
+  RMM_COLD void lower() noexcept
+  {
+    auto const locked = rmm::detail::mutex_lock{mutex_};
+    lower_locked();
+  }
+
+  void lower_locked() noexcept
+  {
+    auto const now = used_.load();
+    for (auto& each : marks_) { each.raised = each.raised && now > each.low; }
+    note_levels();
+  }
+
+  void note_levels() noexcept
+  {
+    auto above = std::numeric_limits<std::size_t>::max();
+    std::size_t under{};
+    for (auto const& each : marks_) {
+      if (each.raised && each.low >= under) { under = each.low + 1; }
+      if (!each.raised && each.high < above) { above = each.high; }
+    }
+    raised_above_.store(above);
+    lowered_under_.store(under);
+  }
+
+  spill_hook_t hook_;
+  std::size_t maximum_;
+  std::size_t spill_at_;
+  std::atomic<std::size_t> used_{0};
+  std::atomic<std::size_t> raised_above_{};   // the lowest share that is not raised: above it, notify() is needed
+  std::atomic<std::size_t> lowered_under_{};  // one more than the highest lower share that is raised; 0: none is
+  mutable rmm::detail::mutex mutex_;          // guards the members below, and writes of the levels
+  std::vector<mark> marks_;
+  std::size_t asked_now_{};  // the bytes above the share that calls of the hook at this moment are to free
+  spill_figures figures_;
+};
+
+}  // namespace detail
+
+/// An adaptor that asks the program to free memory before upstream fails, or before the use rises above a share of a maximum. It also
+/// tells the program when the use rises above watermarks. Use it over a pool, to move data to memory of the host in time.
+///
+/// The hook is asked for
+///  - the bytes above `spill_above`, before the allocation. It is made in any case then, whatever the hook freed.
+///  - the bytes of the allocation, if upstream throws out_of_memory. Upstream is tried again until it has the memory, the hook returns 0,
+///    or its results add up to the maximum. The caller gets the last exception of upstream then.
+///
+/// A watermark's callback is called after the allocation. Exceptions of the hook and of callbacks reach the caller of allocate(), which has
+/// no memory then. Both may allocate and free, on any stream; what they allocate from this adaptor calls none of them.
+///
+/// @code{.cpp}
+/// std::vector<rmm::device_buffer> cached;
+/// auto const spill = [&](std::size_t) {
+///   auto const freed = cached.empty() ? 0 : cached.back().size();
+///   if (freed != 0) { cached.pop_back(); }  // copy it to the host before
+///   return freed;
+/// };
+/// rmm::mr::cuda_memory_resource cuda;
+/// rmm::mr::pool_memory_resource pool{&cuda, 1 << 20, 1 << 20};
+/// rmm::mr::spill_options options;
+/// options.maximum_bytes = 1 << 20;
+/// rmm::mr::spill_resource_adaptor spilling{&pool, spill, options};
+/// cached.emplace_back(800'000, rmm::cuda_stream_default, spilling);
+/// rmm::device_buffer const next{800'000, rmm::cuda_stream_default, spilling};  // `cached` is empty now
+/// @endcode
+/// Threads  thread-safe if upstream and the functions are. Several threads may call the hook at a time; those that pass `spill_above`
+///          together ask for the sum once. One thread calls a watermark's callback for all that rise above it.
+template <class Upstream>
+class spill_resource_adaptor final : public detail::resource_adaptor<spill_resource_adaptor<Upstream>, Upstream> {
+ public:
+  /// An empty hook is never asked. Throws logic_error if `upstream` is null, the maximum is 0, a share is not between 0 and 1, or a
+  /// watermark has no callback.
+  spill_resource_adaptor(Upstream* upstream, spill_hook_t hook, spill_options options = {})
+    : spill_resource_adaptor::resource_adaptor{upstream}, policy_{std::move(hook), std::move(options)}
+  {}
+
+  spill_resource_adaptor(device_async_resource_ref upstream, spill_hook_t hook, spill_options options = {})
+    : spill_resource_adaptor::resource_adaptor{upstream}, policy_{std::move(hook), std::move(options)}
+  {}
+
+  /// Returns the bytes in use, each allocation rounded up to 256.
+  [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return policy_.used(); }
+
+  /// Returns the maximum to which the shares refer.
+  [[nodiscard]] std::size_t get_maximum() const noexcept { return policy_.maximum(); }
+
+  /// Returns how often the hook was called, and what for.
+  [[nodiscard]] spill_figures figures() const noexcept { return policy_.figures(); }
+
+  /// Allocates as allocate() does, but from `from`, which is the upstream as an immediate_resource. Returns null, and changes nothing,
+  /// if a function of the program has to be called, or `from` does not serve the request.
+  [[nodiscard]] void* try_allocate_nonblocking(std::size_t bytes,
+                                               cuda_stream_view stream,
+                                               detail::immediate_resource& from) noexcept
+  {
+    auto const charge = align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
+    if (!policy_.try_add(charge)) { return nullptr; }
+    void* const ptr = from.try_allocate_nonblocking(bytes, stream);
+    if (ptr == nullptr) { policy_.subtract(charge); }
+    return ptr;
+  }
+
+  /// Frees as deallocate() does, but to `to`, which is the upstream as an immediate_resource. Returns false, and changes nothing, if
+  /// `to` does not take the block.
+  [[nodiscard]] bool try_deallocate_nonblocking(void* ptr,
+                                                std::size_t bytes,
+                                                cuda_stream_view stream,
+                                                detail::immediate_resource& to) noexcept
+  {
+    if (!to.try_deallocate_nonblocking(ptr, bytes, stream)) { return false; }
+    policy_.subtract(align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));
+    return true;
+  }
+
+ private:
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    auto const charge = align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);  // 0 if it overflows, which upstream refuses
+    policy_.add(charge);
+    rmm::detail::scope_guard undo{[&]() noexcept { policy_.subtract(charge); }};
+    void* const ptr = allocate_or_spill(bytes, stream);
+    if (policy_.is_above()) { notify(ptr, bytes, stream); }
+    undo.dismiss();
+    return ptr;
+  }
+
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    this->upstream().deallocate(ptr, bytes, stream);
+    policy_.subtract(align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // last: the bytes are in use until upstream has them
+  }
+
+  [[nodiscard]] void* allocate_or_spill(std::size_t bytes, cuda_stream_view stream)
+  {
+    for (std::size_t freed{};;) {
+      try {
+        return this->upstream().allocate(bytes, stream);
+      } catch (out_of_memory const&) {
+        if (!policy_.try_spill(align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), freed)) { throw; }
+      }
+    }
+  }
+
+  RMM_COLD void notify(void* ptr, std::size_t bytes, cuda_stream_view stream)
+  {
+    rmm::detail::scope_guard undo{[&]() noexcept { this->upstream().deallocate(ptr, bytes, stream); }};
+    policy_.notify();
+    undo.dismiss();
+  }
+
+  detail::spill_policy policy_;
+};
+
+spill_resource_adaptor(device_async_resource_ref, spill_hook_t, spill_options = {})
+  ->spill_resource_adaptor<device_memory_resource>;
+
+}  // namespace mr
+}  // namespace RMM_NAMESPACE
