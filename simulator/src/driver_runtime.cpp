@@ -284,14 +284,25 @@ CUresult get_host_flags(unsigned* out, void* ptr)
   return pass_on_in_context([&] { return ::cudaHostGetFlags(out, ptr); });
 }
 
+#if CUDART_VERSION >= 13000
+
+/// Where a device's memory lies, or that of the host for cudaCpuDeviceId.
+[[nodiscard]] cudaMemLocation location_of(int device)
+{
+  cudaMemLocation where{};
+  where.type = device == cudaCpuDeviceId ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice;
+  where.id   = device == cudaCpuDeviceId ? 0 : device;
+  return where;
+}
+
+#endif
+
 template <bool OfThread>
 CUresult prefetch_to(CUdeviceptr ptr, std::size_t bytes, int device, CUstream handle)
 {
   return pass_on_in_context([&] {
 #if CUDART_VERSION >= 13000
-    cudaMemLocation const where{device < 0 ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice,
-                                {device < 0 ? 0 : device}};
-    return ::cudaMemPrefetchAsync(pointer_to(ptr), bytes, where, 0, named<OfThread>(handle));
+    return ::cudaMemPrefetchAsync(pointer_to(ptr), bytes, location_of(device), 0, named<OfThread>(handle));
 #else
     return ::cudaMemPrefetchAsync(pointer_to(ptr), bytes, device, named<OfThread>(handle));
 #endif
@@ -316,9 +327,7 @@ CUresult advise(CUdeviceptr ptr, std::size_t bytes, CUmem_advise what, int devic
   return pass_on_in_context([&] {
     auto const advice = static_cast<cudaMemoryAdvise>(what);
 #if CUDART_VERSION >= 13000
-    cudaMemLocation const where{device < 0 ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice,
-                                {device < 0 ? 0 : device}};
-    return ::cudaMemAdvise(pointer_to(ptr), bytes, advice, where);
+    return ::cudaMemAdvise(pointer_to(ptr), bytes, advice, location_of(device));
 #else
     return ::cudaMemAdvise(pointer_to(ptr), bytes, advice, device);
 #endif
