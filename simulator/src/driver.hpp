@@ -62,7 +62,8 @@ struct driver_entry {
   std::string_view name;
   int since;  ///< version of CUDA that the signature is from
   void* function;
-  void* per_thread;  ///< where stream 0 is the thread's own; null where that makes no difference
+  void* per_thread;         ///< where stream 0 is the thread's own; null where that makes no difference
+  std::string_view twin{};  ///< the function of the runtime that calls are passed on to; empty where there is none
 };
 
 /// An entry whose function has the type of the driver's.
@@ -72,7 +73,7 @@ template <class Signature>
                                      Signature* function,
                                      Signature* per_thread = nullptr)
 {
-  return {name, since, reinterpret_cast<void*>(function), reinterpret_cast<void*>(per_thread)};
+  return {name, since, reinterpret_cast<void*>(function), reinterpret_cast<void*>(per_thread), {}};
 }
 
 /// The functions that a CUDA runtime calls, besides those of driver.cpp (driver_runtime.cpp).
@@ -81,6 +82,9 @@ struct driver_entries {
   std::size_t count;
 };
 [[nodiscard]] driver_entries runtime_entries();
+
+/// The function of the runtime that a function of the driver passes its calls on to; empty if it does not.
+[[nodiscard]] std::string_view runtime_twin(std::string_view name);
 
 /// The newest form of a function that `version` has, or null. `own_stream`: the one in which stream 0 is that of the thread. `exists` says
 /// whether any version has it. Needs no lock.

@@ -8,11 +8,12 @@
 #include "memory.hpp"
 #include "pool.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <string>
+#include <string_view>
 #include <utility>
 
 extern "C" {
@@ -869,101 +870,148 @@ CUresult get_root_nodes(CUgraph graph, CUgraphNode* out, std::size_t* count)
   return pass_on([&] { return ::cudaGraphGetRootNodes(graph, out, count); });
 }
 
+/// A function that passes its calls on to `twin`.
 template <class Signature>
-[[nodiscard]] driver_entry entry(char const* name, int since, Signature* function, Signature* per_thread = nullptr)
+[[nodiscard]] driver_entry entry(
+  char const* name, int since, char const* twin, Signature* function, Signature* per_thread = nullptr)
 {
-  return entry_for(name, since, function, per_thread);
+  auto made = entry_for(name, since, function, per_thread);
+  made.twin = twin;
+  return made;
 }
 
 /// Both variants of a function template over what stream 0 means.
 #define CUDASIM_BOTH(function) function<false>, function<true>
 
+/// An entry that older headers lack.
+#if CUDART_VERSION >= 13000
+#define CUDASIM_FROM_13(...) __VA_ARGS__,
+#else
+#define CUDASIM_FROM_13(...)
+#endif
+
 }  // namespace
 
 driver_entries runtime_entries()
 {
-  static std::array const all
-  {
-    entry("cuDeviceGetName", 2000, get_name), entry("cuDeviceTotalMem", 3020, get_total_memory),
-      entry("cuDeviceGetUuid", 9020, get_uuid), entry("cuDeviceGetPCIBusId", 4010, get_bus_id),
-      entry("cuDeviceGetByPCIBusId", 4010, get_by_bus_id), entry("cuDeviceGetP2PAttribute", 8000, get_p2p_attribute),
-      entry("cuDeviceCanAccessPeer", 4000, can_access_peer), entry("cuCtxEnablePeerAccess", 4000, enable_peer_access),
-      entry("cuCtxDisablePeerAccess", 4000, disable_peer_access),
-      entry("cuDevicePrimaryCtxRelease", 7000, release_primary_context),
-      entry("cuDevicePrimaryCtxSetFlags", 7000, set_primary_context_flags),
-      entry("cuDevicePrimaryCtxReset", 7000, reset_primary_context),
-      entry("cuCtxSetCurrent", 4000, set_current_context), entry("cuCtxGetFlags", 7000, get_context_flags),
-      entry("cuCtxGetLimit", 3010, get_limit), entry("cuCtxSetLimit", 3010, set_limit),
-      entry("cuCtxGetStreamPriorityRange", 5050, get_priority_range),
-      entry("cuCtxSynchronize", 2000, synchronize_context), entry("cuCtxSynchronize", 13000, synchronize_this_context),
-      entry("cuModuleGetLoadingMode", 11070, get_loading_mode), entry("cuProfilerStart", 4000, start_profiler),
-      entry("cuProfilerStop", 4000, stop_profiler), entry("cuMemAlloc", 3020, allocate),
-      entry("cuMemAllocPitch", 3020, allocate_pitched), entry("cuMemAllocManaged", 6000, allocate_managed),
-      entry("cuMemFree", 3020, free), entry("cuMemHostAlloc", 2020, allocate_on_host),
-      entry("cuMemFreeHost", 2000, free_on_host), entry("cuMemHostRegister", 4000, register_on_host),
-      entry("cuMemHostUnregister", 4000, unregister_on_host),
-      entry("cuMemHostGetDevicePointer", 3020, get_device_pointer), entry("cuMemHostGetFlags", 2030, get_host_flags),
-      entry("cuMemPrefetchAsync", 8000, CUDASIM_BOTH(prefetch_to)),
-      entry("cuMemPrefetchAsync", 12020, CUDASIM_BOTH(prefetch_to_location)), entry("cuMemAdvise", 8000, advise),
-      entry("cuMemAdvise", 12020, advise_location), entry("cuMemRangeGetAttribute", 8000, get_range_attribute),
-      entry("cuIpcGetMemHandle", 4010, get_ipc_handle), entry("cuIpcOpenMemHandle", 4010, open_ipc_handle),
-      entry("cuIpcCloseMemHandle", 4010, close_ipc_handle),
-      entry("cuMemAllocAsync", 11020, CUDASIM_BOTH(allocate_in_order)),
-      entry("cuMemAllocFromPoolAsync", 11020, CUDASIM_BOTH(allocate_from_pool)),
-      entry("cuMemFreeAsync", 11020, CUDASIM_BOTH(free_in_order)),
-      entry("cuDeviceGetDefaultMemPool", 11020, get_default_pool), entry("cuDeviceGetMemPool", 11020, get_pool),
-      entry("cuDeviceSetMemPool", 11020, set_pool), entry("cuMemPoolCreate", 11020, create_pool),
-      entry("cuMemPoolDestroy", 11020, destroy_pool), entry("cuMemPoolTrimTo", 11020, trim_pool),
-      entry("cuMemPoolSetAttribute", 11020, set_pool_attribute),
-      entry("cuMemPoolGetAttribute", 11020, get_pool_attribute), entry("cuMemPoolSetAccess", 11020, set_pool_access),
-      entry("cuMemPoolGetAccess", 11020, get_pool_access),
-      entry("cuMemPoolExportToShareableHandle", 11020, export_pool),
-      entry("cuMemPoolImportFromShareableHandle", 11020, import_pool),
-      entry("cuMemPoolExportPointer", 11020, export_pool_pointer),
-      entry("cuMemPoolImportPointer", 11020, import_pool_pointer),
-#if CUDART_VERSION >= 13000
-      entry("cuMemGetDefaultMemPool", 13000, get_default_pool_at), entry("cuMemGetMemPool", 13000, get_pool_at),
-      entry("cuMemSetMemPool", 13000, set_pool_at),
-#endif
-      entry("cuMemcpy", 4000, CUDASIM_BOTH(copy)), entry("cuMemcpyAsync", 4000, CUDASIM_BOTH(copy_in_order)),
-      entry("cuMemcpyHtoD", 3020, CUDASIM_BOTH(copy_to_device)),
-      entry("cuMemcpyHtoDAsync", 3020, CUDASIM_BOTH(copy_to_device_in_order)),
-      entry("cuMemcpyDtoH", 3020, CUDASIM_BOTH(copy_to_host)),
-      entry("cuMemcpyDtoHAsync", 3020, CUDASIM_BOTH(copy_to_host_in_order)),
-      entry("cuMemcpyDtoD", 3020, CUDASIM_BOTH(copy_on_device)),
-      entry("cuMemcpyDtoDAsync", 3020, CUDASIM_BOTH(copy_on_device_in_order)),
-      entry("cuMemcpyPeer", 4000, copy_between_devices),
-      entry("cuMemcpyPeerAsync", 4000, CUDASIM_BOTH(copy_between_devices_in_order)),
-      entry("cuMemcpy2D", 3020, CUDASIM_BOTH(copy_2d)), entry("cuMemcpy2DUnaligned", 3020, CUDASIM_BOTH(copy_2d)),
-      entry("cuMemcpy2DAsync", 3020, CUDASIM_BOTH(copy_2d_in_order)), entry("cuMemsetD8", 3020, CUDASIM_BOTH(fill)),
-      entry("cuMemsetD8Async", 3020, CUDASIM_BOTH(fill_in_order)), entry("cuMemsetD2D8", 3020, CUDASIM_BOTH(fill_2d)),
-      entry("cuMemsetD2D8Async", 3020, CUDASIM_BOTH(fill_2d_in_order)), entry("cuStreamCreate", 2000, create_stream),
-      entry("cuStreamCreateWithPriority", 5050, create_stream_with_priority),
-      entry("cuStreamDestroy", 4000, destroy_stream),
-      entry("cuStreamGetPriority", 5050, CUDASIM_BOTH(get_stream_priority)),
-      entry("cuStreamGetFlags", 5050, CUDASIM_BOTH(get_stream_flags)),
-      entry("cuStreamSynchronize", 2000, CUDASIM_BOTH(synchronize_stream)),
-      entry("cuStreamQuery", 2000, CUDASIM_BOTH(query_stream)),
-      entry("cuLaunchHostFunc", 10000, CUDASIM_BOTH(launch_host_function)),
-      entry("cuStreamAddCallback", 5000, CUDASIM_BOTH(add_callback)),
-      entry("cuStreamAttachMemAsync", 6000, CUDASIM_BOTH(attach_memory)),
-      entry("cuStreamCopyAttributes", 11000, CUDASIM_BOTH(copy_stream_attributes)),
-      entry("cuEventCreate", 2000, create_event), entry("cuEventDestroy", 4000, destroy_event),
-      entry("cuEventRecordWithFlags", 11010, CUDASIM_BOTH(record_with_flags)),
-      entry("cuEventSynchronize", 2000, synchronize_event), entry("cuEventElapsedTime", 2000, get_elapsed_time),
-      entry("cuStreamBeginCapture", 10000, CUDASIM_BOTH(begin_global_capture)),
-      entry("cuStreamBeginCapture", 10010, CUDASIM_BOTH(begin_capture)),
-      entry("cuStreamEndCapture", 10000, CUDASIM_BOTH(end_capture)),
-      entry("cuStreamGetCaptureInfo", 10010, CUDASIM_BOTH(get_capture_id)),
-      entry("cuStreamGetCaptureInfo", 11030, CUDASIM_BOTH(get_capture_info)),
-      entry("cuStreamGetCaptureInfo", 12030, CUDASIM_BOTH(get_capture_info_with_edges)),
-      entry("cuGraphInstantiateWithFlags", 11040, instantiate_graph),
-      entry("cuGraphUpload", 11010, CUDASIM_BOTH(upload_graph)),
-      entry("cuGraphLaunch", 10000, CUDASIM_BOTH(launch_graph)), entry("cuGraphCreate", 10000, create_graph),
-      entry("cuGraphDestroy", 10000, destroy_graph), entry("cuGraphExecDestroy", 10000, destroy_executable_graph),
-      entry("cuGraphGetNodes", 10000, get_graph_nodes), entry("cuGraphGetRootNodes", 10000, get_root_nodes),
+  static std::array const all{
+    entry("cuDeviceGetName", 2000, "cudaGetDeviceProperties", get_name),
+    entry("cuDeviceTotalMem", 3020, "cudaGetDeviceProperties", get_total_memory),
+    entry("cuDeviceGetUuid", 9020, "cudaGetDeviceProperties", get_uuid),
+    entry("cuDeviceGetPCIBusId", 4010, "cudaDeviceGetPCIBusId", get_bus_id),
+    entry("cuDeviceGetByPCIBusId", 4010, "cudaDeviceGetByPCIBusId", get_by_bus_id),
+    entry("cuDeviceGetP2PAttribute", 8000, "cudaDeviceGetP2PAttribute", get_p2p_attribute),
+    entry("cuDeviceCanAccessPeer", 4000, "cudaDeviceCanAccessPeer", can_access_peer),
+    entry("cuCtxEnablePeerAccess", 4000, "cudaDeviceEnablePeerAccess", enable_peer_access),
+    entry("cuCtxDisablePeerAccess", 4000, "cudaDeviceDisablePeerAccess", disable_peer_access),
+    entry_for("cuDevicePrimaryCtxRelease", 7000, release_primary_context),
+    entry("cuDevicePrimaryCtxSetFlags", 7000, "cudaSetDeviceFlags", set_primary_context_flags),
+    entry("cuDevicePrimaryCtxReset", 7000, "cudaDeviceReset", reset_primary_context),
+    entry_for("cuCtxSetCurrent", 4000, set_current_context),
+    entry("cuCtxGetFlags", 7000, "cudaGetDeviceFlags", get_context_flags),
+    entry("cuCtxGetLimit", 3010, "cudaDeviceGetLimit", get_limit),
+    entry("cuCtxSetLimit", 3010, "cudaDeviceSetLimit", set_limit),
+    entry("cuCtxGetStreamPriorityRange", 5050, "cudaDeviceGetStreamPriorityRange", get_priority_range),
+    entry("cuCtxSynchronize", 2000, "cudaDeviceSynchronize", synchronize_context),
+    entry("cuCtxSynchronize", 13000, "cudaDeviceSynchronize", synchronize_this_context),
+    entry_for("cuModuleGetLoadingMode", 11070, get_loading_mode),
+    entry("cuProfilerStart", 4000, "cudaProfilerStart", start_profiler),
+    entry("cuProfilerStop", 4000, "cudaProfilerStop", stop_profiler),
+    entry("cuMemAlloc", 3020, "cudaMalloc", allocate),
+    entry("cuMemAllocPitch", 3020, "cudaMallocPitch", allocate_pitched),
+    entry("cuMemAllocManaged", 6000, "cudaMallocManaged", allocate_managed),
+    entry("cuMemFree", 3020, "cudaFree", free),
+    entry("cuMemHostAlloc", 2020, "cudaHostAlloc", allocate_on_host),
+    entry("cuMemFreeHost", 2000, "cudaFreeHost", free_on_host),
+    entry("cuMemHostRegister", 4000, "cudaHostRegister", register_on_host),
+    entry("cuMemHostUnregister", 4000, "cudaHostUnregister", unregister_on_host),
+    entry("cuMemHostGetDevicePointer", 3020, "cudaHostGetDevicePointer", get_device_pointer),
+    entry("cuMemHostGetFlags", 2030, "cudaHostGetFlags", get_host_flags),
+    entry("cuMemPrefetchAsync", 8000, "cudaMemPrefetchAsync", CUDASIM_BOTH(prefetch_to)),
+    entry("cuMemPrefetchAsync", 12020, "cudaMemPrefetchAsync", CUDASIM_BOTH(prefetch_to_location)),
+    entry("cuMemAdvise", 8000, "cudaMemAdvise", advise),
+    entry("cuMemAdvise", 12020, "cudaMemAdvise", advise_location),
+    entry("cuMemRangeGetAttribute", 8000, "cudaMemRangeGetAttribute", get_range_attribute),
+    entry("cuIpcGetMemHandle", 4010, "cudaIpcGetMemHandle", get_ipc_handle),
+    entry("cuIpcOpenMemHandle", 4010, "cudaIpcOpenMemHandle", open_ipc_handle),
+    entry("cuIpcCloseMemHandle", 4010, "cudaIpcCloseMemHandle", close_ipc_handle),
+    entry("cuMemAllocAsync", 11020, "cudaMallocAsync", CUDASIM_BOTH(allocate_in_order)),
+    entry("cuMemAllocFromPoolAsync", 11020, "cudaMallocFromPoolAsync", CUDASIM_BOTH(allocate_from_pool)),
+    entry("cuMemFreeAsync", 11020, "cudaFreeAsync", CUDASIM_BOTH(free_in_order)),
+    entry("cuDeviceGetDefaultMemPool", 11020, "cudaDeviceGetDefaultMemPool", get_default_pool),
+    entry("cuDeviceGetMemPool", 11020, "cudaDeviceGetMemPool", get_pool),
+    entry("cuDeviceSetMemPool", 11020, "cudaDeviceSetMemPool", set_pool),
+    entry("cuMemPoolCreate", 11020, "cudaMemPoolCreate", create_pool),
+    entry("cuMemPoolDestroy", 11020, "cudaMemPoolDestroy", destroy_pool),
+    entry("cuMemPoolTrimTo", 11020, "cudaMemPoolTrimTo", trim_pool),
+    entry("cuMemPoolSetAttribute", 11020, "cudaMemPoolSetAttribute", set_pool_attribute),
+    entry("cuMemPoolGetAttribute", 11020, "cudaMemPoolGetAttribute", get_pool_attribute),
+    entry("cuMemPoolSetAccess", 11020, "cudaMemPoolSetAccess", set_pool_access),
+    entry("cuMemPoolGetAccess", 11020, "cudaMemPoolGetAccess", get_pool_access),
+    entry("cuMemPoolExportToShareableHandle", 11020, "cudaMemPoolExportToShareableHandle", export_pool),
+    entry("cuMemPoolImportFromShareableHandle", 11020, "cudaMemPoolImportFromShareableHandle", import_pool),
+    entry("cuMemPoolExportPointer", 11020, "cudaMemPoolExportPointer", export_pool_pointer),
+    entry("cuMemPoolImportPointer", 11020, "cudaMemPoolImportPointer", import_pool_pointer),
+    CUDASIM_FROM_13(entry("cuMemGetDefaultMemPool", 13000, "cudaMemGetDefaultMemPool", get_default_pool_at))
+      CUDASIM_FROM_13(entry("cuMemGetMemPool", 13000, "cudaMemGetMemPool", get_pool_at))
+        CUDASIM_FROM_13(entry("cuMemSetMemPool", 13000, "cudaMemSetMemPool", set_pool_at))
+          entry("cuMemcpy", 4000, "cudaMemcpy", CUDASIM_BOTH(copy)),
+    entry("cuMemcpyAsync", 4000, "cudaMemcpyAsync", CUDASIM_BOTH(copy_in_order)),
+    entry("cuMemcpyHtoD", 3020, "cudaMemcpy", CUDASIM_BOTH(copy_to_device)),
+    entry("cuMemcpyHtoDAsync", 3020, "cudaMemcpyAsync", CUDASIM_BOTH(copy_to_device_in_order)),
+    entry("cuMemcpyDtoH", 3020, "cudaMemcpy", CUDASIM_BOTH(copy_to_host)),
+    entry("cuMemcpyDtoHAsync", 3020, "cudaMemcpyAsync", CUDASIM_BOTH(copy_to_host_in_order)),
+    entry("cuMemcpyDtoD", 3020, "cudaMemcpy", CUDASIM_BOTH(copy_on_device)),
+    entry("cuMemcpyDtoDAsync", 3020, "cudaMemcpyAsync", CUDASIM_BOTH(copy_on_device_in_order)),
+    entry("cuMemcpyPeer", 4000, "cudaMemcpyPeer", copy_between_devices),
+    entry("cuMemcpyPeerAsync", 4000, "cudaMemcpyPeerAsync", CUDASIM_BOTH(copy_between_devices_in_order)),
+    entry("cuMemcpy2D", 3020, "cudaMemcpy2D", CUDASIM_BOTH(copy_2d)),
+    entry("cuMemcpy2DUnaligned", 3020, "cudaMemcpy2D", CUDASIM_BOTH(copy_2d)),
+    entry("cuMemcpy2DAsync", 3020, "cudaMemcpy2DAsync", CUDASIM_BOTH(copy_2d_in_order)),
+    entry("cuMemsetD8", 3020, "cudaMemset", CUDASIM_BOTH(fill)),
+    entry("cuMemsetD8Async", 3020, "cudaMemsetAsync", CUDASIM_BOTH(fill_in_order)),
+    entry("cuMemsetD2D8", 3020, "cudaMemset2D", CUDASIM_BOTH(fill_2d)),
+    entry("cuMemsetD2D8Async", 3020, "cudaMemset2DAsync", CUDASIM_BOTH(fill_2d_in_order)),
+    entry("cuStreamCreate", 2000, "cudaStreamCreateWithFlags", create_stream),
+    entry("cuStreamCreateWithPriority", 5050, "cudaStreamCreateWithPriority", create_stream_with_priority),
+    entry("cuStreamDestroy", 4000, "cudaStreamDestroy", destroy_stream),
+    entry("cuStreamGetPriority", 5050, "cudaStreamGetPriority", CUDASIM_BOTH(get_stream_priority)),
+    entry("cuStreamGetFlags", 5050, "cudaStreamGetFlags", CUDASIM_BOTH(get_stream_flags)),
+    entry("cuStreamSynchronize", 2000, "cudaStreamSynchronize", CUDASIM_BOTH(synchronize_stream)),
+    entry("cuStreamQuery", 2000, "cudaStreamQuery", CUDASIM_BOTH(query_stream)),
+    entry("cuLaunchHostFunc", 10000, "cudaLaunchHostFunc", CUDASIM_BOTH(launch_host_function)),
+    entry("cuStreamAddCallback", 5000, "cudaStreamAddCallback", CUDASIM_BOTH(add_callback)),
+    entry("cuStreamAttachMemAsync", 6000, "cudaStreamAttachMemAsync", CUDASIM_BOTH(attach_memory)),
+    entry("cuStreamCopyAttributes", 11000, "cudaStreamCopyAttributes", CUDASIM_BOTH(copy_stream_attributes)),
+    entry("cuEventCreate", 2000, "cudaEventCreateWithFlags", create_event),
+    entry("cuEventDestroy", 4000, "cudaEventDestroy", destroy_event),
+    entry("cuEventRecordWithFlags", 11010, "cudaEventRecordWithFlags", CUDASIM_BOTH(record_with_flags)),
+    entry("cuEventSynchronize", 2000, "cudaEventSynchronize", synchronize_event),
+    entry("cuEventElapsedTime", 2000, "cudaEventElapsedTime", get_elapsed_time),
+    entry("cuStreamBeginCapture", 10000, "cudaStreamBeginCapture", CUDASIM_BOTH(begin_global_capture)),
+    entry("cuStreamBeginCapture", 10010, "cudaStreamBeginCapture", CUDASIM_BOTH(begin_capture)),
+    entry("cuStreamEndCapture", 10000, "cudaStreamEndCapture", CUDASIM_BOTH(end_capture)),
+    entry("cuStreamGetCaptureInfo", 10010, "cudaStreamGetCaptureInfo", CUDASIM_BOTH(get_capture_id)),
+    entry("cuStreamGetCaptureInfo", 11030, "cudaStreamGetCaptureInfo", CUDASIM_BOTH(get_capture_info)),
+    entry("cuStreamGetCaptureInfo", 12030, "cudaStreamGetCaptureInfo", CUDASIM_BOTH(get_capture_info_with_edges)),
+    entry("cuGraphInstantiateWithFlags", 11040, "cudaGraphInstantiateWithFlags", instantiate_graph),
+    entry("cuGraphUpload", 11010, "cudaGraphUpload", CUDASIM_BOTH(upload_graph)),
+    entry("cuGraphLaunch", 10000, "cudaGraphLaunch", CUDASIM_BOTH(launch_graph)),
+    entry("cuGraphCreate", 10000, "cudaGraphCreate", create_graph),
+    entry("cuGraphDestroy", 10000, "cudaGraphDestroy", destroy_graph),
+    entry("cuGraphExecDestroy", 10000, "cudaGraphExecDestroy", destroy_executable_graph),
+    entry("cuGraphGetNodes", 10000, "cudaGraphGetNodes", get_graph_nodes),
+    entry("cuGraphGetRootNodes", 10000, "cudaGraphGetRootNodes", get_root_nodes),
   };
   return {all.data(), all.size()};
+}
+
+std::string_view runtime_twin(std::string_view name)
+{
+  auto const all          = runtime_entries();
+  auto const* const last  = all.first + all.count;
+  auto const* const found = std::find_if(all.first, last, [&](driver_entry const& e) { return e.name == name; });
+  return found != last ? found->twin : std::string_view{};
 }
 
 }  // namespace cudasim

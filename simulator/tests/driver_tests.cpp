@@ -237,6 +237,23 @@ TEST_F(Driver, ShowsItsWorkToTheChecker)
   }
 }
 
+TEST_F(Driver, CountsAndFailsAsTheFunctionOfTheRuntime)
+{
+  CUdeviceptr ptr = 0;
+  cudasim::inject({"cuMemAlloc", 2, cudaErrorMemoryAllocation, 1});
+  {
+    driver_memory const first;
+    EXPECT_EQ(DRIVER(cuMemAlloc)(&ptr, bytes), CUDA_ERROR_OUT_OF_MEMORY);
+  }
+  cudasim::inject({"cudaMemsetAsync", 1, cudaErrorUnknown, 1});
+  driver_memory const second;
+  EXPECT_EQ(DRIVER(cuMemsetD8Async)(second, 1, bytes, nullptr), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(cudasim::faults_fired(), 2U);
+  EXPECT_EQ(cudasim::calls("cuMemAlloc"), 3U);
+  EXPECT_EQ(cudasim::calls("cudaMalloc"), 3U);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
 TEST_F(Driver, AllocatesInTheOrderOfStreams)
 {
   CUmemPoolProps properties{};
