@@ -279,7 +279,10 @@ TEST_F(Driver, AllocatesInTheOrderOfStreams)
   EXPECT_EQ(DRIVER(cuDeviceGetMemPool)(&current, 0), CUDA_SUCCESS);
   EXPECT_EQ(current, pool);
   EXPECT_EQ(DRIVER(cuDeviceSetMemPool)(0, standard), CUDA_SUCCESS);
-  CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {1}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id   = 1;
+  access.flags         = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   CUmemAccess_flags allowed{};
   EXPECT_EQ(DRIVER(cuMemPoolSetAccess)(pool, &access, 1), CUDA_SUCCESS);
   EXPECT_EQ(DRIVER(cuMemPoolGetAccess)(&allowed, pool, &access.location), CUDA_SUCCESS);
@@ -311,8 +314,9 @@ TEST_F(Driver, HasHostAndManagedMemory)
   ASSERT_EQ(DRIVER(cuMemAllocManaged)(&managed, bytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
   using by_device   = CUresult(CUdeviceptr, std::size_t, CUdevice, CUstream);
   using by_location = CUresult(CUdeviceptr, std::size_t, CUmemLocation, unsigned, CUstream);
-  CUmemLocation const device{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
-  int last = -5;
+  CUmemLocation device{};
+  device.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  int last    = -5;
   EXPECT_EQ(entry<by_device>("cuMemPrefetchAsync", 12010)(managed, bytes, cudaCpuDeviceId, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(
     DRIVER(cuMemRangeGetAttribute)(&last, sizeof last, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, managed, bytes),
