@@ -239,20 +239,12 @@ CUresult get_current_device(CUdevice* out)
   });
 }
 
-/// The device of a context; -1 if it is none.
-[[nodiscard]] int device_of(CUcontext context)
-{
-  int device = the_world().machine.devices - 1;
-  while (device >= 0 && context != context_of(device)) { --device; }
-  return device;
-}
-
 CUresult get_device_of_context(CUdevice* out, CUcontext context)
 {
   CUDASIM_DRIVER_CALL(cuCtxGetDevice, {
     if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
     if (context == nullptr && !this_thread().has_context) { return cudaErrorDeviceUninitialized; }
-    auto const device = context == nullptr ? this_thread().device : device_of(context);
+    auto const device = context == nullptr ? this_thread().device : device_of_context(context);
     if (device < 0) { return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context)); }
     *out = device;
     return cudaSuccess;
@@ -286,7 +278,7 @@ CUresult primary_context_state(CUdevice number, unsigned* flags, int* active)
 CUresult push_context(CUcontext context)
 {
   CUDASIM_DRIVER_CALL(cuCtxPushCurrent, {
-    auto const device = device_of(context);
+    auto const device = device_of_context(context);
     if (device < 0) { return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context)); }
     auto& thread = this_thread();
     if (thread.pushed == thread.covered.size()) {
@@ -301,8 +293,14 @@ CUresult pop_context(CUcontext* out)
 {
   CUDASIM_DRIVER_CALL(cuCtxPopCurrent, {
     auto& thread = this_thread();
-    if (thread.pushed == 0) { return c.misuse(cudaErrorDeviceUninitialized, "no context was pushed on this thread"); }
-    if (out != nullptr) { *out = context_of(thread.device); }
+    if (!thread.has_context && thread.pushed == 0) {
+      return c.misuse(cudaErrorDeviceUninitialized, "no context was pushed on this thread");
+    }
+    if (out != nullptr) { *out = thread.has_context ? context_of(thread.device) : nullptr; }
+    if (thread.pushed == 0) {  // cuCtxSetCurrent made it current
+      thread.has_context = false;
+      return cudaSuccess;
+    }
     auto const& below  = thread.covered[--thread.pushed];
     thread.device      = below.device;
     thread.has_context = below.is_there;
@@ -559,23 +557,6 @@ CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes,
 // ---------------------------------------------------------------------------------------------------------------
 // The table
 
-struct driver_entry {
-  std::string_view name;
-  int since;  ///< version of CUDA that the signature is from
-  void* function;
-  void* per_thread;  ///< where stream 0 is the thread's own; null where that makes no difference
-};
-
-/// An entry whose function has the type of the driver's.
-template <class Signature>
-[[nodiscard]] driver_entry entry_for(std::string_view name,
-                                     int since,
-                                     Signature* function,
-                                     Signature* per_thread = nullptr)
-{
-  return {name, since, reinterpret_cast<void*>(function), reinterpret_cast<void*>(per_thread)};
-}
-
 #define CUDASIM_DRIVER_ENTRY(name, since, ...) entry_for<decltype(name)>(#name, since, __VA_ARGS__)
 
 [[nodiscard]] auto const& entries()
@@ -631,11 +612,14 @@ template <class Signature>
 {
   driver_entry const* best = nullptr;
   found                    = false;
-  for (auto const& entry : entries()) {
-    if (entry.name != name) { continue; }
+  auto const look_at       = [&](driver_entry const& entry) {
+    if (entry.name != name) { return; }
     found = true;
     if (entry.since <= version && (best == nullptr || entry.since > best->since)) { best = &entry; }
-  }
+  };
+  auto const more = runtime_entries();
+  std::for_each(entries().begin(), entries().end(), look_at);
+  std::for_each(more.first, more.first + more.count, look_at);
   return best;
 }
 
@@ -651,16 +635,12 @@ cudaError_t get_entry_point(
   if (version > driver_version()) {
     return c.misuse(cudaErrorInvalidValue, "version %d is newer than the driver, %d", version, driver_version());
   }
-  bool exists             = false;
-  auto const* const entry = find_entry(name, version, exists);
-  if (entry != nullptr) {
-    bool const own_stream = (flags & cudaEnablePerThreadDefaultStream) != 0 && entry->per_thread != nullptr;
-    *out                  = own_stream ? entry->per_thread : entry->function;
-  }
+  bool exists = false;
+  *out        = find_driver_function(name, version, (flags & cudaEnablePerThreadDefaultStream) != 0, exists);
   if (status != nullptr) {
-    *status = entry != nullptr ? cudaDriverEntryPointSuccess
-              : exists         ? cudaDriverEntryPointVersionNotSufficent
-                               : cudaDriverEntryPointSymbolNotFound;
+    *status = *out != nullptr ? cudaDriverEntryPointSuccess
+              : exists        ? cudaDriverEntryPointVersionNotSufficent
+                              : cudaDriverEntryPointSymbolNotFound;
   }
   return cudaSuccess;
 }
@@ -694,11 +674,24 @@ cudaError_t entry_point_by_version_at(char const* name,
 
 }  // namespace
 
+int device_of_context(CUcontext context)
+{
+  int device = the_world().machine.devices - 1;
+  while (device >= 0 && context != context_of(device)) { --device; }
+  return device;
+}
+
+void* find_driver_function(char const* name, int version, bool own_stream, bool& exists)
+{
+  auto const* const found = find_entry(name, version, exists);
+  if (found == nullptr) { return nullptr; }
+  return own_stream && found->per_thread != nullptr ? found->per_thread : found->function;
+}
+
 void* driver_function(char const* name)
 {
-  bool exists             = false;
-  auto const* const found = find_entry(name, CUDART_VERSION, exists);
-  return found == nullptr ? nullptr : found->function;
+  bool exists = false;
+  return find_driver_function(name, CUDART_VERSION, false, exists);
 }
 
 }  // namespace cudasim

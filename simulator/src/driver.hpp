@@ -2,12 +2,13 @@
 #pragma once
 
 /// @file
-/// The functions of the CUDA driver that cudaGetDriverEntryPoint hands out. They have no symbols: a program that links the
-/// driver itself would get the real ones.
+/// The functions of the CUDA driver that cudaGetDriverEntryPoint hands out, and cuGetProcAddress of the simulated libcuda.so.1
+/// (libcuda.cpp). They have no symbols in libcudart_sim.so: a program that links the driver itself would get the real ones.
 
 #include "world.hpp"
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 namespace cudasim {
@@ -55,6 +56,42 @@ CUresult enter_driver_unlocked(entry_point& entry, Body&& body) noexcept
   return (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) &&
          !this_thread().has_context;
 }
+
+/// A function of the driver, as it is found by name and version.
+struct driver_entry {
+  std::string_view name;
+  int since;  ///< version of CUDA that the signature is from
+  void* function;
+  void* per_thread;         ///< where stream 0 is the thread's own; null where that makes no difference
+  std::string_view twin{};  ///< the function of the runtime that calls are passed on to; empty where there is none
+};
+
+/// An entry whose function has the type of the driver's.
+template <class Signature>
+[[nodiscard]] driver_entry entry_for(std::string_view name,
+                                     int since,
+                                     Signature* function,
+                                     Signature* per_thread = nullptr)
+{
+  return {name, since, reinterpret_cast<void*>(function), reinterpret_cast<void*>(per_thread), {}};
+}
+
+/// The functions that a CUDA runtime calls, besides those of driver.cpp (driver_runtime.cpp).
+struct driver_entries {
+  driver_entry const* first;
+  std::size_t count;
+};
+[[nodiscard]] driver_entries runtime_entries();
+
+/// The function of the runtime that a function of the driver passes its calls on to; empty if it does not.
+[[nodiscard]] std::string_view runtime_twin(std::string_view name);
+
+/// The newest form of a function that `version` has, or null. `own_stream`: the one in which stream 0 is that of the thread. `exists` says
+/// whether any version has it. Needs no lock.
+[[nodiscard]] void* find_driver_function(char const* name, int version, bool own_stream, bool& exists);
+
+/// The device of a context; -1 if it is none. Needs no lock.
+[[nodiscard]] int device_of_context(CUcontext context);
 
 namespace driver {
 

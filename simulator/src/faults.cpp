@@ -5,6 +5,7 @@
 // A call looks here only while `attention` is set: a fault is armed, a device is broken, there is no device, or the runtime
 // is unloading. It is set when the process starts, so that the first call reads the environment.
 
+#include "driver.hpp"
 #include "reports.hpp"
 
 #include <algorithm>
@@ -123,7 +124,8 @@ constexpr std::pair<std::string_view, std::string_view> twins_of_driver[]{
 }
 
 /// The function that a symbol stands for: twins for per-thread streams are the function itself, and so are the versions of
-/// one of the runtime. The driver's versions are functions that differ.
+/// one of the runtime. The driver's versions are functions that differ. A function of the driver that passes its calls on stands for that of
+/// the runtime.
 [[nodiscard]] std::string function_of(std::string symbol)
 {
   bool const of_runtime = symbol.compare(0, 4, "cuda") == 0;
@@ -134,7 +136,8 @@ constexpr std::pair<std::string_view, std::string_view> twins_of_driver[]{
       symbol.resize(symbol.size() - suffix.size());
     }
   }
-  return symbol;
+  auto const twin = of_runtime ? std::string_view{} : runtime_twin(symbol);
+  return twin.empty() ? symbol : std::string{twin};
 }
 
 /// The error of the machine's state that keeps the call from doing anything, or cudaSuccess.

@@ -24,6 +24,17 @@ namespace {
   return info.dli_fname;
 }
 
+/// Whether the process has opened the driver by name and got the simulator's (libcuda.cpp). A runtime that asks this driver is told that it
+/// cannot, so nothing is mixed.
+[[nodiscard]] bool is_opened_as_driver()
+{
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+  if (driver == nullptr) { return false; }
+  bool const is_ours = ::dlsym(driver, "cudasim_is_driver") != nullptr;
+  ::dlclose(driver);
+  return is_ours;
+}
+
 [[gnu::constructor]] void check_whose_runtime_it_is()
 {
   // Null where the simulator is part of an executable that exports nothing: then the linker has decided.
@@ -33,7 +44,7 @@ namespace {
   void const* our_base         = nullptr;
   auto const* const their_file = object_of(found, their_base);
   auto const* const our_file   = object_of(reinterpret_cast<void const*>(&check_whose_runtime_it_is), our_base);
-  if (their_base == our_base) { return; }
+  if (their_base == our_base || is_opened_as_driver()) { return; }
   std::fprintf(
     stderr,
     "cudasim: calls of the CUDA runtime go to %s and not to the simulator (%s); link one of the two, or list the "
