@@ -136,7 +136,7 @@ class basic_free_store {
   [[nodiscard]] bool poll(std::vector<owned_event>& spare) noexcept
   {
     if (!has_fences() || !oldest()->event.is_reached()) { return false; }
-    auto const before = reached();
+    [[maybe_unused]] auto const before = reached();
     drop_first_fence(spare);
     RMM_ASSERT(reached() == before + 1);
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_free_store>(ranges_.count() + fences_.size()) || check_invariants());
