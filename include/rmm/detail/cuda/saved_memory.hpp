@@ -4,6 +4,7 @@
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/cuda/memory.hpp>
 #include <rmm/detail/cuda/pinned_memory.hpp>
+#include <rmm/detail/cuda/registered_memory.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -25,16 +26,10 @@ class saved_memory {
  public:
   /// Copies `ranges`, pairs of an address and a size, and waits. Throws bad_alloc if host memory runs out, cuda_error if copying fails.
   saved_memory(std::vector<std::pair<std::uintptr_t, std::size_t>> ranges, bool pinned, cudaStream_t stream)
-    : ranges_{std::move(ranges)}, bytes_{sum_of(ranges_)}, copy_{nullptr, pinned ? free_pinned : free_pageable}
+    : ranges_{std::move(ranges)}, bytes_{sum_of(ranges_)}, copy_{nullptr, {bytes_, pinned}}
   {
     if (bytes_ == 0) { return; }
-    auto* const memory =
-      pinned ? static_cast<std::byte*>(allocate_pinned_memory(bytes_)) : new (std::nothrow) std::byte[bytes_];
-    if (memory == nullptr) {
-      RMM_FAIL("Failed to allocate " + std::to_string(bytes_) + " bytes of host memory to save device memory",
-               rmm::bad_alloc);
-    }
-    copy_.reset(memory);
+    copy_.reset(pinned ? allocate_pinned(bytes_) : allocate_pageable(bytes_));
     copy(stream,
          [](void* device, void* host, std::size_t size, cudaStream_t order) { copy_async(host, device, size, order); });
   }
@@ -49,8 +44,41 @@ class saved_memory {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
-  static void free_pinned(std::byte* memory) { free_pinned_memory(memory); }
-  static void free_pageable(std::byte* memory) { delete[] memory; }
+  static constexpr std::size_t smallest_registered = std::size_t{1}
+                                                     << 20U;  // smaller copies are as fast to allocate by the runtime
+
+  struct deleter {
+    std::size_t bytes;
+    bool pinned;
+
+    void operator()(std::byte* memory) const noexcept
+    {
+      if (!pinned) {
+        delete[] memory;
+      } else if (bytes < smallest_registered) {
+        free_pinned_memory(memory);
+      } else {
+        free_registered_memory(memory, bytes);
+      }
+    }
+  };
+
+  [[nodiscard]] static std::byte* allocate_pinned(std::size_t bytes)
+  {
+    return static_cast<std::byte*>(bytes < smallest_registered
+                                     ? allocate_pinned_memory(bytes)
+                                     : allocate_registered_memory(bytes, {nearest_numa_node(), 0}));
+  }
+
+  [[nodiscard]] static std::byte* allocate_pageable(std::size_t bytes)
+  {
+    auto* const memory = new (std::nothrow) std::byte[bytes];
+    if (memory == nullptr) {
+      RMM_FAIL("Failed to allocate " + std::to_string(bytes) + " bytes of host memory to save device memory",
+               rmm::bad_alloc);
+    }
+    return memory;
+  }
 
   [[nodiscard]] static std::size_t sum_of(std::vector<std::pair<std::uintptr_t, std::size_t>> const& ranges) noexcept
   {
@@ -75,7 +103,7 @@ class saved_memory {
 
   std::vector<std::pair<std::uintptr_t, std::size_t>> ranges_;
   std::size_t bytes_;
-  std::unique_ptr<std::byte[], void (*)(std::byte*)> copy_;
+  std::unique_ptr<std::byte[], deleter> copy_;
 };
 
 }  // namespace detail
