@@ -206,6 +206,15 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Whether the allocations under the tag are paused. Throws logic_error if set_pausable() was not called for the tag.
   [[nodiscard]] bool is_paused(tag which) const { return part_of(which).is_paused(); }
 
+  /// Returns the host's copy of memory of the pool, or of a tag, that is paused with its contents. Valid until resume(). Returns null if the
+  /// memory is not paused, or if its contents were dropped.
+  [[nodiscard]] void const* kept_contents(void const* ptr, std::size_t bytes) const
+  {
+    if (auto const* const part = parts_.find_with(ptr)) { return part->kept_contents(ptr, bytes); }
+    auto const growing = lock_growth();
+    return source_->kept_contents(ptr, bytes);
+  }
+
   /// Exports a block to other processes; see mr/shared_memory.hpp. The block has to stay allocated as long as they use it.
   /// The pool cannot be paused any more.
   ///

@@ -506,6 +506,38 @@ TEST_F(ElasticPool, APauseGivesAllBackAndKeepsAddressesAndContents)
   }
 }
 
+TEST_F(ElasticPool, KeptContentsCanBeReadWhileTheyArePaused)
+{
+  rmm::tag const cache{"cache"};
+  for (auto const contents : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
+    elastic_pool_memory_resource pool;
+    pool.set_pausable(cache);
+    rmm::tag_scope const scope{cache};
+    void* const gap   = pool.allocate(3 * MiB, stream);
+    void* const small = pool.allocate(1024, stream);
+    void* const large = pool.allocate(5 * MiB, stream);
+    fill(small, 1, 1024);
+    fill(large, 2, 5 * MiB);
+    auto* const last = static_cast<char*>(large) + 5 * MiB - 1;
+    pool.deallocate(gap, 3 * MiB, stream);
+    EXPECT_EQ(pool.kept_contents(large, 1), nullptr);
+    pool.pause(cache, contents);
+    ASSERT_NE(pool.kept_contents(small, 1024), nullptr);
+    EXPECT_EQ(*static_cast<char const*>(pool.kept_contents(small, 1024)), 1);
+    ASSERT_NE(pool.kept_contents(last, 1), nullptr);
+    EXPECT_EQ(*static_cast<char const*>(pool.kept_contents(last, 1)), 2);
+    EXPECT_EQ(pool.kept_contents(large, 64 * MiB), nullptr);
+    EXPECT_EQ(pool.kept_contents(gap, 1), nullptr);
+    EXPECT_EQ(pool.kept_contents(&pool, 1), nullptr);
+    pool.resume(cache);
+    EXPECT_EQ(pool.kept_contents(large, 1), nullptr);
+    pool.pause(cache, rmm::mr::paused_contents::dropped);
+    EXPECT_EQ(pool.kept_contents(large, 1), nullptr);
+    pool.deallocate(small, 1024, stream);
+    pool.deallocate(large, 5 * MiB, stream);
+  }
+}
+
 TEST_F(ElasticPool, DroppedContentsLeaveUsableMemory)
 {
   elastic_pool_memory_resource pool;

@@ -43,6 +43,18 @@ class saved_memory {
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
+  /// Returns the copy of `bytes` bytes of the device at `address`; null if they are not in one of the ranges. O(ranges).
+  [[nodiscard]] std::byte const* find(std::uintptr_t address, std::size_t bytes) const noexcept
+  {
+    auto const* host = copy_.get();
+    for (auto const& [begin, size] : ranges_) {
+      auto const offset = address - begin;
+      if (address >= begin && offset < size) { return bytes <= size - offset ? host + offset : nullptr; }
+      host += size;
+    }
+    return nullptr;
+  }
+
  private:
   static constexpr std::size_t smallest_registered = std::size_t{1}
                                                      << 20U;  // smaller copies are as fast to allocate by the runtime

@@ -200,6 +200,11 @@ class chunk_source final : public memory_source {
     is_paused_ = false;
   }
 
+  [[nodiscard]] void const* kept_contents(void const* ptr, std::size_t bytes) const noexcept override
+  {
+    return saved_ ? saved_->find(reinterpret_cast<std::uintptr_t>(ptr), bytes) : nullptr;
+  }
+
   [[nodiscard]] rmm::detail::owned_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap& heap) override
   {
     rmm::detail::device_scope const on_device{device_};
