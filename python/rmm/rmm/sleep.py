@@ -133,6 +133,14 @@ class Sleeper:
         The bytes that are mapped at a time. Large chunks are mapped faster, and a tag holds a whole number of them.
     maximum_size : int or str, optional
         The most bytes of each device to hold; no limit if None.
+
+    Examples
+    --------
+    >>> import rmm.sleep
+    >>> sleeper = rmm.sleep.Sleeper(maximum_size="4GiB")
+    >>> with sleeper.region("cache") as pool:
+    ...     cache = rmm.DeviceBuffer(size=1000, mr=pool)
+    >>> freed = sleeper.pause("cache")
     """
 
     def __init__(self, *, chunk_size: int | str = "32MiB", maximum_size: int | str | None = None) -> None:
@@ -195,6 +203,12 @@ class Sleeper:
         ------
         RuntimeError
             If the tag is asleep, or the device has no virtual memory.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> with rmm.sleep.region("cache") as pool:
+        ...     cache = rmm.DeviceBuffer(size=1000, mr=pool)
         """
         with self._open(tag, keep) as part, part.label, self._inside(part):
             yield part.pool
@@ -224,10 +238,21 @@ class Sleeper:
             The graph.
         pool : optional
             As of `torch.cuda.graph`: graphs with the same one share memory, if their tags are the same as well.
-        stream, capture_error_mode : optional
+        stream : torch.cuda.Stream, optional
             As of `torch.cuda.graph`.
-        tag, keep : optional
+        capture_error_mode : str, optional
+            As of `torch.cuda.graph`.
+        tag : str, optional
+            The tag.
+        keep : bool or {"pageable", "pinned"}, optional
             As of `region`.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> graph = torch.cuda.CUDAGraph()  # doctest: +SKIP
+        >>> with rmm.sleep.cuda_graph(graph, tag="graph", keep=True):  # doctest: +SKIP
+        ...     y = model(x)
         """
         torch = _torch()
         if torch is None:
@@ -245,7 +270,9 @@ class Sleeper:
 
         Parameters
         ----------
-        tag, keep : optional
+        tag : str
+            The tag.
+        keep : bool or {"pageable", "pinned"}, optional
             As of `region`.
 
         Yields
@@ -286,6 +313,15 @@ class Sleeper:
             If a region or a capture with the tag has not ended.
         MemoryError
             If the host has no memory for the contents. That memory is awake then; what fell asleep before it stays asleep.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> with rmm.sleep.region("cache") as pool:
+        ...     cache = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> rmm.sleep.pause("cache") >= 32 << 20  # the least that is mapped at a time
+        True
+        >>> rmm.sleep.resume("cache")
         """
         contents = None if keep is None else _contents_of(keep)
         with self._lock:
@@ -322,6 +358,14 @@ class Sleeper:
             If there was no region with the tag.
         MemoryError
             If the device has not enough memory. What woke up before that stays awake, and a later call wakes the rest.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> with rmm.sleep.region("cache") as pool:
+        ...     cache = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> freed = rmm.sleep.pause()
+        >>> rmm.sleep.resume("cache")
         """
         with self._lock:
             for part in self._find(tag):
@@ -341,6 +385,12 @@ class Sleeper:
         -------
         bool
             Whether it is; False for an unknown tag.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> rmm.sleep.is_asleep("cache")
+        False
         """
         with self._lock:
             return any(part.asleep for part in self._parts.values() if part.tag == tag)

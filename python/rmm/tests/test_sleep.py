@@ -277,8 +277,6 @@ def test_the_module_has_one_sleeper() -> None:
     assert rmm.sleep.is_asleep("module")
     rmm.sleep.resume("module")
     assert buffer.tobytes() == b"module"
-    del buffer
-    rmm.sleep._sleeper.release_unused()
 
 
 # --- PyTorch's part, with a stand-in

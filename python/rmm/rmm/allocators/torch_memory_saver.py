@@ -29,6 +29,16 @@ class TorchMemorySaver:
     ----------
     sleeper : rmm.sleep.Sleeper, optional
         The memory to use; that of the functions of `rmm.sleep` if None.
+
+    Examples
+    --------
+    >>> import rmm.sleep
+    >>> from rmm.allocators.torch_memory_saver import TorchMemorySaver
+    >>> saver = TorchMemorySaver(rmm.sleep.Sleeper(maximum_size="4GiB"))
+    >>> with saver.region(tag="weights", enable_cpu_backup=True):
+    ...     pass  # load the model
+    >>> saver.pause("weights")
+    >>> saver.resume("weights")
     """
 
     def __init__(self, sleeper: rmm.sleep.Sleeper | None = None) -> None:
@@ -76,9 +86,19 @@ class TorchMemorySaver:
 
         Parameters
         ----------
-        cuda_graph, pool, stream, capture_error_mode : optional
+        cuda_graph : torch.cuda.CUDAGraph
+            The graph.
+        pool : optional
             As of `torch.cuda.graph`.
-        tag, enable_cpu_backup, cpu_backup_backend : optional
+        stream : torch.cuda.Stream, optional
+            As of `torch.cuda.graph`.
+        capture_error_mode : str, optional
+            As of `torch.cuda.graph`.
+        tag : str, optional
+            The tag.
+        enable_cpu_backup : bool, optional
+            As of `region`.
+        cpu_backup_backend : {"mmap", "pinned"}, optional
             As of `region`.
         """
         keep = _keep(enable_cpu_backup, cpu_backup_backend)
@@ -194,6 +214,12 @@ def configure_subprocess() -> AbstractContextManager[None]:
     -------
     context manager
         The scope.
+
+    Examples
+    --------
+    >>> from rmm.allocators.torch_memory_saver import configure_subprocess
+    >>> with configure_subprocess():
+    ...     pass  # start a process
     """
     return nullcontext()
 

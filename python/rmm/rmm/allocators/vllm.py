@@ -26,6 +26,15 @@ class CuMemAllocator:
     ----------
     sleeper : rmm.sleep.Sleeper, optional
         The memory to use; new memory if None.
+
+    Examples
+    --------
+    >>> from rmm.allocators.vllm import CuMemAllocator
+    >>> allocator = CuMemAllocator.get_instance()
+    >>> with allocator.use_memory_pool("weights"):
+    ...     pass  # load the model
+    >>> allocator.sleep(("weights",))
+    >>> allocator.wake_up()
     """
 
     instance: ClassVar[CuMemAllocator | None] = None
