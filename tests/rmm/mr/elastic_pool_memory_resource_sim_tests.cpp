@@ -538,6 +538,47 @@ TEST_F(ElasticPool, KeptContentsCanBeReadWhileTheyArePaused)
   }
 }
 
+TEST_F(ElasticPool, TheMemoryOfTheHostIsRetainedOnRequest)
+{
+  rmm::tag const cache{"cache"};
+  for (bool const before_the_tag : {true, false}) {
+    elastic_pool_memory_resource pool;
+    if (before_the_tag) { pool.retain_host_memory(); }
+    pool.set_pausable(cache);
+    if (!before_the_tag) { pool.retain_host_memory(); }
+    rmm::tag_scope const scope{cache};
+    void* ptr              = pool.allocate(8 * MiB, stream);
+    auto const paused_copy = [&](rmm::mr::paused_contents contents) {
+      pool.pause(cache, contents);
+      auto const* const copy = pool.kept_contents(ptr, 1);
+      EXPECT_NE(copy, nullptr);
+      pool.resume(cache);
+      return copy;
+    };
+    constexpr auto pinned = rmm::mr::paused_contents::kept_pinned;
+    fill(ptr, 1, 8 * MiB);
+    auto const* const first = paused_copy(pinned);
+    fill(ptr, 2, 8 * MiB);
+    EXPECT_EQ(paused_copy(pinned), first);
+    EXPECT_TRUE(holds(ptr, 2, 8 * MiB));
+    pool.pause(cache, rmm::mr::paused_contents::dropped);
+    pool.resume(cache);
+    EXPECT_EQ(paused_copy(pinned), first);
+    static_cast<void>(paused_copy(rmm::mr::paused_contents::kept_pageable));  // which is memory of another kind
+    void* const more = pool.allocate(64 * MiB, stream);
+    fill(more, 3, 64 * MiB);
+    static_cast<void>(paused_copy(pinned));  // which needs more
+    EXPECT_TRUE(holds(more, 3, 64 * MiB));
+    pool.deallocate(more, 64 * MiB, stream);
+    static_cast<void>(pool.trim_to(0));
+    fill(ptr, 4, 8 * MiB);
+    static_cast<void>(paused_copy(pinned));  // which needs much less
+    EXPECT_TRUE(holds(ptr, 4, 8 * MiB));
+    pool.retain_host_memory(false);
+    pool.deallocate(ptr, 8 * MiB, stream);
+  }
+}
+
 TEST_F(ElasticPool, DroppedContentsLeaveUsableMemory)
 {
   elastic_pool_memory_resource pool;

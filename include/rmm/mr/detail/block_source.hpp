@@ -95,6 +95,9 @@ class memory_source {
     return nullptr;
   }
 
+  /// Whether resume() keeps the memory of the host for the next pause; initially not.
+  virtual void retain_host_memory(bool /*on*/) noexcept {}
+
   /// Makes a source for a heap that can be paused alone. It shares the maximum of this one.
   [[nodiscard]] virtual rmm::detail::owned_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap&)
   {
