@@ -146,6 +146,7 @@ class Sleeper:
     def __init__(self, *, chunk_size: int | str = "32MiB", maximum_size: int | str | None = None) -> None:
         self._chunk_size = chunk_size
         self._maximum_size = maximum_size
+        self._retains = False
         self._lock = threading.RLock()
         self._pools: dict[int, ElasticPoolMemoryResource] = {}
         self._parts: dict[tuple[str, _Contents, int], _Part] = {}
@@ -175,6 +176,7 @@ class Sleeper:
                     self._pools[device] = ElasticPoolMemoryResource(
                         maximum_pool_size=self._maximum_size, chunk_size=self._chunk_size
                     )
+                    self._pools[device].retain_host_memory(self._retains)
                 finally:
                     gpu.setDevice(current)
             return self._pools[device]
@@ -432,6 +434,18 @@ class Sleeper:
                     part.mem_pool = None  # the next region makes another one
             _empty_cache()  # also of pools that have ended
             return sum(pool.release_unused() for pool in self._pools.values())
+
+    @property
+    def retain_host_memory(self) -> bool:
+        """Whether `resume` keeps the host's memory for the next `pause`, which is faster then. Setting it to False frees it."""
+        return self._retains
+
+    @retain_host_memory.setter
+    def retain_host_memory(self, on: bool) -> None:
+        with self._lock:
+            self._retains = on
+            for pool in self._pools.values():
+                pool.retain_host_memory(on)
 
     def kept_contents(self, ptr: int, nbytes: int) -> memoryview | None:
         """Return the host's copy of memory that sleeps with its contents.

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rmm
@@ -98,6 +99,30 @@ def test_a_pause_returns_what_the_device_got_back(sleeper: Sleeper) -> None:
     sleeper.resume()
     assert has_free(before - 40 * MiB)
     del buffer
+
+
+def test_the_memory_of_the_host_is_retained_on_request(sleeper: Sleeper) -> None:
+    def address_of_copy() -> int:
+        sleeper.pause("weights")
+        view = sleeper.kept_contents(buffer.ptr, buffer.size)
+        assert view is not None
+        address: int = np.frombuffer(view, dtype=np.uint8).__array_interface__["data"][0]
+        sleeper.resume("weights")
+        return address
+
+    saver = TorchMemorySaver(sleeper)
+    saver.retain_cpu_backup = True
+    assert sleeper.retain_host_memory
+    with sleeper.region("weights", keep=True) as pool:
+        buffer = rmm.DeviceBuffer(size=4 * MiB, mr=pool)
+    first = address_of_copy()
+    others = rmm.mr.PinnedHostMemoryResource()
+    taken = rmm.DeviceBuffer(size=4 * MiB, mr=others)  # would get the memory if it was free
+    assert address_of_copy() == first
+    saver.retain_cpu_backup = False
+    assert not saver.retain_cpu_backup
+    address_of_copy()
+    del taken
 
 
 def test_nothing_is_released_or_mapped_twice(sleeper: Sleeper) -> None:

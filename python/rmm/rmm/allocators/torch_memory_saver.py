@@ -172,6 +172,15 @@ class TorchMemorySaver:
         return torch.from_numpy(_writable(address, array.nbytes)).view(x.dtype).view(x.shape)
 
     @property
+    def retain_cpu_backup(self) -> bool:
+        """Whether the host's memory is kept for the next `pause`. `get_cpu_backup` returns None after `resume` all the same."""
+        return self._sleeper.retain_host_memory
+
+    @retain_cpu_backup.setter
+    def retain_cpu_backup(self, on: bool) -> None:
+        self._sleeper.retain_host_memory = on
+
+    @property
     def enabled(self) -> bool:
         """True."""
         return True

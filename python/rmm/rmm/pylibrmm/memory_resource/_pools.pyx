@@ -53,6 +53,7 @@ cdef extern from "rmm/mr/elastic_pool_memory_resource.hpp" namespace "rmm::mr" n
         void pause(cpp_tag which, paused_contents contents) except +raise_error
         void resume(cpp_tag which) except +raise_error
         bool is_paused(cpp_tag which) except +
+        void retain_host_memory(bool on) except +
         const void* kept_contents(const void* ptr, size_t bytes) except +
         size_t mapped_bytes()
         size_t chunk_bytes()
@@ -375,6 +376,17 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
             c_tag = tag._tag
             with nogil:
                 elastic_pool(self)[0].resume(c_tag)
+
+    def retain_host_memory(self, bool on=True):
+        """Keep the host's memory of a pause for the next one, or stop that and free it. Initially off.
+
+        Parameters
+        ----------
+        on : bool, optional
+            Whether to keep it.
+        """
+        with nogil:
+            elastic_pool(self)[0].retain_host_memory(on)
 
     def kept_contents(self, uintptr_t ptr, size_t nbytes):
         """Return the host's copy of memory that is paused with its contents.
