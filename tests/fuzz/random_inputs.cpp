@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Stands in for libFuzzer where the compiler has none: the inputs in the folders that it is given, random inputs, and some of
-// the former with random changes, instead of inputs that search for new paths. Takes its options -runs=, -seed=, -max_len= and
-// -max_total_time=, and ignores the others.
+// Replaces libFuzzer for compilers without it. Runs the inputs in the given folders, these inputs with random changes, and random
+// inputs; it does not search for new paths. Takes the options -runs=, -seed=, -max_len= and -max_total_time= of libFuzzer, and ignores
+// the others.
 
 #include <chrono>
 #include <cstddef>
@@ -33,7 +33,7 @@ std::uint64_t option(int count, char** arguments, std::string const& name, std::
 
 using input = std::vector<std::uint8_t>;
 
-/// The files of the folders that the command line names; and of a file, itself.
+/// Returns the contents of the files that the command line names, and of all files in the folders that it names.
 std::vector<input> corpus(int count, char** arguments)
 {
   std::vector<std::string> paths;

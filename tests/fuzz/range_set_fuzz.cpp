@@ -14,7 +14,7 @@ class bytes_as_choices {
 
   [[nodiscard]] bool empty() const { return at_ == end_; }
 
-  /// A number below `below` that has at most three bytes; 0 after the last byte.
+  /// Returns a number below `below`, made of at most three bytes; 0 after the last byte.
   [[nodiscard]] std::size_t operator()(std::size_t below)
   {
     std::size_t value = next();
@@ -32,7 +32,7 @@ class bytes_as_choices {
 
 }  // namespace
 
-/// One use of a range_set. Ends the program with an exception if it differs from the model.
+/// Uses a range_set as the bytes say. Throws if the range_set differs from the model.
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size)
 {
   bytes_as_choices choose{data, size};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Files of recorded allocations, in all formats, and all that is made of them: logs, binary traces, snapshots of PyTorch.
+// Reads logs, binary traces and snapshots of PyTorch, and makes of them all that rmm-trace makes.
 //
-// One unit with most of what it tests, for that is compiled with the fuzzer's flags.
+// Includes most of the sources that it tests, so that they are compiled with the fuzzer's flags.
 
 #include "../../tools/recorded/pickle.cpp"
 #include "../../tools/recorded/recorded_file.cpp"
@@ -40,7 +40,7 @@ recorded_file read_log(std::string const& content)
   return {rmm::recorded::trace_of_log(rmm::detail::parse_csv(in)), "csv", {}};
 }
 
-/// Makes blocks out of the bytes, with right lengths and checksums, which a search does not find.
+/// Makes a trace of the bytes, in blocks with right lengths and checksums, because a fuzzer does not find those.
 std::string trace_of_records(std::string_view records)
 {
   trace::file_header header{};
@@ -66,23 +66,24 @@ std::string trace_of_records(std::string_view records)
 
 recorded_file read_trace(std::string_view content)
 {
-  return {rmm::recorded::trace_reader::read(content, "it"), "trace", {}};
+  return {rmm::recorded::trace_reader::read(content, "input"), "trace", {}};
 }
 
 void check(rmm::recorded::recorded_trace const& read)
 {
   for (auto const& event : read.events) {
-    require(event.thread < read.threads.size(), "threads are in their list");
-    require(event.place < read.places.size(), "places are in their list");
-    require(event.stack == rmm::recorded::no_stack || event.stack < read.stacks.size(), "stacks are in their list");
+    require(event.thread < read.threads.size(), "the thread of an event is in the list of threads");
+    require(event.place < read.places.size(), "the place of an event is in the list of places");
+    require(event.stack == rmm::recorded::no_stack || event.stack < read.stacks.size(),
+            "the stack of an event is in the list of stacks");
   }
   for (auto const& place : read.places) {
-    require(place.tag < read.tags.size(), "tags are in their list");
-    require(place.device >= 0 && place.device < trace::most_devices, "devices are such that a machine can have");
+    require(place.tag < read.tags.size(), "the tag of a place is in the list of tags");
+    require(place.device >= 0 && place.device < trace::most_devices, "the device of a place is below the maximum");
   }
 }
 
-/// What rmm-trace does with a file.
+/// Does with a file what rmm-trace does.
 void use(recorded_file read)
 {
   check(read.trace);
@@ -93,7 +94,7 @@ void use(recorded_file read)
   rmm::tools::export_torch(file, snapshot);
   rmm::tools::export_csv(file, log);
   rmm::tools::export_perfetto(file, timeline);
-  rmm::tools::report const made{file, "it", 1};
+  rmm::tools::report const made{file, "input", 1};
   static_cast<void>(made.moments());
   static_cast<void>(made.document());
   check(rmm::recorded::read_torch_snapshot(snapshot.str(), "exported").trace);
@@ -112,7 +113,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
         use(read_log("Thread,Time,Action,Pointer,Size,Stream,Device\n" + content));
         break;
       case 'p':
-        use(rmm::recorded::read_torch_snapshot(content, "it"));
+        use(rmm::recorded::read_torch_snapshot(content, "input"));
         break;
       case 'r':
         use(read_trace(trace_of_records(content)));
@@ -123,7 +124,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
       default:
         use(read_log(content));
     }
-  } catch (rmm::recorded::bad_trace const&) {  // and nothing else is thrown for a file that is none
+  } catch (rmm::recorded::bad_trace const&) {  // a malformed file throws one of these two, and nothing else
   } catch (rmm::logic_error const&) {}
   return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Texts that users write: sizes, configurations, and what the environment says of traces.
+// Reads texts that users write: sizes, configurations, and environment variables of traces.
 
 #include <rmm/detail/trace/trace_options.hpp>
 #include <rmm/memory_amount.hpp>
@@ -23,7 +23,7 @@ void require(bool holds, char const* what)
   std::abort();
 }
 
-/// A message shows a text that may be long and may have any byte in it; it stays short and printable.
+/// Checks that a message stays short and printable. It quotes the text, which may be long and contain any byte.
 void check_message(std::string_view message)
 {
   require(message.size() < 2048, "messages are short");
@@ -38,7 +38,7 @@ void read_size(std::string_view text)
   try {
     auto const amount = rmm::memory_amount::parse(text);
     require(rmm::memory_amount::parse(amount.text()) == amount, "parse(text()) is the same amount");
-    require(amount.is_absolute() || amount.bytes(1000, 500) <= 1000, "a share is not more than the whole");
+    require(amount.is_absolute() || amount.bytes(1000, 500) <= 1000, "a share is at most the whole");
   } catch (std::invalid_argument const& error) {
     check_message(error.what());
   }
@@ -51,7 +51,8 @@ void read_configuration(std::string_view text)
     auto const same = rmm::mr::resource_configuration::parse(made.text());
     require(same.text() == made.text(), "parse(text()) is the same configuration");
     for (auto below = made.upstream(); below != nullptr; below = below->upstream()) {
-      require(rmm::mr::resource_configuration::parse(below->text()) == *below, "upstreams too");
+      require(rmm::mr::resource_configuration::parse(below->text()) == *below,
+              "parse(text()) of an upstream is the same upstream");
     }
   } catch (std::invalid_argument const& error) {
     check_message(error.what());
@@ -63,7 +64,7 @@ void read_environment(char const* variable, std::string const& text)
   ::setenv(variable, text.c_str(), 1);
   try {
     auto const options = rmm::mr::trace_options::from_environment();
-    require(options.flush_interval.count() >= 0, "times are not negative");
+    require(options.flush_interval.count() >= 0, "the flush interval is not negative");
   } catch (std::invalid_argument const& error) {
     check_message(error.what());
   }

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// biased_lock and process_barrier (include/rmm/detail/base/biased_lock.hpp): the lock of a thread's cache.
+// A model of biased_lock and process_barrier (include/rmm/detail/base/biased_lock.hpp), the lock of a thread's cache.
 //
-// Proves, for an owner that comes and goes and another thread that keeps it out, three times each, on a machine whose stores
-// wait in a buffer (x86): O1, the two are never inside at the same time; O2, each sees what the other wrote inside; and that
-// there is no deadlock.
+// An owner enters and leaves three times, and another thread keeps it out three times. The machine has a store buffer, as x86
+// does. Proves:
+//   O1  the two are never inside at the same time
+//   O2  each sees what the other wrote inside
+//   and that there is no deadlock.
 //
 // Here                        in the code
 //   own_store, store_buffer   a plain store of the owner, which others see later
 //   owner: enter, leave       biased_lock::try_enter(), leave()
 //   other                     begin_keeping_out(), process_barrier::pass_all_threads(), wait_until_left(), end_keeping_out()
-//   !inside                   the loop of wait_until_left(); that the owner runs meanwhile is due to the sleeps there
-//   the mutex                 the heap's mutex, behind which an owner that is kept out waits
+//   !inside                   the loop of wait_until_left(); its sleeps let the owner run
+//   the mutex                 the heap's mutex, for which an owner that is kept out waits
 //
-// Planted: BUG_NO_BARRIER leaves the barrier out; BUG_NO_CHECK makes the owner enter without looking; BUG_LEAVE_FIRST lets
-// the owner leave before its last write (a relaxed store in leave(), on a machine that reorders stores).
+// Planted bugs:
+//   BUG_NO_BARRIER   the other thread skips the barrier
+//   BUG_NO_CHECK     the owner enters without a look at kept_out
+//   BUG_LEAVE_FIRST  the owner leaves before its last write, as with a relaxed store in leave() on a machine that reorders stores
 
 #define ROUNDS 3
 
@@ -23,10 +27,10 @@ mtype = { INSIDE, DATA };
 bool inside = false;    // in memory
 bool kept_out = false;
 byte data = 0;          // what the lock guards: counts
-chan buffer = [4] of { mtype, byte };  // stores of the owner that are not in memory
+chan buffer = [4] of { mtype, byte };  // stores of the owner that are not in memory yet
 bool mutex = false;
-byte owner_in = 0;      // who really is inside
-byte other_in = 0;
+byte owner_in = 0;      // 1 while the owner is inside
+byte other_in = 0;      // 1 while the other thread is inside
 byte written = 0;       // what the count should be
 
 #define lock atomic { !mutex -> mutex = true }
@@ -65,7 +69,7 @@ active proctype owner()
 #endif
       owner_in++;
       assert(other_in == 0);
-      !(buffer??[DATA,_]);  // a thread sees its own stores: here it waits until they are in memory
+      !(buffer??[DATA,_]);  // a thread sees its own stores; the model waits until they are in memory instead
       seen = data;
       assert(seen == written);
       written++;
@@ -79,7 +83,7 @@ active proctype owner()
 #endif
     :: kept_out ->
       own_store(INSIDE, false);
-      lock;  // waits there until it may come again
+      lock;  // waits until the other thread is done
       unlock
     fi;
     round++

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Checks a model, and that Spin finds each of the bugs that are planted in it:
+# Checks that a model holds, and that Spin finds each of its planted bugs:
 # cmake -Dmodel=<file> -Dfolder=<folder to work in> -Dspin=<program> -Dcc=<C compiler> -P check_model.cmake
 
 cmake_minimum_required(VERSION 3.25)
@@ -52,7 +52,7 @@ string(REGEX MATCHALL "ifn?def BUG_[A-Z_]+" bugs "${text}")
 list(TRANSFORM bugs REPLACE "ifn?def " "-D")
 list(REMOVE_DUPLICATES bugs)
 if(NOT bugs)
-  message(FATAL_ERROR "${model} has no planted bug, so nobody knows that it can fail")
+  message(FATAL_ERROR "${model} has no planted bug to show that its checks can fail")
 endif()
 foreach(bug IN LISTS bugs)
   check(errors ${bug})

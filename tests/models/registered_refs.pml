@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The references of the registry (include/rmm/mr/detail/registry.hpp), whose memory is used again beside readers without a lock.
+// A model of the references of the registry (include/rmm/mr/detail/registry.hpp). Their memory is used again while readers without
+// a lock may still read it.
 //
-// Proves, for a setter that registers references for two devices in turn, in three registered_refs, a reader of the same libcu++,
-// and one of another libcu++: a reference is read whole, and was registered for the device while it was read; what the other
-// libcu++ has a pointer to is not written any more.
+// A setter registers references for two devices in turn, in three registered_refs. One reader has the same libcu++ as the setter,
+// the other reader another libcu++. Proves:
+//   a reader gets both words of one reference, which was registered for the device while it was read
+//   a registered_ref to which the other libcu++ has a pointer is never written again
 //
 // Here                 in the code
-//   state, low, high   registered_ref::state_, words_; odd while they are written
+//   state, low, high   registered_ref::state_, words_; the state is odd while the words are written
 //   entry              registry::entry::ref
-//   set                registry::exchange_ref(), make_registered(), write(), retire(); with refs_mutex, so one setter stands for all
+//   setter             registry::exchange_ref(), make_registered(), write(), retire(); one stands for all, because they hold refs_mutex
 //   reader             registry::read()
 //   foreign_reader     registry::read_slowly()
 //
-// Not here: most_free, which only makes it rare that a reader starts over; kept_ref_table, which setters alone use.
+// Not here: max_free, which only makes it rare that a reader starts over; kept_ref_table, which only setters use.
 //
-// Planted: BUG_NO_STATE_CHECK does not look at the state again, BUG_NO_ENTRY_CHECK not at the entry; BUG_NOT_ODD writes without a
-// mark; BUG_KEEPS_ANY keeps without comparing the state; BUG_WRITES_KEPT uses what is kept again.
+// Planted bugs:
+//   BUG_NO_STATE_CHECK  the reader does not look at the state again
+//   BUG_NO_ENTRY_CHECK  the reader does not look at the entry again
+//   BUG_NOT_ODD         the setter writes the words without an odd state
+//   BUG_KEEPS_ANY       the foreign reader keeps a registered_ref whose state has changed
+//   BUG_WRITES_KEPT     the setter uses a kept registered_ref again
 
 #define SETS 8
 #define REFS 3
@@ -28,7 +34,7 @@ byte state[REFS];        // counts in steps of 2
 bool kept[REFS];
 byte low[REFS];          // both words are the number of the set
 byte high[REFS];
-byte now[2];             // the set whose reference a device has
+byte now[2];             // by device: the number of the set whose reference is registered
 bool had[SETS + 1];      // whether device 0 had the reference of that set since the reader began
 bool is_held = false;    // the other libcu++ has a pointer
 
@@ -40,7 +46,7 @@ active proctype setter()
   do
   :: set <= SETS ->
     device = set % 2;
-    at = 0;  // one that is in no entry and not kept; else the code makes another
+    at = 0;  // searches for one that is in no entry and not kept; the code makes another if there is none
     do
     :: at == REFS -> break
     :: at < REFS && (entry[0] == at || entry[1] == at) -> at++

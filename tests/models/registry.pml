@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The registry of the devices' resources (include/rmm/mr/detail/registry.hpp), whose getters take no lock.
+// A model of the registry of the devices' resources (include/rmm/mr/detail/registry.hpp), whose getters take no lock.
 //
-// Proves, for three threads that register resources, for two devices beyond the table, and a reader, on a machine where a store that
-// does not release may be seen before those that precede it: readers see no entry and no resource before it is made, and no
-// entry of another device; there is one entry for a device (R3); who asks after a set has returned gets that resource or
-// a later one; the list is never torn.
+// Three threads register resources for two devices beyond the table, and a reader reads. On this machine a store that does not release
+// may become visible before earlier stores. Proves:
+//   a reader sees no entry and no resource before it is made, and no entry of another device
+//   a device has one entry
+//   a getter that begins after a set has returned gets the resource of that set or of a later one
+//   a reader always finds the whole list
 //
 // Here                  in the code
 //   entry, head         listed_entry, list_
 //   make_entry          registry::make_entry(), with refs_mutex
-//   set                 registry::exchange_pointer(); the caller made the resource before
+//   set                 registry::exchange_pointer(); the caller has made the resource before
 //   get                 registry::pointer(), find_listed()
 //
-// Planted: BUG_NO_MUTEX sets without the mutex; BUG_RELAXED_LIST publishes an entry without releasing what is in it;
-// BUG_RELAXED_POINTER a resource likewise; BUG_TABLE_FIRST links the new entry before its next is set.
+// Planted bugs:
+//   BUG_NO_MUTEX         set() does not take the mutex
+//   BUG_RELAXED_LIST     an entry becomes visible before its members, as with a relaxed store of the head
+//   BUG_RELAXED_POINTER  a resource becomes visible before it is made, as with a relaxed exchange of the pointer
+//   BUG_TABLE_FIRST      a new entry becomes visible before its next entry is set
 
 #define WRITERS 3
 #define ENTRIES 3
 #define NONE 0
 
-// Entries are numbered from 1; a resource is named by the number of the set that registers it, 0 is the initial one.
+// Entries have numbers from 1. A resource has the number of the set that registers it, and 0 is the initial resource.
 byte entry_device[4];
 byte entry_next[4];
 byte entry_pointer[4];
@@ -29,8 +34,8 @@ bool resource_made[4];
 byte head = NONE;
 byte made = 0;
 bool mutex = false;
-byte last_set = 0;  // of device 1: the newest resource whose set() has returned, in the order of the sets
-byte order[4];      // of the sets for device 1: when each came
+byte last_set = 0;  // the resource of the last set for device 1 that has returned, in the order of the sets
+byte order[4];      // by resource of device 1: whether its set came first, second, ...
 byte sets = 0;
 byte returned = 0;
 

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The caches of a heap's threads: allocations and frees, flush, steal, the end of threads, and of the heap.
+// A model of the caches of a heap's threads: allocations, frees, flushes, memory taken from other caches, the end of threads and of
+// the heap.
 //
-// Proves, for two threads with a cache each and three calls, two blocks, and a heap that goes while the threads end: no block
-// is given to two at a time; none is lost; no thread that ends touches a heap that has gone; there is no deadlock.
+// Two threads with a cache each make three calls on a heap of two blocks, which is destroyed while the threads end. Proves:
+//   no block is given to two threads, and none is lost
+//   a thread that ends does not touch a heap that is destroyed
+//   there is no deadlock
 //
 // Here           in the code (include/rmm/detail/stream/)
 //   pop, push    stream_cache::try_pop(), try_push(), inside cache_entered
-//   flush        basic_stream_ordered_heap::overflow(), under the heap's mutex
-//   steal        take_from_other_cache() within all_caches_closed
+//   flush        cache_set::flush(), under the heap's mutex
+//   kept_out     take_from_caches(), which keeps the owners of other caches out by cache_set::closed
 //   thread_ends  ~thread_caches(), which calls retire() through the heap_link
-//   heap_goes    release_blocks(), which cuts the heap_link first
-//   enter, keep_out  biased_lock, taken as right here: biased_lock.pml proves that
+//   init         the end of the heap: release_blocks(), which cuts the heap_link first
+//   enter        biased_lock::try_enter(); biased_lock.pml proves that the lock is right
 //
-// Planted: BUG_OPEN_STEAL takes from another's cache without keeping its owner out; BUG_NO_LINK looks at the link without its
-// mutex; BUG_LOCK_ORDER lets the heap go with its own mutex held before the link's; BUG_LOST_FLUSH flushes without the mutex.
+// Planted bugs:
+//   BUG_OPEN_STEAL  a thread takes from another thread's cache without keeping its owner out
+//   BUG_NO_LINK     a thread that ends looks at the link without its mutex
+//   BUG_LOCK_ORDER  the heap's end takes the mutex of the heap before that of the link
+//   BUG_LOST_FLUSH  a flush does not take the mutex
 
 #define THREADS 2
 #define BLOCKS 2
@@ -30,14 +36,14 @@ bool mutex = false;            // the heap's
 bool link_mutex = false;
 bool link_to_heap = true;
 bool heap_exists = true;
-byte calling = THREADS;        // threads that still use the heap: the program ends it after them
+byte calling = THREADS;        // threads that still use the heap; the program destroys the heap after they stop
 
 #define lock(m) atomic { !m -> m = true }
 #define unlock(m) m = false
 
 #define ALL (cache[0] + cache[1] + store + live)
 
-// Reading a count and writing it back are two steps, in which others come between.
+// Reading a count and writing it back are two steps, so that other threads can run in between.
 inline take_one(from)
 {
   count = from;

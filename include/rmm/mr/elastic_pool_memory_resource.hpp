@@ -41,7 +41,7 @@ struct elastic_pool_options {
   std::size_t initial_bytes{};  ///< bytes to take in the constructor
   std::optional<std::size_t>
     maximum_bytes{};                       ///< the most bytes to hold, rounded up to whole chunks; nothing: no limit
-  std::size_t chunk_bytes{};               ///< a power of two; 0: the smallest chunk that the device has
+  std::size_t chunk_bytes{};               ///< of the smallest chunk, a power of two; 0: the device's unit
   std::optional<cuda_device_id> device{};  ///< nothing: the current device
 
   /// Memory that is unused for one to two of these periods goes back to the device, in calls that grow the pool and in tick(). Nothing:
@@ -66,7 +66,8 @@ enum class paused_contents {
 ///
 /// It reserves far more addresses than the device has memory, and maps chunks of memory to them when they are needed. It makes one large
 /// block of free pieces by mapping their chunks to neighbouring addresses. trim_to() gives chunks without an allocation back to the
-/// device. Small chunks keep less memory back, and large ones are mapped faster; see docs/elastic-pool.md.
+/// device. Small chunks keep less memory back, and large ones are mapped faster, so large requests get larger ones; see
+/// docs/elastic-pool.md.
 ///
 /// If the device has no virtual memory, the pool is plain: it grows by blocks of cudaMalloc, as pool_memory_resource does, and gives back
 /// blocks that are wholly free. Each such pool logs that.

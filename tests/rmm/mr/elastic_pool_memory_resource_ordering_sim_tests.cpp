@@ -121,6 +121,19 @@ TEST_F(ElasticPoolOrdering, HoldsForLargerChunks)
   run(20, how, options);
 }
 
+TEST_F(ElasticPoolOrdering, HoldsForChunksOfSeveralSizes)
+{
+  elastic_pool_options options;
+  options.maximum_bytes = 500 * chunk;
+  random_program::options how;
+  how.largest     = 260 * chunk;  // in chunks of 1, 2, 4 and 8 units
+  how.most_live   = 40;
+  auto const seen = run(20, how, options);
+  EXPECT_GT(seen.given_back, seen.programs * chunk);
+  if (seen.programs >= 10) { EXPECT_GT(seen.recovery[recovery_rung::remap].served, 0U); }
+  EXPECT_GT(seen.recovery.failures, 0U);
+}
+
 TEST_F(ElasticPoolOrdering, HoldsOnSeveralDevices)
 {
   elastic_pool_options options;

@@ -331,12 +331,146 @@ TEST_F(ElasticPool, AddressesThatAreEmptyAgainAreOneRange)
 {
   auto const chunk = elastic_pool_memory_resource{}.chunk_bytes();
   rmm::detail::chunked_space space{0, 8 * chunk, chunk, {}, {0}};
-  space.map(space.begin(), 4 * chunk);
+  space.map(space.begin(), 4 * chunk, chunk);
   for (auto const each : std::initializer_list<std::size_t>{1, 2, 0, 3}) {
     space.unmap(space.begin() + each * chunk, chunk);
   }
   EXPECT_EQ(space.empty_ranges(), (std::vector{std::pair{space.begin(), 8 * chunk}}));
   EXPECT_EQ(space.release_spare(), 4 * chunk);
+}
+
+/// The sizes of the chunks of a space, from the highest down, in units of `unit`.
+[[nodiscard]] std::vector<std::size_t> sizes_of_chunks(rmm::detail::chunked_space const& space, std::size_t unit)
+{
+  std::vector<std::size_t> sizes;
+  space.visit_chunks_down({space.begin(), SIZE_MAX / 2}, [&](rmm::detail::address_range chunk) {
+    sizes.push_back(chunk.bytes / unit);
+    return true;
+  });
+  return sizes;
+}
+
+using units = std::vector<std::size_t>;
+
+TEST_F(ElasticPool, NewChunksAreLargeAndTheRestIsFilledWithSmallerOnes)
+{
+  auto const unit = elastic_pool_memory_resource{}.chunk_bytes();
+  rmm::detail::chunked_space space{0, 64 * unit, unit, {}, {0}};
+  space.map(space.begin(), 23 * unit, 8 * unit);
+  EXPECT_EQ(sizes_of_chunks(space, unit), (units{1, 2, 4, 8, 8}));
+  EXPECT_EQ(space.mapped_bytes(), 23 * unit);
+  EXPECT_TRUE(space.check_invariants());
+  EXPECT_EQ(space.find(space.begin() + 8 * unit - 1)->bytes(), 8 * unit);
+  EXPECT_EQ(space.find(space.begin() + 22 * unit)->bytes(), unit);
+  EXPECT_EQ(space.find(space.begin() + 23 * unit), nullptr);
+}
+
+TEST_F(ElasticPool, SpareChunksAreMappedAgainInTheirSize)
+{
+  auto const unit = elastic_pool_memory_resource{}.chunk_bytes();
+  rmm::detail::chunked_space space{0, 64 * unit, unit, {}, {0}};
+  space.map(space.begin(), 23 * unit, 8 * unit);
+  space.unmap(space.begin(), 8 * unit);
+  space.unmap(space.begin() + 16 * unit, 4 * unit);
+  EXPECT_EQ(space.spare_bytes(), 12 * unit);
+  auto const made = cudasim::calls("cuMemCreate");
+  space.map(space.begin() + 32 * unit, 12 * unit, unit);
+  EXPECT_EQ(cudasim::calls("cuMemCreate"), made);
+  EXPECT_EQ(sizes_of_chunks(space, unit), (units{4, 8, 1, 2, 8}));
+  EXPECT_EQ(space.spare_bytes(), 0U);
+  EXPECT_TRUE(space.check_invariants());
+}
+
+TEST_F(ElasticPool, ASpareChunkThatIsTooLargeIsReplacedBySmallerOnes)
+{
+  auto const unit   = elastic_pool_memory_resource{}.chunk_bytes();
+  auto const before = free_on_device();
+  rmm::detail::chunked_space space{0, 64 * unit, unit, {}, {0}};
+  space.map(space.begin(), 24 * unit, 8 * unit);
+  space.unmap(space.begin(), 24 * unit);
+  space.map(space.begin() + 32 * unit, 11 * unit, 2 * unit);
+  EXPECT_EQ(sizes_of_chunks(space, unit), (units{1, 2, 8}));
+  EXPECT_EQ(space.spare_bytes(), 8 * unit);
+  EXPECT_EQ(before - free_on_device(), 19 * unit);
+  EXPECT_TRUE(space.check_invariants());
+}
+
+TEST_F(ElasticPool, ChunksThatCannotBeMappedStaySpare)
+{
+  auto const unit = elastic_pool_memory_resource{}.chunk_bytes();
+  rmm::detail::chunked_space space{0, 64 * unit, unit, {}, {0}};
+  for (auto const* const function : {"cuMemMap", "cuMemSetAccess"}) {
+    cudasim::inject({function, function == std::string{"cuMemMap"} ? 2U : 1U, cudaErrorMemoryAllocation, 1});
+    EXPECT_THROW(space.map(space.begin(), 15 * unit, 8 * unit), rmm::out_of_memory);
+    EXPECT_EQ(space.mapped_bytes(), 0U);
+    EXPECT_EQ(space.spare_bytes(), 15 * unit);
+    EXPECT_TRUE(space.check_invariants());
+  }
+  space.map(space.begin(), 15 * unit, 8 * unit);
+  EXPECT_EQ(sizes_of_chunks(space, unit), (units{1, 2, 4, 8}));
+}
+
+TEST_F(ElasticPool, ChunksKeepTheirSizesWhileTheirMemoryIsDropped)
+{
+  auto const unit = elastic_pool_memory_resource{}.chunk_bytes();
+  rmm::detail::chunked_space space{0, 64 * unit, unit, {}, {0}};
+  space.map(space.begin(), 11 * unit, 8 * unit);
+  auto const before = free_on_device();
+  space.drop();
+  EXPECT_EQ(free_on_device(), before + 11 * unit);
+  space.restore();
+  EXPECT_EQ(free_on_device(), before);
+  EXPECT_EQ(sizes_of_chunks(space, unit), (units{1, 2, 8}));
+  EXPECT_TRUE(space.check_invariants());
+}
+
+TEST_F(ElasticPool, MapsALargeRequestWithFewCalls)
+{
+  elastic_pool_memory_resource pool;
+  constexpr auto bytes = 1024 * MiB;
+  auto const before    = cudasim::calls("cuMemMap");
+  void* const ptr      = pool.allocate(bytes, stream);
+  EXPECT_LE(cudasim::calls("cuMemMap") - before, 36U);
+  EXPECT_EQ(pool.pool_size(), bytes + bytes / 128);
+  pool.deallocate(ptr, bytes, stream);
+  stream.synchronize();
+  EXPECT_EQ(pool.release_unused(), bytes + bytes / 128);
+}
+
+TEST_F(ElasticPool, MovesPartOfALargeChunk)
+{
+  constexpr auto large = 1024 * MiB;
+  auto const before    = free_on_device();
+  elastic_pool_memory_resource pool{0, large + 64 * MiB};
+  void* const all  = pool.allocate(large, stream);  // in chunks of 32 MiB
+  void* const kept = pool.allocate(64 * MiB, stream);
+  pool.deallocate(all, large, stream);
+  void* const low  = pool.allocate(large / 2, stream);
+  void* const wall = pool.allocate(8 * MiB, stream);
+  pool.deallocate(low, large / 2, stream);
+  void* const moved = pool.allocate(540 * MiB, stream);  // 17 chunks, of which the last is 4 MiB too large
+  EXPECT_EQ(pool.pool_size(), large + 60 * MiB);
+  EXPECT_EQ(before - free_on_device(), large + 60 * MiB);
+  EXPECT_EQ(pool.mapped_bytes(), large + 60 * MiB);
+  pool.deallocate(moved, 540 * MiB, stream);
+  pool.deallocate(wall, 8 * MiB, stream);
+  pool.deallocate(kept, 64 * MiB, stream);
+  stream.synchronize();
+  EXPECT_EQ(pool.release_unused(), large + 60 * MiB);
+  EXPECT_EQ(free_on_device(), before);
+}
+
+TEST_F(ElasticPool, SharedMemoryHasChunksOfOneSize)
+{
+  elastic_pool_options options;
+  options.share_descriptors = true;
+  elastic_pool_memory_resource pool{options};
+  constexpr auto bytes = 256 * MiB;
+  void* const ptr      = pool.allocate(bytes, stream);
+  auto const exported  = pool.export_descriptors(ptr, bytes);
+  EXPECT_EQ(exported.block.chunks(), bytes / pool.chunk_bytes());
+  EXPECT_EQ(exported.chunks.size(), bytes / pool.chunk_bytes());
+  pool.deallocate(ptr, bytes, stream);
 }
 
 // --- without virtual memory

@@ -7,10 +7,13 @@
 #include <rmm/detail/cuda/virtual_memory.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/nvtx/memory_marks.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -20,25 +23,26 @@ namespace detail {
 
 /// A reservation of addresses, into which physical memory of a device is mapped chunk by chunk.
 ///
+/// A chunk is what one call of the driver maps or unmaps, whole. The time of such a call does not depend on the size, so memory in few
+/// large chunks is mapped faster, and memory in small chunks can be moved in smaller parts. All sizes are multiples of the unit.
+///
 /// Invariants:
-///  S1  each chunk of the reservation is mapped, or part of exactly one range of empty_ranges(), or lost: host memory ran out when it
-///      became empty. Chunks and empty ranges lie in the reservation, at multiples of the chunk size
+///  S1  each address of the reservation is in one mapped chunk, or in one range of empty_ranges(), or lost: host memory ran out when
+///      it became empty. Chunks and empty ranges lie in the reservation, at multiples of the unit, and do not overlap
 ///  S2  the size of an empty range is not 0; two empty ranges do not overlap or touch
 ///  S3  mapped memory can be used by all devices that have access
+///  S4  mapped_bytes() and spare_bytes() are the sums of what they count
 ///
 /// A spare chunk is physical memory that is not mapped, but kept. Not thread-safe.
 class chunked_space {
  public:
-  /// `address_bytes` and `chunk_bytes` are multiples of the device's granularity. Throws what address_reservation throws.
+  /// `address_bytes` and `unit` are multiples of the device's granularity. Throws what address_reservation throws.
   chunked_space(int device,
                 std::size_t address_bytes,
-                std::size_t chunk_bytes,
+                std::size_t unit,
                 physical_memory_options const& options,
                 std::vector<int> const& devices_with_access)
-    : chunk_bytes_{chunk_bytes},
-      options_{options},
-      access_{devices_with_access},
-      addresses_{device, address_bytes / chunk_bytes * chunk_bytes}
+    : unit_{unit}, options_{options}, access_{devices_with_access}, addresses_{device, address_bytes / unit * unit}
   {
     empty_.emplace(addresses_.begin(), addresses_.bytes());
   }
@@ -52,9 +56,8 @@ class chunked_space {
 
   [[nodiscard]] std::uintptr_t begin() const noexcept { return addresses_.begin(); }
   [[nodiscard]] bool contains(std::uintptr_t address) const noexcept { return addresses_.contains(address, 1); }
-  [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
-  [[nodiscard]] std::size_t mapped_bytes() const noexcept { return chunks_.size() * chunk_bytes_; }
-  [[nodiscard]] std::size_t spare_bytes() const noexcept { return spare_.size() * chunk_bytes_; }
+  [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
+  [[nodiscard]] std::size_t spare_bytes() const noexcept { return spare_bytes_; }
 
   /// Ranges of addresses without memory, ascending.
   [[nodiscard]] std::vector<std::pair<std::uintptr_t, std::size_t>> empty_ranges() const
@@ -62,35 +65,41 @@ class chunked_space {
     return {empty_.begin(), empty_.end()};
   }
 
-  /// Maps memory to a range of whole empty chunks: spare chunks first, then new ones. Throws out_of_memory if the device has too little
-  /// memory, bad_alloc on other failures; then nothing is mapped, and new chunks are spare.
-  void map(std::uintptr_t begin, std::size_t bytes)
+  /// Maps memory to a range of empty addresses: spare chunks first, then new ones of at most `largest_chunk` bytes, a power of two and a
+  /// multiple of the unit. If all spare chunks left are too large for what is left of the range, one of them goes back to the device,
+  /// and new ones take its place. Throws out_of_memory if the device has too little memory, bad_alloc on other failures; then nothing
+  /// is mapped, and new chunks are spare.
+  void map(std::uintptr_t begin, std::size_t bytes, std::size_t largest_chunk)
   {
-    auto const count = bytes / chunk_bytes_;
-    RMM_ASSERT(count != 0 && bytes % chunk_bytes_ == 0 && (begin - addresses_.begin()) % chunk_bytes_ == 0);
-    spare_.reserve(count);
-    while (spare_.size() < count) { spare_.emplace_back(addresses_.device(), chunk_bytes_, options_); }
-    std::map<std::uintptr_t, physical_memory> mapped;
+    RMM_ASSERT(bytes != 0 && bytes % unit_ == 0 && (begin - addresses_.begin()) % unit_ == 0);
+    auto const count = make_spare(bytes, largest_chunk);
+    std::map<std::uintptr_t, mapped_chunk> mapped;
+    auto end = begin;
     scope_guard undo{[&]() noexcept {
       if (mapped.empty()) { return; }
-      addresses_.unmap(begin, mapped.size() * chunk_bytes_);
-      for (auto& each : mapped) { spare_.push_back(std::move(each.second)); }  // does not throw: it was there before
+      addresses_.unmap(begin, end - begin);
+      for (auto& each : mapped) { add_spare(std::move(each.second.memory)); }  // does not throw: it was there before
     }};
-    for (auto at = begin; at != begin + bytes; at += chunk_bytes_) {
-      auto const node = mapped.emplace_hint(mapped.end(), at, std::move(spare_.back()));
+    for (std::size_t i = 0; i != count; ++i) {
+      auto const size = spare_.back().bytes();
+      auto const node = mapped.emplace_hint(mapped.end(), end, std::move(spare_.back()));
       spare_.pop_back();
+      spare_bytes_ -= size;
       try {
-        addresses_.map(at, node->second);
+        addresses_.map(end, node->second.memory);
       } catch (...) {
-        spare_.push_back(std::move(node->second));
+        add_spare(std::move(node->second.memory));
         mapped.erase(node);
         throw;
       }
+      end += size;
     }
+    RMM_ASSERT(end == begin + bytes);
     addresses_.set_access(begin, bytes, access_);
     take_empty(begin, bytes);
     undo.dismiss();
     chunks_.merge(mapped);
+    mapped_bytes_ += bytes;
     RMM_ASSERT(mapped.empty() && find(begin) != nullptr && find(begin + bytes - 1) != nullptr);
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
     mark_memory_begins(reinterpret_cast<void const*>(begin), bytes);
@@ -100,31 +109,44 @@ class chunked_space {
   /// chunks go back to the device instead.
   void unmap(std::uintptr_t begin, std::size_t bytes) noexcept
   {
-    RMM_ASSERT(bytes != 0 && bytes % chunk_bytes_ == 0 && (begin - addresses_.begin()) % chunk_bytes_ == 0);
-    RMM_ASSERT(chunks_.count(begin) != 0 && chunks_.count(begin + bytes - chunk_bytes_) != 0);
+    RMM_ASSERT(bytes != 0 && chunks_.count(begin) != 0);
     mark_memory_ends(reinterpret_cast<void const*>(begin), bytes);
     if (!dropped_) { addresses_.unmap(begin, bytes); }
     auto const first = chunks_.lower_bound(begin);
-    auto last        = first;
-    for (; last != chunks_.end() && last->first < begin + bytes; ++last) {
+    auto const last  = chunks_.lower_bound(begin + bytes);
+    RMM_ASSERT(std::prev(last)->first + std::prev(last)->second.bytes == begin + bytes);
+    for (auto at = first; at != last; ++at) {
       if (dropped_) { continue; }
       try {
-        spare_.push_back(std::move(last->second));
+        add_spare(std::move(at->second.memory));
       } catch (std::bad_alloc const&) {
         continue;
       }
     }
     chunks_.erase(first, last);
+    mapped_bytes_ -= bytes;
     give_empty(begin, bytes);
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
+  }
+
+  /// Calls visit(address_range) for each chunk that lies in a range of mapped memory whole, from the highest down, until that returns
+  /// false.
+  template <class Visit>
+  void visit_chunks_down(address_range range, Visit&& visit) const
+  {
+    auto const first = chunks_.lower_bound(range.begin);
+    for (auto at = chunks_.lower_bound(range.end()); at != first;) {
+      --at;
+      address_range const chunk{at->first, at->second.bytes};
+      if (chunk.end() <= range.end() && !visit(chunk)) { return; }
+    }
   }
 
   /// Gives all spare chunks back to the device. Returns their bytes.
   std::size_t release_spare() noexcept
   {
-    auto const bytes = spare_bytes();
     spare_.clear();
-    return bytes;
+    return std::exchange(spare_bytes_, 0);
   }
 
   /// Gives the memory of all mapped chunks back to the device, and keeps their addresses reserved. No work may use the memory any more.
@@ -133,7 +155,7 @@ class chunked_space {
   {
     RMM_ASSERT(!dropped_);
     for_each_run([&](run_of_chunks run) { addresses_.unmap(run.begin, run.bytes); });
-    for (auto& [at, memory] : chunks_) { physical_memory const released{std::move(memory)}; }
+    for (auto& each : chunks_) { physical_memory const released{std::move(each.second.memory)}; }
     dropped_ = true;
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
@@ -143,10 +165,10 @@ class chunked_space {
   {
     std::vector<physical_memory> fresh;
     fresh.reserve(chunks_.size());
-    while (fresh.size() < chunks_.size()) { fresh.emplace_back(addresses_.device(), chunk_bytes_, options_); }
+    for (auto const& each : chunks_) { fresh.emplace_back(addresses_.device(), each.second.bytes, options_); }
     auto next = chunks_.begin();
     scope_guard undo{[&]() noexcept {
-      for (auto at = chunks_.begin(); at != next; ++at) { addresses_.unmap(at->first, chunk_bytes_); }
+      for (auto at = chunks_.begin(); at != next; ++at) { addresses_.unmap(at->first, at->second.bytes); }
     }};
     for (auto const& memory : fresh) {
       addresses_.map(next->first, memory);
@@ -155,7 +177,7 @@ class chunked_space {
     for_each_run([&](run_of_chunks run) { addresses_.set_access(run.begin, run.bytes, access_); });
     undo.dismiss();
     next = chunks_.begin();
-    for (auto& memory : fresh) { (next++)->second = std::move(memory); }
+    for (auto& memory : fresh) { (next++)->second.memory = std::move(memory); }
     dropped_ = false;
     RMM_ASSERT_EXPENSIVE(!is_check_due<chunked_space>(chunks_.size() + empty_.size()) || check_invariants());
   }
@@ -166,28 +188,37 @@ class chunked_space {
     auto at = chunks_.upper_bound(address);
     if (at == chunks_.begin()) { return nullptr; }
     --at;
-    return address - at->first < chunk_bytes_ && !dropped_ ? &at->second : nullptr;
+    return address - at->first < at->second.bytes && !dropped_ ? &at->second.memory : nullptr;
   }
 
-  /// Whether S1 and S2 hold; O((chunks + empty ranges) * log chunks).
+  /// Whether S1, S2 and S4 hold; O((chunks + empty ranges) * log chunks).
   [[nodiscard]] bool check_invariants() const noexcept
   {
-    auto const end       = addresses_.begin() + addresses_.bytes();
-    auto const is_chunks = [&](std::uintptr_t begin, std::size_t bytes) {
-      return begin >= addresses_.begin() && begin + bytes <= end && (begin - addresses_.begin()) % chunk_bytes_ == 0 &&
-             bytes % chunk_bytes_ == 0;
+    auto const end      = addresses_.begin() + addresses_.bytes();
+    auto const is_units = [&](std::uintptr_t begin, std::size_t bytes) {
+      return bytes != 0 && begin >= addresses_.begin() && begin + bytes <= end &&
+             (begin - addresses_.begin()) % unit_ == 0 && bytes % unit_ == 0;
     };
     std::uintptr_t last{};
     for (auto const& [begin, bytes] : empty_) {
-      if (bytes == 0 || begin <= last) { return false; }  // S2
+      if (begin <= last) { return false; }  // S2
       last             = begin + bytes;
       auto const above = chunks_.lower_bound(begin);
-      if (!is_chunks(begin, bytes) || (above != chunks_.end() && above->first < last)) { return false; }  // S1
+      if (!is_units(begin, bytes) || (above != chunks_.end() && above->first < last)) { return false; }  // S1
     }
-    for (auto const& each : chunks_) {
-      if (!is_chunks(each.first, chunk_bytes_)) { return false; }  // S1
+    std::size_t mapped{};
+    for (auto at = chunks_.begin(); at != chunks_.end(); ++at) {
+      auto const size  = at->second.bytes;
+      auto const above = empty_.upper_bound(at->first);
+      if (!is_units(at->first, size) || (above != empty_.end() && above->first < at->first + size)) {
+        return false;
+      }  // S1
+      if (std::next(at) != chunks_.end() && std::next(at)->first < at->first + size) { return false; }
+      mapped += size;
     }
-    return true;
+    std::size_t spare{};
+    for (auto const& each : spare_) { spare += each.bytes(); }
+    return mapped == mapped_bytes_ && spare == spare_bytes_;  // S4
   }
 
  private:
@@ -196,6 +227,54 @@ class chunked_space {
     std::size_t bytes;
   };
 
+  struct mapped_chunk {
+    explicit mapped_chunk(physical_memory&& chunk) noexcept : bytes{chunk.bytes()}, memory{std::move(chunk)} {}
+    std::size_t bytes;  // also while the memory is dropped
+    physical_memory memory;
+  };
+
+  /// Throws std::bad_alloc; not if there were as many spare chunks before.
+  void add_spare(physical_memory memory)
+  {
+    auto const bytes = memory.bytes();
+    spare_.push_back(std::move(memory));
+    spare_bytes_ += bytes;
+  }
+
+  /// Puts spare chunks of `bytes` bytes together to the end of spare_, the largest last. Returns their number. Throws as map() does; new
+  /// chunks are spare then.
+  [[nodiscard]] std::size_t make_spare(std::size_t bytes, std::size_t largest_chunk)
+  {
+    auto const is_larger = [](physical_memory const& a, physical_memory const& b) { return a.bytes() > b.bytes(); };
+    std::sort(spare_.begin(), spare_.end(), is_larger);
+    auto missing = bytes;
+    auto taken   = spare_.begin();  // those before are taken
+    for (auto at = taken; at != spare_.end() && missing != 0; ++at) {
+      if (at->bytes() > missing) { continue; }
+      missing -= at->bytes();
+      std::iter_swap(taken++, at);
+    }
+    auto count = static_cast<std::size_t>(taken - spare_.begin());
+    if (missing != 0 && taken != spare_.end()) {
+      auto const too_large = std::max_element(taken, spare_.end(), is_larger);
+      RMM_ASSERT(too_large->bytes() > missing);
+      spare_bytes_ -= too_large->bytes();
+      spare_.erase(too_large);
+    }
+    auto const before = spare_.size();
+    while (missing != 0) {
+      auto size = largest_chunk;
+      while (size > missing) { size /= 2; }
+      add_spare({addresses_.device(), size, options_});
+      missing -= size;
+    }
+    auto const first_new = spare_.begin() + static_cast<std::ptrdiff_t>(before);
+    std::rotate(spare_.begin() + static_cast<std::ptrdiff_t>(count), first_new, spare_.end());
+    count += spare_.size() - before;
+    std::reverse(spare_.begin(), spare_.end());
+    return count;
+  }
+
   /// Calls visit(run) for each maximal range of mapped chunks.
   template <class Visit>
   void for_each_run(Visit&& visit) const
@@ -203,11 +282,11 @@ class chunked_space {
     run_of_chunks run{};
     for (auto const& each : chunks_) {
       if (run.bytes != 0 && run.begin + run.bytes == each.first) {
-        run.bytes += chunk_bytes_;
+        run.bytes += each.second.bytes;
         continue;
       }
       if (run.bytes != 0) { visit(run); }
-      run = {each.first, chunk_bytes_};
+      run = {each.first, each.second.bytes};
     }
     if (run.bytes != 0) { visit(run); }
   }
@@ -255,13 +334,15 @@ class chunked_space {
     }
   }
 
-  std::size_t chunk_bytes_;
+  std::size_t unit_;
   physical_memory_options options_;
   device_access access_;
   address_reservation addresses_;
-  std::map<std::uintptr_t, physical_memory> chunks_;  // mapped chunks, by address
+  std::map<std::uintptr_t, mapped_chunk> chunks_;  // mapped chunks, by address
   std::map<std::uintptr_t, std::size_t> empty_;
   std::vector<physical_memory> spare_;
+  std::size_t mapped_bytes_{};
+  std::size_t spare_bytes_{};
   bool dropped_{false};
 };
 

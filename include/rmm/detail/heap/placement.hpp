@@ -17,12 +17,12 @@ namespace detail {
 
 /// Where an allocation goes in a space of addresses of which only part has memory behind it.
 ///
-/// Addresses are free, in use, or empty: without memory. Memory is put behind empty ones a chunk at a time; the space is made
-/// of whole chunks, each wholly empty or not at all. What is free and what is empty lies side by side, and a run of both is as
-/// good as free memory, once the chunks that it lacks are there.
+/// Addresses are free, in use, or empty: without memory. Memory is put behind empty ones in chunks of one or more units; the space
+/// is made of whole units, each wholly empty or not at all. What is free and what is empty lies side by side, and a run of both is
+/// as good as free memory, once the units that it lacks are there.
 struct placement {
   address_range where{};        ///< `bytes` 0: there is no place
-  std::size_t missing_bytes{};  ///< of the chunks that `where` touches and that are empty
+  std::size_t missing_bytes{};  ///< of the units that `where` touches and that are empty
   [[nodiscard]] explicit constexpr operator bool() const noexcept { return where.bytes != 0; }
 };
 
@@ -32,12 +32,9 @@ struct placement {
                                             placement const& found,
                                             std::size_t bytes,
                                             std::size_t chunk_bytes) noexcept;
-[[nodiscard]] inline bool are_highest_free_chunks(std::vector<address_range> const& free,
-                                                  std::vector<address_range> const& found,
-                                                  std::uintptr_t origin,
-                                                  std::size_t chunk_bytes,
-                                                  std::size_t bytes,
-                                                  address_range keep) noexcept;
+[[nodiscard]] inline bool are_free_chunks(std::vector<address_range> const& free,
+                                          std::vector<address_range> const& found,
+                                          address_range keep) noexcept;
 
 /// Looks at one run after the other: parts of memory, free ones and empty ones, each of which ends where the next begins.
 class placement_search {
@@ -160,39 +157,55 @@ class placement_search {
   return best;
 }
 
-/// Whole chunks that are free, outside `keep`: those highest in memory, `bytes` together or all there are. Ascending; neighbours
-/// are coalesced. The space begins at a multiple of the chunk from `origin`. Throws std::bad_alloc.
-[[nodiscard]] inline std::vector<address_range> find_free_chunks(std::vector<address_range> const& free,
-                                                                 std::uintptr_t origin,
-                                                                 std::size_t chunk_bytes,
-                                                                 std::size_t bytes,
-                                                                 address_range keep = {})
+/// Whole chunks that are free, outside `keep`: `bytes` together, or all there are. The highest in memory that are not larger than what
+/// is lacking; if these are too few, one of the smallest others. Ascending; neighbours are coalesced. No chunk is smaller than
+/// `unit`. visit_chunks_down(range, visit) calls visit(chunk) for each chunk that lies in a range whole, from the highest down, until
+/// that returns false. Throws std::bad_alloc.
+template <class VisitChunksDown>
+[[nodiscard]] std::vector<address_range> find_free_chunks(std::vector<address_range> const& free,
+                                                          std::size_t bytes,
+                                                          std::size_t unit,
+                                                          VisitChunksDown&& visit_chunks_down,
+                                                          address_range keep = {})
 {
-  RMM_ASSERT(chunk_bytes != 0 && (free.empty() || free.front().begin >= origin));
   std::vector<address_range> found;
+  address_range larger{};  // than what is lacking
   std::size_t sum{};
-  auto const add = [&](std::uintptr_t begin, std::uintptr_t end) {  // the highest chunks of a free range
-    begin = origin + (begin - origin + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
-    end   = origin + (end - origin) / chunk_bytes * chunk_bytes;
-    if (begin >= end || sum >= bytes) { return; }
-    auto const lacking = (bytes - sum + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
-    auto const size    = detail::min<std::size_t>(end - begin, lacking);
-    found.push_back({end - size, size});
-    sum += size;
+  auto const look = [&](address_range chunk) {
+    if (sum >= bytes) { return false; }
+    if (chunk.bytes > unit && chunk.bytes > bytes - sum) {
+      if (larger.bytes == 0 || chunk.bytes < larger.bytes) { larger = chunk; }
+      return true;
+    }
+    found.push_back(chunk);
+    sum += chunk.bytes;
+    return true;
+  };
+  auto const look_between = [&](std::uintptr_t begin, std::uintptr_t end) {
+    if (begin < end) { visit_chunks_down(address_range{begin, end - begin}, look); }
   };
   for (auto range = free.rbegin(); range != free.rend() && sum < bytes; ++range) {
-    auto const begin = range->begin;
-    auto const end   = range->end();
-    if (keep.bytes == 0 || keep.end() <= begin || end <= keep.begin) {
-      add(begin, end);
+    if (keep.bytes == 0 || keep.end() <= range->begin || range->end() <= keep.begin) {
+      look_between(range->begin, range->end());
     } else {
-      if (keep.end() < end) { add(keep.end(), end); }
-      if (begin < keep.begin) { add(begin, keep.begin); }
+      look_between(keep.end(), range->end());
+      look_between(range->begin, keep.begin);
     }
   }
-  detail::reverse(found.begin(), found.end());
-  RMM_ASSERT(sum < bytes + chunk_bytes);
-  RMM_ASSERT_EXPENSIVE(are_highest_free_chunks(free, found, origin, chunk_bytes, bytes, keep));
+  if (sum < bytes && larger.bytes != 0) { found.push_back(larger); }
+  auto const is_lower = [](address_range a, address_range b) { return a.begin < b.begin; };
+  detail::sort(found.begin(), found.end(), is_lower);
+  auto last = found.begin();
+  for (auto const chunk : found) {
+    if (chunk.begin == last->begin) { continue; }  // the first
+    if (chunk.begin == last->end()) {
+      last->bytes += chunk.bytes;
+    } else {
+      *++last = chunk;
+    }
+  }
+  if (!found.empty()) { found.erase(last + 1, found.end()); }
+  RMM_ASSERT_EXPENSIVE(are_free_chunks(free, found, keep));
   return found;
 }
 

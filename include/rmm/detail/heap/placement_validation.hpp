@@ -79,35 +79,15 @@ bool is_best_placement(std::vector<address_range> const& free,
     all.begin(), all.end(), [&](address_range each) { return each.begin <= range.begin && range.end() <= each.end(); });
 }
 
-/// Whether what was found is ascending whole chunks, free and outside `keep`, and the highest ones, as many as needed.
-bool are_highest_free_chunks(std::vector<address_range> const& free,
-                             std::vector<address_range> const& found,
-                             std::uintptr_t origin,
-                             std::size_t chunk_bytes,
-                             std::size_t bytes,
-                             address_range keep) noexcept
+/// Whether what was found is ascending, free, outside `keep`, and coalesced.
+bool are_free_chunks(std::vector<address_range> const& free,
+                     std::vector<address_range> const& found,
+                     address_range keep) noexcept
 {
-  std::size_t sum{};
   for (std::size_t i = 0; i != found.size(); ++i) {
     auto const range = found[i];
-    if (range.bytes == 0 || (range.begin - origin) % chunk_bytes != 0 || range.bytes % chunk_bytes != 0) {
-      return false;
-    }
-    if (!is_in(free, range) || do_overlap(range, keep) || (i != 0 && range.begin < found[i - 1].end())) {
-      return false;
-    }
-    sum += range.bytes;
-  }
-  if (sum >= bytes + chunk_bytes) { return false; }  // more than were wanted
-  // Every whole free chunk above the lowest that was found was found, too; every one if they are too few.
-  auto const lowest =
-    sum >= bytes ? (found.empty() ? std::numeric_limits<std::uintptr_t>::max() : found.front().begin) : origin;
-  for (auto const range : free) {
-    auto chunk =
-      address_range{origin + (range.begin - origin + chunk_bytes - 1) / chunk_bytes * chunk_bytes, chunk_bytes};
-    for (; chunk.end() <= range.end(); chunk.begin += chunk_bytes) {
-      if (chunk.begin >= lowest && !do_overlap(chunk, keep) && !is_in(found, chunk)) { return false; }
-    }
+    if (range.bytes == 0 || !is_in(free, range) || do_overlap(range, keep)) { return false; }
+    if (i != 0 && range.begin < found[i - 1].end()) { return false; }
   }
   return true;
 }

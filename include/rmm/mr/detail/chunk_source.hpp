@@ -45,8 +45,8 @@ namespace detail {
 
 /// A source that maps chunks of device memory to addresses, of which it reserves far more than the device has memory.
 ///
-/// A chunk is mapped, or spare: unmapped, and kept for the next place that needs one. Memory is leaving if it is out of the heap and still
-/// mapped, because the wait for its work failed.
+/// A chunk is mapped, or spare: unmapped, and kept for the next place that needs one. chunk_bytes() is the smallest size. Memory is
+/// leaving if it is out of the heap and still mapped, because the wait for its work failed.
 ///
 /// Invariants:
 ///  C1  the mapped chunks are the heap's blocks and the memory that is leaving
@@ -111,7 +111,8 @@ class chunk_source final : public memory_source {
 
   [[nodiscard]] bool try_take(std::size_t bytes, failure_reason& reason) override
   {
-    return try_fill({addresses_.begin, rmm::detail::checked_align_up(bytes, chunk_bytes_)}, true, reason);
+    // Nobody knows yet what for, so that it has to be possible to move each part of it.
+    return try_fill({addresses_.begin, rmm::detail::checked_align_up(bytes, chunk_bytes_)}, chunk_bytes_, true, reason);
   }
 
   /// Maps free chunks that no work uses to one place, and takes the missing chunks from the device.
@@ -244,8 +245,10 @@ class chunk_source final : public memory_source {
   static constexpr std::size_t most_growth_in_hand = std::size_t{256} << 20;  // ... up to this
   static constexpr std::size_t worth_asking        = std::size_t{64}
                                               << 20;  // from here on the device is asked how much it has
-  static constexpr std::size_t largest_chunk = std::size_t{1} << 30;
-  static constexpr int most_turns            = 8;
+  static constexpr std::size_t largest_chunk      = std::size_t{1} << 30;
+  static constexpr std::size_t chunks_per_request = 32;                     // at least, where it is large enough
+  static constexpr std::size_t largest_new_chunk  = std::size_t{64} << 20;  // unless chunk_bytes is larger
+  static constexpr int most_turns                 = 8;
 
   /// The data that a source shares with its parts.
   struct bounds {
@@ -406,14 +409,31 @@ class chunk_source final : public memory_source {
   /// Returns free chunks of `bytes` together, or all if they are fewer.
   [[nodiscard]] ranges find_unused(std::size_t bytes, bool with_unfenced)
   {
-    return rmm::detail::find_free_chunks(
-      heap_.free_runs({chunk_bytes_, nullptr, with_unfenced}), addresses_.begin, chunk_bytes_, bytes);
+    return find_chunks(heap_.free_runs({chunk_bytes_, nullptr, with_unfenced}), bytes, {});
   }
 
   /// Returns free chunks outside of the place, as many as it lacks, or all if they are fewer.
   [[nodiscard]] ranges find_chunks(ranges const& free, rmm::detail::placement const& target) const
   {
-    return rmm::detail::find_free_chunks(free, addresses_.begin, chunk_bytes_, uncovered(target, {}), target.where);
+    return find_chunks(free, uncovered(target, {}), target.where);
+  }
+
+  [[nodiscard]] ranges find_chunks(ranges const& free, std::size_t bytes, rmm::detail::address_range keep) const
+  {
+    auto const visit_chunks_down = [&](rmm::detail::address_range range, auto&& visit) {
+      space_->visit_chunks_down(range, visit);
+    };
+    return rmm::detail::find_free_chunks(free, bytes, chunk_bytes_, visit_chunks_down, keep);
+  }
+
+  /// Returns the size of new chunks for a request. The driver takes as long for a large chunk as for a small one, but a chunk cannot
+  /// move while one byte of it is in use. So the chunks are small beside the block that they are made for.
+  [[nodiscard]] std::size_t largest_chunk_for(std::size_t bytes) const noexcept
+  {
+    if (physical_.descriptors || physical_.fabric) { return chunk_bytes_; }  // exported_chunks have one size
+    auto size = chunk_bytes_;
+    while (size < largest_new_chunk && 2 * size <= bytes / chunks_per_request) { size *= 2; }
+    return size;
   }
 
   /// Returns the bytes of a place that neither spare chunks nor `chunks` can fill.
@@ -460,25 +480,31 @@ class chunk_source final : public memory_source {
   /// Maps chunks to the parts of a place that have none.
   [[nodiscard]] bool fill_place(rmm::detail::address_range where, bool may_take_more, failure_reason& reason)
   {
-    auto const chunk = chunk_bytes_;
-    auto const begin = addresses_.begin + (where.begin - addresses_.begin) / chunk * chunk;
-    auto const end   = addresses_.begin + align_up(where.end() - addresses_.begin, chunk);
+    auto const chunk   = chunk_bytes_;
+    auto const largest = largest_chunk_for(where.bytes);
+    auto const begin   = addresses_.begin + (where.begin - addresses_.begin) / chunk * chunk;
+    auto const end     = addresses_.begin + align_up(where.end() - addresses_.begin, chunk);
     for (auto const range : empty_ranges()) {
       auto const first = std::max(begin, range.begin);
       auto const last  = std::min(end, range.end());
       if (first >= last) { continue; }
-      if (!try_fill({first, last - first}, true, reason)) { return false; }
+      if (!try_fill({first, last - first}, largest, true, reason)) { return false; }
       if (!may_take_more || last != end) { continue; }
       auto const more = std::min(
         align_down(std::min(heap_.block_bytes() / growth_fraction, most_growth_in_hand), chunk), range.end() - last);
       failure_reason ignored;
-      if (more != 0 && space_->spare_bytes() == 0) { static_cast<void>(try_fill({last, more}, false, ignored)); }
+      if (more != 0 && space_->spare_bytes() == 0) {
+        static_cast<void>(try_fill({last, more}, largest_chunk_for(more), false, ignored));
+      }
     }
     return true;
   }
 
   /// Maps chunks to empty addresses and gives them to the heap. Returns false, and sets `reason` if they are `needed`, on failure.
-  [[nodiscard]] bool try_fill(rmm::detail::address_range range, bool needed, failure_reason& reason)
+  [[nodiscard]] bool try_fill(rmm::detail::address_range range,
+                              std::size_t largest,
+                              bool needed,
+                              failure_reason& reason)
   {
     auto const fresh = range.bytes - std::min(range.bytes, space_->spare_bytes());
     if (!bounds_->budget.try_reserve(fresh)) {
@@ -494,7 +520,7 @@ class chunk_source final : public memory_source {
       return false;
     }
     try {
-      space_->map(range.begin, range.bytes);
+      space_->map(range.begin, range.bytes, largest);
     } catch (std::bad_alloc const& e) {
       rmm::detail::expect_usable_device(fresh);
       if (needed) { reason = failure_reason::from_current(e); }

@@ -155,44 +155,110 @@ TEST(Placement, MapsAsFewChunksAsPossible)
   }
 }
 
+/// Memory in chunks of so many units each, from `origin` on.
+using sizes_of_chunks = std::vector<std::size_t>;
+
+[[nodiscard]] auto visit_chunks_down(sizes_of_chunks const& sizes)
+{
+  return [&sizes](address_range range, auto&& visit) {
+    auto end = origin;
+    for (auto const size : sizes) { end += size * chunk; }
+    for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+      address_range const each{end - *size * chunk, *size * chunk};
+      end = each.begin;
+      if (each.begin >= range.begin && each.end() <= range.end() && !visit(each)) { return; }
+    }
+  };
+}
+
+[[nodiscard]] std::vector<address_range> free_chunks(std::vector<address_range> const& free,
+                                                     std::size_t bytes,
+                                                     sizes_of_chunks const& sizes,
+                                                     address_range keep = {})
+{
+  return find_free_chunks(free, bytes, chunk, visit_chunks_down(sizes), keep);
+}
+
 TEST(FreeChunks, AreWholeAndOutsideOfKeptMemory)
 {
   map_of_granules const map = "ffffffffffffxfffffff";
   auto const free           = ranges_of(map, 'f');
-  auto const all            = find_free_chunks(free, origin, chunk, 100 * chunk);
+  sizes_of_chunks const sizes(5, 1);
+  auto const all = free_chunks(free, 100 * chunk, sizes);
   EXPECT_EQ(all, (std::vector<address_range>{{origin, 3 * chunk}, {origin + 4 * chunk, chunk}}));
-  auto const highest = find_free_chunks(free, origin, chunk, chunk + 1);
+  auto const highest = free_chunks(free, chunk + 1, sizes);
   EXPECT_EQ(highest, (std::vector<address_range>{{origin + 2 * chunk, chunk}, {origin + 4 * chunk, chunk}}));
-  auto const rest = find_free_chunks(free, origin, chunk, 100 * chunk, {origin + chunk + 256, 256});
+  auto const rest = free_chunks(free, 100 * chunk, sizes, {origin + chunk + 256, 256});
   EXPECT_EQ(rest,
             (std::vector<address_range>{{origin, chunk}, {origin + 2 * chunk, chunk}, {origin + 4 * chunk, chunk}}));
-  EXPECT_TRUE(find_free_chunks(free, origin, chunk, 0).empty());
+  EXPECT_TRUE(free_chunks(free, 0, sizes).empty());
 }
 
-TEST(FreeChunks, AreListedExactlyOnce)
+TEST(FreeChunks, OfLargeSizesAreTakenWholeOrNotAtAll)
+{
+  sizes_of_chunks const sizes{4, 2, 1, 4};
+  std::vector<address_range> const all{{origin, 11 * chunk}};
+  EXPECT_EQ(free_chunks(all, 11 * chunk, sizes), all);
+  EXPECT_EQ(free_chunks({{origin + chunk, 9 * chunk}}, 11 * chunk, sizes),
+            (std::vector<address_range>{{origin + 4 * chunk, 3 * chunk}}));
+}
+
+TEST(FreeChunks, AreThoseThatFitBeforeALargerOne)
+{
+  sizes_of_chunks const sizes{8, 2, 1, 4};
+  std::vector<address_range> const all{{origin, 15 * chunk}};
+  EXPECT_EQ(free_chunks(all, 3 * chunk, sizes), (std::vector<address_range>{{origin + 8 * chunk, 3 * chunk}}));
+  EXPECT_EQ(free_chunks(all, 7 * chunk, sizes), (std::vector<address_range>{{origin + 8 * chunk, 7 * chunk}}));
+}
+
+TEST(FreeChunks, IncludeTheSmallestLargerOneIfTheOthersAreTooFew)
+{
+  sizes_of_chunks const sizes{2, 4, 1, 8};
+  std::vector<address_range> const all{{origin, 15 * chunk}};
+  EXPECT_EQ(free_chunks({{origin + 2 * chunk, 13 * chunk}}, 2 * chunk, sizes),
+            (std::vector<address_range>{{origin + 2 * chunk, 5 * chunk}}));
+  EXPECT_EQ(free_chunks({{origin + 7 * chunk, 8 * chunk}}, 256, sizes),
+            (std::vector<address_range>{{origin + 7 * chunk, 8 * chunk}}));
+}
+
+TEST(FreeChunks, AreListedExactlyOnceAndAreEnoughIfTheyCanBe)
 {
   std::mt19937_64 random{2};
   for (int trial = 0; trial < 5000; ++trial) {
     auto const map = random_map(random, 1 + random() % 12);
+    sizes_of_chunks sizes;
+    std::size_t largest{};
     std::size_t whole{};
-    for (std::size_t i = 0; i < map.size(); i += granules_of_chunk) {
-      whole += map.compare(i, granules_of_chunk, "ffff") == 0 ? 1 : 0;
+    for (std::size_t unit = 0; unit != map.size() / granules_of_chunk;) {
+      auto const most = map.size() / granules_of_chunk - unit;
+      sizes.push_back(std::min<std::size_t>(trial % 2 == 0 ? 1 : std::size_t{1} << random() % 3, most));
+      std::string const all_free(sizes.back() * granules_of_chunk, 'f');
+      if (map.compare(unit * granules_of_chunk, all_free.size(), all_free) == 0) {
+        whole += sizes.back();
+        largest = std::max(largest, sizes.back());
+      }
+      unit += sizes.back();
     }
     auto const wanted = random() % 14;
-    auto const found  = find_free_chunks(ranges_of(map, 'f'), origin, chunk, wanted * chunk);
+    auto const found  = free_chunks(ranges_of(map, 'f'), wanted * chunk, sizes);
     std::size_t sum{};
     std::uintptr_t end{};
     for (auto const range : found) {
       ASSERT_GT(range.begin, end) << map;
-      ASSERT_EQ((range.begin - origin) % chunk, 0U);
-      ASSERT_EQ(range.bytes % chunk, 0U);
+      std::size_t of_chunks{};
+      visit_chunks_down(sizes)(range, [&](address_range each) {
+        of_chunks += each.bytes;
+        return true;
+      });
+      ASSERT_EQ(of_chunks, range.bytes) << map;
       for (auto at = range.begin; at != range.end(); at += heap_granule) {
         ASSERT_EQ(map[(at - origin) / heap_granule], 'f') << map;
       }
       sum += range.bytes / chunk;
       end = range.end();
     }
-    ASSERT_EQ(sum, std::min<std::size_t>(wanted, whole)) << map;
+    ASSERT_GE(sum, std::min<std::size_t>(wanted, whole)) << map;
+    ASSERT_LT(sum, wanted + std::max<std::size_t>(largest, 1)) << map;
   }
 }
 

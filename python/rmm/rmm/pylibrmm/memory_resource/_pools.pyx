@@ -249,7 +249,7 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     maximum_pool_size : int or str, optional
         The most bytes to take; no limit if None.
     chunk_size : int or str, optional
-        The bytes of a chunk; the smallest chunk that the device has if None.
+        The bytes of the smallest chunk; the unit of the device if None.
     decay_seconds : float, optional
         Unused memory goes back after this time, in calls that grow the pool and in `tick`. If None, it goes back only on request.
     peer_access : bool, optional
