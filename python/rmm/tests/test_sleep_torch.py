@@ -24,9 +24,7 @@ begin = """
     from rmm.allocators.torch_memory_saver import torch_memory_saver
 
     MiB = 1 << 20
-    slack = 16 * MiB  # what the driver takes for graphs, kernels and tables of pages
-    torch.cuda.init()
-    torch.empty(1, device="cuda")
+    slack = 16 * MiB  # what the driver takes for graphs and tables of pages
 
     def free():
         torch.cuda.synchronize()
@@ -47,6 +45,21 @@ begin = """
             out = tensor + 1
             out = out * 2
         return graph, out
+
+    def load_kernels():
+        x = filled(1, 64 * MiB)
+        assert holds(x, 1)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = x + 1
+            y = y * 2
+            z = x[:MiB] * 2
+        graph.replay()
+        assert holds(y, 4)
+
+    load_kernels()  # which take memory of the device, and keep it
+    gc.collect()
+    torch.cuda.empty_cache()
 """
 
 programs = {
@@ -74,6 +87,7 @@ programs = {
         assert half - awake >= 512 * MiB
         assert holds(tensors["weights"], 1)
         torch_memory_saver.pause("weights")
+        assert rmm.sleep._sleeper.pool().mapped_bytes == 0
         assert start - free() <= slack, start - free()  # nothing is stranded
         torch_memory_saver.pause()
         torch_memory_saver.resume("weights")
