@@ -11,6 +11,7 @@
 #include <rmm/error.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/memory_reservation.hpp>
+#include <rmm/mr/registered_host_memory_resource.hpp>
 #include <rmm/mr/shared_memory.hpp>
 #include <rmm/recovery.hpp>
 #include <rmm/tag_scope.hpp>
@@ -692,6 +693,8 @@ TEST_F(ElasticPool, TheMemoryOfTheHostIsRetainedOnRequest)
     constexpr auto pinned = rmm::mr::paused_contents::kept_pinned;
     fill(ptr, 1, 8 * MiB);
     auto const* const first = paused_copy(pinned);
+    rmm::mr::registered_host_memory_resource others;
+    void* const taken = others.allocate(8 * MiB, stream);  // would get the memory if it was free
     fill(ptr, 2, 8 * MiB);
     EXPECT_EQ(paused_copy(pinned), first);
     EXPECT_TRUE(holds(ptr, 2, 8 * MiB));
@@ -709,6 +712,7 @@ TEST_F(ElasticPool, TheMemoryOfTheHostIsRetainedOnRequest)
     static_cast<void>(paused_copy(pinned));  // which needs much less
     EXPECT_TRUE(holds(ptr, 4, 8 * MiB));
     pool.retain_host_memory(false);
+    others.deallocate(taken, 8 * MiB, stream);
     pool.deallocate(ptr, 8 * MiB, stream);
   }
 }
