@@ -28,6 +28,7 @@ begin = """
 
     def free():
         torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # of what comparisons took
         return torch.cuda.mem_get_info()[0]
 
     def filled(value, nbytes=512 * MiB):
