@@ -45,6 +45,7 @@ PARTS: list[tuple[str, list[str]]] = [
             "traces",
             "snapshots",
             "elastic-pool",
+            "sleep",
             "threads",
             "devices",
             "cuda-graphs",

@@ -207,6 +207,24 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Whether the allocations under the tag are paused. Throws logic_error if set_pausable() was not called for the tag.
   [[nodiscard]] bool is_paused(tag which) const { return part_of(which).is_paused(); }
 
+  /// Makes the pool, and its tags, keep the host's memory of a pause for the next one, or stop that and free it. Initially off. A pool
+  /// that is paused often with the same contents is paused faster then, because pinned memory takes long to get.
+  void retain_host_memory(bool on = true)
+  {
+    auto const growing = lock_growth();  // the parts have the same lock
+    source_->retain_host_memory(on);
+    parts_.for_each([&](elastic_pool_memory_resource& part) { part.source_->retain_host_memory(on); });
+  }
+
+  /// Returns the host's copy of memory of the pool, or of a tag, that is paused with its contents. Valid until resume(). Returns null if the
+  /// memory is not paused, or if its contents were dropped.
+  [[nodiscard]] void const* kept_contents(void const* ptr, std::size_t bytes) const
+  {
+    if (auto const* const part = parts_.find_with(ptr)) { return part->kept_contents(ptr, bytes); }
+    auto const growing = lock_growth();
+    return source_->kept_contents(ptr, bytes);
+  }
+
   /// Exports a block to other processes; see mr/shared_memory.hpp. The block has to stay allocated as long as they use it.
   /// The pool cannot be paused any more.
   ///

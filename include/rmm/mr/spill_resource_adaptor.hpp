@@ -106,9 +106,10 @@ class spill_policy {
   /// Counts `bytes` bytes. Returns false, and changes nothing, if the hook or a watermark has to be called.
   [[nodiscard]] bool try_add(std::size_t bytes) noexcept
   {
-    auto const now = used_.fetch_add(bytes) + bytes;
-    if (now <= spill_at_ && now <= raised_above_.load()) { return true; }
-    used_.fetch_sub(bytes);
+    // Not added and taken back: a hook or another thread would count it meanwhile.
+    for (auto now = used_.load(); now + bytes <= spill_at_ && now + bytes <= raised_above_.load();) {
+      if (used_.compare_exchange_weak(now, now + bytes)) { return true; }
+    }
     return false;
   }
 

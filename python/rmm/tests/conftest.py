@@ -40,6 +40,8 @@ def nothing_left_behind(
     gpu.setDevice(0)
     rmm.reinitialize()
     gc.collect()
+    if "rmm.sleep" in sys.modules:
+        sys.modules["rmm.sleep"]._sleeper.release_unused()
     gc.freeze()  # what is left are modules mostly, which need not be looked at after each test
     if is_simulated:
         assert rmm.mr.available_device_memory()[0] == free_before

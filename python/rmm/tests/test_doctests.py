@@ -16,6 +16,8 @@ modules = [
     "rmm._cuda.gpu",
     "rmm._memory_limit",
     "rmm.allocators.torch",
+    "rmm.allocators.torch_memory_saver",
+    "rmm.allocators.vllm",
     "rmm.memory_report",
     "rmm.memory_snapshot",
     "rmm.mr._exported_memory",
@@ -39,6 +41,7 @@ modules = [
     "rmm.pylibrmm.stream",
     "rmm.pylibrmm.utils",
     "rmm.rmm",
+    "rmm.sleep",
     "rmm.statistics",
 ]
 

@@ -11,6 +11,7 @@
 #include <rmm/error.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/memory_reservation.hpp>
+#include <rmm/mr/registered_host_memory_resource.hpp>
 #include <rmm/mr/shared_memory.hpp>
 #include <rmm/recovery.hpp>
 #include <rmm/tag_scope.hpp>
@@ -637,6 +638,82 @@ TEST_F(ElasticPool, APauseGivesAllBackAndKeepsAddressesAndContents)
     pool.deallocate(first, 5 * MiB, stream);
     pool.deallocate(other, 100, stream);
     EXPECT_THROW(pool.resume(), rmm::logic_error);
+  }
+}
+
+TEST_F(ElasticPool, KeptContentsCanBeReadWhileTheyArePaused)
+{
+  rmm::tag const cache{"cache"};
+  for (auto const contents : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
+    elastic_pool_memory_resource pool;
+    pool.set_pausable(cache);
+    rmm::tag_scope const scope{cache};
+    void* const gap   = pool.allocate(3 * MiB, stream);
+    void* const small = pool.allocate(1024, stream);
+    void* const large = pool.allocate(5 * MiB, stream);
+    fill(small, 1, 1024);
+    fill(large, 2, 5 * MiB);
+    auto* const last = static_cast<char*>(large) + 5 * MiB - 1;
+    pool.deallocate(gap, 3 * MiB, stream);
+    EXPECT_EQ(pool.kept_contents(large, 1), nullptr);
+    pool.pause(cache, contents);
+    ASSERT_NE(pool.kept_contents(small, 1024), nullptr);
+    EXPECT_EQ(*static_cast<char const*>(pool.kept_contents(small, 1024)), 1);
+    ASSERT_NE(pool.kept_contents(last, 1), nullptr);
+    EXPECT_EQ(*static_cast<char const*>(pool.kept_contents(last, 1)), 2);
+    EXPECT_EQ(pool.kept_contents(large, 64 * MiB), nullptr);
+    EXPECT_EQ(pool.kept_contents(gap, 1), nullptr);
+    EXPECT_EQ(pool.kept_contents(&pool, 1), nullptr);
+    pool.resume(cache);
+    EXPECT_EQ(pool.kept_contents(large, 1), nullptr);
+    pool.pause(cache, rmm::mr::paused_contents::dropped);
+    EXPECT_EQ(pool.kept_contents(large, 1), nullptr);
+    pool.deallocate(small, 1024, stream);
+    pool.deallocate(large, 5 * MiB, stream);
+  }
+}
+
+TEST_F(ElasticPool, TheMemoryOfTheHostIsRetainedOnRequest)
+{
+  rmm::tag const cache{"cache"};
+  for (bool const before_the_tag : {true, false}) {
+    elastic_pool_memory_resource pool;
+    if (before_the_tag) { pool.retain_host_memory(); }
+    pool.set_pausable(cache);
+    if (!before_the_tag) { pool.retain_host_memory(); }
+    rmm::tag_scope const scope{cache};
+    void* ptr              = pool.allocate(8 * MiB, stream);
+    auto const paused_copy = [&](rmm::mr::paused_contents contents) {
+      pool.pause(cache, contents);
+      auto const* const copy = pool.kept_contents(ptr, 1);
+      EXPECT_NE(copy, nullptr);
+      pool.resume(cache);
+      return copy;
+    };
+    constexpr auto pinned = rmm::mr::paused_contents::kept_pinned;
+    fill(ptr, 1, 8 * MiB);
+    auto const* const first = paused_copy(pinned);
+    rmm::mr::registered_host_memory_resource others;
+    void* const taken = others.allocate(8 * MiB, stream);  // would get the memory if it was free
+    fill(ptr, 2, 8 * MiB);
+    EXPECT_EQ(paused_copy(pinned), first);
+    EXPECT_TRUE(holds(ptr, 2, 8 * MiB));
+    pool.pause(cache, rmm::mr::paused_contents::dropped);
+    pool.resume(cache);
+    EXPECT_EQ(paused_copy(pinned), first);
+    static_cast<void>(paused_copy(rmm::mr::paused_contents::kept_pageable));  // which is memory of another kind
+    void* const more = pool.allocate(64 * MiB, stream);
+    fill(more, 3, 64 * MiB);
+    static_cast<void>(paused_copy(pinned));  // which needs more
+    EXPECT_TRUE(holds(more, 3, 64 * MiB));
+    pool.deallocate(more, 64 * MiB, stream);
+    static_cast<void>(pool.trim_to(0));
+    fill(ptr, 4, 8 * MiB);
+    static_cast<void>(paused_copy(pinned));  // which needs much less
+    EXPECT_TRUE(holds(ptr, 4, 8 * MiB));
+    pool.retain_host_memory(false);
+    others.deallocate(taken, 8 * MiB, stream);
+    pool.deallocate(ptr, 8 * MiB, stream);
   }
 }
 

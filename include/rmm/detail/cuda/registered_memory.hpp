@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <functional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -102,7 +101,9 @@ template <class Make>
   workers.reserve(parts.size());
   std::size_t started = 1;  // this thread makes the first part
   try {
-    for (; started < parts.size(); ++started) { workers.emplace_back(run, std::ref(parts[started])); }
+    for (; started < parts.size(); ++started) {
+      workers.emplace_back([&run, &each = parts[started]]() noexcept { run(each); });
+    }
   } catch (std::exception const&) {  // the system has no more threads: this one makes the remaining parts
   }
   run(parts.front());

@@ -89,6 +89,15 @@ class memory_source {
   virtual void pause(bool /*keeps_contents*/, bool /*pinned*/) { refuse("Pausing"); }
   virtual void resume() {}
 
+  /// Returns the copy on the host of memory that is paused with its contents; null if there is none.
+  [[nodiscard]] virtual void const* kept_contents(void const* /*ptr*/, std::size_t /*bytes*/) const noexcept
+  {
+    return nullptr;
+  }
+
+  /// Whether resume() keeps the memory of the host for the next pause; initially not.
+  virtual void retain_host_memory(bool /*on*/) noexcept {}
+
   /// Makes a source for a heap that can be paused alone. It shares the maximum of this one.
   [[nodiscard]] virtual rmm::detail::owned_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap&)
   {

@@ -96,6 +96,7 @@ class chunk_source final : public memory_source {
       unmap(leaving_);
     }  // nothing may use the memory any more, whether the wait works or not
     saved_.reset();
+    retained_ = {};
     auto& all = bounds_->sources;
     all.erase(std::remove(all.begin(), all.end(), this), all.end());
   }
@@ -175,7 +176,7 @@ class chunk_source final : public memory_source {
     }
     unmap(leaving_);
     leaving_.clear();
-    if (keeps_contents) { saved_.emplace(live_ranges(), pinned, waiting_.value()); }
+    if (keeps_contents) { saved_.emplace(live_ranges(), pinned, waiting_.value(), std::move(retained_)); }
     give_back_spare();
     auto const bytes = held();
     space_->drop();
@@ -196,9 +197,21 @@ class chunk_source final : public memory_source {
       }};
       saved_->restore(waiting_.value());
       drop_again.dismiss();
+      if (retains_) { retained_ = saved_->release(); }
       saved_.reset();
     }
     is_paused_ = false;
+  }
+
+  void retain_host_memory(bool on) noexcept override
+  {
+    retains_ = on;
+    if (!on) { retained_ = {}; }
+  }
+
+  [[nodiscard]] void const* kept_contents(void const* ptr, std::size_t bytes) const noexcept override
+  {
+    return saved_ ? saved_->find(reinterpret_cast<std::uintptr_t>(ptr), bytes) : nullptr;
   }
 
   [[nodiscard]] rmm::detail::owned_ptr<memory_source> make_part(rmm::detail::stream_ordered_heap& heap) override
@@ -251,7 +264,8 @@ class chunk_source final : public memory_source {
       maximum_bytes_{whole.maximum_bytes_},
       physical_{whole.physical_},
       access_{whole.access_},
-      bounds_{whole.bounds_}
+      bounds_{whole.bounds_},
+      retains_{whole.retains_}
   {
     chunk_bytes_ = whole.chunk_bytes_;
     reserve_addresses();
@@ -608,6 +622,8 @@ class chunk_source final : public memory_source {
   cuda_stream waiting_{cuda_stream::flags::non_blocking};  // waits for the events of memory that leaves the heap
   ranges leaving_;                                  // out of the heap, but mapped, because the wait on waiting_ failed
   std::optional<rmm::detail::saved_memory> saved_;  // while paused
+  rmm::detail::host_block retained_;                // for the next pause
+  bool retains_{false};
   bool is_paused_{false};
   bool is_exported_{false};
 };

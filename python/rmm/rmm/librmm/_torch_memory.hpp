@@ -17,6 +17,7 @@
 #include <rmm/detail/cuda/event.hpp>
 #include <rmm/detail/format.hpp>
 #include <rmm/error.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <cuda_runtime_api.h>
 
@@ -221,17 +222,21 @@ class torch_memory {
     free_or_postpone(ptr, std::move(*block), false);
   }
 
-  /// Allocates a block that PyTorch's own allocator divides. As with cudaMalloc, any stream may use it. Returns null if memory runs out,
-  /// which PyTorch handles.
-  [[nodiscard]] void* allocate_segment(std::size_t bytes, int device) noexcept
+  /// Allocates a block that PyTorch's own allocator divides, from `origin` or else from the resource of the device. As with cudaMalloc, any
+  /// stream may use it. Returns null if memory runs out, which PyTorch handles.
+  [[nodiscard]] void* allocate_segment(std::size_t bytes,
+                                       int device,
+                                       resource_ptr origin = {},
+                                       rmm::tag label      = rmm::tag::current()) noexcept
   {
     try {
+      rmm::tag_scope const scope{label};
       rmm::cuda_set_device_raii const guard{rmm::cuda_device_id{device}};
       free_postponed();
       rmm::detail::capture_exemption const exemption;
       auto const stream = of(device).gathering_stream();
-      auto origin       = owners().resource_of(device);
-      void* const ptr   = origin->allocate(bytes, stream);
+      if (!origin) { origin = owners().resource_of(device); }
+      void* const ptr = origin->allocate(bytes, stream);
       rmm::detail::scope_guard give_back{[&]() noexcept { origin->deallocate(ptr, bytes, stream); }};
       stream.synchronize();
       torch_block block{origin, bytes, device};

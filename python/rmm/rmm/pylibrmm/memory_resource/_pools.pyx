@@ -2,6 +2,8 @@
 """Resources that allocate parts of larger blocks."""
 
 cimport cython
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int64_t, uintptr_t
 from libcpp cimport bool
@@ -51,6 +53,8 @@ cdef extern from "rmm/mr/elastic_pool_memory_resource.hpp" namespace "rmm::mr" n
         void pause(cpp_tag which, paused_contents contents) except +raise_error
         void resume(cpp_tag which) except +raise_error
         bool is_paused(cpp_tag which) except +
+        void retain_host_memory(bool on) except +
+        const void* kept_contents(const void* ptr, size_t bytes) except +
         size_t mapped_bytes()
         size_t chunk_bytes()
         bool has_virtual_memory()
@@ -372,6 +376,37 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
             c_tag = tag._tag
             with nogil:
                 elastic_pool(self)[0].resume(c_tag)
+
+    def retain_host_memory(self, bool on=True):
+        """Keep the host's memory of a pause for the next one, or stop that and free it. Initially off.
+
+        Parameters
+        ----------
+        on : bool, optional
+            Whether to keep it.
+        """
+        with nogil:
+            elastic_pool(self)[0].retain_host_memory(on)
+
+    def kept_contents(self, uintptr_t ptr, size_t nbytes):
+        """Return the host's copy of memory that is paused with its contents.
+
+        Parameters
+        ----------
+        ptr : int
+            The address in the device's memory.
+        nbytes : int
+            The bytes.
+
+        Returns
+        -------
+        memoryview or None
+            The copy, which must not be used after `resume`. None if the memory is not paused, or if its contents were dropped.
+        """
+        cdef const void* copy
+        with nogil:
+            copy = elastic_pool(self)[0].kept_contents(<const void*>ptr, nbytes)
+        return None if copy == NULL else PyMemoryView_FromMemory(<char*>copy, <Py_ssize_t>nbytes, PyBUF_READ)
 
     def export_descriptors(self, uintptr_t ptr, size_t nbytes):
         """Export a block to other processes of this machine. The pool must have been made with `share_descriptors`.
