@@ -80,7 +80,8 @@ void call_alone(program& made)
 }
 
 weak_memory::checked_part const biased_lock_part{
-  "detail/base/biased_lock.hpp", {owner_and_others(2, 1), owner_and_others(1, 2), owner_and_others(3, 1), call_alone}};
+  "include/rmm/detail/base/biased_lock.hpp",
+  {owner_and_others(2, 1), owner_and_others(1, 2), owner_and_others(3, 1), call_alone}};
 
 TEST(BiasedLockModel, KeepsThreadsApartAndPassesTheirWrites) { weak_memory::expect_right(biased_lock_part); }
 

@@ -15,9 +15,9 @@ namespace {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-[[nodiscard]] std::string source_line(std::string const& header, place const& where)
+[[nodiscard]] std::string source_line(std::string const& path, place const& where)
 {
-  std::ifstream file{RMM_MODELS_SOURCE_FOLDER "/include/rmm/" + header};
+  std::ifstream file{RMM_MODELS_SOURCE_FOLDER "/" + path};
   std::string line;
   for (int i = 0; i != where.line; ++i) { std::getline(file, line); }
   auto const first = line.find_first_not_of(' ');
@@ -45,7 +45,7 @@ std::set<std::string> unnoticed_weakenings(checked_part const& part)
 {
   std::vector<weakening> tried;
   auto const add = [&](ordered_place const& found) {
-    if (!ends_with(found.where.file, part.header)) { return; }
+    if (!ends_with(found.where.file, part.file)) { return; }
     for (auto const to : weaker_orders(found.kind, found.order)) {
       bool const is_known = std::any_of(tried.begin(), tried.end(), [&](weakening const& each) {
         return each.where.line == found.where.line && each.kind == found.kind && each.from == found.order &&
@@ -57,14 +57,14 @@ std::set<std::string> unnoticed_weakenings(checked_part const& part)
   for (auto const& each : part.programs) {
     for (auto const& found : explore(each, part.given).places) { add(found); }
   }
-  EXPECT_FALSE(tried.empty()) << "no operation of " << part.header << " is reached";
+  EXPECT_FALSE(tried.empty()) << "no operation of " << part.file << " is reached";
   std::set<std::string> unnoticed;
   for (auto const& each : tried) {
     bool const is_noticed = std::any_of(part.programs.begin(), part.programs.end(), [&](set_up_program const& program) {
       return !explore(program, part.given, each).error.empty();
     });
     if (!is_noticed) {
-      unnoticed.insert(source_line(part.header, each.where) + ": " + name_of(each.from) + " -> " + name_of(each.to));
+      unnoticed.insert(source_line(part.file, each.where) + ": " + name_of(each.from) + " -> " + name_of(each.to));
     }
   }
   return unnoticed;

@@ -246,7 +246,7 @@ void keep_foreign_ref(program& made)
 weak_memory::checked_part registry_part()
 {
   weak_memory::checked_part part;
-  part.header                = "mr/detail/registry.hpp";
+  part.file                  = "include/rmm/mr/detail/registry.hpp";
   part.programs              = {keep_foreign_ref,
                                 set_pointers_in_list,
                                 set_pointers_in_table,
