@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdarg>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -98,6 +99,14 @@ int posix_spawn(pid_t* child,
   static auto* const next = reinterpret_cast<decltype(&posix_spawn)>(::dlsym(RTLD_NEXT, "posix_spawn"));
   emulated_call call{path, given, environment};
   return next(child, call.path(), actions, attributes, call.given(), call.environment());
+}
+
+std::FILE* popen(char const* command, char const* mode)
+{
+  static auto* const next = reinterpret_cast<decltype(&popen)>(::dlsym(RTLD_NEXT, "popen"));
+  std::string const given{command};
+  bool const is_ours = is_for_this_processor(given.substr(0, given.find(' ')).c_str());
+  return next((is_ours ? "unset LD_PRELOAD; exec " RMM_TEST_EMULATOR " " + given : given).c_str(), mode);
 }
 
 }  // extern "C"
