@@ -48,7 +48,8 @@ if(CMAKE_CROSSCOMPILING_EMULATOR)
   target_link_libraries(rmm_emulated_exec PRIVATE ${CMAKE_DL_LIBS} rmm_warnings)
   target_compile_features(rmm_emulated_exec PRIVATE cxx_std_17)
   set_target_properties(rmm_emulated_exec PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
-  list(APPEND rmm_test_environment QEMU_SET_ENV=LD_PRELOAD=$<TARGET_FILE:rmm_emulated_exec>)
+  # qemu-user keeps a record of each reserved page, and an elastic pool reserves as many as the device has.
+  list(APPEND rmm_test_environment QEMU_SET_ENV=LD_PRELOAD=$<TARGET_FILE:rmm_emulated_exec> CUDASIM_MEMORY=4GiB)
 endif()
 
 # One program of rmm_add_test().
