@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -19,8 +20,8 @@ namespace weak_memory {
 namespace detail {
 namespace {
 
-constexpr std::size_t most_threads = 6;
-using clock_type                   = std::array<unsigned, 8>;
+constexpr std::size_t most_threads = 8;
+using clock_type                   = std::array<unsigned, most_threads>;
 
 [[nodiscard]] bool acquires(std::memory_order order) noexcept
 {
@@ -468,6 +469,7 @@ class explorer {
   {
     writers_ = made.threads.size();
     made.threads.insert(made.threads.end(), made.readers.begin(), made.readers.end());
+    if (made.threads.size() > most_threads) { throw std::length_error{"too many threads"}; }
     threads_.resize(made.threads.size());
     for (std::size_t i = 0; i != threads_.size(); ++i) {
       auto& each = threads_[i];
