@@ -32,6 +32,9 @@ struct part {
   plain<bool> is_in_use{false, "whether a thread has the part"};
   atomic<int> published{0};
 
+  part() = default;
+  ~part() { is_in_use = false; }
+
   void adopt()
   {
     expect(!is_in_use, "a part belongs to one thread");
@@ -88,10 +91,12 @@ void come_and_end(program& made)
 void visit(program& made)
 {
   auto const state = std::make_shared<owner>();
+  auto const begin = std::make_shared<atomic<int>>(0);
   for (int i = 0; i != 2; ++i) {
     made.thread([=] { state->parts->mine()->use(); });
   }
   made.thread([=] {
+    static_cast<void>(begin->load(std::memory_order_relaxed));  // threads may come before
     auto const seen = state->published();
     expect(seen >= 0 && seen <= 2, "a visitor sees what threads have published");
   });
