@@ -39,6 +39,7 @@ To develop:
   check         formatting, every header compiled alone by two compilers, include layers, cost of headers, tests of the tools
   matrix        the test suite under each sanitizer, and with every compiler, C++ standard and CCCL that is tested;
                 the bridge with every release of RAPIDS that is tested
+  aarch64       the functional tests of the library and the simulator built for 64-bit Arm, and run by qemu-user
   python-asan   the tests of the Python package on the simulator, under AddressSanitizer and UndefinedBehaviorSanitizer
   coverage      the test suite on the simulator with every line counted, what was not reached in build/coverage/report; fails if it
                 reaches less than 95 % of the lines of include/rmm
@@ -86,7 +87,7 @@ parse_arguments() {
     argument="$1"
     shift
     case "$argument" in
-      clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | python-asan | coverage | docs | bundle | wheel) WANTED[$argument]=1 ;;
+      clean | librmm | rmm | tests | benchmarks | demo | test | check | matrix | aarch64 | python-asan | coverage | docs | bundle | wheel) WANTED[$argument]=1 ;;
       -v | -g | -n | -s | --ptds | --all) WANTED[$argument]=1 ;;
       include/*.hpp) HEADERS+=("$argument") ;;
       --cmake-args=*)
@@ -161,6 +162,15 @@ need_python() {
     lacks python3-dev "Python.h: Debian and Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel"
 }
 
+# What builds and runs programs for 64-bit Arm. GoogleTest is compiled from its sources.
+AARCH64_PACKAGES=(g++-aarch64-linux-gnu qemu-user googletest)
+need_aarch64() {
+  need_command aarch64-linux-gnu-g++ "${AARCH64_PACKAGES[0]}"
+  need_command qemu-aarch64 "${AARCH64_PACKAGES[1]}"
+  [[ -f /usr/src/googletest/CMakeLists.txt ]] ||
+    lacks "${AARCH64_PACKAGES[2]}" "sources of GoogleTest in /usr/src/googletest: Debian and Ubuntu: apt-get install ${AARCH64_PACKAGES[2]}"
+}
+
 find_missing() {
   local version machine
   MISSING=()
@@ -215,6 +225,7 @@ find_missing() {
     python3 -m pip --version >/dev/null 2>&1 || lacks python3-pip \
       "pip, which gets headers of other CUDA releases: Debian and Ubuntu: apt-get install python3-pip; Fedora: dnf install python3-pip"
   fi
+  if wants aarch64; then need_aarch64; fi
   if wants coverage; then
     need_command gcov gcc
   fi
@@ -244,20 +255,20 @@ find_missing() {
   fi
 }
 
-# Of ensure_installed() and install_compiler(): packages of which one is not to be had are all left out.
+# Of ensure_installed() and install_now(): packages of which one is not to be had are all left out.
 apt_install() {
   [[ $# -eq 0 ]] ||
     "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null || true
 }
 
-# A compiler that one combination alone takes is installed when that has its turn.
-install_compiler() {
+# What one combination alone takes is installed when that has its turn.
+install_now() {
   local root=()
   if [[ $EUID -ne 0 ]]; then root=(sudo -n); fi
   if command -v apt-get >/dev/null && "${root[@]}" true 2>/dev/null; then
-    say "Installing $1"
+    say "Installing $*"
     "${root[@]}" apt-get update -qq || true
-    apt_install "${1/clang++/clang}"
+    apt_install "$@"
   fi
 }
 
@@ -622,7 +633,7 @@ run_combination() {
   read -r name arguments <<<"$1"
   folder="$BUILD_DIR/matrix/$name"
   compiler="$(sed -n 's/.*-DCMAKE_CXX_COMPILER=\([^ ]*\).*/\1/p' <<<"$arguments")"
-  if [[ -n $compiler ]] && ! command -v "$compiler" >/dev/null; then install_compiler "$compiler"; fi
+  if [[ -n $compiler ]] && ! command -v "$compiler" >/dev/null; then install_now "${compiler/clang++/clang}"; fi
   if [[ -n $compiler ]] && ! command -v "$compiler" >/dev/null; then
     say "=== matrix $name"
     say "Left out: there is no $compiler."
@@ -651,6 +662,47 @@ run_tsan() {
   run_suite tsan tsan "$BUILD_DIR/tsan" "${compiler[@]}"
 }
 
+# Parts of the tests for 64-bit Arm, of which CI takes one at a time: with what it compiles, minutes.
+AARCH64_PARTS=8
+# Left out: a test of a limit that the emulator does not keep (RLIMIT_AS), and tests that reserve more addresses than it can note.
+AARCH64_FILTER='-CaptureScopeSim.AnElasticPoolMapsMemoryInACaptureOfAnyMode:EightLargeDevices.*:RangeSetMemory.IsUnchangedIfALargeSetCannotGrow:VirtualMemory.ReservesManyTimesWhatTheDeviceHas'
+
+# run_aarch64 [PART]: builds the functional tests for 64-bit Arm and runs them in an emulator, all or one part.
+run_aarch64() {
+  local folder="$BUILD_DIR/aarch64" begin=$SECONDS status=passed name=aarch64 programs=() chosen=() i
+  MISSING=()
+  need_aarch64
+  if [[ ${#MISSING[@]} -gt 0 ]]; then install_now "${AARCH64_PACKAGES[@]}"; fi
+  MISSING=()
+  need_aarch64
+  if [[ ${#MISSING[@]} -gt 0 ]]; then
+    say "=== aarch64"
+    say "Left out: there is no compiler or no emulator for aarch64 (apt-get install ${AARCH64_PACKAGES[*]})."
+    LEFT_OUT+=(aarch64)
+    return
+  fi
+  if [[ $# -gt 0 ]]; then name="aarch64 part $(($1 % AARCH64_PARTS + 1)) of $AARCH64_PARTS"; fi
+  say "=== $name"
+  if ! configure_preset aarch64 "$folder"; then
+    status="not configured"
+  else
+    mapfile -t programs < <(cut -d ' ' -f 1 "$folder/test_sources.txt" | sort -u)
+    for i in "${!programs[@]}"; do
+      if [[ $# -eq 0 || $((i % AARCH64_PARTS)) -eq $(($1 % AARCH64_PARTS)) ]]; then chosen+=("${programs[i]}"); fi
+    done
+    if ! build_folder "$folder" --target rmm_emulated_exec "${chosen[@]}"; then
+      status="not built"
+    else
+      rm -rf "$folder/reports"
+      mkdir -p "$folder/reports"
+      env "GTEST_OUTPUT=xml:$folder/reports/" "GTEST_FILTER=$AARCH64_FILTER" "${FEW[@]}" ctest --test-dir "$folder" --output-on-failure \
+        --parallel "$JOBS" --no-tests=error --tests-regex "^($(IFS='|'; echo "${chosen[*]}"))(_4_DEVICES)?$" --output-junit "$folder/reports/ctest.junit" ||
+        status=failed
+    fi
+  fi
+  SUITES+=("$name|$status|$((SECONDS - begin))|$folder/reports")
+}
+
 run_matrix() {
   local combination combinations
   run_asan
@@ -673,7 +725,7 @@ count_of_turns() {
 }
 
 # Every commit takes one turn, because all of them are hours: with an even count of commits a sanitizer, with an odd count the next
-# combination, or the coverage.
+# combination, the coverage, or a part of the tests on 64-bit Arm.
 run_next_turn() {
   local combination combinations count
   count="$(count_of_turns)"
@@ -681,9 +733,13 @@ run_next_turn() {
     0) run_asan; return ;;
     2) run_tsan; return ;;
   esac
-  mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage)
+  mapfile -t combinations < <(compiler_combinations; cuda_combinations; echo coverage; echo aarch64)
   combination="${combinations[count / 2 % ${#combinations[@]}]}"
-  if [[ $combination == coverage ]]; then run_coverage; else run_combination "$combination"; fi
+  case "$combination" in
+    coverage) run_coverage ;;
+    aarch64) run_aarch64 "$((count / 2 / ${#combinations[@]}))" ;;
+    *) run_combination "$combination" ;;
+  esac
 }
 
 # The functional tests are compiled by clang++ where there is one, unless CXX names a compiler.
@@ -999,7 +1055,8 @@ fi
 if wants clean; then clean; fi
 
 WHEEL_MACHINES="${RMM_WHEEL_MACHINES:-x86_64 aarch64}"
-if wants demo || wants test || wants check || wants matrix || wants python-asan || wants coverage || wants docs || wants bundle || wants wheel; then
+if wants demo || wants test || wants check || wants matrix || wants aarch64 || wants python-asan || wants coverage || wants docs ||
+  wants bundle || wants wheel; then
   JOBS="${PARALLEL_LEVEL:-$(processors)}"
   ensure_installed
 fi
@@ -1015,6 +1072,7 @@ elif wants test; then
   run_functional_tests
 fi
 if wants matrix; then run_matrix; fi
+if wants aarch64; then run_aarch64; fi
 if wants python-asan; then run_python_asan; fi
 if wants coverage; then run_coverage; fi
 if [[ ${#LEFT_OUT[@]} -gt 0 ]]; then
@@ -1026,7 +1084,7 @@ if wants docs; then docs || STATUS=1; fi
 if wants bundle; then bundle; fi
 if wants wheel; then make_wheels || STATUS=1; fi
 
-for what in clean demo test check matrix python-asan coverage docs bundle wheel librmm rmm tests benchmarks; do
+for what in clean demo test check matrix aarch64 python-asan coverage docs bundle wheel librmm rmm tests benchmarks; do
   if wants "$what"; then NAMED=1; fi
 done
 if [[ -z "${NAMED:-}" ]]; then

@@ -38,6 +38,20 @@ if(RMM_SANITIZE)
       TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1)
 endif()
 
+# An emulator runs a program that tests start, too.
+if(CMAKE_CROSSCOMPILING_EMULATOR)
+  list(GET CMAKE_CROSSCOMPILING_EMULATOR 0 rmm_test_emulator)
+  find_program(RMM_TEST_EMULATOR "${rmm_test_emulator}" REQUIRED)
+  mark_as_advanced(RMM_TEST_EMULATOR)
+  add_library(rmm_emulated_exec MODULE "${PROJECT_SOURCE_DIR}/tests/support/emulated_exec.cpp")
+  target_compile_definitions(rmm_emulated_exec PRIVATE "RMM_TEST_EMULATOR=\"${RMM_TEST_EMULATOR}\"")
+  target_link_libraries(rmm_emulated_exec PRIVATE ${CMAKE_DL_LIBS} rmm_warnings)
+  target_compile_features(rmm_emulated_exec PRIVATE cxx_std_17)
+  set_target_properties(rmm_emulated_exec PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+  # qemu-user keeps a record of each reserved page, and an elastic pool reserves as many as the device has.
+  list(APPEND rmm_test_environment QEMU_SET_ENV=LD_PRELOAD=$<TARGET_FILE:rmm_emulated_exec> CUDASIM_MEMORY=4GiB)
+endif()
+
 # One program of rmm_add_test().
 function(rmm_add_test_program name per_thread)
   cmake_parse_arguments(PARSE_ARGV 2 arg "BUSY" "GPUS;PERCENT;TIMEOUT" "SOURCES;LABELS;LIBRARIES;DEFINITIONS")

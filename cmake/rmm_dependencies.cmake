@@ -111,6 +111,13 @@ rmm_promote_to_global(CUDA::toolkit CUDA::cudart CUDA::cudart_static CUDA::cudar
 rmm_define_thrust()
 
 if(RMM_BUILD_TESTS)
+  # Debian has the sources beside the libraries, which are for another processor.
+  if(CMAKE_CROSSCOMPILING AND NOT CPM_GTest_SOURCE AND EXISTS /usr/src/googletest/CMakeLists.txt)
+    find_package(GTest 1.12 QUIET GLOBAL)
+    if(NOT TARGET GTest::gmock)
+      add_subdirectory(/usr/src/googletest "${CMAKE_BINARY_DIR}/googletest" EXCLUDE_FROM_ALL SYSTEM)
+    endif()
+  endif()
   rmm_dependency(
     GTest
     TARGETS GTest::gtest GTest::gmock GTest::gmock_main

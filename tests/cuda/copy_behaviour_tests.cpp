@@ -184,7 +184,7 @@ TEST_F(CopyBehaviour, AFillTakesTheLowByteOfTheValue)
   ASSERT_EQ(cudaMemset(device_, 0x1234, size), cudaSuccess);
   EXPECT_EQ(read(device_, size), std::vector<char>(size, 0x34));
   ASSERT_EQ(cudaMemsetAsync(device_, -1, 16, stream_), cudaSuccess);
-  EXPECT_EQ(read(device_, 17)[15], char{-1});
+  EXPECT_EQ(read(device_, 17)[15], static_cast<char>(-1));
   EXPECT_EQ(read(device_, 17)[16], 0x34);
 }
 

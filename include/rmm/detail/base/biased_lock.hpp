@@ -64,7 +64,15 @@ class process_barrier {
 /// O1 is Dekker's argument. The owner sets `inside_` and then reads `kept_out`. The other thread sets `kept_out` and then reads
 /// `inside_`. With a full barrier between the two steps on both sides, at least one thread sees the flag of the other.
 /// pass_all_threads() executes the owner's barrier, so that the owner only has to stop the compiler from reordering. If the system has
-/// no such call, the owner executes the barrier itself and reads again. O2 follows from release and acquire on both flags.
+/// no such call, the owner executes the barrier itself and reads again.
+///
+/// In terms of the C++ memory model: the owner's barrier X is a seq_cst fence, and the other thread's read Y of `inside_` is seq_cst,
+/// so one of them comes first in the single order of such operations. If X comes first, Y reads what the owner stored before X, or a
+/// later value. If Y comes first, so does begin_keeping_out(), and the owner, which reads `state_` after X, sees `kept_out`. C++ has no
+/// pass_all_threads(). It acts as if each thread executed a seq_cst fence during the call, so the same holds for the fence of the owner.
+///
+/// O2 follows from release and acquire on both flags: wait_until_left() reads what leave() released, and try_enter() reads what
+/// end_keeping_out() released. tests/models/biased_lock_model.cpp tries all executions.
 class biased_lock {
  public:
   /// Enters; called by the owner. Returns false, and does not enter, if the owner is locked out.

@@ -70,6 +70,9 @@ struct usage_counter {
 /// So value <= peak at every instant. The peak is a value that the counter really had, if calls that overlap are put in some order: it
 /// only grows while frozen_, to the value at that moment.
 ///
+/// Order: a share's members are plain variables. Its thread uses them inside the share's biased lock; another thread uses them when it
+/// has locked that thread out, with the mutex held. Invariant O2 of biased_lock makes each see what the other wrote.
+///
 /// Thread-safe. All threads share one stack of sections.
 class usage_statistics {
  public:

@@ -27,6 +27,10 @@ namespace detail {
 /// Invariant:
 ///  P1  once set() has returned, each floor is that of the reasons set: all handles, those of default streams, or none
 ///
+/// Order: the floors guard no other data, so calls read them relaxed. A call that happens after set() has returned reads the new floor
+/// or a later one, because no thread reads an older value of a variable than one that happened before. A call that overlaps with set()
+/// may read either.
+///
 /// Thread-safe.
 class slow_path {
  public:

@@ -117,7 +117,8 @@ class stream_cache {
 
   // --- whose handle it is ---
 
-  /// Whether the handle is sure to name still the stream that the cache was made for; without asking the runtime.
+  /// Whether the handle is sure to name still the stream that the cache was made for; without asking the runtime. Relaxed is enough: a
+  /// call with the handle of a new stream happens after that stream was made, thus after the old one ended and was counted.
   [[nodiscard]] RMM_ALWAYS_INLINE bool is_trusted() const noexcept
   {
     return ends_ != nullptr && ends_->load(std::memory_order_relaxed) == trusted_ends_;

@@ -46,7 +46,8 @@ struct alignas(32) cache_slot {
 inline constexpr unsigned cache_slot_bits = 6;
 inline thread_local std::array<cache_slot, std::size_t{1} << cache_slot_bits> cache_slots{};
 
-/// How many heaps have gone, so that threads know when to look for what they have of such heaps.
+/// How many heaps have gone, so that threads know when to look for what they have of such heaps. A hint, so relaxed: whether a heap has
+/// gone is read with the mutex of its link held.
 inline std::atomic<std::uint64_t> gone_heaps{0};
 
 /// All caches of a thread. When it ends, what they hold goes back to their heaps.

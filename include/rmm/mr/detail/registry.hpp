@@ -245,6 +245,7 @@ class kept_ref_table {
 /// words were registered for the device at the second read of the entry. Otherwise a setter has changed the entry meanwhile, and the
 /// reader starts over; it never waits for a setter. A registered_ref is kept as soon as a pointer to its resource exists outside:
 /// because resource_for() returned it, or because a shared object with another release of libcu++ read it.
+/// tests/models/registry_model.cpp tries all executions of the C++ memory model.
 class registry {
  public:
   explicit registry(device_memory_resource* initial) noexcept : initial_{initial} {}

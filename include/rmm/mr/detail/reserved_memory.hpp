@@ -40,7 +40,8 @@ namespace detail {
 /// Invariants:
 ///  M1  charged_ is the sum of the live blocks, rounded up, of the bytes removed by shrink(), and of the bit is_reserved until the
 ///      reservation has ended. The thread that makes it 0 destroys the object. No other thread is in it then: an allocation first
-///      charges, and a deallocation discharges last
+///      charges, and a deallocation discharges last. Discharges release, and the last one acquires, so that thread sees what all
+///      others did; charges may be relaxed, because an update of charged_ continues the release sequences before it
 ///  M2  kept_ has the parts of the block that have not been given back to the source, which expects each of them by itself
 ///
 /// Thread-safe, except for shrink() and end(), which only the reservation's owner calls.

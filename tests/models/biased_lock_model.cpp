@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// biased_lock and process_barrier, in all executions of the C++ memory model: an owner, and one or two threads that lock it out.
+// Compiled once more for systems without a call for a barrier in all threads.
+
+#include "modelled_std.hpp"
+
+#include "check_orders.hpp"
+
+#include <rmm/detail/base/biased_lock.hpp>
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <string>
+
+namespace {
+
+using rmm::detail::biased_lock;
+using rmm::detail::process_barrier;
+using weak_memory::expect;
+using weak_memory::program;
+using unnoticed = std::set<std::string>;
+
+struct guarded {
+  biased_lock lock;
+  weak_memory::mutex mutex;  // of the threads that lock the owner out
+  weak_memory::plain<int> count{0, "what the lock guards"};
+  int calls{0};
+
+  void call_as_owner()
+  {
+    bool const entered = lock.try_enter();
+    if (!entered) { mutex.lock(); }
+    count = count + 1;
+    if (entered) {
+      lock.leave();
+    } else {
+      mutex.unlock();
+    }
+    ++calls;
+  }
+
+  void lock_owner_out(bool with_barrier = true)
+  {
+    mutex.lock();
+    lock.begin_keeping_out();
+    if (with_barrier) { process_barrier::pass_all_threads(); }
+    lock.wait_until_left();
+    count = count + 1;
+    lock.end_keeping_out();
+    mutex.unlock();
+    ++calls;
+  }
+};
+
+/// An owner that makes some calls, and some other threads. At the end all of them have been counted.
+weak_memory::set_up_program owner_and_others(int calls, int others, bool with_barrier = true)
+{
+  return [=](program& made) {
+    auto const state = std::make_shared<guarded>();
+    made.thread([=] {
+      for (int i = 0; i != calls; ++i) { state->call_as_owner(); }
+    });
+    for (int i = 0; i != others; ++i) {
+      made.thread([=] { state->lock_owner_out(with_barrier); });
+    }
+    made.finally([=] { expect(state->count == state->calls, "each thread saw what the other had written"); });
+  };
+}
+
+void call_alone(program& made)
+{
+  auto const state = std::make_shared<guarded>();
+  made.thread([=] {
+    expect(state->lock.try_enter(), "the owner enters");
+    state->lock.leave();
+  });
+}
+
+weak_memory::checked_part const biased_lock_part{
+  "include/rmm/detail/base/biased_lock.hpp", {owner_and_others(2, 1), owner_and_others(1, 2), owner_and_others(3, 1)}};
+weak_memory::checked_part const short_programs{biased_lock_part.file, {call_alone, owner_and_others(2, 1)}};
+
+TEST(BiasedLockModel, KeepsThreadsApartAndPassesTheirWrites) { weak_memory::expect_right(biased_lock_part); }
+
+// What is stronger than the model needs is so in one of the two kinds of systems, except for the loads of state_.
+std::string const first_check  = "if (state_.load(std::memory_order_seq_cst) == 0) { return true; }: ";
+std::string const second_check = "if ((state_.load(std::memory_order_seq_cst) & kept_out) == 0) { return true; }: ";
+
+#if RMM_DETAIL_HAS_MEMBARRIER
+
+TEST(BiasedLockModel, NeedsTheBarrierInAllThreads)
+{
+  EXPECT_NE(weak_memory::explore(owner_and_others(1, 1, false)).error, "");
+}
+
+TEST(BiasedLockModel, NeedsReleaseAndAcquireBesideTheBarrier)
+{
+  std::string const fence =
+    "if constexpr (RMM_DETAIL_THREAD_SANITIZER == 0) { std::atomic_thread_fence(std::memory_order_seq_cst); }: ";
+  std::string const keep_out =
+    "void begin_keeping_out() noexcept { state_.fetch_or(kept_out, std::memory_order_seq_cst); }: ";
+  std::string const wait = "for (int yields = 0; inside_.load(std::memory_order_seq_cst); ++yields) {: ";
+  unnoticed expected{
+    first_check + "seq_cst -> acquire", second_check + "seq_cst -> acquire", wait + "seq_cst -> acquire"};
+  for (std::string const to : {"acq_rel", "acquire", "release", "relaxed"}) {
+    expected.insert(fence + "seq_cst -> " + to);
+    expected.insert(keep_out + "seq_cst -> " + to);
+  }
+  EXPECT_EQ(weak_memory::unnoticed_weakenings(short_programs), expected);
+}
+
+#else
+
+TEST(BiasedLockModel, NeedsSequentialOperationsWithoutTheBarrier)
+{
+  unnoticed const expected{
+    first_check + "seq_cst -> acquire", first_check + "seq_cst -> relaxed", second_check + "seq_cst -> acquire"};
+  EXPECT_EQ(weak_memory::unnoticed_weakenings(short_programs), expected);
+}
+
+#endif
+
+}  // namespace

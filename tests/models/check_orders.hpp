@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "weak_memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace weak_memory {
+
+using set_up_program = std::function<void(program&)>;
+
+/// A set of programs that together use a part of the library, and the file that it is in.
+struct checked_part {
+  std::string file;  // its path in the repository
+  std::vector<set_up_program> programs;
+  limits given{};
+};
+
+/// Runs all executions of all programs, and expects that none has an error.
+void expect_right(checked_part const& part);
+
+/// Plants bugs: weakens each memory order in the file, one at a time. Returns those that no program notices, as
+/// `line of the source: from -> to`.
+[[nodiscard]] std::set<std::string> unnoticed_weakenings(checked_part const& part);
+
+}  // namespace weak_memory

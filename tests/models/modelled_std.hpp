@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Compiles headers of the library with the explorer's variables instead of those of the standard library.
+//
+// A header in namespace rmm that says std::atomic finds rmm::std::atomic first. This file has to be the first that a source includes,
+// and all sources of a program have to include it: it changes classes of the library. What the system does for the library is replaced
+// likewise: locks of pthreads, and the call for a barrier in all threads.
+
+#include "weak_memory.hpp"
+
+#include <rmm/detail/export.hpp>
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace RMM_NAMESPACE {
+
+namespace std {
+using namespace ::std;  // NOLINT: everything else
+using ::weak_memory::atomic;
+using ::weak_memory::atomic_signal_fence;
+using ::weak_memory::atomic_thread_fence;
+using ::weak_memory::mutex;
+}  // namespace std
+
+namespace detail {
+
+// Not functions: argument-dependent lookup would find those of the system, too.
+
+/// The mutex of the explorer that stands for one of the system. Mutexes are told apart by their addresses; forget_mutexes() starts anew.
+inline ::std::map<pthread_mutex_t*, ::weak_memory::mutex>& modelled_mutexes()
+{
+  static ::std::map<pthread_mutex_t*, ::weak_memory::mutex> all;
+  return all;
+}
+inline constexpr auto pthread_mutex_lock = [](pthread_mutex_t* held) noexcept {
+  modelled_mutexes()[held].lock();
+  return 0;
+};
+inline constexpr auto pthread_mutex_trylock = [](pthread_mutex_t* held) noexcept {
+  return modelled_mutexes()[held].try_lock() ? 0 : 1;
+};
+inline constexpr auto pthread_mutex_unlock = [](pthread_mutex_t* held) noexcept {
+  modelled_mutexes()[held].unlock();
+  return 0;
+};
+
+inline bool system_has_membarrier = true;  // to the model
+
+inline constexpr auto syscall = [](long call, auto... arguments) -> long {
+  if (call == SYS_membarrier) {
+    if (!system_has_membarrier) { return -1; }
+    int const command[]{static_cast<int>(arguments)...};
+    if (command[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED) { ::weak_memory::barrier_in_all_threads(); }
+    return 0;
+  }
+  return ::syscall(call, arguments...);
+};
+
+}  // namespace detail
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Part of tests that an emulator of another processor runs (qemu-user). Preloaded into their programs: a program that such a program
+// starts, often itself, is for that processor, too, so it is the emulator that has to be started. Otherwise death tests do not work.
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+using arguments = std::vector<char*>;
+
+[[nodiscard]] bool is_for_this_processor(char const* path)
+{
+  Elf64_Ehdr header{};
+  int const file = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (file == -1) { return false; }
+  bool const is_read = ::read(file, &header, sizeof header) == static_cast<ssize_t>(sizeof header);
+  ::close(file);
+  return is_read && std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_machine == EM_AARCH64;
+}
+
+/// What is started instead of a program. The emulator itself must not load this library; it tells its program to (QEMU_SET_ENV).
+class emulated_call {
+ public:
+  emulated_call(char const* path, char* const* given, char* const* environment) : path_{path}
+  {
+    if (path_ == "/proc/self/exe") {
+      std::array<char, 4096> self{};
+      if (::readlink(path, self.data(), self.size() - 1) > 0) { path_ = self.data(); }
+    }
+    if (is_for_this_processor(path_.c_str())) {
+      arguments_ = {emulator_.data(), name_option_.data(), given[0], path_.data()};
+      if (*given != nullptr) { ++given; }
+      path_in_use_ = emulator_.c_str();
+    }
+    for (; *given != nullptr; ++given) { arguments_.push_back(*given); }
+    arguments_.push_back(nullptr);
+    for (; *environment != nullptr; ++environment) {
+      if (std::strncmp(*environment, "LD_PRELOAD=", 11) != 0) { environment_.push_back(*environment); }
+    }
+    environment_.push_back(nullptr);
+  }
+
+  [[nodiscard]] char const* path() const { return path_in_use_ != nullptr ? path_in_use_ : path_.c_str(); }
+  [[nodiscard]] char** given() { return arguments_.data(); }
+  [[nodiscard]] char** environment() { return environment_.data(); }
+
+ private:
+  std::string path_;
+  std::string emulator_{RMM_TEST_EMULATOR};
+  std::string name_option_{"-0"};
+  char const* path_in_use_{};
+  arguments arguments_;
+  arguments environment_;
+};
+
+}  // namespace
+
+extern "C" {
+
+int execve(char const* path, char* const* given, char* const* environment)
+{
+  emulated_call call{path, given, environment};
+  return static_cast<int>(::syscall(SYS_execve, call.path(), call.given(), call.environment()));
+}
+
+int execv(char const* path, char* const* given) { return execve(path, given, environ); }
+
+int execl(char const* path, char const* first, ...)
+{
+  arguments all{const_cast<char*>(first)};
+  va_list list;
+  va_start(list, first);
+  while (all.back() != nullptr) { all.push_back(va_arg(list, char*)); }
+  va_end(list);
+  return execv(path, all.data());
+}
+
+int posix_spawn(pid_t* child,
+                char const* path,
+                posix_spawn_file_actions_t const* actions,
+                posix_spawnattr_t const* attributes,
+                char* const* given,
+                char* const* environment)
+{
+  static auto* const next = reinterpret_cast<decltype(&posix_spawn)>(::dlsym(RTLD_NEXT, "posix_spawn"));
+  emulated_call call{path, given, environment};
+  return next(child, call.path(), actions, attributes, call.given(), call.environment());
+}
+
+std::FILE* popen(char const* command, char const* mode)
+{
+  static auto* const next = reinterpret_cast<decltype(&popen)>(::dlsym(RTLD_NEXT, "popen"));
+  std::string const given{command};
+  bool const is_ours = is_for_this_processor(given.substr(0, given.find(' ')).c_str());
+  return next((is_ours ? "unset LD_PRELOAD; exec " RMM_TEST_EMULATOR " " + given : given).c_str(), mode);
+}
+
+}  // extern "C"
