@@ -21,7 +21,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -327,23 +327,19 @@ class Sleeper:
         """
         contents = None if keep is None else _contents_of(keep)
         with self._lock:
-            self._unused.clear()
             parts = [part for part in self._find(tag) if not part.asleep]
             for part in parts:
                 if part.open_scopes:
                     raise RuntimeError(f"a region with the tag {part.tag!r} has not ended: end it before you pause it")
             pools = {part.device: part.pool for part in parts}
             before = sum(pool.mapped_bytes for pool in pools.values())
-            for part in parts:
-                part.mem_pool = None  # PyTorch gives back what no tensor uses: that has no contents to keep
+            self._drop_pools(parts)  # PyTorch gives back what no tensor uses
             _empty_cache()
-            try:
-                for part in parts:
-                    part.pool.pause(contents or part.contents, tag=part.label)
-                    part.asleep = True
-            finally:
-                for pool in pools.values():
-                    pool.release_unused()
+            for pool in pools.values():
+                pool.release_unused()  # else resume() would map that again
+            for part in parts:
+                part.pool.pause(contents or part.contents, tag=part.label)
+                part.asleep = True
             return before - sum(pool.mapped_bytes for pool in pools.values())
 
     def resume(self, tag: str | None = None) -> None:
@@ -428,10 +424,7 @@ class Sleeper:
             The bytes given back.
         """
         with self._lock:
-            self._unused.clear()
-            for part in self._parts.values():
-                if not part.open_scopes:
-                    part.mem_pool = None  # the next region makes another one
+            self._drop_pools(self._parts.values())
             _empty_cache()  # also of pools that have ended
             return sum(pool.release_unused() for pool in self._pools.values())
 
@@ -489,11 +482,22 @@ class Sleeper:
             raise ValueError(f"there was no region with the tag {tag!r}; the tags are {self.tags()}")
         return found
 
+    def _drop_pools(self, parts: Iterable[_Part]) -> None:
+        """Drops PyTorch's pools of parts, whose next regions make other ones, and those of graphs that are gone.
+
+        None while a region or a capture is open: PyTorch ends the process if a pool ends while another thread uses one.
+        """
+        if any(part.open_scopes for part in self._parts.values()):
+            return
+        self._unused.clear()
+        for part in parts:
+            part.mem_pool = None
+
     @contextmanager
     def _open(self, tag: str, keep: Keep) -> Iterator[_Part]:
         """Keeps a part awake: PyTorch would give a new tensor the memory of one that it freed before the part fell asleep."""
         with self._lock:
-            self._unused.clear()
+            self._drop_pools([])
             part = self._part(tag, keep)
             if part.asleep:
                 raise RuntimeError(f"the memory with the tag {tag!r} is asleep: call resume({tag!r}) first")

@@ -300,6 +300,29 @@ programs = {
         rmm.sleep._sleeper.release_unused()
         assert start - free() <= slack, start - free()
     """,
+    "another_thread_is_in_a_region": """
+        import threading
+
+        with rmm.sleep.region("weights", keep=True):
+            tensor = filled(5)
+        entered, end = threading.Event(), threading.Event()
+
+        def work():
+            with rmm.sleep.region("cache"):
+                entered.set()
+                end.wait()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        entered.wait()
+        assert rmm.sleep.pause("weights") >= 512 * MiB
+        with rmm.sleep.region("other"):
+            other = filled(6)
+        end.set()
+        thread.join()
+        rmm.sleep.resume("weights")
+        assert holds(tensor, 5) and holds(other, 6)
+    """,
     "resume_takes_what_the_cache_of_pytorch_holds": """
         total = torch.cuda.mem_get_info()[1]
         with rmm.sleep.region("weights"):
