@@ -54,7 +54,9 @@ def _torch() -> Any:
     torch = sys.modules.get("torch")
     if torch is None or cuda_backend == "sim":
         return None
-    return torch if hasattr(torch._C, "_cuda_customAllocator") and torch.cuda.is_available() else None
+    # A module that another thread is importing may lack anything yet.
+    built_for_cuda = hasattr(getattr(torch, "_C", None), "_cuda_customAllocator") and hasattr(torch, "cuda")
+    return torch if built_for_cuda and torch.cuda.is_available() else None
 
 
 def _empty_cache() -> None:

@@ -104,8 +104,9 @@ def test_all_calls_go_to_the_simulator(real_runtime: Path, order: str, tmp_path:
         for user, place, symbol in found
         if Path(user).resolve().is_relative_to(simulator.parent.resolve())
     ]
-    users = {Path(user).name for user, _, _ in ours}
-    assert simulator.name in users
+    users = {
+        Path(user).name for user, _, _ in ours
+    }  # not the simulator: its calls of itself do not go through the loader
     assert any(user.startswith("librmm_python.") for user in users)
     assert [binding for binding in ours if Path(binding[2]).resolve() != simulator.resolve()] == []
 
