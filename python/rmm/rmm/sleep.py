@@ -59,6 +59,19 @@ def _torch() -> Any:
     return torch if built_for_cuda and torch.cuda.is_available() else None
 
 
+# Of all Sleepers. PyTorch ends the process if a pool of its ends while a thread is in a region, whosever the region is.
+_lock = threading.RLock()
+_sleepers: weakref.WeakSet[Sleeper] = weakref.WeakSet()
+_unused: list[Any] = []  # pools of PyTorch that end as soon as no region is open
+
+
+def _park(parts: dict[tuple[str, _Contents, int], _Part]) -> None:
+    """Keeps PyTorch's pools of a Sleeper that is gone."""
+    _unused.extend(pool for part in parts.values() for pool in (part.mem_pool, part.graphs) if pool is not None)
+    for part in parts.values():
+        part.mem_pool = part.graphs = None
+
+
 def _empty_cache() -> None:
     """Makes PyTorch give back what its own cache holds."""
     torch = _torch()
@@ -117,8 +130,9 @@ class _Threads(threading.local):
         torch = None if part is None else _torch()
         if part is None or torch is None:
             return
-        if part.mem_pool is None:
-            part.mem_pool = part.make_mem_pool(torch)
+        with _lock:  # threads that enter a new region together have one pool
+            if part.mem_pool is None:
+                part.mem_pool = part.make_mem_pool(torch)
         scope = torch.cuda.use_mem_pool(part.mem_pool, part.device)
         scope.__enter__()
         self.scope = scope
@@ -149,12 +163,13 @@ class Sleeper:
         self._chunk_size = chunk_size
         self._maximum_size = maximum_size
         self._retains = False
-        self._lock = threading.RLock()
+        self._lock = _lock
         self._pools: dict[int, ElasticPoolMemoryResource] = {}
         self._parts: dict[tuple[str, _Contents, int], _Part] = {}
         self._threads = _Threads()
         self._graph_pools: weakref.WeakValueDictionary[tuple[Any, _Part], Any] = weakref.WeakValueDictionary()
-        self._unused: list[Any] = []  # pools of graphs that are gone
+        _sleepers.add(self)
+        weakref.finalize(self, _park, self._parts).atexit = False
 
     def pool(self, device: int | None = None) -> ElasticPoolMemoryResource:
         """Return the pool of a device.
@@ -264,7 +279,7 @@ class Sleeper:
         with self._open(tag, keep) as part, self._inside(None):
             mem_pool = self._graph_pool(torch, part, pool)
             # Kept until the call after the graph's end, because the graph refers to it until it is gone.
-            weakref.finalize(cuda_graph, self._unused.append, mem_pool).atexit = False
+            weakref.finalize(cuda_graph, _unused.append, mem_pool).atexit = False
             with torch.cuda.graph(cuda_graph, pool=mem_pool.id, stream=stream, capture_error_mode=capture_error_mode):
                 yield
 
@@ -288,8 +303,9 @@ class Sleeper:
         if torch is None:
             raise RuntimeError(_no_torch)
         with self._open(tag, keep) as part, self._inside(None):
-            if part.graphs is None:
-                part.graphs = part.make_mem_pool(torch)
+            with self._lock:
+                if part.graphs is None:
+                    part.graphs = part.make_mem_pool(torch)
             yield part.graphs.id
 
     def pause(self, tag: str | None = None, *, keep: Keep | None = None) -> int:
@@ -342,7 +358,8 @@ class Sleeper:
             for part in parts:
                 part.pool.pause(contents or part.contents, tag=part.label)
                 part.asleep = True
-            return before - sum(pool.mapped_bytes for pool in pools.values())
+            # Other threads may have made the pools grow meanwhile.
+            return max(0, before - sum(pool.mapped_bytes for pool in pools.values()))
 
     def resume(self, tag: str | None = None) -> None:
         """Map memory to the addresses again, and restore the contents that were kept. Memory that is awake stays so.
@@ -467,6 +484,10 @@ class Sleeper:
     # --- parts
 
     def _part(self, tag: str, keep: Keep) -> _Part:
+        if not isinstance(tag, str):
+            raise TypeError(f"a tag is a str, not {type(tag).__name__}")
+        if tag.endswith((" (pageable)", " (pinned)")):
+            raise ValueError(f"the tag {tag!r} ends as the tags of the pool that name what is kept: choose another one")
         contents = _contents_of(keep)
         torch = _torch()
         device = gpu.getDevice() if torch is None else torch.cuda.current_device()
@@ -489,9 +510,9 @@ class Sleeper:
 
         None while a region or a capture is open: PyTorch ends the process if a pool ends while another thread uses one.
         """
-        if any(part.open_scopes for part in self._parts.values()):
+        if any(part.open_scopes for sleeper in list(_sleepers) for part in sleeper._parts.values()):
             return
-        self._unused.clear()
+        _unused.clear()
         for part in parts:
             part.mem_pool = None
 

@@ -260,6 +260,30 @@ def test_unknown_tags_are_named(sleeper: Sleeper) -> None:
         pass
 
 
+@pytest.mark.parametrize("tag", ["weights (pinned)", "weights (pageable)"])
+def test_a_tag_does_not_end_as_those_that_name_what_is_kept(sleeper: Sleeper, tag: str) -> None:
+    with pytest.raises(ValueError, match="choose another one"), sleeper.region(tag):
+        pass
+
+
+def test_a_tag_is_text(sleeper: Sleeper) -> None:
+    with pytest.raises(TypeError, match="a tag is a str, not NoneType"), sleeper.region(None, keep=True):  # type: ignore[arg-type]
+        pass
+
+
+def test_kept_contents_keep_their_pool() -> None:
+    own = Sleeper(chunk_size="2MiB")
+    with own.region("weights", keep="pageable") as pool:
+        buffer = buffer_of(b"weights", pool)
+    own.pause()
+    kept = own.kept_contents(buffer.ptr, buffer.size)
+    assert kept is not None
+    del own, pool, buffer
+    gc.collect()
+    assert bytes(kept) == b"weights"
+    assert kept.readonly
+
+
 def test_what_wakes_up_before_memory_runs_out_stays_awake() -> None:
     sleeper = Sleeper(chunk_size="2MiB")
     with sleeper.region("first", keep=True) as pool:

@@ -159,15 +159,16 @@ class TorchMemorySaver:
         """
         if not x.is_cuda or not x.is_contiguous():
             raise ValueError("a backup needs a contiguous tensor on a CUDA device")
-        kept = self._sleeper.kept_contents(x.data_ptr(), x.nbytes)
-        if kept is None:
-            return None
         import numpy as np
         import torch
 
-        array = np.frombuffer(kept, dtype=np.uint8)
-        if not zero_copy:
-            return torch.from_numpy(array.copy()).view(x.dtype).view(x.shape)
+        with self._sleeper._lock:  # until it is copied, nobody resumes
+            kept = self._sleeper.kept_contents(x.data_ptr(), x.nbytes)
+            if kept is None:
+                return None
+            array = np.frombuffer(kept, dtype=np.uint8)
+            if not zero_copy:
+                return torch.from_numpy(array.copy()).view(x.dtype).view(x.shape)
         address = array.__array_interface__["data"][0]
         return torch.from_numpy(_writable(address, array.nbytes)).view(x.dtype).view(x.shape)
 

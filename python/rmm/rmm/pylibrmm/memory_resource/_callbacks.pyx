@@ -282,7 +282,10 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
 
 cdef size_t call_spill_hook(lent_callables& lent, size_t nbytes, python_error& error) noexcept with gil:
     try:
-        return <size_t>(<object>(<lent_functions*>&lent).first())(nbytes)
+        freed = (<object>(<lent_functions*>&lent).first())(nbytes)
+        if freed is True or freed is False:
+            raise TypeError("the function returned a bool: it has to return the bytes that it freed")
+        return <size_t>freed
     except BaseException as exception:
         (&error).note(<PyObject*>exception, translate_python_except_to_cpp(exception))
     return 0

@@ -2,8 +2,7 @@
 """Resources that allocate parts of larger blocks."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_READ
-from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int64_t, uintptr_t
 from libcpp cimport bool
@@ -239,6 +238,17 @@ cdef inline elastic_pool_memory_resource* elastic_pool(DeviceMemoryResource reso
     return <elastic_pool_memory_resource*>resource.usable()
 
 
+@cython.internal
+cdef class KeptContents:
+    """Exports the host's copy of paused memory, and keeps the pool that has it."""
+    cdef object pool
+    cdef const void* address
+    cdef Py_ssize_t nbytes
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, <void*>self.address, self.nbytes, 1, flags)
+
+
 cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     """A pool over CUDA's virtual memory: it grows in place, loses little to fragmentation, and gives memory back.
 
@@ -406,7 +416,13 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         cdef const void* copy
         with nogil:
             copy = elastic_pool(self)[0].kept_contents(<const void*>ptr, nbytes)
-        return None if copy == NULL else PyMemoryView_FromMemory(<char*>copy, <Py_ssize_t>nbytes, PyBUF_READ)
+        if copy == NULL:
+            return None
+        cdef KeptContents kept = KeptContents.__new__(KeptContents)
+        kept.pool    = self
+        kept.address = copy
+        kept.nbytes  = <Py_ssize_t>nbytes
+        return memoryview(kept)
 
     def export_descriptors(self, uintptr_t ptr, size_t nbytes):
         """Export a block to other processes of this machine. The pool must have been made with `share_descriptors`.
