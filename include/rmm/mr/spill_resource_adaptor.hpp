@@ -107,7 +107,8 @@ class spill_policy {
   [[nodiscard]] bool try_add(std::size_t bytes) noexcept
   {
     // Not added and taken back: a hook or another thread would count it meanwhile.
-    for (auto now = used_.load(); now + bytes <= spill_at_ && now + bytes <= raised_above_.load();) {
+    for (auto now = used_.load();
+         now <= spill_at_ && bytes <= spill_at_ - now && now + bytes <= raised_above_.load();) {
       if (used_.compare_exchange_weak(now, now + bytes)) { return true; }
     }
     return false;

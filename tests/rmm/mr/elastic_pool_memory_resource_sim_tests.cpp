@@ -999,6 +999,43 @@ TEST_F(ElasticPool, TheEndOfAPausedPoolBreaksNoCapture)
   ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
+TEST_F(ElasticPool, ReleasingRetainedHostMemoryBreaksNoCapture)
+{
+  elastic_pool_memory_resource pool;
+  pool.retain_host_memory();
+  void* const kept = pool.allocate(256 * 1024, stream);
+  fill(kept, 1, 256 * 1024);
+  pool.pause(rmm::mr::paused_contents::kept_pinned);
+  pool.resume();
+  rmm::cuda_stream const capturing;
+  ASSERT_EQ(cudaStreamBeginCapture(capturing.value(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  pool.retain_host_memory(false);
+  cudaGraph_t graph{};
+  ASSERT_EQ(cudaStreamEndCapture(capturing.value(), &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  pool.deallocate(kept, 256 * 1024, stream);
+}
+
+TEST_F(ElasticPool, APauseWorksAfterOneThatFailedWithRetainedHostMemory)
+{
+  for (auto const contents : {rmm::mr::paused_contents::kept_pageable, rmm::mr::paused_contents::kept_pinned}) {
+    elastic_pool_memory_resource pool;
+    pool.retain_host_memory();
+    void* const kept = pool.allocate(4 * MiB, stream);
+    fill(kept, 7, 4 * MiB);
+    pool.pause(contents);
+    pool.resume();
+    cudasim::inject({"cudaMemcpyAsync", 1, cudaErrorUnknown, 1});
+    EXPECT_ANY_THROW(pool.pause(contents));
+    cudasim::clear_faults();
+    pool.pause(contents);
+    ASSERT_NE(pool.kept_contents(kept, 1), nullptr);
+    EXPECT_EQ(*static_cast<char const*>(pool.kept_contents(kept, 1)), 7);
+    pool.resume();
+    pool.deallocate(kept, 4 * MiB, stream);
+  }
+}
+
 TEST_F(ElasticPool, ARequestBeyondTheDeviceTakesNothing)
 {
   elastic_pool_memory_resource pool;

@@ -38,7 +38,8 @@ class host_block {
   [[nodiscard]] bool serves(std::size_t bytes, bool pinned) const noexcept
   {
     auto const& [size, is_pinned] = memory_.get_deleter();
-    return is_pinned == pinned && size >= bytes && size / 2 <= bytes;
+    bool const is_there           = memory_ != nullptr || bytes == 0;  // not if it was moved from
+    return is_there && is_pinned == pinned && size >= bytes && size / 2 <= bytes;
   }
 
  private:

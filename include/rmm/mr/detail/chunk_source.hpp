@@ -206,7 +206,10 @@ class chunk_source final : public memory_source {
   void retain_host_memory(bool on) noexcept override
   {
     retains_ = on;
-    if (!on) { retained_ = {}; }
+    if (on) { return; }
+    rmm::detail::device_scope const on_device{device_};
+    rmm::detail::capture_exemption const exemption;
+    retained_ = {};
   }
 
   [[nodiscard]] void const* kept_contents(void const* ptr, std::size_t bytes) const noexcept override
