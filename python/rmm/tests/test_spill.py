@@ -104,7 +104,9 @@ def test_other_exceptions_are_the_cause() -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-@pytest.mark.parametrize(("result", "cause"), [(None, TypeError), (-1, OverflowError), ("1", TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    ("result", "cause"), [(None, TypeError), (-1, OverflowError), ("1", TypeError), (True, TypeError)]
+)
 def test_a_result_that_is_no_size_is_an_error(result: Any, cause: type[Exception]) -> None:
     resource = rmm.mr.SpillResourceAdaptor(pool(), lambda nbytes: result)
     with pytest.raises(RuntimeError) as caught:
