@@ -496,6 +496,34 @@ struct ElasticPoolOnTwoDevices : Simulated {
   void SetUp() override {}
 };
 
+TEST_F(ElasticPoolOnTwoDevices, LargeChunksMoveWithAnotherDeviceCurrent)
+{
+  elastic_pool_options options;
+  options.device        = rmm::cuda_device_id{1};
+  options.maximum_bytes = 1088 * MiB;
+  auto const before     = cudasim::usage(1).physical;
+  elastic_pool_memory_resource pool{options};
+  pool.retain_host_memory();
+  rmm::cuda_stream stream;
+  {
+    rmm::cuda_set_device_raii const there{rmm::cuda_device_id{1}};
+    stream = rmm::cuda_stream{};
+  }
+  void* const low  = pool.allocate(512 * MiB, stream);
+  void* const wall = pool.allocate(520 * MiB, stream);
+  pool.deallocate(low, 512 * MiB, stream);
+  void* const moved = pool.allocate(540 * MiB, stream);  // the chunks of `low`, and new ones
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+  EXPECT_LE(pool.pool_size(), 1088 * MiB);
+  pool.pause(rmm::mr::paused_contents::dropped);
+  EXPECT_EQ(cudasim::usage(1).physical, before);
+  pool.resume();
+  pool.deallocate(moved, 540 * MiB, stream);
+  pool.deallocate(wall, 520 * MiB, stream);
+  pool.release_unused();
+  EXPECT_EQ(cudasim::usage(1).physical, before);
+}
+
 TEST_F(ElasticPoolOnTwoDevices, WithoutVirtualMemoryTakesItFromTheDeviceThatWasAskedFor)
 {
   cudasim::inject({"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // the driver does not say that it has it
