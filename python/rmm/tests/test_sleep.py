@@ -41,6 +41,19 @@ def free_bytes() -> int:
     return rmm.mr.available_device_memory()[0]
 
 
+def fill_device() -> list[rmm.DeviceBuffer]:
+    """Takes all memory of the device. That can be more than it calls free: the driver empties its own pools for it."""
+    cuda = rmm.mr.CudaMemoryResource()
+    taken = []
+    nbytes = free_bytes()
+    while nbytes >= 2 * MiB:
+        try:
+            taken.append(rmm.DeviceBuffer(size=nbytes, mr=cuda))
+        except MemoryError:
+            nbytes //= 2
+    return taken
+
+
 def has_free(nbytes: int) -> bool:
     """Whether the device has so much free; a GPU takes a little for itself."""
     slack = 0 if cuda_backend == "sim" else 8 * MiB
@@ -291,14 +304,15 @@ def test_what_wakes_up_before_memory_runs_out_stays_awake() -> None:
     with sleeper.region("second", keep=True) as pool:
         second = rmm.DeviceBuffer(size=64 * MiB, mr=pool)
     sleeper.pause()
-    others = rmm.mr.CudaMemoryResource()
     rmm.sleep._empty_cache()  # which resume() empties before it gives up
-    rest = rmm.DeviceBuffer(size=free_bytes() - 32 * MiB, mr=others)
+    room = rmm.DeviceBuffer(size=16 * MiB, mr=rmm.mr.CudaMemoryResource())
+    rest = fill_device()
+    del room
     with pytest.raises(MemoryError):
         sleeper.resume()
     assert first.tobytes() == b"first"
     assert sleeper.is_asleep("second")
-    del rest
+    rest.clear()
     sleeper.resume()
     assert not sleeper.is_asleep("second")
     del second
