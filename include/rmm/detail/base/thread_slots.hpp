@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/config.hpp>
@@ -82,6 +83,7 @@ class thread_slots {
       --count_;
       place(std::exchange(places_[at], entry{}));
     }
+    RMM_ASSERT(find_place(owner, key) == none);
   }
 
   /// Calls visit(entry) for each entry. visit() must not add or remove entries.
@@ -161,6 +163,7 @@ class thread_slots {
 
   void place(entry&& added) noexcept
   {
+    RMM_ASSERT(count_ < places_.size() && find_place(added.owner, added.key) == none);
     auto at = first_place_of(added.owner, added.key);
     while (places_[at].owner != 0) { at = next_to(at); }
     places_[at] = std::move(added);

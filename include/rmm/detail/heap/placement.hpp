@@ -32,9 +32,12 @@ struct placement {
                                             placement const& found,
                                             std::size_t bytes,
                                             std::size_t chunk_bytes) noexcept;
-[[nodiscard]] inline bool are_free_chunks(std::vector<address_range> const& free,
-                                          std::vector<address_range> const& found,
-                                          address_range keep) noexcept;
+template <class VisitChunksDown>
+[[nodiscard]] bool are_free_chunks(std::vector<address_range> const& free,
+                                   std::vector<address_range> const& found,
+                                   std::size_t bytes,
+                                   VisitChunksDown&& visit_chunks_down,
+                                   address_range keep);
 
 /// Looks at one run after the other: parts of memory, free ones and empty ones, each of which ends where the next begins.
 class placement_search {
@@ -44,6 +47,7 @@ class placement_search {
   /// The next part, above those before.
   void add(address_range range, bool is_empty)
   {
+    RMM_ASSERT(run_.empty() || run_.back().range.end() <= range.begin);
     if (!run_.empty() && run_.back().range.end() != range.begin) { end_run(); }
     std::size_t before{};
     if (!run_.empty()) { before = run_.back().empty_before + (run_.back().is_empty ? run_.back().range.bytes : 0); }
@@ -205,7 +209,7 @@ template <class VisitChunksDown>
     }
   }
   if (!found.empty()) { found.erase(last + 1, found.end()); }
-  RMM_ASSERT_EXPENSIVE(are_free_chunks(free, found, keep));
+  RMM_ASSERT_EXPENSIVE(are_free_chunks(free, found, bytes, visit_chunks_down, keep));
   return found;
 }
 

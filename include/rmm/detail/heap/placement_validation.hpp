@@ -45,7 +45,8 @@ namespace detail {
   return missing;
 }
 
-/// Whether a place is where it may be and lacks what it says, and none that begins or ends with a range lacks less.
+/// Whether a place is where it may be and lacks what it says, and none that begins or ends with a range lacks less. Where a free range
+/// is just large enough, the place is in one that is hardly larger.
 bool is_best_placement(std::vector<address_range> const& free,
                        std::vector<address_range> const& empty,
                        placement const& found,
@@ -59,6 +60,12 @@ bool is_best_placement(std::vector<address_range> const& free,
     return count_missing(free, empty, {begin, bytes}, chunk_bytes).value_or(most) <
            (found ? found.missing_bytes : most);
   };
+  bool const any_fits =
+    detail::any_of(free.begin(), free.end(), [&](address_range each) { return each.bytes == bytes; });
+  bool const is_tight = detail::any_of(free.begin(), free.end(), [&](address_range each) {
+    return each.begin <= found.where.begin && found.where.end() <= each.end() && each.bytes - bytes < chunk_bytes / 32;
+  });
+  if (any_fits && !is_tight) { return false; }
   for (auto const* const ranges : {&free, &empty}) {
     for (auto const range : *ranges) {
       if (is_worse(range.begin) || (range.end() >= bytes && is_worse(range.end() - bytes))) { return false; }
@@ -79,17 +86,35 @@ bool is_best_placement(std::vector<address_range> const& free,
     all.begin(), all.end(), [&](address_range each) { return each.begin <= range.begin && range.end() <= each.end(); });
 }
 
-/// Whether what was found is ascending, free, outside `keep`, and coalesced.
+/// Whether what was found is ascending, free, outside `keep` and coalesced; and has so many bytes and at most one chunk more, or all
+/// that there are.
+template <class VisitChunksDown>
 bool are_free_chunks(std::vector<address_range> const& free,
                      std::vector<address_range> const& found,
-                     address_range keep) noexcept
+                     std::size_t bytes,
+                     VisitChunksDown&& visit_chunks_down,
+                     address_range keep)
 {
+  std::size_t sum{};
+  std::size_t largest{};
   for (std::size_t i = 0; i != found.size(); ++i) {
     auto const range = found[i];
     if (range.bytes == 0 || !is_in(free, range) || do_overlap(range, keep)) { return false; }
-    if (i != 0 && range.begin < found[i - 1].end()) { return false; }
+    if (i != 0 && range.begin <= found[i - 1].end()) { return false; }
+    visit_chunks_down(range, [&](address_range chunk) {
+      sum += chunk.bytes;
+      largest = detail::max(largest, chunk.bytes);
+      return true;
+    });
   }
-  return true;
+  std::size_t all{};
+  for (auto const range : free) {
+    visit_chunks_down(range, [&](address_range chunk) {
+      all += do_overlap(chunk, keep) ? 0 : chunk.bytes;
+      return true;
+    });
+  }
+  return sum >= detail::min(bytes, all) && sum < bytes + detail::max(largest, std::size_t{1});
 }
 
 }  // namespace detail

@@ -215,6 +215,7 @@ class range_set {
   {
     RMM_ASSERT(most != 0 && most % heap_granule == 0);
     auto const which = find_largest();
+    RMM_ASSERT((which == none) == empty());
     if (which == none) { return {}; }
     auto const bytes = detail::min(most, node_at(which).bytes);
     auto const taken = cut_front(which, bytes);
@@ -261,6 +262,7 @@ class range_set {
       move(at);
       total_bytes_ -= node_at(at).bytes;
       erase(at);
+      RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || is_sound());
     }
     RMM_ASSERT(count_ != 0 && total_bytes_ != 0);
     return false;
@@ -940,6 +942,7 @@ bool range_set::try_extend(std::size_t capacity) noexcept
   RMM_ASSERT(capacity >= capacity_ && capacity <= room_);
   capacity_ = capacity;
   while (slot_count() < least_slots(capacity)) { split_slot(); }
+  RMM_ASSERT(slot_count() >= least_slots(capacity));  // I6
   return true;
 }
 

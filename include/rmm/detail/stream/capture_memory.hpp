@@ -46,8 +46,8 @@ struct captured_stream {
 /// not run at the same time, and none expects to find what another left.
 ///
 /// Invariants:
-///  G1  a chunk's bytes are those of live blocks, of idle_, of freed_, of pending_, and of frees that nobody noted; no two
-///      of these overlap, and no range of theirs lies in two chunks
+///  G1  the chunks' bytes are those of live blocks, of idle_, of freed_, of pending_, and unnoted_bytes_; no two of these
+///      overlap, and no range of theirs lies in two chunks
 ///  G2  what is in idle_ is used by graphs of this memory alone, and by none whose capture is under way
 ///  G3  what is in freed_ was freed in that capture on that stream, and goes there only until the capture is over
 ///  G4  a chunk leaves when the memory is released and all its blocks are freed, and not before
@@ -67,6 +67,11 @@ class basic_captured_memory {
   /// Nobody will run the graphs again, nor capture with this memory.
   void set_released() noexcept { released_ = true; }
   [[nodiscard]] bool is_released() const noexcept { return released_; }
+  /// Whether each chunk has a live block.
+  [[nodiscard]] bool is_all_live() const noexcept
+  {
+    return detail::all_of(chunks_.begin(), chunks_.end(), [](chunk const& each) { return each.live_bytes != 0; });
+  }
   [[nodiscard]] bool is_empty() const noexcept { return chunks_.empty() && kept_.empty(); }
 
   /// Bytes of chunks and of what is kept, but for live blocks.
@@ -123,6 +128,7 @@ class basic_captured_memory {
     if (own == nullptr || !own->ranges.try_reserve(own->ranges.count() + 1)) { return; }
     auto const seams = seam_addresses();
     own->ranges.insert(block, 0, &seams);
+    unnoted_bytes_ -= block.bytes;
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
@@ -137,6 +143,7 @@ class basic_captured_memory {
       return false;
     }
     pending_.push_back({block, std::move(event)});
+    unnoted_bytes_ -= block.bytes;
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
     return true;
   }
@@ -174,6 +181,7 @@ class basic_captured_memory {
       if (each.live_bytes != 0 || !give_back(each.range, true)) { return false; }
       RMM_ASSERT(chunk_bytes_ >= each.range.bytes);
       chunk_bytes_ -= each.range.bytes;
+      unnoted_bytes_ -= each.range.bytes;
       return true;
     };
     chunks_.erase(detail::remove_if(chunks_.begin(), chunks_.end(), leaves), chunks_.end());
@@ -196,6 +204,7 @@ class basic_captured_memory {
       ordered = ordered && (each.event.is_reached() || each.event.try_make_wait(stream));
     }
     pending_.clear();
+    unnoted_bytes_ = chunk_bytes_ - live_bytes_;
     RMM_ASSERT(idle_.empty() && freed_.empty() && (!ordered || has_stream));
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
     return ordered;
@@ -272,6 +281,7 @@ class basic_captured_memory {
     RMM_ASSERT(in.live_bytes >= block.bytes && block.end() <= in.range.end());
     in.live_bytes -= block.bytes;
     live_bytes_ -= block.bytes;
+    unnoted_bytes_ += block.bytes;
   }
 
   [[nodiscard]] seam_list seam_addresses() const noexcept { return {seams_.data(), seams_.size()}; }
@@ -335,6 +345,7 @@ class basic_captured_memory {
   bool needs_wait_{false};  // a block was freed without an event
   std::size_t chunk_bytes_{};
   std::size_t live_bytes_{};
+  std::size_t unnoted_bytes_{};  // freed, and not to be used again
   std::size_t kept_bytes_{};
   std::vector<chunk> chunks_;          // ascending; few
   std::vector<std::uintptr_t> seams_;  // where chunks begin

@@ -49,7 +49,9 @@ bool basic_captured_memory<Unused>::check_invariants() const noexcept
   for (auto const& each : freed_) { good = collect(each->ranges) && good; }
   for (auto const& each : pending_) { all.add(each.range); }
   good = good && all.are_disjoint();  // G1
+  std::size_t unused{};
   for (auto const range : all) {
+    unused += range.bytes;
     auto const in = find_chunk(range.begin);
     good          = good && in != no_chunk && range.end() <= chunks_[in].range.end();  // G1
   }
@@ -60,13 +62,14 @@ bool basic_captured_memory<Unused>::check_invariants() const noexcept
   for (auto const& each : chunks_) {
     std::size_t used{};
     for (auto const range : all) { used += range.begin - each.range.begin < each.range.bytes ? range.bytes : 0; }
-    good = good && (released_ || used + each.live_bytes <= each.range.bytes);                  // G1
+    good = good && used + each.live_bytes <= each.range.bytes;                                 // G1
     good = good && each.range.begin != 0 && each.range.bytes != 0 && each.range.begin >= end;  // G6
     end  = each.range.end();
     live += each.live_bytes;
     total += each.range.bytes;
   }
   for (auto const range : kept_) { kept += range.bytes; }
+  good = good && live + unused + unnoted_bytes_ == total;                              // G1
   return good && live == live_bytes_ && total == chunk_bytes_ && kept == kept_bytes_;  // G1, G6
 }
 

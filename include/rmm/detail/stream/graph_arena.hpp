@@ -44,6 +44,7 @@ namespace detail {
 ///  A2  all chunks lie between the bounds, which are written before a block of a chunk is handed out
 ///  A3  what it keeps of blocks from before a capture stays allocated to the heap, too
 ///  A4  each memory has a number of its own, which is not 0; no chunk belongs to two memories
+///  A5  each chunk of a released memory has a live block
 ///
 /// Thread-safe. The order of locks: that of the announced captures, this one, the heap's. `Heap` is the class of the heap, which
 /// is not complete yet where it has a graph_arena.
@@ -192,13 +193,13 @@ class graph_arena {
     for (auto const& memory : memories_) { memory->for_each_chunk(visit); }
   }
 
-  /// Whether A2 and A4, and the invariants of all memories hold. Only the heap can tell of A1 and A3.
+  /// Whether A2, A4 and A5, and the invariants of all memories hold. Only the heap can tell of A1 and A3.
   [[nodiscard]] bool check_invariants() const noexcept
   {
     bool good = true;
     for (auto const& memory : memories_) {
-      good = good && memory->number() != 0 && find(memory->number()) == memory.get();  // A4
-      good = good && memory->check_invariants();
+      good = good && memory->number() != 0 && find(memory->number()) == memory.get();                  // A4
+      good = good && memory->check_invariants() && (!memory->is_released() || memory->is_all_live());  // A5
       memory->for_each_chunk([&](address_range range) {
         good = good && find_owner(range.begin) == memory.get() && find_owner(range.end() - 1) == memory.get();  // A4
         good = good && is_between_bounds(range.begin) && is_between_bounds(range.end() - 1);                    // A2

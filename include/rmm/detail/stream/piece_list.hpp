@@ -129,7 +129,7 @@ class basic_piece_list {
     if (!all) { add_some(largest, wanted); }
     sort_pieces();
     if (!all) { remove_doubles(); }
-    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_piece_list>(pieces_.size()) || check_invariants(largest.ranges()));
+    RMM_ASSERT_EXPENSIVE(check_invariants(largest.ranges()));
   }
 
   [[nodiscard]] iterator begin() noexcept { return pieces_.begin(); }
@@ -242,7 +242,7 @@ class basic_piece_list {
     }
   };
 
-  /// Whether N1 holds, and N2 for the neighbours that pieces have in a set of which the list has only some ranges.
+  /// Whether N1 holds, and N2 for the neighbours that pieces and edges have in a set of which the list has only some ranges.
   [[nodiscard]] bool check_invariants(range_set const& partial) const noexcept
   {
     for (auto at = pieces_.begin(); at != pieces_.end(); ++at) {
@@ -254,7 +254,20 @@ class basic_piece_list {
       if (!at->is_fenced || &at->ranges() == &partial || has_next) { continue; }
       if (partial.range_beginning_at(at->range.end())) { return false; }  // N2
     }
-    return true;
+    if (wanted_.edges == nullptr) { return true; }
+    return detail::all_of(wanted_.edges->begin(), wanted_.edges->end(), [&](std::uintptr_t edge) {
+      auto const in_list = [&](fenced_range const& found) { return !found || has_piece(found.range.begin); };
+      return in_list(partial.range_beginning_at(edge)) && in_list(partial.range_ending_at(edge));  // N2
+    });
+  }
+
+  [[nodiscard]] bool has_piece(std::uintptr_t begin) const noexcept
+  {
+    auto const at =
+      detail::lower_bound(pieces_.begin(), pieces_.end(), begin, [](piece const& each, std::uintptr_t key) {
+        return each.range.begin < key;
+      });
+    return at != pieces_.end() && at->range.begin == begin;
   }
 
   [[nodiscard]] bool is_wanted(address_range run) const noexcept

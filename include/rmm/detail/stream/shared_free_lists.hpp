@@ -191,6 +191,7 @@ class shared_free_lists {
           best = here;
         }
       }
+      RMM_ASSERT_EXPENSIVE(best.first != none || refused.first != 0 || who.wait_failed || !can_serve(bytes, own));
       if (best.first == none) { return {}; }
       auto& store      = *stores_[best.second];
       auto const taken = store.ranges().take_good(bytes);
@@ -264,6 +265,7 @@ class shared_free_lists {
 
   [[nodiscard]] inline std::size_t check_steps() const noexcept;
   [[nodiscard]] inline bool has_none_of(std::uint64_t identity) const noexcept;
+  [[nodiscard]] inline bool can_serve(std::size_t bytes, free_store const* left_out) const noexcept;
 
   /// Streams come and go: an empty store has nothing to remember. Of those that hold only memory without an event, because their
   /// streams made no call since, the oldest lose it.

@@ -34,6 +34,14 @@ bool shared_free_lists::has_none_of(std::uint64_t identity) const noexcept
   return true;
 }
 
+/// Whether take_from_other() finds so many bytes in one piece.
+bool shared_free_lists::can_serve(std::size_t bytes, free_store const* left_out) const noexcept
+{
+  return detail::any_of(stores_.begin(), stores_.end(), [&](auto const& store) {
+    return store.get() != left_out && store->ranges().good_fit(bytes) != 0;
+  });
+}
+
 inline bool shared_free_lists::check_invariants() const noexcept
 {
   if (limits_.reserve.waiting() != 0 && lost_devices_ == 0) { return false; }                                      // L3

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/device.hpp>
@@ -54,6 +55,7 @@ class slow_path {
     auto const before = reasons_.load(std::memory_order_relaxed);
     reasons_.store(on ? before | why : before & ~static_cast<unsigned>(why), std::memory_order_seq_cst);
     set_floors();
+    RMM_ASSERT(has(why) == on);
   }
 
   [[nodiscard]] bool has(unsigned reasons) const noexcept
@@ -97,6 +99,8 @@ class slow_path {
     auto const reasons = reasons_.load(std::memory_order_relaxed);
     allocate_floor_.store((reasons & any_to_allocate) != 0 ? all : default_floor_, std::memory_order_seq_cst);
     deallocate_floor_.store(reasons != 0 ? all : default_floor_, std::memory_order_seq_cst);
+    RMM_ASSERT((reasons == 0) == (deallocate_floor_.load(std::memory_order_relaxed) == default_floor_));  // P1
+    RMM_ASSERT(allocate_floor_.load(std::memory_order_relaxed) <= deallocate_floor_.load(std::memory_order_relaxed));
   }
 
   std::uintptr_t const default_floor_{sees_one_device() ? 0 : first_plain_handle};

@@ -580,6 +580,7 @@ class basic_stream_ordered_heap {
     std::uintptr_t end{};
     for (auto const& [range, where, is_fenced, stream] : pieces) {
       if (range.end() == end) { continue; }  // it is there twice
+      RMM_ASSERT(range.begin >= end);
       run                    = range.begin == end && !is_seam(end) ? run + range.bytes : range.bytes;
       end                    = range.end();
       now.largest_free_bytes = detail::max(now.largest_free_bytes, run);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/base/thread_slots.hpp>
@@ -106,7 +107,9 @@ class thread_caches : public thread_slots<thread_caches, cudaStream_t, stream_ca
 
 [[nodiscard]] RMM_ALWAYS_INLINE cache_slot& cache_slot_of(std::uint64_t heap, cudaStream_t stream) noexcept
 {
-  return cache_slots[static_cast<std::size_t>(thread_caches::hash_of(heap, stream) >> (64U - cache_slot_bits))];
+  auto const at = static_cast<std::size_t>(thread_caches::hash_of(heap, stream) >> (64U - cache_slot_bits));
+  RMM_ASSERT(at < cache_slots.size());
+  return cache_slots[at];
 }
 
 inline void thread_caches::forget(std::uint64_t heap, cudaStream_t stream) noexcept
@@ -114,6 +117,7 @@ inline void thread_caches::forget(std::uint64_t heap, cudaStream_t stream) noexc
   auto& slot = cache_slot_of(heap, stream);
   if (slot.heap == heap && slot.stream == stream) { slot = {}; }
   thread_slots::forget(heap, stream);
+  RMM_ASSERT(find(heap, stream) == nullptr);
 }
 
 }  // namespace detail
