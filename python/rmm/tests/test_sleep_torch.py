@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from functools import cache
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -367,30 +367,66 @@ programs = {
 }
 
 
-@cache
-def reason_to_skip() -> str:
-    """Why PyTorch cannot be tested here; empty if it can."""
+# Runs each program in a process that begins where PyTorch is imported, since that takes most of the time of a short program.
+server = """
+import os, signal, sys
+import torch
+
+for line in sys.stdin:
+    program, errors, folder = line.rstrip("\\n").split("\\t")
+    process = os.fork()
+    if process == 0:
+        signal.alarm(120)
+        os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
+        os.chdir(folder)
+        with open(program) as file:
+            code = compile(file.read(), program, "exec")
+        exec(code, {"__name__": "__main__"})
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+"""
+
+
+class Runner:
+    """A process that has imported PyTorch, and that runs programs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", server], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, program: str) -> tuple[int, str]:
+        """Return the exit status, and what it wrote to standard error."""
+        file, errors = self._folder / "program.py", self._folder / "errors"
+        file.write_text(program)
+        errors.write_text("")
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(file, errors, self._folder, sep="\t", file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline()), errors.read_text()
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     if cuda_backend == "sim":
-        return "PyTorch cannot use the memory of the simulator"
+        pytest.skip("PyTorch cannot use the memory of the simulator")
     if find_spec("torch") is None:
-        return "PyTorch is not installed"
-    probe = "import torch; raise SystemExit(0 if torch.cuda.is_available() else 77)"
-    done = subprocess.run([sys.executable, "-c", probe], check=False, capture_output=True)
-    return "" if done.returncode == 0 else "PyTorch finds no GPU"
+        pytest.skip("PyTorch is not installed")
+    runs = Runner(tmp_path_factory.mktemp("torch"))
+    status, _ = runs.run("import torch; raise SystemExit(0 if torch.cuda.is_available() else 77)")
+    if status == 0:
+        yield runs
+    runs.close()
+    if status != 0:
+        pytest.skip("PyTorch finds no GPU")
 
 
 @pytest.mark.usefixtures("device_alone")
 @pytest.mark.parametrize("name", programs)
-def test_memory_of_pytorch_sleeps(name: str, tmp_path: Path) -> None:
-    if reason_to_skip():
-        pytest.skip(reason_to_skip())
-    program = textwrap.dedent(begin) + textwrap.dedent(programs[name])
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+def test_memory_of_pytorch_sleeps(name: str, runner: Runner) -> None:
+    status, errors = runner.run(textwrap.dedent(begin) + textwrap.dedent(programs[name]))
+    assert status == 0, errors
