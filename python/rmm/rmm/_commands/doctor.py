@@ -178,7 +178,14 @@ _frameworks: dict[str, tuple[tuple[str, ...], Callable[[], str]]] = {
     "cuda.core": (("cuda-core",), _cuda_core_allocator),
     "jax": (("jax",), _jax_allocator),
 }
-_modules = {"cupy": "cupy", "numba": "numba.cuda", "torch": "torch", "warp": "warp", "cuda.core": "cuda.core", "jax": "jax"}
+_modules = {
+    "cupy": "cupy",
+    "numba": "numba.cuda",
+    "torch": "torch",
+    "warp": "warp",
+    "cuda.core": "cuda.core",
+    "jax": "jax",
+}
 _jax_settings = {"XLA_PYTHON_CLIENT_ALLOCATOR", "XLA_PYTHON_CLIENT_PREALLOCATE"}
 _switched_at_once = ("cupy", "numba", "torch", "warp")  # by rmm.allocators.enable()
 
