@@ -185,8 +185,8 @@ def test_the_interface_of_warp_is_the_one_that_is_implemented() -> None:
     assert done.returncode == 0, done.stderr
 
 
-begin = """
-    import gc, threading
+begin = '''
+    import gc, linecache, textwrap, threading
     import numpy as np
     import rmm, rmm.allocators, rmm.mr
     import warp as wp
@@ -200,15 +200,20 @@ begin = """
     rmm.mr.set_current_device_resource(counted)
     rmm.allocators.enable("warp")
 
-    @wp.kernel
-    def twice(x: wp.array(dtype=float)):
-        i = wp.tid()
-        x[i] = x[i] * 2.0
+    # Warp reads the source of kernels, which a program of the option -c has only here.
+    source = textwrap.dedent("""
+        @wp.kernel
+        def twice(x: wp.array(dtype=float)):
+            i = wp.tid()
+            x[i] = x[i] * 2.0
+    """)
+    linecache.cache["<kernels>"] = (len(source), None, source.splitlines(True), "<kernels>")
+    exec(compile(source, "<kernels>", "exec"))
 
     def used():
         gc.collect()
         return counted.allocation_counts.current_bytes
-"""
+'''
 
 
 @cache
