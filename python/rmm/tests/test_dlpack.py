@@ -52,6 +52,18 @@ def test_the_stream_of_the_copy_is_told_to_the_producer() -> None:
     assert tensor.streams == [stream.__cuda_stream__()[1]]
 
 
+@pytest.mark.parametrize("stream", [{}, {"stream": None}, {"stream": 1}])
+def test_an_array_that_tells_no_stream_is_taken_by_dlpack(stream: dict[str, Any]) -> None:
+    class Array(Tensor):
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return {**self.buffer.__cuda_array_interface__, **stream}
+
+    tensor = Array(rmm.DeviceBuffer.to_device(b"abc"))
+    assert rmm.DeviceBuffer.from_device(tensor).tobytes() == b"abc"
+    assert tensor.streams == ([] if stream else [1])
+
+
 @pytest.mark.parametrize("array", [np.arange(6, dtype="i8"), np.arange(6, dtype="f4").reshape(2, 3), np.zeros((0, 3))])
 def test_arrays_on_the_host_become_buffers(array: np.ndarray[Any, Any]) -> None:
     assert rmm.DeviceBuffer.from_device(array).tobytes() == array.tobytes()

@@ -18,7 +18,7 @@ import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("cupy", "dask", "distributed", "numba", "torch"):
+        if name.partition(".")[0] in ("cupy", "dask", "distributed", "jax", "numba", "torch", "warp"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
@@ -33,6 +33,18 @@ numba.cuda = cuda
 for name in ("GetIpcHandleMixin", "HostOnlyCUDAMemoryManager", "MemoryInfo", "MemoryPointer"):
     setattr(cuda, name, type(name, (), {}))
 sys.modules.update({"numba": numba, "numba.cuda": cuda})
+"""
+
+# All that rmm.allocators.cuda_core needs to be imported.
+stand_in_for_cuda_core = """
+bindings, core = types.ModuleType("cuda.bindings"), types.ModuleType("cuda.core")
+core.__version__ = "1.2.2"
+bindings.driver = None
+for name in ("Buffer", "LEGACY_DEFAULT_STREAM", "MemoryResource", "PER_THREAD_DEFAULT_STREAM", "Stream"):
+    setattr(core, name, type(name, (), {"from_handle": lambda: None}))
+parent = types.ModuleType("cuda")
+parent.bindings, parent.core = bindings, core
+sys.modules.update({"cuda": parent, "cuda.bindings": bindings, "cuda.core": core})
 """
 
 # All that rmm.dask, a plug-in of Dask's workers, needs to be imported.
@@ -143,7 +155,9 @@ def run(program: str, *arguments: str) -> str:
 
 
 def test_docstrings_of_public_names_match_their_signatures() -> None:
-    *complaints, sums = run(without_frameworks + stand_in_for_numba + stand_in_for_dask + walk).splitlines()
+    *complaints, sums = run(
+        without_frameworks + stand_in_for_numba + stand_in_for_cuda_core + stand_in_for_dask + walk
+    ).splitlines()
     assert complaints == []
     words = sums.split()
     assert int(words[1]) > 20

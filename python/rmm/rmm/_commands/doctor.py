@@ -62,7 +62,7 @@ def describe() -> Iterator[str]:
         yield "  no variable that concerns memory is set"
     yield "\nframeworks in this process"
     for name, (distributions, find_allocator) in _frameworks.items():
-        yield f"  {name:<8} {_version_of(distributions) or 'not installed':<16} {_allocator(name, find_allocator)}".rstrip()
+        yield f"  {name:<9} {_version_of(distributions) or 'not installed':<16} {_allocator(name, find_allocator)}".rstrip()
 
 
 def _device_count() -> int:
@@ -128,7 +128,7 @@ def _yes_or_why_not(is_there: Callable[[], bool]) -> str:
         return f"no: {str(error).splitlines()[0]}"
 
 
-_prefixes = ("RMM_", "PYTORCH_", "NUMBA_CUDA_", "CUPY_", "XLA_PYTHON_CLIENT_")
+_prefixes = ("RMM_", "PYTORCH_", "NUMBA_CUDA_", "CUPY_", "XLA_PYTHON_CLIENT_", "XLA_CLIENT_MEM_")
 _variables = {"CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "LD_PRELOAD"}
 
 
@@ -156,12 +156,38 @@ def _torch_uses_rmm() -> bool:
     return ours is not None and sys.modules["torch"]._C._cuda_getAllocator() is ours.allocator()
 
 
+def _cuda_core_allocator() -> str:
+    resource = sys.modules["cuda.core"].Device(gpu.getDevice()).memory_resource
+    return f"{type(resource).__name__}, in this thread"
+
+
+def _jax_allocator() -> str:
+    return f"XLA's {os.environ.get('XLA_PYTHON_CLIENT_ALLOCATOR', 'default')}, which cannot be replaced"
+
+
+def _warp_allocator() -> str:
+    warp = sys.modules["warp"]
+    return type(warp.get_device_allocator(warp.get_cuda_device())).__name__
+
+
 _frameworks: dict[str, tuple[tuple[str, ...], Callable[[], str]]] = {
     "cupy": (("cupy-cuda13x", "cupy-cuda12x", "cupy"), _cupy_allocator),
     "numba": (("numba-cuda", "numba"), _numba_allocator),
     "torch": (("torch",), _torch_allocator),
+    "warp": (("warp-lang",), _warp_allocator),
+    "cuda.core": (("cuda-core",), _cuda_core_allocator),
+    "jax": (("jax",), _jax_allocator),
 }
-_modules = {"cupy": "cupy", "numba": "numba.cuda", "torch": "torch"}
+_modules = {
+    "cupy": "cupy",
+    "numba": "numba.cuda",
+    "torch": "torch",
+    "warp": "warp",
+    "cuda.core": "cuda.core",
+    "jax": "jax",
+}
+_jax_settings = {"XLA_PYTHON_CLIENT_ALLOCATOR", "XLA_PYTHON_CLIENT_PREALLOCATE"}
+_switched_at_once = ("cupy", "numba", "torch", "warp")  # by rmm.allocators.enable()
 
 
 def _version_of(distributions: tuple[str, ...]) -> str:
@@ -233,9 +259,12 @@ def advise() -> list[str]:
     if isinstance(rmm.mr.get_current_device_resource(), rmm.mr.CudaMemoryResource):
         found.append("Each allocation calls cudaMalloc. To allocate from a pool, without a change of the program:")
         found.append('  export RMM_RESOURCE="recommended"')
-    installed = [name for name, (distributions, _) in _frameworks.items() if _version_of(distributions)]
+    installed = [name for name in _switched_at_once if _version_of(_frameworks[name][0])]
     if installed:
         names = ", ".join(f'"{name}"' for name in installed)
         found.append("To let the frameworks draw from the same pool, before they allocate anything:")
         found.append(f"  import rmm.allocators; rmm.allocators.enable({names})")
+    if _version_of(("jax-cuda13-plugin", "jax-cuda12-plugin")) and not _jax_settings & set(os.environ):
+        found.append("JAX takes 75 % of the device's memory when it starts. To leave it to the pool:")
+        found.append("  export XLA_PYTHON_CLIENT_PREALLOCATE=false")
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CuPy, Numba and PyTorch on RMM's memory, so that one pool serves them all.
+"""CuPy, Numba, PyTorch and Warp on RMM's memory, so that one pool serves them all.
 
 >>> import rmm.allocators
 >>> rmm.allocators.enable("cupy", "torch")  # doctest: +SKIP
@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
 __all__ = ["enable"]
@@ -39,8 +40,22 @@ def _enable_torch() -> None:
     torch.cuda.memory.change_current_allocator(rmm_torch_allocator)
 
 
+def _enable_warp() -> None:
+    import warp
+
+    from rmm.allocators.warp import RMMAllocator
+
+    if not hasattr(warp, "set_cuda_allocator"):
+        version = getattr(warp, "__version__", "of an unknown version")
+        raise RuntimeError(f"Warp {version} cannot change its allocator: RMM needs warp-lang 1.13 or newer")
+    warp.set_cuda_allocator(RMMAllocator())
+
+
 def _is_usable(name: str) -> bool:
-    """Whether a framework is installed and uses CUDA."""
+    """Whether a framework is installed and uses CUDA. Warp also has to be in use, because it would be initialised."""
+    if name == "warp":
+        warp = sys.modules.get(name)
+        return hasattr(warp, "set_cuda_allocator") and bool(warp.is_cuda_available())  # type: ignore[union-attr]
     if find_spec(name) is None:
         return False
     if name == "torch":
@@ -50,7 +65,7 @@ def _is_usable(name: str) -> bool:
     return True
 
 
-_switches = {"cupy": _enable_cupy, "numba": _enable_numba, "torch": _enable_torch}
+_switches = {"cupy": _enable_cupy, "numba": _enable_numba, "torch": _enable_torch, "warp": _enable_warp}
 
 
 def enable(*frameworks: str) -> tuple[str, ...]:
@@ -61,8 +76,9 @@ def enable(*frameworks: str) -> tuple[str, ...]:
 
     Parameters
     ----------
-    *frameworks : {"cupy", "numba", "torch"}
-        The frameworks. Without names, all that are installed, except a PyTorch without CUDA or a device.
+    *frameworks : {"cupy", "numba", "torch", "warp"}
+        The frameworks. Without names, all that are installed, except a PyTorch without CUDA or a device, and a Warp that is not
+        imported yet.
 
     Returns
     -------
@@ -72,7 +88,7 @@ def enable(*frameworks: str) -> tuple[str, ...]:
     Raises
     ------
     RuntimeError
-        If "torch" is named, and has no CUDA or finds no device.
+        If "torch" or "warp" is named, and has no CUDA or finds no device, or the Warp is older than 1.13.
 
     Examples
     --------

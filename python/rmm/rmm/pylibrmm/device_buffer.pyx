@@ -400,11 +400,13 @@ cdef class DeviceBuffer:
         interface = getattr(source, "__cuda_array_interface__", None)
         if interface is not None:
             expect_interface(interface)
-            size = contiguous_size(interface)
-            wait_for_producer(interface, stream, c_current_device())
-            buffer = DeviceBuffer(ptr=address_of(interface), size=size, stream=stream, mr=mr)
-            stream.synchronize()
-            return buffer
+            # One that tells no stream, as that of PyTorch, orders nothing; DLPack does.
+            if "stream" in interface or not hasattr(source, "__dlpack__"):
+                size = contiguous_size(interface)
+                wait_for_producer(interface, stream, c_current_device())
+                buffer = DeviceBuffer(ptr=address_of(interface), size=size, stream=stream, mr=mr)
+                stream.synchronize()
+                return buffer
         if hasattr(source, "__dlpack__"):
             return copy_of_tensor(source, stream, mr)
         raise TypeError(f"{type(source)} has neither __cuda_array_interface__ nor __dlpack__")
