@@ -42,6 +42,7 @@ option(RMM_BUILD_TRACE_TOOL "Build rmm-trace, which reports on recorded allocati
 option(RMM_BUILD_ENVIRONMENT_LIBRARY "Build librmm_environment.so, which lets any program obey RMM_RESOURCE and RMM_TRACE_FILE"
        OFF)
 option(RMM_BUILD_NVTX_LIBRARY "Build librmm_nvtx.so, which makes tags of the NVTX ranges of any program" OFF)
+option(RMM_BUILD_AUDIT_LIBRARY "Build librmm_audit.so, which lists what the libraries of a program allocate past its pools" OFF)
 set(RMM_BUILD_PTDS_TESTS ON CACHE STRING "Which test programs are also built for the per-thread default stream: ON, STREAMS or OFF")
 set_property(CACHE RMM_BUILD_PTDS_TESTS PROPERTY STRINGS ON STREAMS OFF)
 option(RMM_QUICK_TESTS "Leave out the tests that compile what others compile, in another way" OFF)

@@ -69,7 +69,7 @@ DECLARED_ONLY = {
 }
 
 # Folders of the repository whose programs and libraries are installed or packed.
-SHIPPED = ("include", "python/rmm", "tools/environment", "tools/gdb", "tools/nvtx", "tools/recorded", "tools/trace")
+SHIPPED = ("include", "python/rmm", "tools/audit", "tools/environment", "tools/gdb", "tools/nvtx", "tools/recorded", "tools/trace")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 CUDA_CALL = re.compile(r"(?<![\w.>])cu(da)?[A-Z][a-z]\w*(?<!_t)\s*\(")

@@ -11,7 +11,7 @@ file(RENAME "${scratch}/installed" "${prefix}")
 file(GLOB found RELATIVE "${prefix}" "${prefix}/*" "${prefix}/lib*/*" "${prefix}/lib*/cmake/*" "${prefix}/include/*"
      "${prefix}/include/rmm/version_config.hpp" "${prefix}/include/rmm/c/rmm.h" "${prefix}/lib*/cmake/rmm/rmm-*.cmake"
      "${prefix}/lib*/pkgconfig/*.pc" "${prefix}/share/rmm/gdb/*")
-foreach(file include/rmm/version_config.hpp include/rmm/c/rmm.h include/cudasim lib[^/]*/libcudart_sim.so lib[^/]*/librmm_c.so.1 lib[^/]*/cmake/rmm/rmm-config.cmake
+foreach(file include/rmm/version_config.hpp include/rmm/c/rmm.h include/cudasim lib[^/]*/libcudart_sim.so lib[^/]*/librmm_c.so.1 lib[^/]*/librmm_audit.so lib[^/]*/cmake/rmm/rmm-config.cmake
              lib[^/]*/cmake/rmm/rmm-config-version.cmake lib[^/]*/cmake/rmm/rmm-targets.cmake
              lib[^/]*/pkgconfig/rmm.pc lib[^/]*/pkgconfig/rmm-c.pc lib[^/]*/pkgconfig/rmm-cudart-sim.pc share/rmm/gdb/rmm_printers.py)
   if(NOT ";${found};" MATCHES ";${file};")

@@ -40,6 +40,7 @@ PARTS: list[tuple[str, list[str]]] = [
             "choosing",
             "configuration",
             "out-of-memory",
+            "audit",
             "spilling",
             "performance",
             "traces",

@@ -17,6 +17,7 @@ commands = {
     "doctor": "what the machine and the process have, what calls cost here, and what to do",
     "demo": "time and memory that resources need for the same work",
     "nvtx-path": "the library for NVTX_INJECTION64_PATH, which makes tags of NVTX ranges",
+    "audit-path": "the library for LD_PRELOAD, which lists what libraries allocate past the pool",
 }
 commands_of_the_trace_program = {
     "report": "what a trace shows, as a page for browsers",

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
-import librmm
+from rmm._commands.shipped_library import print_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,12 +13,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    library = Path(librmm.__file__).parent / "lib" / "librmm_nvtx.so"
-    if not library.is_file():
-        print(
-            "python -m rmm: librmm_nvtx.so was not found: this package was built without it (RMM_BUILD_NVTX_LIBRARY)",
-            file=sys.stderr,
-        )
-        return 2
-    print(library)
-    return 0
+    return print_path("librmm_nvtx.so", "RMM_BUILD_NVTX_LIBRARY")

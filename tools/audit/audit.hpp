@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ledger.hpp"
+#include "mode.hpp"
+
+#include <rmm/detail/export.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+namespace RMM_NAMESPACE {
+namespace tools {
+namespace audit {
+
+/// What this process has chosen and counted. Made by the first call, and never destroyed: programs allocate and free until their end.
+class process {
+ public:
+  [[nodiscard]] static process& get();
+
+  mode const chosen;
+  ledger known;
+
+  /// The number of the pool that routed memory comes from.
+  library_id const pool;
+
+  /// Made by fork(): its parent reports what is from before.
+  std::atomic<bool> is_child{false};
+
+  /// Whether a library may not allocate memory of a device.
+  [[nodiscard]] bool refuses(library_id library);
+
+  /// Whether allocations of a library are routed.
+  [[nodiscard]] bool routes(library_id library);
+
+  /// Says what is wrong with RMM_AUDIT, once.
+  void complain() noexcept;
+
+ private:
+  process();
+
+  /// Answers a question about a library's name, which never changes, once.
+  template <class Question>
+  [[nodiscard]] bool answer(std::array<std::atomic<std::int8_t>, ledger::most_libraries>& answers,
+                            library_id library,
+                            Question&& ask);
+
+  std::array<std::atomic<std::int8_t>, ledger::most_libraries> refused_{};
+  std::array<std::atomic<std::int8_t>, ledger::most_libraries> routed_{};
+  std::atomic<bool> has_complained_{false};
+};
+
+/// What this thread does.
+struct thread_state {
+  int calls;           // of the functions of this library that have not returned
+  int is_of_the_pool;  // calls of the driver are those of the pool that memory is routed to
+};
+[[nodiscard]] thread_state& this_thread() noexcept;
+
+/// A call of this library, which counts what it allocates. Calls of the driver that it makes itself are not counted.
+class counted_call {
+ public:
+  counted_call() noexcept : thread_{this_thread()} { ++thread_.calls; }
+  ~counted_call() { --thread_.calls; }
+  counted_call(counted_call const&)            = delete;
+  counted_call& operator=(counted_call const&) = delete;
+
+ private:
+  thread_state& thread_;
+};
+
+/// A call of the pool: what the pool takes from the driver meanwhile is counted as the pool's, and not routed.
+class pool_call {
+ public:
+  pool_call() noexcept : thread_{this_thread()}, before_{thread_} { thread_ = {0, 1}; }
+  ~pool_call() { thread_ = before_; }
+  pool_call(pool_call const&)            = delete;
+  pool_call& operator=(pool_call const&) = delete;
+
+ private:
+  thread_state& thread_;
+  thread_state before_;
+};
+
+/// Prints a line on standard error, "librmm_audit: ..." and cut if it is too long. Allocates no memory.
+[[gnu::format(printf, 1, 2)]] void say(char const* format, ...) noexcept;
+
+}  // namespace audit
+}  // namespace tools
+}  // namespace RMM_NAMESPACE

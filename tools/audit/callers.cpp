@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "callers.hpp"
+
+#include <link.h>
+#include <unistd.h>
+#include <unwind.h>
+
+#include <array>
+#include <atomic>
+#include <climits>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+
+namespace RMM_NAMESPACE {
+namespace tools {
+namespace audit {
+namespace {
+
+constexpr int most_frames = 64;
+
+/// What code is: one that passes calls on, or the number of its library.
+constexpr std::uint32_t passes_on = 0;
+[[nodiscard]] constexpr std::uint32_t to_entry(library_id library) noexcept { return library + 1U; }
+[[nodiscard]] constexpr library_id to_library(std::uint32_t entry) noexcept
+{
+  return static_cast<library_id>(entry - 1);
+}
+
+/// What is known of places in the code. It may forget some. Valid until an object is unloaded.
+class known_code {
+ public:
+  [[nodiscard]] bool find(std::uintptr_t code, std::uint32_t& entry) const noexcept
+  {
+    auto const kept = places_[home_of(code)].load(std::memory_order_relaxed);
+    entry           = static_cast<std::uint32_t>(kept & most_entries);
+    return kept >> entry_bits == code && code != 0;
+  }
+
+  void add(std::uintptr_t code, std::uint32_t entry) noexcept
+  {
+    if (code >> (64U - entry_bits) != 0) { return; }
+    places_[home_of(code)].store(std::uint64_t{code} << entry_bits | entry, std::memory_order_relaxed);
+  }
+
+  void clear() noexcept
+  {
+    for (auto& place : places_) { place.store(0, std::memory_order_relaxed); }
+  }
+
+ private:
+  static constexpr unsigned bits              = 12;
+  static constexpr unsigned entry_bits        = 12;
+  static constexpr std::uint64_t most_entries = (std::uint64_t{1} << entry_bits) - 1;
+  static_assert(ledger::most_libraries < most_entries);
+
+  [[nodiscard]] static std::size_t home_of(std::uintptr_t code) noexcept
+  {
+    return static_cast<std::size_t>((std::uint64_t{code} * 0x9E3779B97F4A7C15U) >> (64U - bits));
+  }
+
+  std::array<std::atomic<std::uint64_t>, std::size_t{1} << bits> places_{};
+};
+
+known_code known_places;
+std::atomic<unsigned long long> unloaded_objects{0};
+
+/// Forgets all places if an object was unloaded since the last call: others may lie there now.
+void forget_unloaded_objects() noexcept
+{
+  unsigned long long unloaded{};
+  ::dl_iterate_phdr(
+    [](dl_phdr_info* info, std::size_t, void* out) {
+      *static_cast<unsigned long long*>(out) = info->dlpi_subs;
+      return 1;
+    },
+    &unloaded);
+  if (unloaded_objects.exchange(unloaded, std::memory_order_relaxed) != unloaded) { known_places.clear(); }
+}
+
+/// The object that has a place in the code.
+struct object {
+  std::uintptr_t code;
+  bool is_found{false};
+  bool is_this_library{false};
+  std::array<char, PATH_MAX> path{};
+};
+
+[[nodiscard]] bool has_code(dl_phdr_info const& info, std::uintptr_t code) noexcept
+{
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    auto const& segment = info.dlpi_phdr[i];
+    if (segment.p_type == PT_LOAD && code - (info.dlpi_addr + segment.p_vaddr) < segment.p_memsz) { return true; }
+  }
+  return false;
+}
+
+[[nodiscard]] std::uintptr_t code_of_this_library() noexcept
+{
+  return reinterpret_cast<std::uintptr_t>(&forget_unloaded_objects);
+}
+
+// Not dladdr(), which waits while another thread runs the constructors of a library.
+int look_at_object(dl_phdr_info* info, std::size_t, void* out)
+{
+  auto& searched = *static_cast<object*>(out);
+  if (!has_code(*info, searched.code)) { return 0; }
+  searched.is_found        = true;
+  searched.is_this_library = has_code(*info, code_of_this_library());
+  std::snprintf(searched.path.data(), searched.path.size(), "%s", info->dlpi_name != nullptr ? info->dlpi_name : "");
+  return 1;
+}
+
+[[nodiscard]] std::uint32_t look_up(ledger& known, std::uintptr_t code)
+{
+  object searched{code};
+  ::dl_iterate_phdr(look_at_object, &searched);
+  if (!searched.is_found) { return to_entry(known.id_of("(code of no file)")); }
+  if (searched.path[0] == '\0') {  // the program itself
+    auto const length = ::readlink("/proc/self/exe", searched.path.data(), searched.path.size() - 1);
+    if (length <= 0) { return to_entry(known.id_of("(the program)")); }
+  }
+  if (searched.is_this_library || only_passes_on(searched.path.data())) { return passes_on; }
+  return to_entry(known.id_of(std::string{name_of_library(searched.path.data())}));
+}
+
+[[nodiscard]] std::uint32_t entry_of(ledger& known, std::uintptr_t code)
+{
+  std::uint32_t entry{};
+  if (known_places.find(code, entry)) { return entry; }
+  entry = look_up(known, code);
+  known_places.add(code, entry);
+  return entry;
+}
+
+struct walk {
+  ledger* known;
+  int frames{0};
+  std::uint32_t found{passes_on};
+};
+
+_Unwind_Reason_Code look_at_frame(_Unwind_Context* context, void* argument)
+{
+  auto& taken     = *static_cast<walk*>(argument);
+  auto const code = static_cast<std::uintptr_t>(_Unwind_GetIP(context));
+  try {
+    if (code != 0) { taken.found = entry_of(*taken.known, code - 1); }
+  } catch (std::exception const&) {
+    return _URC_NORMAL_STOP;
+  }
+  return taken.found != passes_on || ++taken.frames == most_frames ? _URC_NORMAL_STOP : _URC_NO_REASON;
+}
+
+}  // namespace
+
+library_id calling_library(ledger& known, void const* code) noexcept
+{
+  forget_unloaded_objects();
+  try {
+    auto const direct = entry_of(known, reinterpret_cast<std::uintptr_t>(code) - 1);
+    if (direct != passes_on) { return to_library(direct); }
+    walk taken{&known};
+    ::_Unwind_Backtrace(look_at_frame, &taken);
+    // The stack may end in code that says nothing of its callers.
+    return taken.found != passes_on ? to_library(taken.found) : known.id_of("(unknown)");
+  } catch (std::exception const&) {
+    return 0;  // which the ledger has from its start
+  }
+}
+
+bool is_code_of_driver(void const* code) noexcept
+{
+  object searched{reinterpret_cast<std::uintptr_t>(code) - 1};
+  ::dl_iterate_phdr(look_at_object, &searched);
+  constexpr std::string_view beginning{"libcuda.so"};
+  return file_of(searched.path.data()).substr(0, beginning.size()) == beginning;
+}
+
+std::string path_of_this_library()
+{
+  object searched{code_of_this_library()};
+  ::dl_iterate_phdr(look_at_object, &searched);
+  return searched.path.data();
+}
+
+}  // namespace audit
+}  // namespace tools
+}  // namespace RMM_NAMESPACE

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/export.hpp>
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace RMM_NAMESPACE {
+namespace tools {
+namespace audit {
+
+/// What RMM_AUDIT says.
+struct mode {
+  enum class action { report, allow, deny, route };
+
+  action does{action::report};
+  std::string text{"report"};  ///< for the report
+  std::vector<std::string>
+    libraries;                ///< patterns: those that may allocate, or those that may not; empty after "deny" alone
+  std::string configuration;  ///< of the resource to route to; empty: that of RMM_RESOURCE
+  std::string complaint;      ///< what is wrong with the text; then the library only reports
+};
+
+/// Splits a list at its commas. Empty parts are left out.
+[[nodiscard]] inline std::vector<std::string> split_at_commas(std::string_view list)
+{
+  std::vector<std::string> parts;
+  while (!list.empty()) {
+    auto const end = std::min(list.find(','), list.size());
+    if (end != 0) { parts.emplace_back(list.substr(0, end)); }
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return parts;
+}
+
+/// Reads the value of RMM_AUDIT, which may be null.
+[[nodiscard]] inline mode read_mode(char const* value)
+{
+  mode made;
+  std::string_view const text{value != nullptr ? value : ""};
+  if (text.empty() || text == "report") { return made; }
+  auto const colon     = text.find(':');
+  auto const word      = text.substr(0, colon);
+  auto const rest      = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
+  auto const libraries = split_at_commas(rest);
+  if (word == "allow" && !libraries.empty()) {
+    made.does = mode::action::allow;
+  } else if (word == "deny" && libraries.empty() == (colon == std::string_view::npos)) {
+    made.does = mode::action::deny;
+  } else if (word == "route" && rest.empty() == (colon == std::string_view::npos)) {
+    made.does          = mode::action::route;
+    made.configuration = rest;
+  } else {
+    made.complaint = "RMM_AUDIT is '" + std::string{text} +
+                     "', but takes one of: report, allow:LIBRARY,..., deny, deny:LIBRARY,..., route, "
+                     "route:CONFIGURATION; it only reports "
+                     "now";
+    return made;
+  }
+  if (made.does != mode::action::route) { made.libraries = libraries; }
+  made.text = text;
+  return made;
+}
+
+/// Whether a pattern of the shell matches a library: its name in reports, or the file's name without folders.
+[[nodiscard]] inline bool matches(std::string const& pattern, std::string const& library)
+{
+  auto const slash = library.rfind('/');
+  auto const* file = library.c_str() + (slash == std::string::npos ? 0 : slash + 1);
+  return ::fnmatch(pattern.c_str(), library.c_str(), 0) == 0 || ::fnmatch(pattern.c_str(), file, 0) == 0;
+}
+
+[[nodiscard]] inline bool matches_any(std::vector<std::string> const& patterns, std::string const& library)
+{
+  return std::any_of(patterns.begin(), patterns.end(), [&](auto const& pattern) { return matches(pattern, library); });
+}
+
+/// Whether a library may not allocate memory of a device.
+[[nodiscard]] inline bool is_refused(mode const& chosen, std::string const& library)
+{
+  if (chosen.does == mode::action::allow) { return !matches_any(chosen.libraries, library); }
+  return chosen.does == mode::action::deny && (chosen.libraries.empty() || matches_any(chosen.libraries, library));
+}
+
+/// Whether allocations of a library are routed. Not those of RMM, whose pools would lie in a pool, nor of libraries that share their
+/// memory with other processes, which memory of a pool does not allow.
+[[nodiscard]] inline bool is_routed(mode const& chosen, std::string const& library)
+{
+  // Never destroyed: libraries allocate until the process ends.
+  static auto const& never =
+    *new std::vector<std::string>{"rmm/*", "librmm*", "libnccl*", "libnvshmem*", "libuc[mpst]*.so*"};
+  return chosen.does == mode::action::route && !matches_any(never, library);
+}
+
+}  // namespace audit
+}  // namespace tools
+}  // namespace RMM_NAMESPACE
