@@ -15,6 +15,10 @@ library.allocate.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 library.allocate.restype = ctypes.c_void_p
 library.deallocate.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 library.deallocate.restype = None
+library.allocate_segment.argtypes = library.allocate.argtypes
+library.allocate_segment.restype = ctypes.c_void_p
+library.deallocate_segment.argtypes = library.deallocate.argtypes
+library.deallocate_segment.restype = None
 library.torch_record_stream.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 
 
@@ -30,6 +34,11 @@ def use() -> None:
     rmm.mr.set_current_device_resource(pool)
     streams = [Stream(), Stream()]
     handles = [stream.__cuda_stream__()[1] for stream in streams]
+    # This makes the stream that torch_record_stream() needs, which would throw an exception of C++ that PyTorch catches, but not ctypes.
+    segment = library.allocate_segment(2 << 20, 0, None)
+    if segment is None:
+        raise MemoryError(f"PyTorch asked for a segment of {2 << 20} bytes")
+    library.deallocate_segment(segment, 2 << 20, 0, None)
     for _ in range(4):
         blocks = []
         try:
