@@ -34,7 +34,7 @@ def use() -> None:
     rmm.mr.set_current_device_resource(pool)
     streams = [Stream(), Stream()]
     handles = [stream.__cuda_stream__()[1] for stream in streams]
-    # This makes the stream that torch_record_stream() needs, which would throw an exception of C++ that PyTorch catches, but not ctypes.
+    # Makes the stream that torch_record_stream() needs. That throws in C++, which PyTorch catches and ctypes does not.
     segment = library.allocate_segment(2 << 20, 0, None)
     if segment is None:
         raise MemoryError(f"PyTorch asked for a segment of {2 << 20} bytes")
