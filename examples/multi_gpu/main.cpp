@@ -104,6 +104,10 @@ int main()
 {
   try {
     pools const all{8 << 20};
+    if (all.count() == 0) {
+      std::fprintf(stderr, "there is no device, or cudaGetDeviceCount fails\n");
+      return 1;
+    }
     bool const right = run(all);
     std::size_t live{0};
     for (int i = 0; i < all.count(); ++i) { live += all.live_bytes(i); }

@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -103,11 +104,11 @@ int main()
     for (int i = 0; i < requests; ++i) { queue.put({i, std::size_t{1} << (i % 21)}); }
 
     outcome result;
-    std::vector<std::thread> workers;
+    std::vector<std::future<void>> workers;
     for (int i = 0; i < threads; ++i) {
-      workers.emplace_back([&] { work(queue, result); });
+      workers.push_back(std::async(std::launch::async, [&] { work(queue, result); }));
     }
-    for (auto& worker : workers) { worker.join(); }
+    for (auto& worker : workers) { worker.get(); }  // throws what ended the worker
     rmm::mr::set_current_device_resource(nullptr);
 
     auto const figures = pool.figures();

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Reads texts that users write: sizes, configurations, and environment variables of traces.
+// Reads texts that users write: sizes, configurations, and all environment variables that are more than a file name.
 
 #include <rmm/detail/trace/trace_options.hpp>
 #include <rmm/memory_amount.hpp>
+#include <rmm/mr/detail/size_rounding.hpp>
 #include <rmm/mr/resource_configuration.hpp>
+
+#include "../../tools/nvtx/range_tags.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -59,16 +62,59 @@ void read_configuration(std::string_view text)
   }
 }
 
-void read_environment(char const* variable, std::string const& text)
+/// Sets a variable while `read` reads it. Whatever it has, it is read, or refused by one of two exceptions.
+template <class Read>
+void with_variable(char const* variable, std::string const& text, Read read)
 {
   ::setenv(variable, text.c_str(), 1);
   try {
-    auto const options = rmm::mr::trace_options::from_environment();
-    require(options.flush_interval.count() >= 0, "the flush interval is not negative");
+    read();
   } catch (std::invalid_argument const& error) {
+    check_message(error.what());
+  } catch (rmm::logic_error const& error) {
     check_message(error.what());
   }
   ::unsetenv(variable);
+}
+
+void read_environment(char const* variable, std::string const& text)
+{
+  with_variable(variable, text, [] {
+    auto const options = rmm::mr::trace_options::from_environment();
+    require(options.flush_interval.count() >= 0, "the flush interval is not negative");
+  });
+}
+
+void read_resource(std::string const& text)
+{
+  with_variable("RMM_RESOURCE", text, [] {
+    auto const made = rmm::mr::resource_configuration::from_environment();
+    require(made.has_value() == (*std::getenv("RMM_RESOURCE") != '\0'), "a variable that is set names a resource");
+  });
+}
+
+void read_rounding(std::string const& text)
+{
+  with_variable("RMM_UNROUNDED_SIZES", text, [&] {
+    static_cast<void>(rmm::mr::detail::choose_size_rounding_by_environment());
+    std::string const read{text.c_str()};
+    require(read.empty() || read == "0" || read == "1", "another value is refused");
+  });
+}
+
+/// The variable and the names of domains, separated by line ends; they end with the first zero byte.
+void read_domains(std::string const& text)
+{
+  auto const end = text.find('\n');
+  rmm::tools::range_tags tags{text.substr(0, end).c_str()};
+  for (auto at = end; at != std::string::npos;) {
+    auto const next = text.find('\n', at + 1);
+    auto const name = std::string_view{text}.substr(at + 1, next == std::string::npos ? next : next - at - 1);
+    auto const made = tags.domain(name);
+    require(made < rmm::tools::range_tags::max_domains && tags.domain(name) == made, "a domain keeps its number");
+    static_cast<void>(tags.is_ignored(made));
+    at = next;
+  }
 }
 
 }  // namespace
@@ -84,11 +130,29 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
     case 'f':
       read_environment("RMM_TRACE_MAX_FILE_SIZE", std::string{text});
       break;
+    case 'd':
+      read_domains(std::string{text}.c_str());
+      break;
+    case 'e':
+      read_resource(std::string{text});
+      break;
+    case 'm':
+      read_environment("RMM_TRACE_MAX_FILES", std::string{text});
+      break;
     case 'n':
       read_environment("RMM_TRACE_FLUSH_MS", std::string{text});
       break;
     case 'q':
       read_configuration("pool,log=" + rmm::mr::detail::written_value(std::string{text} + ".csv"));
+      break;
+    case 'k':
+      read_environment("RMM_TRACE_STACKS", std::string{text});
+      break;
+    case 't':
+      read_environment("RMM_TRACE_FILE", std::string{text});
+      break;
+    case 'u':
+      read_rounding(std::string{text});
       break;
     default:
       read_size(text);

@@ -3,7 +3,7 @@
 // Long runs: what a request costs at the end of many that begin and end streams and threads, hand blocks to other threads, or
 // run while another device is current. Time, host memory and the size of the pool have to stay what they were.
 //
-// RMM_TEST_REQUESTS=n makes so many requests in each run.
+// RMM_TEST_REQUESTS=n makes so many requests in each run. RMM_TEST_CSV=FILE adds a line for each to a file.
 
 #include "../support/sanitizers.hpp"
 #include "../support/worker.hpp"
@@ -528,6 +528,26 @@ constexpr std::size_t usual_requests = 10'000;
   return static_cast<std::int64_t>(std::min(MiB, 192 * KiB + 10 * requests));
 }
 
+/// Adds a run to the file that RMM_TEST_CSV names. Several processes may do so.
+void note(std::string const& name, run_result const& result)
+{
+  auto const* const path = std::getenv("RMM_TEST_CSV");
+  if (path == nullptr) { return; }
+  auto* const file = std::fopen(path, "a");
+  ASSERT_NE(file, nullptr) << path;
+  std::fprintf(file,
+               "%s,%zu,%.1f,%.1f,%lld,%lld,%zu,%zu\n",
+               name.c_str(),
+               result.requests,
+               result.first_ns,
+               result.last_ns,
+               static_cast<long long>(result.host_growth),
+               static_cast<long long>(result.objects_growth),
+               result.reserved_first,
+               result.reserved_later);
+  EXPECT_EQ(std::fclose(file), 0);
+}
+
 TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
 {
   if (!tells_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
@@ -551,6 +571,7 @@ TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
     static_cast<long long>(result.objects_growth),
     result.reserved_first,
     result.reserved_later);
+  note(run_parameter::name_of(GetParam()), result);
   EXPECT_FALSE(is_slower_at_the_end(plan, result))
     << "a request takes " << result.first_ns << " ns at first, " << result.last_ns << " ns after " << result.requests;
   EXPECT_LE(result.host_growth, allowed_host_growth(plan.requests)) << "bytes of host memory";

@@ -3,6 +3,7 @@
 
 #include <rmm/aligned.hpp>
 #include <rmm/detail/base/process_wide.hpp>
+#include <rmm/detail/base/text_failure.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
@@ -54,8 +55,9 @@ RMM_HIDDEN inline bool choose_size_rounding(bool rounds)
   constexpr bool usual = true;
 #endif
   if (value == nullptr || equals("")) { return choose_size_rounding(usual); }
-  RMM_EXPECTS(equals("0") || equals("1"),
-              std::string{"The environment variable RMM_UNROUNDED_SIZES is '"} + value + "', but has to be 0 or 1.");
+  RMM_EXPECTS(
+    equals("0") || equals("1"),
+    "The environment variable RMM_UNROUNDED_SIZES is " + rmm::detail::quoted(value) + ", but has to be 0 or 1.");
   return choose_size_rounding(equals("0"));
 }
 

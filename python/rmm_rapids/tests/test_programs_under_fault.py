@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole program with one call of CUDA failing: it ends with an error that says why, or goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmm_engine_rapids import _build_facts
+
+driver = Path(__file__).resolve().parents[3] / "tests" / "reliability" / "programs_under_fault.py"
+if _build_facts.backend != "sim" or not driver.exists():
+    pytest.skip("needs faults, which the simulator makes, and the repository", allow_module_level=True)
+
+
+def test_any_call_may_fail(tmp_path: Path) -> None:
+    program = Path(__file__).parent / "programs" / "engine.py"
+    # The package that is tested may have assertions, which end a process where a destructor cannot give something back.
+    done = subprocess.run(
+        [sys.executable, str(driver), "--without-ends", str(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One pool for a long time, in one process or in several that share a device: threads and their streams are born and die all the time. At the end
+// a request has to cost what it cost at the beginning, and the memory of the host, of the device and of the pool have to be as large.
+//
+// RMM_SOAK_SECONDS=n       how long: 3 on the simulator, 20 on a device if it is not set
+// RMM_SOAK_PROCESSES=n     how many processes: 1 if it is not set
+// RMM_SOAK_RESOURCE=text   the configuration of the pool
+// RMM_SOAK_CSV=file        gets a line for each sample; with several processes, each has a file of its own, file.N
+//
+// tools/plot_soak.py draws such files.
+
+#include "../support/pool_contents.hpp"
+
+#include <rmm/cuda_stream.hpp>
+#include <rmm/mr/configured_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <malloc.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using steady = std::chrono::steady_clock;
+
+constexpr std::size_t MiB            = std::size_t{1} << 20;
+constexpr std::size_t samples_of_run = 100;
+constexpr int threads_at_a_time      = 8;
+
+[[nodiscard]] std::string variable(char const* name, std::string otherwise)
+{
+  auto const* const value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : std::move(otherwise);
+}
+
+// --- latencies
+
+/// Counts latencies in ranges that are an eighth of a power of two wide. Thread-safe.
+class latency_counts {
+ public:
+  void add(std::uint64_t nanoseconds) noexcept
+  {
+    counts_[range_of(nanoseconds)].fetch_add(1, std::memory_order_relaxed);
+  }
+
+  /// What was counted since the last call: the number, and in nanoseconds the percentiles.
+  struct summary {
+    std::uint64_t count{};
+    double p50_ns{};
+    double p99_ns{};
+  };
+  [[nodiscard]] summary take()
+  {
+    std::array<std::uint64_t, ranges> taken{};
+    summary result;
+    for (std::size_t i = 0; i != ranges; ++i) {
+      taken[i] = counts_[i].exchange(0, std::memory_order_relaxed);
+      result.count += taken[i];
+    }
+    result.p50_ns = percentile(taken, result.count, 50);
+    result.p99_ns = percentile(taken, result.count, 99);
+    return result;
+  }
+
+ private:
+  static constexpr std::size_t ranges = 8 * 64;
+
+  [[nodiscard]] static std::size_t range_of(std::uint64_t value) noexcept
+  {
+    if (value < 8) { return value; }
+    auto const exponent = static_cast<std::size_t>(63 - __builtin_clzll(value));
+    return 8 * (exponent - 2) + (value >> (exponent - 3)) % 8;
+  }
+
+  [[nodiscard]] static double middle_of(std::size_t range)
+  {
+    if (range < 8) { return static_cast<double>(range); }
+    return (static_cast<double>(8 + range % 8) + 0.5) * static_cast<double>(std::uint64_t{1} << (range / 8 - 1));
+  }
+
+  [[nodiscard]] static double percentile(std::array<std::uint64_t, ranges> const& counts,
+                                         std::uint64_t all,
+                                         std::uint64_t share)
+  {
+    std::uint64_t below{};
+    for (std::size_t i = 0; i != ranges; ++i) {
+      below += counts[i];
+      if (below * 100 > all * share) { return middle_of(i); }
+    }
+    return 0;
+  }
+
+  std::array<std::atomic<std::uint64_t>, ranges> counts_{};
+};
+
+// --- what runs
+
+/// The life of a thread: a stream, two thousand requests, at most 16 blocks at a time.
+void live(rmm::mr::device_memory_resource& pool, latency_counts& latencies, std::uint64_t number)
+{
+  struct block {
+    void* ptr;
+    std::size_t bytes;
+  };
+  std::mt19937_64 random{number};
+  rmm::cuda_stream const stream{rmm::cuda_stream::flags::non_blocking};
+  std::vector<block> blocks;
+  auto const timed = [&](auto const& task) {
+    auto const begin = steady::now();
+    task();
+    latencies.add(static_cast<std::uint64_t>(std::chrono::nanoseconds{steady::now() - begin}.count()));
+  };
+  auto const free_one = [&] {
+    std::swap(blocks[random() % blocks.size()], blocks.back());
+    timed([&] { pool.deallocate(blocks.back().ptr, blocks.back().bytes, stream); });
+    blocks.pop_back();
+  };
+  for (int request = 0; request != 2000; ++request) {
+    if (blocks.size() == 16 || (!blocks.empty() && random() % 2 == 0)) {
+      free_one();
+    } else {
+      auto const bytes = std::size_t{1} << (8 + random() % 15);  // up to 4 MiB
+      block made{nullptr, bytes};
+      timed([&] { made.ptr = pool.allocate(bytes, stream); });
+      blocks.push_back(made);
+      if (request % 16 == 0) {
+        EXPECT_EQ(cudaMemsetAsync(made.ptr, request % 256, std::min(bytes, std::size_t{64} << 10), stream.value()),
+                  cudaSuccess);
+      }
+    }
+  }
+  while (!blocks.empty()) { free_one(); }
+}
+
+struct sample {
+  double seconds{};
+  latency_counts::summary latency{};
+  std::size_t host_bytes{};
+  std::size_t device_bytes{};
+  std::size_t pool_bytes{};
+};
+
+[[nodiscard]] std::size_t host_bytes()
+{
+  auto const now = mallinfo2();
+  return now.uordblks + now.hblkhd;
+}
+
+[[nodiscard]] std::size_t device_bytes()
+{
+  std::size_t free{};
+  std::size_t total{};
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  return total - free;
+}
+
+/// Lets threads live and die, and looks at the process at equal intervals.
+std::vector<sample> run(rmm::mr::device_memory_resource& pool, std::chrono::duration<double> time)
+{
+  latency_counts latencies;
+  std::atomic<bool> ends{false};
+  std::atomic<std::uint64_t> next{0};
+  std::vector<std::thread> parents;
+  for (int i = 0; i != threads_at_a_time; ++i) {
+    parents.emplace_back([&] {
+      while (!ends) { std::thread{live, std::ref(pool), std::ref(latencies), next++}.join(); }
+    });
+  }
+  std::vector<sample> samples;
+  auto const begin = steady::now();
+  for (std::size_t i = 1; i <= samples_of_run; ++i) {
+    std::this_thread::sleep_until(begin + std::chrono::duration_cast<steady::duration>(time * i / samples_of_run));
+    samples.push_back({std::chrono::duration<double>{steady::now() - begin}.count(),
+                       latencies.take(),
+                       host_bytes(),
+                       device_bytes(),
+                       rmm::test::figures_of(pool).value().reserved_bytes});
+  }
+  ends = true;
+  for (auto& parent : parents) { parent.join(); }
+  std::printf("%llu threads with a stream each\n", static_cast<unsigned long long>(next.load()));
+  return samples;
+}
+
+void write_csv(std::string const& path, std::vector<sample> const& samples)
+{
+  auto* const file = std::fopen(path.c_str(), "w");
+  ASSERT_NE(file, nullptr) << path;
+  std::fprintf(file, "seconds,requests,p50_ns,p99_ns,host_bytes,device_bytes,pool_bytes\n");
+  for (auto const& each : samples) {
+    std::fprintf(file,
+                 "%.2f,%llu,%.0f,%.0f,%zu,%zu,%zu\n",
+                 each.seconds,
+                 static_cast<unsigned long long>(each.latency.count),
+                 each.latency.p50_ns,
+                 each.latency.p99_ns,
+                 each.host_bytes,
+                 each.device_bytes,
+                 each.pool_bytes);
+  }
+  EXPECT_EQ(std::fclose(file), 0);
+}
+
+// --- what has to hold at the end
+
+/// The middle of what a tenth of the samples have; tenths are counted from 0.
+template <class Value>
+[[nodiscard]] double middle_of_tenth(std::vector<sample> const& samples, std::size_t tenth, Value value)
+{
+  std::vector<double> values;
+  for (auto i = samples.size() * tenth / 10; i != samples.size() * (tenth + 1) / 10; ++i) {
+    values.push_back(static_cast<double>(value(samples[i])));
+  }
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+/// The pool has grown by the end of the second tenth to what it needs. What is allowed in addition is noise.
+void expect_flat(std::vector<sample> const& samples)
+{
+  auto const compare = [&](char const* what, double allowed, auto value) {
+    auto const before = middle_of_tenth(samples, 2, value);
+    auto const after  = middle_of_tenth(samples, 9, value);
+    std::printf("%s: %.1f MiB in the third tenth, %.1f MiB in the last\n", what, before / MiB, after / MiB);
+    EXPECT_LE(after, 1.02 * before + allowed) << what;
+  };
+  compare("host memory", 2 * MiB, [](sample const& each) { return each.host_bytes; });
+  compare("device memory", 64 * MiB, [](sample const& each) { return each.device_bytes; });
+  compare("pool", 32 * MiB, [](sample const& each) { return each.pool_bytes; });
+  auto const p50   = [](sample const& each) { return each.latency.p50_ns; };
+  auto const first = middle_of_tenth(samples, 0, p50);
+  auto const last  = middle_of_tenth(samples, 9, p50);
+  std::printf("p50: %.0f ns in the first tenth, %.0f ns in the last\n", first, last);
+  EXPECT_LE(last, 1.5 * first + 100);  // clocks are not exact to 100 ns
+}
+
+/// Starts this test in further processes, which do not start any, and waits for all.
+void run_in_processes(int count)
+{
+  auto const csv = variable("RMM_SOAK_CSV", "");
+  std::vector<pid_t> started;
+  ::setenv("RMM_SOAK_PROCESSES", "1", 1);
+  for (int i = 0; i != count; ++i) {
+    if (!csv.empty()) { ::setenv("RMM_SOAK_CSV", (csv + "." + std::to_string(i)).c_str(), 1); }
+    std::string program{"/proc/self/exe"};
+    std::string filter{"--gtest_filter=LongLife.*"};
+    std::string no_file{"--gtest_output="};  // of the first process alone
+    std::array<char*, 4> arguments{program.data(), filter.data(), no_file.data(), nullptr};
+    pid_t child{};
+    ASSERT_EQ(::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ), 0);
+    started.push_back(child);
+  }
+  for (auto const child : started) {
+    int status{};
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "of process " << child;
+  }
+}
+
+TEST(LongLife, EndsAsFastAndAsSmallAsItBegins)
+{
+  auto const processes = std::atoi(variable("RMM_SOAK_PROCESSES", "1").c_str());
+  if (processes > 1) { return run_in_processes(processes); }
+  rmm::mr::configured_resource const resource{variable("RMM_SOAK_RESOURCE", "pool,initial=64MiB,max=4GiB")};
+  auto const seconds = std::strtod(variable("RMM_SOAK_SECONDS", RMM_USUAL_SOAK_SECONDS).c_str(), nullptr);
+  auto const samples = run(*resource, std::chrono::duration<double>{seconds});
+  if (auto const path = variable("RMM_SOAK_CSV", ""); !path.empty()) { write_csv(path, samples); }
+  EXPECT_EQ(rmm::test::figures_of(*resource).value().live_bytes, 0U);
+  expect_flat(samples);
+}
+
+}  // namespace

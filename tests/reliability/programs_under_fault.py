@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs programs that do not know of the simulator, each with one call of CUDA failing, once for each of its calls.
+
+    programs_under_fault.py PROGRAM...
+
+A program is an executable that is linked to the simulator, or a file of Python (.py) for this interpreter, on a package that is built on the simulator.
+
+A first run counts the calls. Then each call fails in a run of its own, through CUDASIM_FAULT, and the program has to
+
+- end by itself, with status 0 or with a text that says what failed: not by a signal, and not by a wait that never ends;
+- give back all that it took, and order all that it does, as the simulator reports at exit. Where the failing call was to give
+  something back, or to wait, that may stay.
+
+Of each program 40 calls are tried, spread over all that it makes. RMM_TEST_FAULTS=n tries n, and RMM_TEST_EVERY_FAULT=1 tries all. It is a failure if less than
+90 % of the calls that were to fail were made at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+longest_run = 60  # seconds
+least_reached = 0.9
+
+# Calls that report the errors of others, and so have none of their own.
+never_fail = {"cudaGetErrorName", "cudaGetErrorString", "cudaGetLastError", "cudaPeekAtLastError", "cudasim::launch"}
+never_fail |= {"cuGetErrorName", "cuGetErrorString"}
+# Destructors and deallocations make these calls, which then have nobody to tell.
+ends_something = re.compile(r"Free|Destroy|Unmap|Release|Unregister|Synchronize|[GS]etDevice$|CtxGet|CtxSet|CtxPop|GetDeviceCount$")
+takes_memory = re.compile(r"Malloc|Create|Alloc|Reserve|Register|Map$")
+# What a text has to have that says why a program ended.
+names_a_reason = re.compile(r"cuda(?:Error\w+|GetDeviceCount)|CUDA_ERROR_\w+|\d (?:[KMGT]i)?B\b|\d bytes|which the device does not have")
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended."""
+
+    status: int  # negative for a signal; -SIGALRM if it had to be killed
+    output: str
+    report: str  # the simulator's; empty if it wrote none
+
+    def calls(self) -> dict[str, int]:
+        found = re.findall(r"^  (\w+) +(\d+)$", self.report.partition("cudasim: leaks")[0], re.MULTILINE)
+        return {name: int(count) for name, count in found if name not in never_fail}
+
+    def leaks(self) -> Counter[str]:
+        """What was not given back, without its address."""
+        lines = self.report.partition("cudasim: leaks")[2].partition("cudasim: violations")[0].splitlines()
+        return Counter(re.sub(r"0x\w+", "", line) for line in lines if line.startswith("  "))
+
+
+@dataclass(frozen=True)
+class Fault:
+    function: str
+    number: int
+
+    @property
+    def text(self) -> str:
+        error = "cudaErrorMemoryAllocation" if takes_memory.search(self.function) else "cudaErrorUnknown"
+        return f"{self.function}:{self.number}:{error}"
+
+
+def environment_of(report: Path) -> dict[str, str]:
+    return {
+        "CUDASIM_CHECK": "1",
+        "CUDASIM_DEVICES": "2",
+        "CUDASIM_TIMEOUT": "20",
+        "CUDASIM_ALL": "1",
+        **os.environ,
+        "CUDASIM_REPORT": str(report),
+        "RMM_DEBUG_LOG_FILE": os.devnull,
+    }
+
+
+def run_executable(program: Path, fault: Fault | None) -> End:
+    with tempfile.TemporaryDirectory(prefix="under-fault-") as folder:
+        report = Path(folder) / "report"
+        environment = environment_of(report)
+        if fault is not None:
+            environment["CUDASIM_FAULT"] = fault.text
+        with subprocess.Popen([program], env=environment, cwd=folder, text=True, errors="replace", start_new_session=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            status = -signal.SIGALRM
+            try:
+                errors, _ = process.communicate(timeout=longest_run)
+                status = process.returncode
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                errors, _ = process.communicate()
+        return End(status, errors, report.read_text() if report.exists() else "")
+
+
+def run_python(program: Path, faults: list[Fault | None]) -> list[End]:
+    """Runs a program of Python once for each fault, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="under-fault-") as folder:
+        texts = ["none" if fault is None else fault.text for fault in faults]
+        command = [sys.executable, "-B", "-W", "ignore", Path(__file__).with_name("run_forked.py"), program, folder, str(longest_run), *texts]
+        done = subprocess.run(command, env=environment_of(Path(folder) / "report.%p"), cwd=folder, text=True, capture_output=True, check=False)
+        ends = [line.split() for line in done.stdout.splitlines()]
+        if done.returncode != 0 or len(ends) != len(faults):
+            raise SystemExit(f"{program}: {done.stderr or done.stdout}")
+        texts_of = lambda name: path.read_text(errors="replace") if (path := Path(folder) / name).exists() else ""
+        return [End(int(status), texts_of(f"output.{child}"), texts_of(f"report.{child}")) for status, child in ends]
+
+
+def run_all(program: Path, faults: list[Fault | None], jobs: int) -> list[End]:
+    with ThreadPoolExecutor(jobs) as pool:
+        if program.suffix != ".py":
+            return list(pool.map(lambda fault: run_executable(program, fault), faults))
+        parts = [faults[begin::jobs] for begin in range(min(jobs, len(faults)))]
+        ends = list(pool.map(lambda part: run_python(program, part), parts))
+        return [ends[index % jobs][index // jobs] for index in range(len(faults))]
+
+
+def problem_of(end: End, fault: Fault | None, kept: Counter[str]) -> str | None:
+    """What is wrong with the end of a run; None if nothing is. `kept` is what the program does not give back if nothing fails."""
+    if end.status == -signal.SIGALRM:
+        return f"does not end in {longest_run} s"
+    if end.status < 0:
+        return f"ends by {signal.Signals(-end.status).name}"
+    if not end.report:
+        return f"ends with status {end.status} and without the simulator's report"
+    if fault is None and end.status != (66 if kept else 0):
+        return f"ends with status {end.status}, though nothing fails"
+    if end.status not in (0, 66) and not names_a_reason.search(end.output):
+        return f"ends with status {end.status}, and does not say why"
+    if fault is not None and ends_something.search(fault.function):
+        return None
+    if end.leaks() - kept:
+        return "loses something"
+    return None if "cudasim: violations: none" in end.report else "does what is not ordered, or not allowed"
+
+
+def spread(faults: list[Fault], most: int) -> list[Fault]:
+    """At most so many of them, from all parts of the list."""
+    if most == 0 or len(faults) <= most:
+        return faults
+    return [faults[index * len(faults) // most] for index in range(most)]
+
+
+def try_program(program: Path, most: int, jobs: int, without_ends: bool) -> bool:
+    """Prints what was found. Returns whether the program does what it has to."""
+    (first,) = run_all(program, [None], 1)
+    kept = first.leaks()
+    if problem := problem_of(first, None, kept):
+        print(f"{program.stem}: {problem}\n{first.output}\n{first.report}")
+        return False
+    every = [Fault(name, number) for name, count in first.calls().items() for number in range(1, count + 1)]
+    if without_ends:
+        every = [fault for fault in every if not ends_something.search(fault.function)]
+    tried = spread(every, most)
+    reached = wrong = failed = 0
+    for fault, end in zip(tried, run_all(program, list(tried), jobs)):
+        if problem := problem_of(end, fault, kept):
+            wrong += 1
+            print(f"{program.stem}, CUDASIM_FAULT={fault.text}: {problem}\n{end.output[-3000:]}\n{end.report.partition('cudasim: leaks')[2]}")
+        reached += not end.report or end.calls().get(fault.function, 0) >= fault.number
+        failed += end.status not in (0, 66)
+    print(f"{program.stem}: {reached} of {len(tried)} calls reached, of {len(every)}; {failed} runs ended with an error; {wrong} were wrong", flush=True)
+    if reached < least_reached * len(tried):
+        print(f"{program.stem}: less than {least_reached:.0%} were reached")
+    return wrong == 0 and reached >= least_reached * len(tried) and bool(tried)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="+", metavar="PROGRAM", type=Path)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--without-ends", action="store_true", help="leave out calls whose failure an assertion of the library reports")
+    given = parser.parse_args()
+    most = 0 if "RMM_TEST_EVERY_FAULT" in os.environ else int(os.environ.get("RMM_TEST_FAULTS", "40"))
+    return 0 if all([try_program(program.resolve(), most, given.jobs, given.without_ends) for program in given.programs]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

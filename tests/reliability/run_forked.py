@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program of Python in a fork of this process for each fault: `run_forked.py PROGRAM FOLDER SECONDS FAULT...`
+
+The modules that the program imports are imported once, before; that takes most of its time. A fault is the text for CUDASIM_FAULT, or "none". Prints
+for each the status of its child, negative for a signal, and the id of the child. What the child wrote is in FOLDER/output.ID.
+"""
+
+import ast
+import os
+import runpy
+import signal
+import sys
+import warnings
+from importlib import import_module
+from pathlib import Path
+
+program, folder, seconds, *faults = sys.argv[1:]
+warnings.simplefilter("ignore")
+for statement in ast.parse(Path(program).read_text()).body:
+    if isinstance(statement, ast.Import):
+        for name in statement.names:
+            import_module(name.name)
+    elif isinstance(statement, ast.ImportFrom) and statement.module:
+        import_module(statement.module)
+
+for fault in faults:
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        output = os.open(f"{folder}/output.{os.getpid()}", os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        signal.alarm(int(seconds))
+        if fault != "none":
+            os.environ["CUDASIM_FAULT"] = fault
+        runpy.run_path(program, run_name="__main__")
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), child)
