@@ -111,6 +111,9 @@ READER_TESTS = ["BENCHMARKS_TEST benchmarks/trace_tool_tests.cpp", "BENCHMARKS_T
                 "BENCHMARKS_TEST benchmarks/log_parser_tests.cpp", "BENCHMARKS_TEST benchmarks/log_replay_tests.cpp"]
 C_TESTS = ["C_INTERFACE_SIM_TEST resource_sim_tests.cpp", "C_INTERFACE_SIM_TEST fault_sim_tests.cpp", "C_INTERFACE_SIM_TEST process_sim_tests.cpp"]
 
+TORCH_TESTS = ["PYTEST test_torch.py", "PYTEST test_sleep_torch.py"]
+BUFFER_TESTS_OF_PYTHON = ["PYTEST test_dlpack.py", "PYTEST test_shared_memory.py", "PYTEST test_device_buffer.py"]
+
 # Files, their own tests (programs with one source each), and those of what is made of them. The first that fails ends a mutant.
 GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "heap": [
@@ -226,17 +229,25 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
         (["c/src/resource.cpp", "c/src/failure.cpp", "c/src/graphs.cpp", "c/src/default_resource.cpp", "c/src/process.cpp",
           "c/src/live_blocks.hpp", "c/src/sized_struct.hpp"], C_TESTS, []),
     ],
+    "python": [
+        (["python/rmm/rmm/librmm/_torch_memory.hpp", "python/rmm/rmm/librmm/_torch_usage.hpp", "python/rmm/rmm/librmm/_torch_graphs.hpp",
+          "python/rmm/rmm/librmm/_torch_reserved.hpp"], TORCH_TESTS, []),
+        (["python/rmm/rmm/pylibrmm/_dlpack.hpp", "python/rmm/rmm/pylibrmm/_imported_memory.hpp", "python/rmm/rmm/pylibrmm/_buffer_location.hpp"],
+         BUFFER_TESTS_OF_PYTHON, []),
+    ],
 }
 
 # Sources that are compiled for a header that no test includes.
 SOURCES = {
+    **{f"python/rmm/rmm/librmm/_torch_{name}.hpp": "librmm/_torch_allocator.cpp" for name in ("memory", "usage", "graphs", "reserved")},
+    **{f"python/rmm/rmm/pylibrmm/{name}.hpp": "rmm/pylibrmm/device_buffer.cpp" for name in ("_dlpack", "_imported_memory", "_buffer_location")},
     "c/src/live_blocks.hpp": "c/src/resource.cpp",
     "c/src/sized_struct.hpp": "c/src/resource.cpp",
     "tools/recorded/trace_reader.hpp": "tools/recorded/recorded_file.cpp",
     "tools/recorded/log_parser.hpp": "tools/recorded/recorded_file.cpp",
 }
 NEEDS_THE_REAL_LIBRARY = "-*.SharesNothingBetweenCopies"
-COPIED = ["include", "tools/recorded", "c/src"]  # what has the files of groups
+COPIED = ["include", "tools/recorded", "c/src", "python/rmm/rmm/librmm", "python/rmm/rmm/pylibrmm"]  # what has the files of groups
 
 OPERATORS = [
     (r" == ", " != "), (r" != ", " == "), (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "),
@@ -268,7 +279,7 @@ class Mutant:
 
 def place_of(file: str) -> str:
     """The path of a group's file below the repository."""
-    return file if file.startswith(("tools/", "c/")) else f"include/rmm/{file}"
+    return file if file.startswith(("tools/", "c/", "python/")) else f"include/rmm/{file}"
 
 
 def source_of(file: str) -> str | None:
@@ -424,7 +435,7 @@ class Builder:
         for option in ("-MT", "-MF"):
             del words[words.index(option) : words.index(option) + 2]
         words.remove("-MD")
-        words.remove(f"-I{REPOSITORY}/include")  # or the copy of a header with #include_next would find the real one
+        words = [word for word in words if word != f"-I{REPOSITORY}/include"]  # or the copy of a header with #include_next would find the real one
         words.append("-w")  # the other options are those of the precompiled header
         words[1:1] = ["-Iinclude", "-I."]  # the same in each builder's folder, for __FILE__ is in the objects
         done = subprocess.run(words, cwd=self.work, capture_output=True, text=True)
@@ -507,6 +518,44 @@ class Builder:
         return "survived", Death("", "")
 
 
+class PythonBuilder(Builder):
+    """Compiles a part of the Python package with a header replaced, and runs tests of the package. `build` is the folder in which scikit-build made
+    the package, on the simulator, and `site` the unpacked wheel."""
+
+    library = Path("librmm/lib/librmm_python.abi3.so")
+
+    def __init__(self, build: Path, site: Path, work: Path, factor: float, own: bool, unchanged: dict[str, Unchanged]):
+        super().__init__(build, work, factor, own, unchanged)
+        shutil.copytree(site, work / "site")
+        listed = subprocess.run(["ninja", "-C", str(build), "-t", "commands", str(self.library)], capture_output=True, text=True, check=True)
+        self.commands["package"] = listed.stdout.splitlines()
+
+    def compile(self, cover: str, changed: str | None) -> str:
+        words = self.command_of("package", f"/{changed}", " -c ")
+        words = [word for word in words if word != f"-I{REPOSITORY}/python/rmm/rmm"]
+        return self.compile_as([*words, "-Ipython/rmm/rmm", "-O1"], "changed.o")
+
+    def run(self, cover: str, limit: float, changed: str | None) -> Death | None:
+        assert changed is not None
+        words = [word for word in shlex.split(self.commands["package"][-1]) if word not in (":", "&&")]
+        words[words.index("-o") + 1] = str(self.work / "site" / self.library)
+        own = next(word for word in words if word.endswith(f"/{Path(changed).parent}/{Path(changed).name}.o"))
+        words[words.index(own)] = str(self.work / "changed.o")
+        if subprocess.run(words, cwd=self.build, capture_output=True, text=True).returncode != 0:
+            return Death("", "does not link")
+        tests = REPOSITORY / "python/rmm/tests" / cover.split()[1]
+        command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(tests)]
+        try:
+            done = subprocess.run(command, cwd=self.work, env={**os.environ, "PYTHONPATH": str(self.work / "site")}, capture_output=True,
+                                  text=True, errors="replace", timeout=60 + limit)
+        except subprocess.TimeoutExpired:
+            return Death("timeout", "does not end")
+        if done.returncode == 0:
+            return None
+        failed = re.search(r"^(?:FAILED|ERROR) \S+::(\S+)", done.stdout, re.MULTILINE)
+        return Death("expectation" if failed else "crash", failed.group(1) if failed else f"{cover} ends with {done.returncode}")
+
+
 def set_limits(seconds: int) -> None:
     """A mutant that never stops to compute, or to take memory, fails alone."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
@@ -544,6 +593,8 @@ def report(results: list[dict[str, str]]) -> None:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--build", type=Path, help="folder in which the test programs are built")
+    arguments.add_argument("--python-build", type=Path, help="for the group python: the folder in which the package was built, on the simulator")
+    arguments.add_argument("--python-site", type=Path, help="for the group python: the unpacked wheel")
     arguments.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--count", type=int, default=200, help="mutants that compile")
@@ -557,7 +608,9 @@ def main() -> int:
     arguments.add_argument("--show", action="store_true", help="only print the mutants")
     given = arguments.parse_args()
 
-    mutants = draw(given.group or list(GROUPS), given.seed)
+    if given.group and "python" in given.group and given.group != ["python"]:
+        arguments.error("the group python is run alone")
+    mutants = draw(given.group or [group for group in GROUPS if group != "python"], given.seed)
     if given.show:
         for _, mutant in zip(range(given.count), mutants):
             print(f"{mutant.file}:{mutant.line} ({mutant.kind})\n{difference(mutant)}")
@@ -566,7 +619,10 @@ def main() -> int:
     if given.report:
         report(results)
         return 0
-    if given.build is None:
+    of_python = given.group == ["python"]
+    if of_python and not (given.python_build and given.python_site):
+        arguments.error("--python-build or --python-site is missing")
+    if not of_python and given.build is None:
         arguments.error("--build is missing")
     known = {each["key"]: each for each in results if not (given.again and each["result"] == "survived")}
     end = time.monotonic() + 60 * given.minutes
@@ -588,7 +644,11 @@ def main() -> int:
         return None
 
     def work_on(folder: Path) -> None:
-        builder = Builder(given.build.resolve(), folder, given.timeout_factor, given.own, unchanged)
+        if of_python:
+            builder: Builder = PythonBuilder(
+                given.python_build.resolve(), given.python_site.resolve(), folder, given.timeout_factor, given.own, unchanged)
+        else:
+            builder = Builder(given.build.resolve(), folder, given.timeout_factor, given.own, unchanged)
         while True:
             with lock:
                 mutant = next_mutant()
