@@ -13,7 +13,11 @@ check_invariants() are not changed: they test the library, and are not what is t
 Each killed mutant is recorded with the way it died: by an "assertion" of the library before any expectation of a test failed, by an
 "expectation" of a test, by a "crash", or by a "timeout". For the first, build with -DRMM_EXPENSIVE_ASSERTIONS=ON.
 
---build names a build folder in which rmm_death_test_style and the simulator have been built, and which compiles each file of tests
+A file is a header below include/rmm, or a header or source elsewhere in the repository. A source, or one that includes the header, is then compiled
+and linked in place of the real one, for librmm_c.so with the whole library.
+
+--build names a build folder in which rmm_death_test_style and the simulator have been built, for the readers BENCHMARKS_TEST and for the C interface
+C_INTERFACE_SIM_TEST, and which compiles each file of tests
 by itself (-DRMM_UNITE_TESTS=OFF). Most of the time goes into compiling: `-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0`, clang++ and lld make it a third. --own runs the tests of the
 file itself only; --again then runs all tests with what survived them. Results are added to a file, one a line; a run with the
 same seed goes on where the last one stopped. --report prints what the file has; --show prints mutants.
@@ -98,6 +102,17 @@ CONFIGURED_TESTS = [
 POOL_USERS = [*CAPTURE_TESTS, *RESOURCE_USERS, *CONFIGURED_TESTS]
 THIN_USERS = ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "STRONG_GUARANTEE_SIM_TEST rmm/mr/bad_input_sim_tests.cpp",
               "STRONG_GUARANTEE_SIM_TEST rmm/mr/strong_guarantee_sim_tests.cpp", *CONFIGURED_TESTS]
+
+CONTAINER_USERS = ["CONTAINER_SIM_TEST rmm/device_buffer_sim_tests.cpp", "CONTAINER_SIM_TEST rmm/device_uvector_sim_tests.cpp",
+                   "BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp"]
+BUFFER_TESTS = ["CONTAINER_TEST rmm/device_buffer_tests.cpp", "CONTAINER_SIM_TEST rmm/device_buffer_sim_tests.cpp"]
+CONFIGURATION_TESTS = ["CONFIGURATION_TEST rmm/mr/resource_configuration_tests.cpp", "CONFIGURATION_TEST rmm/mr/detail/configuration_syntax_tests.cpp"]
+READER_TESTS = ["BENCHMARKS_TEST benchmarks/trace_tool_tests.cpp", "BENCHMARKS_TEST benchmarks/trace_events_tests.cpp",
+                "BENCHMARKS_TEST benchmarks/log_parser_tests.cpp", "BENCHMARKS_TEST benchmarks/log_replay_tests.cpp"]
+C_TESTS = ["C_INTERFACE_SIM_TEST resource_sim_tests.cpp", "C_INTERFACE_SIM_TEST fault_sim_tests.cpp", "C_INTERFACE_SIM_TEST process_sim_tests.cpp"]
+
+TORCH_TESTS = ["PYTEST test_torch.py", "PYTEST test_sleep_torch.py"]
+BUFFER_TESTS_OF_PYTHON = ["PYTEST test_dlpack.py", "PYTEST test_shared_memory.py", "PYTEST test_device_buffer.py"]
 
 # Files, their own tests (programs with one source each), and those of what is made of them. The first that fails ends a mutant.
 GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
@@ -193,7 +208,46 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
          ["DEVICE_MR_REF_TEST rmm/mr/per_device_resource_tests.cpp", "DEVICE_MR_REF_TEST rmm/mr/device_mr_ref_tests.cpp"],
          ["BAD_INPUT_TEST rmm/mr/bad_input_tests.cpp", "CONTAINER_SIM_TEST rmm/device_buffer_sim_tests.cpp"]),
     ],
+    "containers": [
+        (["device_buffer.hpp"], BUFFER_TESTS, CONTAINER_USERS),
+        (["device_uvector.hpp"],
+         ["CONTAINER_TEST rmm/device_uvector_tests.cpp", "CONTAINER_SIM_TEST rmm/device_uvector_sim_tests.cpp"], CONTAINER_USERS),
+        (["device_scalar.hpp"], ["CONTAINER_TEST rmm/device_scalar_tests.cpp"], CONTAINER_USERS),
+    ],
+    "configuration": [
+        (["mr/resource_configuration.hpp", "mr/detail/configuration_syntax.hpp", "mr/detail/configuration_rules.hpp"],
+         CONFIGURATION_TESTS, CONFIGURED_TESTS),
+        (["mr/configured_resource.hpp"], CONFIGURED_TESTS, RESOURCE_USERS),
+        (["memory_amount.hpp"], ["DETAIL_TEST rmm/memory_amount_tests.cpp"], CONFIGURATION_TESTS),
+    ],
+    "readers": [
+        (["tools/recorded/pickle.cpp", "tools/recorded/recorded_file.cpp", "tools/recorded/torch_snapshot.cpp",
+          "tools/recorded/trace_reader.hpp", "tools/recorded/trace_events.hpp", "tools/recorded/log_parser.hpp"], READER_TESTS, []),
+        (["tools/recorded/log_replay.cpp"], READER_TESTS[-1:], READER_TESTS),
+    ],
+    "c": [
+        (["c/src/resource.cpp", "c/src/failure.cpp", "c/src/graphs.cpp", "c/src/default_resource.cpp", "c/src/process.cpp",
+          "c/src/live_blocks.hpp", "c/src/sized_struct.hpp"], C_TESTS, []),
+    ],
+    "python": [
+        (["python/rmm/rmm/librmm/_torch_memory.hpp", "python/rmm/rmm/librmm/_torch_usage.hpp", "python/rmm/rmm/librmm/_torch_graphs.hpp",
+          "python/rmm/rmm/librmm/_torch_reserved.hpp"], TORCH_TESTS, []),
+        (["python/rmm/rmm/pylibrmm/_dlpack.hpp", "python/rmm/rmm/pylibrmm/_imported_memory.hpp", "python/rmm/rmm/pylibrmm/_buffer_location.hpp"],
+         BUFFER_TESTS_OF_PYTHON, []),
+    ],
 }
+
+# Sources that are compiled for a header that no test includes.
+SOURCES = {
+    **{f"python/rmm/rmm/librmm/_torch_{name}.hpp": "librmm/_torch_allocator.cpp" for name in ("memory", "usage", "graphs", "reserved")},
+    **{f"python/rmm/rmm/pylibrmm/{name}.hpp": "rmm/pylibrmm/device_buffer.cpp" for name in ("_dlpack", "_imported_memory", "_buffer_location")},
+    "c/src/live_blocks.hpp": "c/src/resource.cpp",
+    "c/src/sized_struct.hpp": "c/src/resource.cpp",
+    "tools/recorded/trace_reader.hpp": "tools/recorded/recorded_file.cpp",
+    "tools/recorded/log_parser.hpp": "tools/recorded/recorded_file.cpp",
+}
+NEEDS_THE_REAL_LIBRARY = "-*.SharesNothingBetweenCopies"
+COPIED = ["include", "tools/recorded", "c/src", "python/rmm/rmm/librmm", "python/rmm/rmm/pylibrmm"]  # what has the files of groups
 
 OPERATORS = [
     (r" == ", " != "), (r" != ", " == "), (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "),
@@ -213,7 +267,7 @@ LIBRARY_ASSERTION = re.compile(r"include/(rmm/\S+):(\d+): Assertion `(.*)' faile
 
 @dataclass(frozen=True)
 class Mutant:
-    file: str  # below include/rmm
+    file: str  # below include/rmm, or below the repository
     line: int  # from 1
     kind: str
     lines: tuple[str, ...]  # of the changed file
@@ -221,6 +275,16 @@ class Mutant:
     @property
     def key(self) -> str:
         return hashlib.sha256((self.file + "\n".join(self.lines)).encode()).hexdigest()[:16]
+
+
+def place_of(file: str) -> str:
+    """The path of a group's file below the repository."""
+    return file if file.startswith(("tools/", "c/", "python/")) else f"include/rmm/{file}"
+
+
+def source_of(file: str) -> str | None:
+    """The source that is compiled and linked if the file changes; None if the tests include it."""
+    return file if file.endswith(".cpp") else SOURCES.get(file)
 
 
 def code_of(line: str) -> str:
@@ -278,7 +342,7 @@ def draw(groups: list[str], seed: int) -> Iterator[Mutant]:
         pools[group] = {}
         for files, _, _ in GROUPS[group]:
             for file in files:
-                for mutant in mutants_of(file, (REPOSITORY / "include/rmm" / file).read_text()):
+                for mutant in mutants_of(file, (REPOSITORY / place_of(file)).read_text()):
                     pools[group].setdefault((file, mutant.kind), []).append(mutant)
     while any(pools.values()):
         pool = pools[chance.choice([group for group in groups if pools[group]])]
@@ -335,83 +399,161 @@ class Builder:
         self.build = build
         self.work = work
         self.factor = factor  # how much longer than without a change a test may take
+        self.compiled = ""  # the cover whose tests test.o has, without a change
         self.own = own  # only the tests of the file itself
-        self.headers = work / "include"  # a copy: who edits them meanwhile changes nothing
-        shutil.copytree(REPOSITORY / "include", self.headers)
+        for folder in COPIED:  # who edits them meanwhile changes nothing
+            shutil.copytree(REPOSITORY / folder, work / folder)
         self.commands: dict[str, list[str]] = {}
         self.unchanged = unchanged  # all builders' one
 
-    def compile(self, cover: str) -> str:
-        """The errors."""
+    def compile(self, cover: str, changed: str | None) -> str:
+        """Compiles the changed source, if there is one, and the cover unless that has been. The errors."""
         program, source = cover.split()
         if program not in self.commands:
             listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", program], capture_output=True, text=True, check=True)
             self.commands[program] = listed.stdout.splitlines()
-        command = next((each for each in self.commands[program] if each.endswith(f"tests/{source}") and f"/{program}.dir/" in each), None)
+        if changed is None:
+            self.compiled = ""
+            return self.compile_as(self.command_of(program, f"tests/{source}", f"/{program}.dir/"), "test.o")
+        if self.compiled != cover:
+            if why := self.compile_as(self.command_of(program, f"tests/{source}", f"/{program}.dir/"), "test.o"):
+                return why
+            self.compiled = cover
+        return self.compile_as([*self.command_of(program, f"/{changed}", " -c ")[:-1], changed], "changed.o")
+
+    def command_of(self, program: str, source: str, has: str) -> list[str]:
+        command = next((each for each in self.commands[program] if each.endswith(source) and has in each), None)
         if command is None:
             raise SystemExit(f"{self.build} does not compile {source} by itself: configure it with -DRMM_UNITE_TESTS=OFF")
-        words = shlex.split(command)
+        return shlex.split(command)
+
+    def compile_as(self, words: list[str], name: str) -> str:
+        """Runs a command of the build with the copied files and another output. The errors."""
         if Path(words[0]).name == "ccache":  # no mutant is compiled twice
             del words[0]
-        words[words.index("-o") + 1] = str(self.work / "test.o")
+        words[words.index("-o") + 1] = str(self.work / name)
         for option in ("-MT", "-MF"):
             del words[words.index(option) : words.index(option) + 2]
         words.remove("-MD")
+        words = [word for word in words if word != f"-I{REPOSITORY}/include"]  # or the copy of a header with #include_next would find the real one
         words.append("-w")  # the other options are those of the precompiled header
-        words[1:1] = ["-Iinclude"]  # the same in each builder's folder, for __FILE__ is in the objects
+        words[1:1] = ["-Iinclude", "-I."]  # the same in each builder's folder, for __FILE__ is in the objects
         done = subprocess.run(words, cwd=self.work, capture_output=True, text=True)
         errors = [line for line in done.stderr.splitlines() if "error" in line]
         return "" if done.returncode == 0 else (errors or done.stderr.splitlines() or ["unknown"])[0]
 
-    def run(self, cover: str, limit: float) -> Death | None:
+    def link(self, program: str, changed: str | None) -> bool:
+        """Links the program with one of its tests, and with the changed source in place of the real one."""
+        link = [word for word in shlex.split(self.commands[program][-1]) if word not in (":", "&&")]
+        own = [word for word in link if f"/{program}.dir/" in word]
+        link = [word for word in link if word not in own]
+        link[link.index("-o") + 1] = str(self.work / program)
+        parts = [str(self.work / "test.o")]
+        if changed is not None:
+            is_c = changed.startswith("c/")
+            # The linker takes the first of the copies of an inline function.
+            parts = parts if is_c else [str(self.work / "changed.o"), *parts]
+            # What the program has besides tests, if it is built.
+            parts += [word for word in own if not word.endswith("_tests.cpp.o") and not word.endswith(f"{Path(changed).name}.o") and (self.build / word).exists()]
+            if is_c and not self.link_library(program, changed):
+                return False
+        link[1:1] = parts
+        return subprocess.run(link, cwd=self.build, capture_output=True, text=True).returncode == 0
+
+    def link_library(self, program: str, changed: str) -> bool:
+        """Links librmm_c.so with the changed source."""
+        command = next(each for each in self.commands[program] if "-soname,librmm_c.so" in each)
+        words = [word for word in shlex.split(command) if word not in (":", "&&")]
+        words[words.index("-o") + 1] = str(self.work / "librmm_c.so.1")
+        words = [str(self.work / "changed.o") if word.endswith(f"/rmm_c.dir/{changed.removeprefix('c/')}.o") else word for word in words]
+        return subprocess.run(words, cwd=self.build, capture_output=True, text=True).returncode == 0
+
+    def run(self, cover: str, limit: float, changed: str | None) -> Death | None:
         """How it fails; None if it passes."""
         program, _ = cover.split()
-        link = shlex.split(self.commands[program][-1])
-        link = [word for word in link if word not in (":", "&&") and f"/{program}.dir/" not in word]
-        link[link.index("-o") + 1] = str(self.work / program)
-        link[1:1] = [str(self.work / "test.o")]
-        done = subprocess.run(link, cwd=self.build, capture_output=True, text=True)
-        if done.returncode != 0:
+        if not self.link(program, changed):
             return Death("", "does not link")
         try:
             with tempfile.TemporaryDirectory(dir=self.work) as folder:
-                done = subprocess.run([str(self.work / program), "--gtest_fail_fast", "--gtest_brief=1"], cwd=folder,
+                libraries = {"LD_LIBRARY_PATH": f"{self.work}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+                chosen = [f"--gtest_filter={NEEDS_THE_REAL_LIBRARY}"] if program == "C_INTERFACE_SIM_TEST" else []
+                done = subprocess.run([str(self.work / program), "--gtest_fail_fast", "--gtest_brief=1", *chosen], cwd=folder, env={**os.environ, **libraries},
                                       capture_output=True, text=True, errors="replace", timeout=60 + limit,
                                       preexec_fn=functools.partial(set_limits, int(20 + limit)))
         except subprocess.TimeoutExpired:
             return Death("timeout", "does not end")
         return death_of(program, done.returncode, done.stdout, done.stderr)
 
-    def object_hash(self) -> str:
-        return hashlib.sha256((self.work / "test.o").read_bytes()).hexdigest()
+    def object_hash(self, changed: str | None) -> str:
+        return hashlib.sha256((self.work / ("test.o" if changed is None else "changed.o")).read_bytes()).hexdigest()
 
-    def measure(self, cover: str) -> Unchanged:
+    def measure(self, cover: str, changed: str | None) -> Unchanged:
         """The cover without a change, for which it has to be before one is made."""
-        if cover not in self.unchanged:
-            why = self.compile(cover)
+        key = f"{cover} {changed}"
+        if key not in self.unchanged:
+            why = self.compile(cover, changed)
             begin = time.monotonic()
-            if not why and (death := self.run(cover, 600)):
+            if not why and (death := self.run(cover, 600, changed)):
                 why = death.by
             if why:
                 raise SystemExit(f"{cover} fails without a change: {why}")
-            self.unchanged[cover] = Unchanged(self.object_hash(), time.monotonic() - begin)
-        return self.unchanged[cover]
+            self.unchanged[key] = Unchanged(self.object_hash(changed), time.monotonic() - begin)
+        return self.unchanged[key]
 
     def try_mutant(self, mutant: Mutant) -> tuple[str, Death]:
         """killed, survived or "not compiled", and what shows it."""
-        path = self.headers / "rmm" / mutant.file
+        path = self.work / place_of(mutant.file)
         real = path.read_text()
+        changed = source_of(mutant.file)
         for cover in cover_of(mutant.file, self.own):
-            unchanged = self.measure(cover)
+            unchanged = self.measure(cover, changed)
             path.write_text("\n".join(mutant.lines))
             try:
-                if why := self.compile(cover):
+                if why := self.compile(cover, changed):
                     return "not compiled", Death("", why)
-                if self.object_hash() != unchanged.object and (death := self.run(cover, self.factor * unchanged.seconds)):
+                if self.object_hash(changed) != unchanged.object and (death := self.run(cover, self.factor * unchanged.seconds, changed)):
                     return "killed", death
             finally:
                 path.write_text(real)
         return "survived", Death("", "")
+
+
+class PythonBuilder(Builder):
+    """Compiles a part of the Python package with a header replaced, and runs tests of the package. `build` is the folder in which scikit-build made
+    the package, on the simulator, and `site` the unpacked wheel."""
+
+    library = Path("librmm/lib/librmm_python.abi3.so")
+
+    def __init__(self, build: Path, site: Path, work: Path, factor: float, own: bool, unchanged: dict[str, Unchanged]):
+        super().__init__(build, work, factor, own, unchanged)
+        shutil.copytree(site, work / "site")
+        listed = subprocess.run(["ninja", "-C", str(build), "-t", "commands", str(self.library)], capture_output=True, text=True, check=True)
+        self.commands["package"] = listed.stdout.splitlines()
+
+    def compile(self, cover: str, changed: str | None) -> str:
+        words = self.command_of("package", f"/{changed}", " -c ")
+        words = [word for word in words if word != f"-I{REPOSITORY}/python/rmm/rmm"]
+        return self.compile_as([*words, "-Ipython/rmm/rmm", "-O1"], "changed.o")
+
+    def run(self, cover: str, limit: float, changed: str | None) -> Death | None:
+        assert changed is not None
+        words = [word for word in shlex.split(self.commands["package"][-1]) if word not in (":", "&&")]
+        words[words.index("-o") + 1] = str(self.work / "site" / self.library)
+        own = next(word for word in words if word.endswith(f"/{Path(changed).parent}/{Path(changed).name}.o"))
+        words[words.index(own)] = str(self.work / "changed.o")
+        if subprocess.run(words, cwd=self.build, capture_output=True, text=True).returncode != 0:
+            return Death("", "does not link")
+        tests = REPOSITORY / "python/rmm/tests" / cover.split()[1]
+        command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(tests)]
+        try:
+            done = subprocess.run(command, cwd=self.work, env={**os.environ, "PYTHONPATH": str(self.work / "site")}, capture_output=True,
+                                  text=True, errors="replace", timeout=60 + limit)
+        except subprocess.TimeoutExpired:
+            return Death("timeout", "does not end")
+        if done.returncode == 0:
+            return None
+        failed = re.search(r"^(?:FAILED|ERROR) \S+::(\S+)", done.stdout, re.MULTILINE)
+        return Death("expectation" if failed else "crash", failed.group(1) if failed else f"{cover} ends with {done.returncode}")
 
 
 def set_limits(seconds: int) -> None:
@@ -421,7 +563,7 @@ def set_limits(seconds: int) -> None:
 
 
 def difference(mutant: Mutant) -> str:
-    before = (REPOSITORY / "include/rmm" / mutant.file).read_text().split("\n")
+    before = (REPOSITORY / place_of(mutant.file)).read_text().split("\n")
     return "\n".join(line for line in difflib.unified_diff(before, list(mutant.lines), lineterm="", n=0)
                      if not line.startswith(("---", "+++", "@@")))
 
@@ -451,6 +593,8 @@ def report(results: list[dict[str, str]]) -> None:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--build", type=Path, help="folder in which the test programs are built")
+    arguments.add_argument("--python-build", type=Path, help="for the group python: the folder in which the package was built, on the simulator")
+    arguments.add_argument("--python-site", type=Path, help="for the group python: the unpacked wheel")
     arguments.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--count", type=int, default=200, help="mutants that compile")
@@ -464,7 +608,9 @@ def main() -> int:
     arguments.add_argument("--show", action="store_true", help="only print the mutants")
     given = arguments.parse_args()
 
-    mutants = draw(given.group or list(GROUPS), given.seed)
+    if given.group and "python" in given.group and given.group != ["python"]:
+        arguments.error("the group python is run alone")
+    mutants = draw(given.group or [group for group in GROUPS if group != "python"], given.seed)
     if given.show:
         for _, mutant in zip(range(given.count), mutants):
             print(f"{mutant.file}:{mutant.line} ({mutant.kind})\n{difference(mutant)}")
@@ -473,7 +619,10 @@ def main() -> int:
     if given.report:
         report(results)
         return 0
-    if given.build is None:
+    of_python = given.group == ["python"]
+    if of_python and not (given.python_build and given.python_site):
+        arguments.error("--python-build or --python-site is missing")
+    if not of_python and given.build is None:
         arguments.error("--build is missing")
     known = {each["key"]: each for each in results if not (given.again and each["result"] == "survived")}
     end = time.monotonic() + 60 * given.minutes
@@ -495,7 +644,11 @@ def main() -> int:
         return None
 
     def work_on(folder: Path) -> None:
-        builder = Builder(given.build.resolve(), folder, given.timeout_factor, given.own, unchanged)
+        if of_python:
+            builder: Builder = PythonBuilder(
+                given.python_build.resolve(), given.python_site.resolve(), folder, given.timeout_factor, given.own, unchanged)
+        else:
+            builder = Builder(given.build.resolve(), folder, given.timeout_factor, given.own, unchanged)
         while True:
             with lock:
                 mutant = next_mutant()

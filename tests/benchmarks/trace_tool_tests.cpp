@@ -119,6 +119,13 @@ TEST(Pickle, ExecutesNothing)
               ThrowsMessage<bad_pickle>(HasSubstr("at byte 3: operation 0x62")));
 }
 
+TEST(Pickle, RefusesAFrameThatIsLongerThanTheFile)
+{
+  EXPECT_TRUE(pickle::read("\x80\x04\x95\x02\0\0\0\0\0\0\0N."_bytes).root().is(pickle::type::none));
+  EXPECT_THAT([] { static_cast<void>(pickle::read("\x80\x04\x95\x03\0\0\0\0\0\0\0N."_bytes)); },
+              ThrowsMessage<bad_pickle>(HasSubstr("the file ends within the frame")));
+}
+
 TEST(Pickle, RefusesOperationsWithoutOperands)
 {
   for (auto const& each : {"\x80\x02."_bytes,

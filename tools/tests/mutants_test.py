@@ -80,15 +80,23 @@ class MutantsTest(unittest.TestCase):
         lists = (REPOSITORY / "tests/CMakeLists.txt").read_text()
         for name, words in re.findall(r"^set\((\w+) ([^()]*)\)$", lists, re.MULTILINE):
             lists = lists.replace(f"${{{name}}}", words)
+        # Those that other folders list.
+        others = {"BENCHMARKS_TEST": "tests/benchmarks/*_tests.cpp", "C_INTERFACE_SIM_TEST": "c/tests/*_tests.cpp"}
         programs = dict(re.findall(r"^ *rmm_add(?:_sim)?_test\(NAME (\w+)([^()]*)\)", lists, re.MULTILINE))
         for rows in mutants.GROUPS.values():
             for files, tests, users in rows:
                 for file in files:
-                    self.assertTrue((REPOSITORY / "include/rmm" / file).exists(), file)
-                    self.assertTrue(any(mutants.mutants_of(file, (REPOSITORY / "include/rmm" / file).read_text())), file)
+                    self.assertTrue((REPOSITORY / mutants.place_of(file)).exists(), file)
+                    self.assertTrue(any(mutants.mutants_of(file, (REPOSITORY / mutants.place_of(file)).read_text())), file)
                 self.assertTrue(tests, files)
                 for cover in [*tests, *users]:
                     program, source = cover.split()
+                    if program == "PYTEST":
+                        self.assertTrue((REPOSITORY / "python/rmm/tests" / source).exists(), cover)
+                        continue
+                    if program in others:
+                        self.assertTrue(any(str(path).endswith(f"/{source}") for path in REPOSITORY.glob(others[program])), cover)
+                        continue
                     in_a_list = source.startswith("rmm/detail/") and "${detail_" in programs[program]
                     self.assertTrue(in_a_list or source in programs[program].split(), cover)
                     self.assertTrue((REPOSITORY / "tests" / source).exists(), cover)
