@@ -945,6 +945,45 @@ TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRest)
   pool.deallocate(kept, 40 * MiB, stream);
 }
 
+TEST_F(ElasticPool, APartIsResumedWithMemoryOfTheRestThatLacksAnEvent)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  void* kept{};
+  {
+    rmm::tag_scope const scope{cache};
+    kept = pool.allocate(64 * MiB, stream);
+  }
+  pool.pause(cache);
+  pool.deallocate(pool.allocate(1000, stream), 1000, stream);
+  ASSERT_EQ(pool.mapped_bytes(), 2 * MiB);
+  pool.resume(cache);
+  EXPECT_EQ(pool.mapped_bytes(), 64 * MiB);
+  pool.deallocate(kept, 64 * MiB, stream);
+}
+
+TEST_F(ElasticPool, EachPartServesTheMaximumWhenAllIsFree)
+{
+  cudaStream_t foreign{};
+  ASSERT_EQ(cudaStreamCreate(&foreign), cudaSuccess);
+  rmm::tag const cache{"cache"};
+  for (bool const cache_is_first : {true, false}) {
+    for (rmm::cuda_stream_view const asking :
+         {stream.view(), rmm::cuda_stream_view{foreign}, rmm::cuda_stream_legacy}) {
+      elastic_pool_memory_resource pool{0, 64 * MiB};
+      pool.set_pausable(cache);
+      auto const allocate = [&](std::size_t bytes, bool for_cache) {
+        rmm::tag_scope const scope{for_cache ? cache : rmm::tag{"rest"}};
+        return pool.allocate(bytes, asking);
+      };
+      pool.deallocate(allocate(1000, cache_is_first), 1000, asking);
+      pool.deallocate(allocate(64 * MiB, !cache_is_first), 64 * MiB, asking);
+    }
+  }
+  EXPECT_EQ(cudaStreamDestroy(foreign), cudaSuccess);
+}
+
 TEST_F(ElasticPool, APartIsResumedWithUnusedMemoryOfTheRestIfTheDeviceIsFull)
 {
   elastic_pool_memory_resource pool;

@@ -385,17 +385,19 @@ class chunk_source final : public memory_source {
     }
   }
 
-  /// Makes the other sources with the same maximum give back up to `most` bytes of unused memory, so that `bytes` bytes can be taken.
-  /// Returns the bytes given back; 0, and gives nothing back, if all unused memory would not be enough.
+  /// Makes the other sources with the same maximum give back up to `most` bytes of free memory, so that `bytes` bytes can be taken, and
+  /// waits for its work. Returns the bytes given back; 0, and gives nothing back, if all free memory would not be enough.
   std::size_t others_give(std::size_t bytes, std::size_t most)
   {
+    constexpr auto all = std::numeric_limits<std::size_t>::max() / 2;
     std::size_t unused{};
-    for_each_other([&](chunk_source& other) { unused += other.idle_bytes() + total_of(other.leaving_); });
+    for_each_other(
+      [&](chunk_source& other) { unused += total_of(other.find_unused(all, true)) + total_of(other.leaving_); });
     if (!can_take(bytes - std::min(bytes, unused))) { return 0; }
     std::size_t given{};
     for_each_other([&](chunk_source& other) {
       auto const size = other.heap_.block_bytes();
-      if (given < most) { given += other.trim(size - std::min(size, most - given)); }
+      if (given < most) { given += trim_as_far_as_possible(other, other.heap_, size - std::min(size, most - given)); }
     });
     return given;
   }
@@ -590,8 +592,9 @@ class chunk_source final : public memory_source {
   {
     auto const bound = is_within_maximum(bytes)
                          ? "the device has less than " + rmm::detail::format_bytes(bytes) + " left"
-                         : "the pool holds " + rmm::detail::format_bytes(heap_.block_bytes()) + " of at most " +
-                             rmm::detail::format_bytes(bounds_->budget.limit());
+                         : "the pool holds " +
+                             rmm::detail::format_bytes(bounds_->budget.used() - space_->spare_bytes()) +
+                             " of at most " + rmm::detail::format_bytes(bounds_->budget.limit());
     return bound + ", and the free memory of the pool has too few whole chunks";
   }
 
