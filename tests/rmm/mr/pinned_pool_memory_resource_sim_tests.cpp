@@ -84,6 +84,15 @@ TEST_F(PinnedPoolMemory, GivesUnusedBlocksBack)
   pool.deallocate(pool.allocate(1000), 1000);  // goes on
 }
 
+TEST_F(PinnedPoolMemory, GivesBlocksOfOddSizesBack)
+{
+  pinned_pool_memory_resource pool{0, 4 * mebibyte + 256};
+  pool.deallocate(pool.allocate(1000), 1000);
+  ASSERT_EQ(pool.pool_size(), 2 * mebibyte + 128);
+  EXPECT_EQ(pool.trim_to(0), 2 * mebibyte + 128);
+  EXPECT_EQ(pool.pool_size(), 0U);
+}
+
 TEST_F(PinnedPoolMemory, WaitsForTheCopiesOfABlockBeforeItGivesItBack)
 {
   pinned_pool_memory_resource pool{2 * mebibyte};

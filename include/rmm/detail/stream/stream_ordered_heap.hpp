@@ -474,7 +474,15 @@ class basic_stream_ordered_heap {
     wanted.erase(
       detail::remove_if(wanted.begin(), wanted.end(), [&](address_range range) { return !blocks_.is_block(range); }),
       wanted.end());
-    return withdraw_locked(wanted, when, waiting);
+    auto usable = wanted;
+    for (auto& range : usable) { range.bytes = align_down(range.bytes, heap_granule); }
+    auto taken = withdraw_locked(usable, when, waiting);
+    auto block = wanted.begin();
+    for (auto& range : taken) {
+      while (block->begin != range.begin) { ++block; }
+      range = *block;
+    }
+    return taken;
   }
 
   /// Waits on the host for the devices of all streams that freed memory, after which all that is free is free for all. False if

@@ -280,6 +280,7 @@ class block_source final : public memory_source {
     auto const runs = heap_.free_runs({align_down(least, rmm::detail::heap_granule), nullptr, with_unfenced});
     auto run        = runs.begin();
     auto const used = [&](rmm::detail::address_range block) {
+      block.bytes = align_down(block.bytes, rmm::detail::heap_granule);  // the heap hands out no less
       while (run != runs.end() && run->end() < block.end()) { ++run; }
       return run == runs.end() || run->begin > block.begin;
     };
