@@ -434,6 +434,8 @@ class basic_stream_ordered_heap {
     detail::mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
     shared_.poll(std::numeric_limits<std::size_t>::max());
+    // A list empties the caches' stacks, after which small blocks are cut from other places than before.
+    if (wanted.edges == nullptr && free_pieces::bound_of_runs(shared_, caches_) < wanted.least_bytes) { return {}; }
     return list_pieces(wanted).runs();
   }
 

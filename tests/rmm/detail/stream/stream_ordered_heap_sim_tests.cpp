@@ -775,6 +775,19 @@ TEST_F(StreamOrderedHeapSim, WithdrawsARangeFromTheMiddleOfABlock)
   EXPECT_EQ(cudaFree(all), cudaSuccess);
 }
 
+TEST_F(StreamOrderedHeapSim, LeavesCachesAloneIfNoRunCanBeAsLargeAsWanted)
+{
+  device_heap pool{MiB};
+  void* const kept = pool.allocate(256, stream);
+  pool.deallocate(pool.allocate(512, stream), 512, stream);
+  pool.heap().fence_live_streams();
+  EXPECT_TRUE(pool.heap().free_runs({MiB, nullptr, true}).empty());
+  void* const again = pool.heap().try_allocate_local(512, stream);  // which takes from the stacks alone
+  EXPECT_NE(again, nullptr);
+  pool.deallocate(again, 512, stream);
+  pool.deallocate(kept, 256, stream);
+}
+
 TEST_F(StreamOrderedHeapSim, LowersTheUnfencedLimitWhenTheHeapShrinks)
 {
   void* both{};
