@@ -67,7 +67,8 @@ namespace detail {
 ///  S1  no lock is held while a function of the program runs
 ///  S2  a thread that runs one calls none from within
 ///  S3  a watermark is raised from the call of its callback until the use was at or below its lower share
-///  S4  used_ <= claimed_, which has the bytes in use and those of requests that upstream has not served yet
+///  S4  used_ <= claimed_, which has the bytes in use and those of requests that upstream has not served yet. used_ is counted only if
+///      there are watermarks, because that takes two more atomic additions
 class spill_policy {
  public:
   spill_policy(spill_hook_t hook, spill_options options)
@@ -83,7 +84,10 @@ class spill_policy {
     note_levels();
   }
 
-  [[nodiscard]] std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::size_t used() const noexcept
+  {
+    return (has_marks() ? used_ : claimed_).load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::size_t maximum() const noexcept { return maximum_; }
 
   [[nodiscard]] spill_figures figures() const noexcept
@@ -122,15 +126,15 @@ class spill_policy {
   /// Counts claimed bytes as used, after upstream has served them. Returns whether notify() has to be called.
   [[nodiscard]] bool note_served(std::size_t bytes) noexcept
   {
-    return used_.fetch_add(bytes) + bytes > raised_above_.load();
+    return has_marks() && used_.fetch_add(bytes) + bytes > raised_above_.load();
   }
 
   /// Counts used bytes as free, after upstream has taken them. May take the mutex, which no thread holds while it waits for anything.
   void note_freed(std::size_t bytes) noexcept
   {
-    auto const now = used_.fetch_sub(bytes) - bytes;
+    bool const is_low = has_marks() && used_.fetch_sub(bytes) - bytes < lowered_under_.load();
     unclaim(bytes);
-    if (now < lowered_under_.load()) { lower(); }
+    if (is_low) { lower(); }
   }
 
   /// Calls the callbacks of the watermarks that the use is above of, and throws what they throw. The rest is called by the next
@@ -188,6 +192,8 @@ class spill_policy {
     spill_policy const* policy_;
     call_frame const* outer_;
   };
+
+  [[nodiscard]] bool has_marks() const noexcept { return !marks_.empty(); }
 
   [[nodiscard]] bool is_in_call() const noexcept { return call_frame::has(this); }
 
@@ -282,7 +288,7 @@ class spill_policy {
   std::atomic<std::size_t> raised_above_{};   // the lowest share that is not raised: above it, notify() is needed
   std::atomic<std::size_t> lowered_under_{};  // one more than the highest lower share that is raised; 0: none is
   mutable rmm::detail::mutex mutex_;          // guards the members below, and writes of the levels
-  std::vector<mark> marks_;
+  std::vector<mark> marks_;                   // their number never changes, and may be read without the mutex
   std::size_t asked_now_{};  // the bytes above the share that calls of the hook at this moment are to free
   spill_figures figures_;
 };
@@ -333,7 +339,8 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
     : spill_resource_adaptor::resource_adaptor{upstream}, policy_{std::move(hook), std::move(options)}
   {}
 
-  /// Returns the bytes in use, each allocation rounded up to 256.
+  /// Returns the bytes in use, each allocation rounded up to 256. Without watermarks, that includes requests of other threads that
+  /// upstream has not served yet.
   [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return policy_.used(); }
 
   /// Returns the maximum to which the shares refer.
