@@ -281,6 +281,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Returns the bytes that are mapped and given back at a time; 0 for a plain pool.
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return source_->chunk_bytes(); }
 
+  [[nodiscard]] std::optional<std::size_t> maximum_bytes() const noexcept override { return source_->maximum(); }
+
   /// Returns the device of the memory.
   [[nodiscard]] cuda_device_id get_device() const noexcept { return device_; }
 

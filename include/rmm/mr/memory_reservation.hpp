@@ -24,6 +24,8 @@
 namespace RMM_NAMESPACE {
 namespace mr {
 
+class reservation_queue;
+
 /// A part of a pool's memory that is kept for one user and also limits that user: `auto task = pool.reserve(bytes);`. Use it to start a
 /// task only when its memory is certain.
 ///
@@ -68,6 +70,9 @@ class memory_reservation {
   /// Returns the reserved bytes; 0 if the reservation has ended.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_ != nullptr ? memory_->size() : 0; }
 
+  /// Returns the most bytes that can be reserved within this reservation: its size. Throws logic_error if the reservation has ended.
+  [[nodiscard]] std::size_t maximum_bytes() const { return memory().size(); }
+
   /// Returns the bytes in use: live blocks, rounded up, and reservations within this one.
   [[nodiscard]] std::size_t used_bytes() const noexcept { return memory_ != nullptr ? memory_->used() : 0; }
 
@@ -105,6 +110,7 @@ class memory_reservation {
  private:
   template <class Unused>
   friend class detail::basic_growing_pool;
+  friend class reservation_queue;
 
   memory_reservation(detail::reserved_memory* memory, cuda_stream_view stream) noexcept
     : memory_{memory}, stream_{stream}

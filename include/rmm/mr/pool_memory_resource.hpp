@@ -89,6 +89,8 @@ class pool_memory_resource final : public detail::growing_pool,
     return detail::trim_as_far_as_possible(source_, heap_, bytes);
   }
 
+  [[nodiscard]] std::optional<std::size_t> maximum_bytes() const noexcept override { return source_.maximum(); }
+
  private:
   static constexpr recovery_order default_order{
     recovery_rung::reclaim, recovery_rung::grow, recovery_rung::synchronize, recovery_rung::callback};

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -53,10 +54,12 @@ class reservation_queue {
   /// Waits for as long as it takes.
   static constexpr duration forever = duration::max();
 
-  /// Makes a queue for a pool, or for a reservation: anything with try_reserve(bytes, stream).
+  /// Makes a queue for a pool, or for a reservation: anything with try_reserve(bytes, stream). If it also has maximum_bytes(), as pools
+  /// have, requests of more are refused at once.
   template <class Source>
   explicit reservation_queue(Source& source, reservation_queue_options const& options = {})
     : try_reserve_{[&source](std::size_t bytes, cuda_stream_view stream) { return source.try_reserve(bytes, stream); }},
+      maximum_{[&source] { return maximum_of(source, 0); }},
       options_{options}
   {}
   reservation_queue(reservation_queue const&)            = delete;
@@ -65,11 +68,15 @@ class reservation_queue {
   /// Reserves `bytes`, if necessary after waiting for up to `timeout` for its turn and for the memory. Tries at least once if it is its
   /// turn. A higher `priority` comes first. Throws out_of_memory after the timeout, and what try_reserve() of the pool throws. The pool
   /// does not ask the program to free memory.
+  ///
+  /// Throws at once, without waiting for its turn: logic_error if `bytes` is 0, and out_of_memory if `bytes` is more than the maximum of
+  /// the pool, the size of the reservation, or what memory there can be.
   [[nodiscard]] memory_reservation reserve_or_wait(std::size_t bytes,
                                                    int priority            = 0,
                                                    duration timeout        = forever,
                                                    cuda_stream_view stream = cuda_stream_view{})
   {
+    expect_possible(bytes);
     auto const begin    = clock::now();
     auto const deadline = timeout < clock::time_point::max() - begin ? begin + timeout : clock::time_point::max();
     std::unique_lock<std::mutex> lock{mutex_};
@@ -144,6 +151,34 @@ class reservation_queue {
   /// C++ libraries may add times of two clocks, which overflows if a wait has no end.
   static constexpr duration longest_wait = std::chrono::hours{1};
 
+  template <class Source>
+  [[nodiscard]] static auto maximum_of(Source const& source, int)
+    -> decltype(std::optional<std::size_t>{source.maximum_bytes()})
+  {
+    return source.maximum_bytes();
+  }
+  template <class Source>
+  [[nodiscard]] static std::optional<std::size_t> maximum_of(Source const&, long)
+  {
+    return std::nullopt;
+  }
+
+  /// Throws if no wait helps: such a request would keep all others from their turn.
+  void expect_possible(std::size_t bytes) const
+  {
+    constexpr auto largest = std::size_t{std::numeric_limits<std::ptrdiff_t>::max()};  // what one object can have
+    auto const rounded     = memory_reservation::checked(bytes);
+    auto const most        = std::min(maximum_().value_or(largest), largest);
+    if (rounded > most) { throw_impossible(bytes, most); }
+  }
+
+  [[noreturn]] RMM_COLD static void throw_impossible(std::size_t bytes, std::size_t most)
+  {
+    RMM_FAIL("No reservation of " + rmm::detail::format_bytes(bytes) + ": there can be at most " +
+               rmm::detail::format_bytes(most) + ". Reserve less, or raise the maximum of the pool",
+             rmm::out_of_memory);
+  }
+
   /// Whether a request comes before another. That never changes while both wait.
   [[nodiscard]] bool is_before(request const& lhs, request const& rhs) const noexcept
   {
@@ -178,6 +213,7 @@ class reservation_queue {
   }
 
   std::function<std::optional<memory_reservation>(std::size_t, cuda_stream_view)> try_reserve_;
+  std::function<std::optional<std::size_t>()> maximum_;
   reservation_queue_options options_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;

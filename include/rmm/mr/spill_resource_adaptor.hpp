@@ -40,7 +40,8 @@ struct watermark {
 
 /// The maximum of a spill_resource_adaptor, and shares of it.
 struct spill_options {
-  /// The bytes to which shares refer, such as the maximum of the pool below. Nothing: the memory of the current device.
+  /// The bytes to which shares refer, such as the maximum of the pool below. Nothing: the memory of the current device. For a larger
+  /// allocation the hook is not asked.
   std::optional<std::size_t> maximum_bytes{};
   /// The hook is asked before the use rises above this share of the maximum.
   double spill_above{1};
@@ -58,10 +59,16 @@ namespace detail {
 
 /// The bytes in use of a spill_resource_adaptor, its hook and its watermarks. Sizes are rounded up to 256.
 ///
+/// A request claims its bytes before upstream is asked, and uses them after upstream has served it. The hook's share limits what is
+/// claimed, so that requests of several threads cannot pass it together unseen. Watermarks look only at what is used, because a request
+/// that has claimed bytes can still fail.
+///
 /// Invariants:
 ///  S1  no lock is held while a function of the program runs
 ///  S2  a thread that runs one calls none from within
 ///  S3  a watermark is raised from the call of its callback until the use was at or below its lower share
+///  S4  used_ <= claimed_, which has the bytes in use and those of requests that upstream has not served yet. used_ is counted only if
+///      there are watermarks, because that takes two more atomic additions
 class spill_policy {
  public:
   spill_policy(spill_hook_t hook, spill_options options)
@@ -77,7 +84,10 @@ class spill_policy {
     note_levels();
   }
 
-  [[nodiscard]] std::size_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::size_t used() const noexcept
+  {
+    return (has_marks() ? used_ : claimed_).load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::size_t maximum() const noexcept { return maximum_; }
 
   [[nodiscard]] spill_figures figures() const noexcept
@@ -86,36 +96,46 @@ class spill_policy {
     return figures_;
   }
 
-  /// Counts `bytes` bytes, and asks the hook first if that brings the use above its share. Throws what the hook throws.
-  void add(std::size_t bytes)
+  /// Claims `bytes` bytes, and asks the hook first if that brings the claims above its share. Throws what the hook throws.
+  void claim(std::size_t bytes)
   {
-    auto const now = used_.fetch_add(bytes) + bytes;
+    auto const now = claimed_.fetch_add(bytes) + bytes;
     if (now <= spill_at_) { return; }
-    rmm::detail::scope_guard undo{[&]() noexcept { subtract(bytes); }};
+    rmm::detail::scope_guard undo{[&]() noexcept { unclaim(bytes); }};
     spill_excess();
     undo.dismiss();
   }
 
-  /// May take the mutex, which no thread holds while it waits for anything.
-  void subtract(std::size_t bytes) noexcept
-  {
-    auto const now = used_.fetch_sub(bytes) - bytes;
-    if (now < lowered_under_.load()) { lower(); }
-  }
+  /// Claims `bytes` bytes, and asks nobody.
+  void claim_silently(std::size_t bytes) noexcept { claimed_.fetch_add(bytes); }
 
-  /// Counts `bytes` bytes. Returns false, and changes nothing, if the hook or a watermark has to be called.
-  [[nodiscard]] bool try_add(std::size_t bytes) noexcept
+  /// Claims `bytes` bytes. Returns false, and changes nothing, if the hook or a watermark may have to be called.
+  [[nodiscard]] bool try_claim(std::size_t bytes) noexcept
   {
     // Not added and taken back: a hook or another thread would count it meanwhile.
-    for (auto now = used_.load();
+    for (auto now = claimed_.load();
          now <= spill_at_ && bytes <= spill_at_ - now && now + bytes <= raised_above_.load();) {
-      if (used_.compare_exchange_weak(now, now + bytes)) { return true; }
+      if (claimed_.compare_exchange_weak(now, now + bytes)) { return true; }
     }
     return false;
   }
 
-  /// Whether notify() has to be called.
-  [[nodiscard]] bool is_above() const noexcept { return used_.load() > raised_above_.load(); }
+  /// Takes back the claim of a request that has failed.
+  void unclaim(std::size_t bytes) noexcept { claimed_.fetch_sub(bytes); }
+
+  /// Counts claimed bytes as used, after upstream has served them. Returns whether notify() has to be called.
+  [[nodiscard]] bool note_served(std::size_t bytes) noexcept
+  {
+    return has_marks() && used_.fetch_add(bytes) + bytes > raised_above_.load();
+  }
+
+  /// Counts used bytes as free, after upstream has taken them. May take the mutex, which no thread holds while it waits for anything.
+  void note_freed(std::size_t bytes) noexcept
+  {
+    bool const is_low = has_marks() && used_.fetch_sub(bytes) - bytes < lowered_under_.load();
+    unclaim(bytes);
+    if (is_low) { lower(); }
+  }
 
   /// Calls the callbacks of the watermarks that the use is above of, and throws what they throw. The rest is called by the next
   /// allocation then.
@@ -129,12 +149,12 @@ class spill_policy {
     }
   }
 
-  /// Asks the hook for `bytes` bytes, unless that is 0, after upstream had too little. `freed`: what earlier calls for the same allocation freed. Returns
+  /// Asks the hook for `bytes` bytes after upstream had too little. `freed`: what earlier calls for the same allocation freed. Returns
   /// whether to try again.
   [[nodiscard]] RMM_COLD bool try_spill(std::size_t bytes, std::size_t& freed)
   {
     auto const room = maximum_ - freed;
-    if (!hook_ || is_in_call() || room == 0 || bytes == 0) { return false; }
+    if (!hook_ || is_in_call() || room == 0) { return false; }
     auto const now = call_hook(bytes);
     freed += now < room ? now : room;
     return now != 0;
@@ -173,6 +193,8 @@ class spill_policy {
     call_frame const* outer_;
   };
 
+  [[nodiscard]] bool has_marks() const noexcept { return !marks_.empty(); }
+
   [[nodiscard]] bool is_in_call() const noexcept { return call_frame::has(this); }
 
   [[nodiscard]] static std::size_t known_maximum(spill_options const& options)
@@ -195,7 +217,7 @@ class spill_policy {
     std::size_t excess{};
     {
       auto const locked = rmm::detail::mutex_lock{mutex_};
-      auto const wanted = used_.load();
+      auto const wanted = claimed_.load();
       auto const known  = spill_at_ + asked_now_;
       if (wanted <= known) { return; }
       excess = wanted - known;
@@ -261,11 +283,12 @@ class spill_policy {
   spill_hook_t hook_;
   std::size_t maximum_;
   std::size_t spill_at_;
+  std::atomic<std::size_t> claimed_{0};
   std::atomic<std::size_t> used_{0};
   std::atomic<std::size_t> raised_above_{};   // the lowest share that is not raised: above it, notify() is needed
   std::atomic<std::size_t> lowered_under_{};  // one more than the highest lower share that is raised; 0: none is
   mutable rmm::detail::mutex mutex_;          // guards the members below, and writes of the levels
-  std::vector<mark> marks_;
+  std::vector<mark> marks_;                   // their number never changes, and may be read without the mutex
   std::size_t asked_now_{};  // the bytes above the share that calls of the hook at this moment are to free
   spill_figures figures_;
 };
@@ -279,6 +302,9 @@ class spill_policy {
 ///  - the bytes above `spill_above`, before the allocation. It is made in any case then, whatever the hook freed.
 ///  - the bytes of the allocation, if upstream throws out_of_memory. Upstream is tried again until it has the memory, the hook returns 0,
 ///    or its results add up to the maximum. The caller gets the last exception of upstream then.
+///
+/// The hook is not asked for an allocation that is larger than the maximum, because that does not fit whatever the hook frees. Upstream
+/// decides alone about such an allocation.
 ///
 /// A watermark's callback is called after the allocation. Exceptions of the hook and of callbacks reach the caller of allocate(), which has
 /// no memory then. Both may allocate and free, on any stream; what they allocate from this adaptor calls none of them.
@@ -313,7 +339,8 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
     : spill_resource_adaptor::resource_adaptor{upstream}, policy_{std::move(hook), std::move(options)}
   {}
 
-  /// Returns the bytes in use, each allocation rounded up to 256.
+  /// Returns the bytes in use, each allocation rounded up to 256. Without watermarks, that includes requests of other threads that
+  /// upstream has not served yet.
   [[nodiscard]] std::size_t get_allocated_bytes() const noexcept { return policy_.used(); }
 
   /// Returns the maximum to which the shares refer.
@@ -329,9 +356,13 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
                                                detail::immediate_resource& from) noexcept
   {
     auto const charge = align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);
-    if (!policy_.try_add(charge)) { return nullptr; }
+    if (!policy_.try_claim(charge)) { return nullptr; }
     void* const ptr = from.try_allocate_nonblocking(bytes, stream);
-    if (ptr == nullptr) { policy_.subtract(charge); }
+    if (ptr == nullptr) {
+      policy_.unclaim(charge);
+    } else if (policy_.note_served(charge) && try_deallocate_nonblocking(ptr, bytes, stream, from)) {
+      return nullptr;  // another thread's allocation came between, so that this one has to call a watermark
+    }
     return ptr;
   }
 
@@ -343,42 +374,55 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
                                                 detail::immediate_resource& to) noexcept
   {
     if (!to.try_deallocate_nonblocking(ptr, bytes, stream)) { return false; }
-    policy_.subtract(align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));
+    policy_.note_freed(align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));
     return true;
   }
 
  private:
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
-    auto const charge = align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);  // 0 if it overflows, which upstream refuses
-    policy_.add(charge);
-    rmm::detail::scope_guard undo{[&]() noexcept { policy_.subtract(charge); }};
-    void* const ptr = allocate_or_spill(bytes, stream);
-    if (policy_.is_above()) { notify(ptr, bytes, stream); }
-    undo.dismiss();
+    auto const charge    = align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);  // 0 if it overflows, which upstream refuses
+    bool const could_fit = charge - 1 < policy_.maximum();
+    void* const ptr =
+      could_fit ? allocate_or_spill(bytes, charge, stream) : allocate_without_hook(bytes, charge, stream);
+    if (policy_.note_served(charge)) { notify(ptr, bytes, stream); }
     return ptr;
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
     this->upstream().deallocate(ptr, bytes, stream);
-    policy_.subtract(align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // last: the bytes are in use until upstream has them
+    policy_.note_freed(
+      align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // last: the bytes are in use until upstream has them
   }
 
-  [[nodiscard]] void* allocate_or_spill(std::size_t bytes, cuda_stream_view stream)
+  /// Allocates, and leaves `charge` bytes claimed.
+  [[nodiscard]] void* allocate_or_spill(std::size_t bytes, std::size_t charge, cuda_stream_view stream)
   {
+    policy_.claim(charge);
+    rmm::detail::scope_guard undo{[&]() noexcept { policy_.unclaim(charge); }};
     for (std::size_t freed{};;) {
       try {
-        return this->upstream().allocate(bytes, stream);
+        void* const ptr = this->upstream().allocate(bytes, stream);
+        undo.dismiss();
+        return ptr;
       } catch (out_of_memory const&) {
-        if (!policy_.try_spill(align_up(bytes, CUDA_ALLOCATION_ALIGNMENT), freed)) { throw; }
+        if (!policy_.try_spill(charge, freed)) { throw; }
       }
     }
   }
 
+  /// Allocates, and claims `charge` bytes afterwards. A claim before would make the hook spill all for other requests meanwhile.
+  [[nodiscard]] RMM_COLD void* allocate_without_hook(std::size_t bytes, std::size_t charge, cuda_stream_view stream)
+  {
+    void* const ptr = this->upstream().allocate(bytes, stream);
+    policy_.claim_silently(charge);
+    return ptr;
+  }
+
   RMM_COLD void notify(void* ptr, std::size_t bytes, cuda_stream_view stream)
   {
-    rmm::detail::scope_guard undo{[&]() noexcept { this->upstream().deallocate(ptr, bytes, stream); }};
+    rmm::detail::scope_guard undo{[&]() noexcept { do_deallocate(ptr, bytes, stream); }};
     policy_.notify();
     undo.dismiss();
   }

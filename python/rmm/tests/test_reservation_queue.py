@@ -87,6 +87,17 @@ def test_parts_of_a_reservation_can_wait_too() -> None:
         queue.reserve_or_wait(MIB)
 
 
+def test_what_can_never_be_had_is_refused_at_once() -> None:
+    source = pool()
+    task = source.reserve(2 * MIB)
+    for owner, most in ((source, "4"), (task, "2")):
+        queue = rmm.mr.ReservationQueue(owner)
+        with pytest.raises(MemoryError, match=f"there can be at most {most}.000000 MiB. Reserve less"):
+            queue.reserve_or_wait("5MiB")
+        with pytest.raises(RuntimeError, match="Cannot reserve 0 bytes"):
+            queue.reserve_or_wait(0)
+
+
 def test_a_queue_and_its_reservations_keep_the_pool() -> None:
     queue = rmm.mr.ReservationQueue(pool())
     task = queue.reserve_or_wait(MIB)

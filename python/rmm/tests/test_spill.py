@@ -90,7 +90,8 @@ def test_exceptions_arrive_with_their_traceback(raised: type[Exception], where: 
     if where == "watermark":
         resource = rmm.mr.SpillResourceAdaptor(pool(), maximum=64 * KIB, watermarks=[(0.5, 0.25, fail(raised))])
     else:
-        resource = rmm.mr.SpillResourceAdaptor(pool(), fail(raised), maximum="1MiB" if where == "failure" else 32 * KIB)
+        above = 0.5 if where == "share" else 1
+        resource = rmm.mr.SpillResourceAdaptor(pool(), fail(raised), maximum=72 * KIB, spill_above=above)
     with pytest.raises(raised, match="MyError") as caught:
         buffer(65 if where == "failure" else 40, resource)
     assert "mine" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
@@ -143,7 +144,7 @@ def test_functions_may_allocate_from_the_adaptor() -> None:
         buffer(1, resource)
         return 0
 
-    resource = rmm.mr.SpillResourceAdaptor(pool(), spill, maximum=32 * KIB)
+    resource = rmm.mr.SpillResourceAdaptor(pool(), spill, maximum=64 * KIB, spill_above=0.5)
     buffer(33, resource)
     assert calls == [KIB]
 
@@ -156,13 +157,22 @@ def test_other_threads_run_while_a_function_waits() -> None:
         assert may_leave.wait(30)
         return 0
 
-    resource = rmm.mr.SpillResourceAdaptor(pool(), spill, maximum=32 * KIB)
+    resource = rmm.mr.SpillResourceAdaptor(pool(), spill, maximum=64 * KIB, spill_above=0.5)
     worker = threading.Thread(target=lambda: buffer(33, resource))
     worker.start()
     assert entered.wait(30)
     assert rmm.DeviceBuffer.to_device(b"abc").tobytes() == b"abc"
     may_leave.set()
     worker.join()
+
+
+def test_nothing_is_asked_for_more_than_the_maximum() -> None:
+    cache = Cache(maximum=32 * KIB)
+    cache.add(3)
+    for size in (65 * KIB, 1 << 62):
+        with pytest.raises(MemoryError):
+            rmm.DeviceBuffer(size=size, mr=cache.resource)
+    assert cache.asked == []
 
 
 def test_without_a_function_nothing_is_asked() -> None:

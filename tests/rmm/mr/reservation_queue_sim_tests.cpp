@@ -7,6 +7,7 @@
 #include <rmm/cuda_stream.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
@@ -16,6 +17,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -275,10 +277,61 @@ TEST_F(ReservationQueue, GoesOnAfterARequestThatThrows)
   EXPECT_EQ(source.calls, 2);
 }
 
-TEST_F(ReservationQueue, RefusesWhatThePoolRefuses)
+TEST_F(ReservationQueue, RefusesAtOnceWhatCanNeverFit)
 {
+  auto all = std::optional{pool.reserve(MiB, stream)};
+  std::thread first{[&] { EXPECT_EQ(queue.reserve_or_wait(MiB, 9).bytes(), MiB); }};
+  expect_waiting(1);  // so that it is not the turn of the others
+  try {
+    static_cast<void>(queue.reserve_or_wait(MiB + 1));
+    ADD_FAILURE() << "the pool has a maximum";
+  } catch (rmm::out_of_memory const& e) {
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("No reservation of 1.000001 MiB: there can be at most 1.000000 MiB"));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("Reserve less, or raise the maximum of the pool"));
+  }
   EXPECT_THROW(static_cast<void>(queue.reserve_or_wait(0)), rmm::logic_error);
-  EXPECT_EQ(queue.waiting(), 0U);
+  EXPECT_THROW(static_cast<void>(queue.reserve_or_wait(std::numeric_limits<std::size_t>::max())), rmm::out_of_memory);
+  EXPECT_EQ(queue.waiting(), 1U);
+  all.reset();
+  first.join();
+}
+
+TEST_F(ReservationQueue, KnowsTheMaximumOfItsSource)
+{
+  auto const expect_at_most = [](auto& source, std::size_t most) {
+    reservation_queue of_source{source};
+    EXPECT_EQ(of_source.reserve_or_wait(most, 0, milliseconds{0}).bytes(), most);
+    EXPECT_THROW(static_cast<void>(of_source.reserve_or_wait(most + 1)), rmm::out_of_memory);  // does not wait
+  };
+  auto task = pool.reserve(512 * KiB, stream);
+  expect_at_most(task, 512 * KiB);
+  task.shrink_to(256 * KiB);
+  EXPECT_EQ(task.maximum_bytes(), 256 * KiB);
+  reservation_queue parts{task};
+  EXPECT_THROW(static_cast<void>(parts.reserve_or_wait(257 * KiB)), rmm::out_of_memory);
+  task.release();
+  EXPECT_THROW(static_cast<void>(parts.reserve_or_wait(KiB)), rmm::logic_error);
+  EXPECT_THROW(static_cast<void>(task.maximum_bytes()), rmm::logic_error);
+  expect_at_most(pool, MiB);
+
+  rmm::mr::elastic_pool_memory_resource elastic{0, 3 * MiB};  // of chunks of 2 MiB
+  EXPECT_EQ(elastic.maximum_bytes(), 4 * MiB);
+  expect_at_most(elastic, 4 * MiB);
+}
+
+TEST_F(ReservationQueue, RefusesNegativeSizesWithoutAMaximum)
+{
+  rmm::mr::pool_memory_resource unlimited{&objects->cuda, 0};
+  EXPECT_EQ(unlimited.maximum_bytes(), std::nullopt);
+  reservation_queue of_unlimited{unlimited};
+  struct {
+    std::optional<memory_reservation> try_reserve(std::size_t, rmm::cuda_stream_view) { return std::nullopt; }
+  } source;
+  reservation_queue of_unknown{source};
+  for (auto* const each : {&of_unlimited, &of_unknown}) {
+    EXPECT_THROW(static_cast<void>(each->reserve_or_wait(std::size_t{0} - 4096)), rmm::out_of_memory);
+    EXPECT_THROW(static_cast<void>(each->reserve_or_wait(0)), rmm::logic_error);
+  }
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include "../../support/counting_upstream.hpp"
 #include "../../support/recycling_upstream.hpp"
 
+#include <rmm/cuda_stream_view.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/callback_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/limiting_resource_adaptor.hpp>
@@ -163,6 +165,50 @@ TEST_F(Spill, IsNotAskedForSizesThatOverflowRounding)
   EXPECT_THAT(asked, IsEmpty());
 }
 
+TEST_F(Spill, IsNotAskedForMoreThanTheMaximum)
+{
+  mr.emplace(&upstream, hook(), options_of(32 * kib));
+  cache(3);
+  for (auto const bytes : {65 * kib, std::numeric_limits<std::size_t>::max() / 2}) {
+    EXPECT_THROW(mr->allocate(bytes), rmm::out_of_memory);
+  }
+  void* const large = mr->allocate(32 * kib + 1);  // the maximum is not that of upstream
+  EXPECT_EQ(mr->get_allocated_bytes(), 56 * kib + 256);
+  EXPECT_THROW(mr->allocate(std::numeric_limits<std::size_t>::max()), rmm::out_of_memory);
+  EXPECT_THAT(asked, IsEmpty());
+
+  mr->deallocate(mr->allocate(256), 256);
+  EXPECT_THAT(asked, ElementsAre(24 * kib + 512));
+  mr->deallocate(large, 32 * kib + 1);
+
+  void* const most = mr->allocate(32 * kib);
+  EXPECT_EQ(asked.size(), 1U);
+  void* const second = mr->allocate(32 * kib);
+  EXPECT_THAT(asked, ElementsAre(24 * kib + 512, 32 * kib));
+  mr->deallocate(most, 32 * kib);
+  mr->deallocate(second, 32 * kib);
+}
+
+TEST_F(Spill, IsNotAskedByOtherThreadsWhileARequestOfMoreThanTheMaximumFails)
+{
+  spill_resource_adaptor<rmm::mr::callback_memory_resource>* over{};
+  rmm::mr::callback_memory_resource refusing{
+    [&](std::size_t bytes, rmm::cuda_stream_view stream, void*) {
+      if (bytes > 64 * kib) {
+        std::thread{[&] { over->deallocate(over->allocate(256), 256); }}.join();
+      }
+      return upstream.allocate(bytes, stream);
+    },
+    [&](void* ptr, std::size_t bytes, rmm::cuda_stream_view stream, void*) {
+      upstream.deallocate(ptr, bytes, stream);
+    }};
+  spill_resource_adaptor over_refusing{&refusing, hook(), options_of(64 * kib)};
+  over = &over_refusing;
+  EXPECT_THROW(over_refusing.allocate(65 * kib), rmm::out_of_memory);
+  EXPECT_THAT(memory.asked(), ElementsAre(256));
+  EXPECT_THAT(asked, IsEmpty());
+}
+
 TEST_F(Spill, IsAskedForTheBytesAboveItsShareBeforeTheAllocation)
 {
   mr.emplace(&upstream, hook(), options_of(64 * kib, 0.5));
@@ -190,7 +236,7 @@ TEST_F(Spill, AllocatesAboveTheShareIfNothingCanBeFreed)
 TEST_F(Spill, MayThrowBeforeTheAllocationAndAfterAFailure)
 {
   mr.emplace(
-    &upstream, [](std::size_t) -> std::size_t { throw std::domain_error{"mine"}; }, options_of(32 * kib));
+    &upstream, [](std::size_t) -> std::size_t { throw std::domain_error{"mine"}; }, options_of(64 * kib, 0.5));
   EXPECT_THROW(mr->allocate(33 * kib), std::domain_error);
   EXPECT_THAT(memory.asked(), IsEmpty());
   EXPECT_EQ(mr->get_allocated_bytes(), 0U);
@@ -230,14 +276,14 @@ TEST_F(Spill, MayUseAnotherAdaptorThatAsksItsOwnHook)
                                  others.push_back(bytes);
                                  return std::size_t{0};
                                },
-                               options_of(kib)};
+                               options_of(2 * kib, 0.5)};
   mr.emplace(
     &upstream,
     [&](std::size_t) {
       other.deallocate(other.allocate(2 * kib), 2 * kib);
       return std::size_t{0};
     },
-    options_of(kib));
+    options_of(2 * kib, 0.5));
   mr->deallocate(mr->allocate(2 * kib), 2 * kib);
   EXPECT_THAT(others, ElementsAre(kib));
 }
@@ -366,8 +412,23 @@ TEST_F(Spill, UndoesTheAllocationIfAWatermarkThrows)
 
 TEST_F(Spill, CallsNoWatermarkForAnAllocationThatFails)
 {
-  mr.emplace(&upstream, spill_hook_t{}, options_of(64 * kib, 1, {note_above(0.5, 0.25)}));
+  mr.emplace(&upstream, spill_hook_t{}, options_of(128 * kib, 1, {note_above(0.25, 0.1)}));
   EXPECT_THROW(mr->allocate(65 * kib), rmm::out_of_memory);
+  EXPECT_THAT(told, IsEmpty());
+}
+
+TEST_F(Spill, CallsNoWatermarkForARequestOfAnotherThreadThatIsNotServed)
+{
+  std::size_t used{};
+  auto const allocate_meanwhile = [&](std::size_t) {
+    used = mr->get_allocated_bytes();
+    std::thread{[&] { mr->deallocate(mr->allocate(256), 256); }}.join();
+    return std::size_t{0};
+  };
+  mr.emplace(&upstream, allocate_meanwhile, options_of(128 * kib, 1, {note_above(0.25, 0.1)}));
+  cache(2);
+  EXPECT_THROW(mr->allocate(60 * kib), rmm::out_of_memory);
+  EXPECT_EQ(used, 16 * kib);
   EXPECT_THAT(told, IsEmpty());
 }
 
@@ -404,6 +465,41 @@ TEST_F(Spill, DoesNotCountCallsThatDoNotWaitIfAFunctionIsDue)
   EXPECT_EQ(mr->try_allocate_nonblocking(33 * kib, {}, empty), nullptr);
   EXPECT_EQ(empty.calls, 1);
   EXPECT_EQ(mr->get_allocated_bytes(), 0U);
+}
+
+TEST_F(Spill, TellsAWatermarkThatIsPassedWhileACallThatDoesNotWaitIsServed)
+{
+  struct interrupted final : rmm::mr::detail::immediate_resource {
+    Spill* test{};
+    bool takes_back{true};
+
+    void* try_allocate_nonblocking(std::size_t bytes, rmm::cuda_stream_view stream) noexcept override
+    {
+      test->cache(3);  // as another thread would
+      return test->upstream.allocate(bytes, stream);
+    }
+    bool try_deallocate_nonblocking(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) noexcept override
+    {
+      if (takes_back) { test->upstream.deallocate(ptr, bytes, stream); }
+      return takes_back;
+    }
+  } memory_at_hand;
+  memory_at_hand.test = this;
+  mr.emplace(&upstream, hook(), options_of(64 * kib, 1, {note_above(0.5, 0.1)}));
+
+  EXPECT_EQ(mr->try_allocate_nonblocking(16 * kib, {}, memory_at_hand), nullptr);
+  EXPECT_EQ(mr->get_allocated_bytes(), 24 * kib);
+  EXPECT_THAT(told, IsEmpty());
+  mr->deallocate(mr->allocate(16 * kib), 16 * kib);
+  EXPECT_THAT(told, ElementsAre(40 * kib));
+
+  spill(24 * kib);
+  memory_at_hand.takes_back = false;
+  void* const ptr           = mr->try_allocate_nonblocking(16 * kib, {}, memory_at_hand);
+  EXPECT_NE(ptr, nullptr);
+  cache(1);  // tells it later
+  EXPECT_THAT(told, ElementsAre(40 * kib, 48 * kib));
+  mr->deallocate(ptr, 16 * kib);
 }
 
 TEST(SpillThreads, TellAWatermarkOnceForEachRise)

@@ -60,6 +60,9 @@ class memory_source {
   [[nodiscard]] virtual std::size_t held() const noexcept = 0;
   [[nodiscard]] virtual std::size_t held_by_all() const noexcept { return held(); }
 
+  /// Returns the most bytes that the source may hold together with its parts; nothing: no limit.
+  [[nodiscard]] virtual std::optional<std::size_t> maximum() const noexcept = 0;
+
   /// Adds the source's own figures to the report of a failure.
   virtual void describe(memory_report& report) const = 0;
 
@@ -171,7 +174,7 @@ class block_source final : public memory_source {
     heap_.release_blocks([this](void* block, std::size_t bytes) { upstream_.deallocate(block, bytes); });
   }
 
-  [[nodiscard]] std::optional<std::size_t> maximum() const noexcept { return maximum_; }
+  [[nodiscard]] std::optional<std::size_t> maximum() const noexcept override { return maximum_; }
 
   [[nodiscard]] std::size_t held() const noexcept override { return heap_.block_bytes(); }
 

@@ -104,10 +104,12 @@ class chunk_source final : public memory_source {
   [[nodiscard]] std::size_t held() const noexcept override { return space_->mapped_bytes() + space_->spare_bytes(); }
   [[nodiscard]] std::size_t held_by_all() const noexcept override { return bounds_->budget.used(); }
 
-  void describe(memory_report& report) const override
+  [[nodiscard]] std::optional<std::size_t> maximum() const noexcept override
   {
-    if (maximum_bytes_) { report.maximum_bytes = bounds_->budget.limit(); }
+    return maximum_bytes_ ? std::optional{bounds_->budget.limit()} : std::nullopt;
   }
+
+  void describe(memory_report& report) const override { report.maximum_bytes = maximum(); }
 
   [[nodiscard]] bool try_take(std::size_t bytes, failure_reason& reason) override
   {

@@ -48,6 +48,9 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   /// Returns the bytes of all blocks that the pool has from upstream.
   [[nodiscard]] std::size_t pool_size() const noexcept { return heap_.block_bytes(); }
 
+  /// Returns the most bytes that the pool may have from upstream; nothing if it has no limit of its own.
+  [[nodiscard]] virtual std::optional<std::size_t> maximum_bytes() const noexcept { return std::nullopt; }
+
   /// Returns all memory of the pool at one moment, range by range. Needs rmm/memory_snapshot.hpp.
   template <class Snapshot = memory_snapshot>
   [[nodiscard]] RMM_COLD Snapshot snapshot() const

@@ -187,7 +187,8 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
         if the upstream is out of memory, again and again until the upstream has the memory, `spill` returns 0, or its results add
         up to the maximum.
     maximum : int or str, optional
-        The bytes that shares refer to, such as the maximum of the pool; the memory of the current device if None.
+        The bytes that shares refer to, such as the maximum of the pool; the memory of the current device if None. For a larger
+        allocation `spill` is not asked.
     spill_above : float, optional
         A share of the maximum.
     watermarks : iterable of (float, float, callable), optional

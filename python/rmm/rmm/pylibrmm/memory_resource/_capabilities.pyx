@@ -543,7 +543,7 @@ cdef class ReservationQueue:
         Raises
         ------
         MemoryError
-            After the timeout.
+            After the timeout; at once if `nbytes` is above the maximum of the pool, or the size of the reservation.
         """
         cdef size_t c_size = parse_bytes(nbytes)
         cdef int c_priority = priority

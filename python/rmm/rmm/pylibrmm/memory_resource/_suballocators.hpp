@@ -163,10 +163,14 @@ class owning_reservation_queue {
     : source_{std::move(source)}, queue_{*this, {duration_of(retry_after), duration_of(aging)}}
   {}
 
-  /// For queue_.
+  /// Serve queue_.
   [[nodiscard]] std::optional<rmm::mr::memory_reservation> try_reserve(std::size_t bytes, rmm::cuda_stream_view stream)
   {
     return with_reservable(source_, [&](auto& memory) { return memory.try_reserve(bytes, stream); });
+  }
+  [[nodiscard]] std::optional<std::size_t> maximum_bytes() const
+  {
+    return with_reservable(source_, [](auto& memory) { return std::optional<std::size_t>{memory.maximum_bytes()}; });
   }
 
   /// Reserves, after waiting for up to `timeout` seconds.
