@@ -79,7 +79,7 @@ std::vector<tested_resource> const& resources()
      GiB,
      false},
     {"Elastic", "elastic,initial=1GiB", "elastic", GiB, true},
-    {"CachedOverCudaAsync", "cached,initial=1GiB,block=1GiB", "cached", GiB, true},
+    {"CachedOverCudaAsync", "cached,initial=1GiB,block=1GiB", "cached,block=8MiB", GiB, true},
   };
   return all;
 }
