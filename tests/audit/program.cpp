@@ -16,6 +16,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <map>
 #include <string>
 #include <thread>
@@ -170,12 +172,32 @@ void fork_child()
   release(first, way::by_symbol, "device", given);
 }
 
-/// While a library is loaded, its constructor waits for a thread that allocates.
+/// What the constructor of a library calls.
+std::function<void()> while_constructed;
+
+/// While a library is loaded, its constructor waits for a thread that allocates. The thread has allocated before: the simulator needs the
+/// dynamic linker's lock once in each thread, to be told of its end.
 void while_loading()
 {
-  static_cast<void>(allocated(first, way::by_symbol, "device", 1000));
-  ::setenv("AUDIT_ALLOCATE", "1", 1);
+  std::promise<void> ready;
+  std::promise<void> is_loading;
+  std::promise<void> done;
+  std::thread thread{[&] {
+    ::cudaSetDevice(0);
+    static_cast<void>(allocated(first, way::by_symbol, "device", 1000));
+    ready.set_value();
+    is_loading.get_future().wait();
+    memory got{};
+    REQUIRE(first.allocate_again(2000, got) == CUDA_SUCCESS);
+    done.set_value();
+  }};
+  ready.get_future().wait();
+  while_constructed = [&] {
+    is_loading.set_value();
+    done.get_future().wait();
+  };
   REQUIRE(::dlopen(AUDIT_CONSTRUCTOR, RTLD_NOW | RTLD_LOCAL) != nullptr);
+  thread.join();
 }
 
 [[nodiscard]] void* pointer_to(memory const& given) { return reinterpret_cast<void*>(given.number); }
@@ -336,6 +358,9 @@ std::map<std::string, void (*)()> const scenarios{
 };
 
 }  // namespace
+
+/// Called by the constructor of libaudit_constructor.so.
+extern "C" [[gnu::visibility("default")]] void allocate_while_constructed() { while_constructed(); }
 
 int main(int count, char** arguments)
 {
