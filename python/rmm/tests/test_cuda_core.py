@@ -414,8 +414,11 @@ def test_an_old_release_is_named(release: str | None, monkeypatch: pytest.Monkey
         vars(core).update(dict.fromkeys(names, object), __version__=release)
     package = ModuleType("cuda")
     vars(package)["core"] = core
+    bindings = ModuleType("cuda.bindings")
+    vars(bindings)["driver"] = ModuleType("cuda.bindings.driver")
     monkeypatch.setitem(sys.modules, "cuda", package)
     monkeypatch.setitem(sys.modules, "cuda.core", core)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
     monkeypatch.delitem(sys.modules, "rmm.allocators.cuda_core", raising=False)
     with pytest.raises(ImportError, match=f"needs cuda-core 1.1 or newer.*{release or 'cannot import name'}"):
         importlib.import_module("rmm.allocators.cuda_core")
