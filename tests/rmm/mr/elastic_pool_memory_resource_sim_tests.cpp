@@ -524,6 +524,40 @@ TEST_F(ElasticPoolOnTwoDevices, LargeChunksMoveWithAnotherDeviceCurrent)
   EXPECT_EQ(cudasim::usage(1).physical, before);
 }
 
+TEST_F(ElasticPoolOnTwoDevices, PartsHaveEachOthersMemoryWithAnotherDeviceCurrent)
+{
+  elastic_pool_options options;
+  options.device        = rmm::cuda_device_id{1};
+  options.maximum_bytes = 64 * MiB;
+  elastic_pool_memory_resource pool{options};
+  rmm::tag const cache{"cache"};
+  pool.set_pausable(cache);
+  rmm::cuda_stream stream;
+  {
+    rmm::cuda_set_device_raii const there{rmm::cuda_device_id{1}};
+    stream = rmm::cuda_stream{};
+  }
+  bool done         = false;
+  void* const small = pool.allocate(1000, stream);
+  {
+    rmm::cuda_set_device_raii const there{rmm::cuda_device_id{1}};
+    EXPECT_EQ(cudasim::launch(stream.value(), {}, {{small, 1000}}, [&] { done = true; }), cudaSuccess);
+  }
+  pool.deallocate(small, 1000, stream);
+  void* all{};
+  {
+    rmm::tag_scope const scope{cache};
+    all = pool.allocate(64 * MiB, stream);
+  }
+  EXPECT_TRUE(done);  // its memory has left the pool, so its work has ended
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+  pool.pause(cache);
+  pool.deallocate(pool.allocate(1000, stream), 1000, stream);
+  pool.resume(cache);
+  pool.deallocate(all, 64 * MiB, stream);
+  EXPECT_TRUE(cudasim::violations().empty());
+}
+
 TEST_F(ElasticPoolOnTwoDevices, WithoutVirtualMemoryTakesItFromTheDeviceThatWasAskedFor)
 {
   cudasim::inject({"cuDeviceGetAttribute", 1, cudaErrorNotSupported, 1000});  // the driver does not say that it has it
