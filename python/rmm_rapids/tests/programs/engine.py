@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+from unittest import mock
 
 import rmm
 import rmm.pylibrmm.memory_resource._memory_resource as rapids_resources
@@ -28,10 +29,10 @@ def use() -> None:
     buffers.append(rmm.DeviceBuffer(size=5 << 20))
 
 
-rapids_resources.getDevice = lambda: 0  # RAPIDS asks its own CUDA runtime, which finds no driver beside the simulator
-try:
-    use()
-finally:
-    gc.collect()
-    rmm.mr.set_per_device_resource(0, rmm.mr.CudaMemoryResource())
-    gc.collect()
+with mock.patch.object(rapids_resources, "getDevice", lambda: 0):  # RAPIDS' own CUDA runtime finds no driver here
+    try:
+        use()
+    finally:
+        gc.collect()
+        rmm.mr.set_per_device_resource(0, rmm.mr.CudaMemoryResource())
+        gc.collect()
