@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libcuda.so.1 of the simulator, for programs that open the driver by name and ask cuGetProcAddress for its functions. The functions
+// libcuda.so.1 of the simulator, for programs that open the driver by name. Its functions, found by cuGetProcAddress or by symbol (symbols.cpp),
 // are those of libcudart_sim.so, so that both libraries of a process share one machine.
 
 #include "src/driver.hpp"
@@ -49,16 +49,6 @@ cuGetProcAddress_v2(char const* name, void** out, int version, cuuint64_t flags,
 CUDASIM_DRIVER_SYMBOL CUresult cuGetProcAddress(char const* name, void** out, int version, cuuint64_t flags)
 {
   return find(name, out, version, flags, nullptr);
-}
-
-CUDASIM_DRIVER_SYMBOL CUresult cuInit(unsigned flags)
-{
-  return reinterpret_cast<decltype(&cuInit)>(cudasim::driver_function("cuInit"))(flags);
-}
-
-CUDASIM_DRIVER_SYMBOL CUresult cuDriverGetVersion(int* out)
-{
-  return reinterpret_cast<decltype(&cuDriverGetVersion)>(cudasim::driver_function("cuDriverGetVersion"))(out);
 }
 
 /// NVIDIA's runtime asks for these tables, which have no documentation, and tests with them whether the driver is NVIDIA's. So a program with

@@ -7,6 +7,7 @@
 #include "attributes.hpp"
 #include "capture.hpp"
 #include "pool.hpp"
+#include "reports.hpp"
 #include "virtual_memory.hpp"
 
 #include <algorithm>
@@ -686,6 +687,11 @@ void* find_driver_function(char const* name, int version, bool own_stream, bool&
   auto const* const found = find_entry(name, version, exists);
   if (found == nullptr) { return nullptr; }
   return own_stream && found->per_thread != nullptr ? found->per_thread : found->function;
+}
+
+CUresult refuse_driver_call(entry_point& entry, void const* site)
+{
+  return enter_driver(entry, site, [](call& c) { return report_unsimulated(c, " is not simulated"); });
 }
 
 void* driver_function(char const* name)

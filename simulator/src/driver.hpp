@@ -90,6 +90,9 @@ struct driver_entries {
 /// whether any version has it. Needs no lock.
 [[nodiscard]] void* find_driver_function(char const* name, int version, bool own_stream, bool& exists);
 
+/// A call of a function of the driver that is not simulated.
+CUresult refuse_driver_call(entry_point& entry, void const* site);
+
 /// The device of a context; -1 if it is none. Needs no lock.
 [[nodiscard]] int device_of_context(CUcontext context);
 

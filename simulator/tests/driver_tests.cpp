@@ -452,6 +452,72 @@ TEST_F(DriverLibrary, FindsFunctionsByNameAndVersion)
   EXPECT_EQ(version, CUDA_VERSION);
 }
 
+/// A row of the list of symbols.
+struct driver_symbol {
+  char const* symbol;
+  char const* name;
+  int version;
+  cuuint64_t flags;
+};
+
+constexpr driver_symbol driver_symbols[]{
+#define DRIVER_SYMBOL(symbol, name, version) {#symbol, #name, version, 0},
+#define DRIVER_SYMBOL_WITH_TWIN(symbol, suffix, name, version) \
+  {#symbol, #name, version, 0}, {#symbol #suffix, #name, version, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM},
+#include "../symbols/driver.inc"
+#undef DRIVER_SYMBOL
+#undef DRIVER_SYMBOL_WITH_TWIN
+};
+
+TEST_F(DriverLibrary, HasASymbolForEachVersionOfAFunction)
+{
+  auto* const find = symbol<decltype(cuGetProcAddress_v2)>("cuGetProcAddress_v2");
+  for (auto const& row : driver_symbols) {
+    EXPECT_NE(::dlsym(library_, row.symbol), nullptr) << row.symbol;
+    void* found  = nullptr;
+    void* before = nullptr;
+    EXPECT_EQ(find(row.name, &found, row.version, row.flags, nullptr), CUDA_SUCCESS) << row.symbol;
+    static_cast<void>(find(row.name, &before, row.version - 10, row.flags, nullptr));
+    EXPECT_NE(found, before) << row.symbol << " has the signature of an older version";
+  }
+}
+
+TEST_F(DriverLibrary, CallsTheSimulatorByItsSymbols)
+{
+  auto* const allocate   = symbol<decltype(cuMemAlloc_v2)>("cuMemAlloc_v2");
+  auto* const free       = symbol<decltype(cuMemFree_v2)>("cuMemFree_v2");
+  auto* const get_handle = symbol<decltype(cuIpcGetMemHandle)>("cuIpcGetMemHandle");
+  auto* const fill       = symbol<CUresult(CUdeviceptr, unsigned char, std::size_t, CUstream)>("cuMemsetD8Async_ptsz");
+  auto* const copy       = symbol<decltype(cuMemcpyDtoH_v2)>("cuMemcpyDtoH_v2");
+  auto* const capture    = symbol<decltype(cuStreamBeginCapture_v2)>("cuStreamBeginCapture_v2");
+  CUdeviceptr memory{};
+  ASSERT_EQ(allocate(&memory, bytes), CUDA_SUCCESS);
+  CUipcMemHandle handle{};  // an argument of many bytes, by value, goes through a symbol too
+  EXPECT_EQ(get_handle(&handle, memory), CUDA_SUCCESS);
+  CUdeviceptr opened{};
+  EXPECT_EQ(symbol<decltype(cuIpcOpenMemHandle_v2)>("cuIpcOpenMemHandle_v2")(&opened, handle, 0),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(fill(memory, 7, bytes, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+  std::array<unsigned char, bytes> contents{};
+  EXPECT_EQ(copy(contents.data(), memory, bytes), CUDA_SUCCESS);
+  EXPECT_EQ(std::count(contents.begin(), contents.end(), 7), static_cast<std::ptrdiff_t>(bytes));
+  EXPECT_EQ(capture(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(take_count(violation::kind::misuse), 2U);
+  EXPECT_EQ(free(memory), CUDA_SUCCESS);
+}
+
+TEST_F(DriverLibrary, RefusesWhatIsNotSimulatedByName)
+{
+  auto* const load = symbol<decltype(cuModuleLoadData)>("cuModuleLoadData");
+  ASSERT_NE(load, nullptr);
+  CUmodule module{};
+  EXPECT_EQ(load(&module, "code"), CUDA_ERROR_NOT_SUPPORTED);
+  auto const violations = take_violations();
+  ASSERT_EQ(violations.size(), 1U);
+  EXPECT_NE(violations[0].text.find("cuModuleLoadData is not simulated"), std::string::npos) << violations[0].text;
+}
+
 #ifdef CUDASIM_STATIC_RUNTIME
 
 /// What a program writes, and how it ends.

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The symbols of libcuda.so.1, for programs that look for functions with dlsym or are linked to the driver. Each jumps to the function that
+// cuGetProcAddress finds, whatever the arguments are. Those that are not simulated answer CUDA_ERROR_NOT_SUPPORTED.
+
+#include "src/driver.hpp"
+
+namespace {
+
+/// A symbol of a simulated function.
+struct symbol {
+  void** slot;  ///< what the symbol jumps to
+  char const* name;
+  int version;
+  bool own_stream;
+};
+
+}  // namespace
+
+// A jump through `slot`. The argument registers stay as the caller has set them.
+#if defined(__x86_64__)
+#define CUDASIM_JUMP(slot) "jmp *" #slot "(%rip)\n"
+#elif defined(__aarch64__)
+#define CUDASIM_JUMP(slot) "adrp x16, " #slot "\nldr x16, [x16, :lo12:" #slot "]\nbr x16\n"
+#else
+#error "The simulated driver is written for x86-64 and 64-bit Arm."
+#endif
+
+// Names are pasted and quoted where the lists are read: the headers define some of them as macros.
+#define CUDASIM_DEFINE(slot, symbol)                                                                \
+  extern "C" {                                                                                      \
+  [[gnu::visibility("hidden"), gnu::used]] void* slot = nullptr;                                    \
+  }                                                                                                 \
+  __asm__(".pushsection .text\n.p2align 4\n.globl " symbol "\n.type " symbol ", @function\n" symbol \
+          ":\n" CUDASIM_JUMP(slot) ".size " symbol ", .-" symbol "\n.popsection");
+
+#define DRIVER_SYMBOL(symbol, name, version) CUDASIM_DEFINE(cudasim_slot_##symbol, #symbol)
+#define DRIVER_SYMBOL_WITH_TWIN(symbol, suffix, name, version) \
+  CUDASIM_DEFINE(cudasim_slot_##symbol, #symbol)               \
+  CUDASIM_DEFINE(cudasim_slot_##symbol##suffix, #symbol #suffix)
+#include "symbols/driver.inc"
+#undef DRIVER_SYMBOL
+#undef DRIVER_SYMBOL_WITH_TWIN
+
+// A function that looks at no argument, which the C calling conventions of Linux allow whatever the caller passes.
+#define DRIVER_SYMBOL(symbol)                                                         \
+  extern "C" CUDASIM_EXPORT CUresult cudasim_unsimulated_##symbol() __asm__(#symbol); \
+  CUresult cudasim_unsimulated_##symbol()                                             \
+  {                                                                                   \
+    static cudasim::entry_point entry{#symbol};                                       \
+    return cudasim::refuse_driver_call(entry, __builtin_return_address(0));           \
+  }
+#include "symbols/driver_unsimulated.inc"
+#undef DRIVER_SYMBOL
+
+namespace {
+
+/// For a function that the simulator lacks with the headers that it was compiled with.
+CUresult refuse() { return CUDA_ERROR_NOT_SUPPORTED; }
+
+[[gnu::constructor]] void find_functions()
+{
+#define DRIVER_SYMBOL(symbol, name, version) {&cudasim_slot_##symbol, #name, version, false},
+#define DRIVER_SYMBOL_WITH_TWIN(symbol, suffix, name, version) \
+  {&cudasim_slot_##symbol, #name, version, false}, {&cudasim_slot_##symbol##suffix, #name, version, true},
+  constexpr symbol all[]{
+#include "symbols/driver.inc"
+  };
+  for (auto const& entry : all) {
+    bool exists       = false;
+    auto* const found = cudasim::find_driver_function(entry.name, entry.version, entry.own_stream, exists);
+    *entry.slot       = found != nullptr ? found : reinterpret_cast<void*>(&refuse);
+  }
+}
+
+}  // namespace
