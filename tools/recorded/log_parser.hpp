@@ -91,7 +91,7 @@ inline std::optional<std::array<int, 4>> split_time(std::string_view text)
 inline std::chrono::system_clock::time_point parse_time(std::string const& text)
 {
   auto const split = split_time(text);
-  RMM_EXPECTS(split.has_value(), "Invalid time string.");
+  RMM_EXPECTS(split.has_value(), "'" + text + "' is not a time of the log.");
   auto const& fields = *split;
 
   auto const now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -138,7 +138,7 @@ inline action parse_action(std::string_view text)
   if (text == "allocate") { return action::ALLOCATE; }
   if (text == "free") { return action::FREE; }
   if (text == "allocate failure") { return action::ALLOCATE_FAILURE; }
-  throw logic_error("Invalid action string.");
+  throw logic_error("'" + std::string{text} + "' is not an action of the log: allocate, free or allocate failure.");
 }
 
 /// Makes times of day, given in the order of the rows, nanoseconds since the first of them. A time that is earlier than the one
@@ -196,7 +196,10 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
     if (row.empty() || row == "\r") { continue; }
     try {
       auto const fields = split_row(row);
-      if (fields.size() != width) { throw logic_error("Size mismatch in columns of parsed log."); }
+      if (fields.size() != width) {
+        throw logic_error("the row has " + std::to_string(fields.size()) + " fields, but the log has " +
+                          std::to_string(width) + " columns.");
+      }
       event made{has_threads ? parse_log_number<std::size_t>(fields[column[0]], 10) : 0,
                  parse_action(fields[column[2]]),
                  parse_log_number<std::size_t>(fields[column[4]], 10),

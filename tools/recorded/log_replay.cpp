@@ -103,7 +103,8 @@ std::size_t log_replay::target_of(int device) const
   auto const found =
     std::find_if(targets_.begin(), targets_.end(), [&](replay_target const& each) { return each.device == device; });
   if (found == targets_.end()) {
-    throw std::invalid_argument{"nothing to replay device " + std::to_string(device) + " on"};
+    throw std::invalid_argument{"the log has events of device " + std::to_string(device) +
+                                ", but no resource to replay them on was given"};
   }
   return static_cast<std::size_t>(found - targets_.begin());
 }

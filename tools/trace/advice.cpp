@@ -158,8 +158,9 @@ advice_for_devices advise(replays& all, std::vector<device_advice> devices, prog
     auto const& figures = together.tried.back();
     if (!is_candidate(figures)) { continue; }
     together.best = together.tried.size() - 1;
-    together.why  = "That of device " + std::to_string(each->device) + ", on each device: all of them together need " +
-                   readable(*figures.peak_reserved) + " at most, for " + readable(figures.peak_live) + " in use.";
+    together.why  = "On each device, the configuration recommended for device " + std::to_string(each->device) +
+                   ": all devices together need " + readable(*figures.peak_reserved) + " at most, for " +
+                   readable(figures.peak_live) + " in use.";
     break;
   }
   return {std::move(devices), std::move(together)};

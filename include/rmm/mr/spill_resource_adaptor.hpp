@@ -22,6 +22,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -76,9 +77,10 @@ class spill_policy {
   {
     marks_.reserve(options.watermarks.size());
     for (auto& each : options.watermarks) {
-      RMM_EXPECTS(static_cast<bool>(each.callback), "A watermark needs a callback");
+      RMM_EXPECTS(static_cast<bool>(each.callback), "A watermark has no callback: set its function");
       RMM_EXPECTS(each.below >= 0 && each.below <= each.above,
-                  "The lower share of a watermark must be between 0 and the upper one");
+                  "The lower share of a watermark is " + std::to_string(each.below) +
+                    ", but must be between 0 and the upper share, " + std::to_string(each.above));
       marks_.push_back({bytes_of(each.above), bytes_of(each.below), std::move(each.callback), false});
     }
     note_levels();
@@ -199,14 +201,16 @@ class spill_policy {
 
   [[nodiscard]] static std::size_t known_maximum(spill_options const& options)
   {
-    RMM_EXPECTS(options.maximum_bytes.value_or(1) != 0, "The maximum of a spill_resource_adaptor must be above 0");
+    RMM_EXPECTS(options.maximum_bytes.value_or(1) != 0,
+                "The maximum of a spill_resource_adaptor is 0, but must be above 0");
     auto const device = options.maximum_bytes ? std::size_t{} : rmm::detail::device_memory_info_or_zero().second;
     return options.maximum_bytes.value_or(device != 0 ? device : std::numeric_limits<std::size_t>::max());
   }
 
   [[nodiscard]] std::size_t bytes_of(double share) const
   {
-    RMM_EXPECTS(share >= 0 && share <= 1, "Shares of the maximum must be between 0 and 1");
+    RMM_EXPECTS(share >= 0 && share <= 1,
+                "A share of the maximum is " + std::to_string(share) + ", but must be between 0 and 1");
     return share == 1 ? maximum_ : static_cast<std::size_t>(share * static_cast<double>(maximum_));
   }
 
