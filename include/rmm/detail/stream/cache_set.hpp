@@ -155,7 +155,7 @@ class basic_cache_set {
     return cache.take_best(bytes);
   }
 
-  /// Puts a block into the cache. False if there is no place.
+  /// Puts a block into the cache. Returns false if there is no place.
   [[nodiscard]] bool put(stream_cache& cache, void* ptr, std::size_t bytes) const noexcept
   {
     if (bytes > small_block_limit) {
@@ -440,7 +440,7 @@ class basic_cache_set {
     return {};
   }
 
-  /// How often take_from_other() took memory.
+  /// Returns how often take_from_other() took memory.
   [[nodiscard]] std::uint64_t taken_from_others() const noexcept { return taken_from_others_; }
 
   /// Moves the memory of a cache to the shared free lists, and destroys the cache. If host memory runs out, the cache stays without an

@@ -260,7 +260,7 @@ class basic_captured_memory {
   [[nodiscard]] std::size_t check_steps() const noexcept;
   [[nodiscard]] bool has_retired_captures_but(std::uint64_t capture) const noexcept;
 
-  /// How many chunks begin at an address or below.
+  /// Returns the number of chunks that begin at an address or below.
   [[nodiscard]] std::size_t chunks_up_to(std::uintptr_t address) const noexcept
   {
     auto const above =
@@ -270,7 +270,7 @@ class basic_captured_memory {
     return static_cast<std::size_t>(above - chunks_.begin());
   }
 
-  /// The index of the chunk that an address lies in.
+  /// Returns the index of the chunk of an address; no_chunk if there is none.
   [[nodiscard]] std::size_t find_chunk(std::uintptr_t address) const noexcept
   {
     auto const count = chunks_up_to(address);

@@ -97,7 +97,7 @@ class chunk_source final : public memory_source {
     rmm::detail::capture_exemption const exemption;
     if (!try_finish_leaving()) {
       unmap(leaving_);
-    }  // nothing may use the memory any more, whether the wait works or not
+    }  // a failed wait does not matter: nothing may use the memory any more
     saved_.reset();
     retained_ = {};
     auto& all = bounds_->sources;
@@ -116,7 +116,7 @@ class chunk_source final : public memory_source {
 
   [[nodiscard]] bool try_take(std::size_t bytes, failure_reason& reason) override
   {
-    // Nobody knows yet what for, so that it has to be possible to move each part of it.
+    // In the smallest chunks: the requests are not known yet, so each part has to be movable.
     return try_fill({addresses_.begin, rmm::detail::checked_align_up(bytes, chunk_bytes_)}, chunk_bytes_, true, reason);
   }
 
@@ -485,7 +485,7 @@ class chunk_source final : public memory_source {
   [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
   {
     auto const chunks = find_chunks(free, target);
-    // Without chunks there is nothing to unmap in vain, and the driver says whether it has the rest.
+    // Without chunks there is nothing to unmap, so the driver may refuse the missing memory later.
     bool const may_fail_later = when == leaving::at_once && chunks.empty();
     if (!may_fail_later && !can_take(uncovered(target, chunks))) { return false; }
     return try_withdraw(chunks, when);
