@@ -55,7 +55,7 @@ std::size_t allocation_history::stream_of(rmm::detail::event const& event)
   return number;
 }
 
-/// The device of a thread, made another one only where it has to be, and put back at the end.
+/// A scope in which a thread can change its device; the destructor restores the first one.
 class log_replay::current_device {
  public:
   current_device() : first_{rmm::get_current_cuda_device().value()}, now_{first_} {}
