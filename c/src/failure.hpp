@@ -6,20 +6,20 @@
 #include <utility>
 
 /// @file
-/// How failures leave the library: as a status, with a text that is kept for the thread. Nothing is thrown across the interface.
+/// Failures of the interface: a status, and a text that is kept for the thread. No exception crosses the interface.
 
 namespace rmm_c {
 
-/// Where a failure happened, for what depends on that: a resource that is made answers for its configuration.
+/// The activity during which a failure happened. While a resource is made, an invalid argument is a bad configuration.
 enum class activity { making_a_resource, anything_else };
 
-/// Keeps the failure for the calling thread. Returns `status`.
+/// Keeps a failure for the calling thread. Returns `status`.
 rmm_c_status fail(rmm_c_status status, char const* text) noexcept;
 
-/// The same for the exception that is being handled.
+/// Keeps the exception that is being handled as a failure. Returns its status.
 rmm_c_status fail_by_exception(activity during) noexcept;
 
-/// Calls `action()`, which returns a status, and turns what it throws into a failure.
+/// Calls `action()`, which returns a status, and turns its exceptions into failures.
 template <class Action>
 rmm_c_status guarded(Action&& action, activity during = activity::anything_else) noexcept
 {

@@ -9,15 +9,15 @@ namespace rmm_c {
 
 /// Counts blocks without a cache line that all threads write to.
 ///
-/// sum() is exact when no other thread counts. While others only count down, it is never below what is left, and the last one to
-/// count down finds 0. All operations are sequentially consistent: whoever closes a resource and then sums, and whoever counts up
-/// and then looks whether it is closed, cannot miss each other.
+/// sum() is exact if no other thread counts. While others only count down, it is never too low, and the last thread to count down gets 0.
+/// All operations are sequentially consistent. So if one thread closes a resource and then sums, and another counts up and then checks
+/// whether the resource is closed, at least one of them sees the other.
 class live_blocks {
  public:
   void add() noexcept { shard().fetch_add(1); }
   void remove() noexcept { shard().fetch_sub(1); }
 
-  /// Of all threads together. A shard can be negative: blocks are given back by other threads, too.
+  /// Returns the count of all threads. A shard can be negative, because other threads also free blocks.
   [[nodiscard]] std::int64_t sum() const noexcept
   {
     std::int64_t total{0};

@@ -44,7 +44,7 @@ mutexes& all_mutexes() noexcept
   return all;
 }
 
-/// Where this cannot be registered, a child takes what its parent made for its own, and CUDA refuses.
+/// If this cannot be registered, a child uses objects of its parent, which CUDA refuses.
 bool const follows_forks{pthread_atfork([] { all_mutexes().lock(); },
                                         [] { all_mutexes().unlock(); },
                                         [] {

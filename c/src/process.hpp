@@ -11,26 +11,26 @@
 
 namespace rmm_c {
 
-/// How often the process was forked on the way from the one that loaded the library. What a process made is unusable where this differs.
+/// Returns the number of forks since the process that loaded the library. Objects of another generation cannot be used.
 [[nodiscard]] std::uint32_t fork_generation() noexcept;
 
-/// Whether CUDA may be used for what was made in `generation`: not once the process exits, nor in a child.
+/// Whether CUDA may be used for an object of `generation`: not while the process exits, nor in a child.
 [[nodiscard]] bool may_use_cuda(std::uint32_t generation) noexcept;
 
-/// Returns RMM_C_OK if CUDA may be used for what was made in `generation`, or keeps a failure that says why not.
+/// Returns RMM_C_OK if CUDA may be used for an object of `generation`, or keeps a failure that says why not.
 [[nodiscard]] rmm_c_status check_may_use_cuda(std::uint32_t generation) noexcept;
 
 /// Returns RMM_C_OK if CUDA may be used for something new, or keeps a failure that says why not: the process exits, or is a child of one
 /// in which note_that_cuda_is_used() was called.
 [[nodiscard]] rmm_c_status check_may_begin_to_use_cuda() noexcept;
 
-/// To be called once CUDA was used, each time that is for the first time: CUDA's own exit handlers run after those that this registers.
+/// Notes that CUDA was used. Call it after each first use of CUDA, so that CUDA's exit handlers run after the one that this registers.
 void note_that_cuda_is_used() noexcept;
 
-/// Guards the lists of the library. Held for a moment, and never while CUDA is called. Free in a child when that begins.
+/// Returns the mutex of the library's lists. It is never held while CUDA is called, and is free in a new child.
 [[nodiscard]] std::mutex& list_mutex() noexcept;
 
-/// Lets one thread at a time make a default resource. Free in a child when that begins: fork() waits for it.
+/// Returns the mutex under which default resources are made. It is free in a new child, because fork() waits for it.
 [[nodiscard]] std::mutex& default_resource_mutex() noexcept;
 
 }  // namespace rmm_c

@@ -51,7 +51,7 @@ using rmm_c::guarded;
 /// So the resource ends once, in the thread that first finds no use in the phase `closing`.
 struct rmm_c_resource {
  public:
-  /// Makes the resource of a configuration on a device. Throws what its parts throw.
+  /// Makes the resource of a configuration on a device. Exceptions of its parts propagate.
   static rmm_c_resource* make(rmm::mr::resource_configuration const& configuration, int device)
   {
     rmm::detail::device_scope const on_device{device};
@@ -63,7 +63,7 @@ struct rmm_c_resource {
     return result;
   }
 
-  /// Keeps the resource from ending while the object lives, or finds that it has ended.
+  /// A scope in which the resource is not destroyed, unless that has happened before.
   class use {
    public:
     explicit use(rmm_c_resource& resource) noexcept : resource_{resource} { resource_.uses_.add(); }
@@ -74,7 +74,7 @@ struct rmm_c_resource {
     use(use const&)            = delete;
     use& operator=(use const&) = delete;
 
-    /// The use goes on, as that of a live block.
+    /// Makes the use outlive the scope, as the use of a live block.
     void keep() noexcept { is_kept_ = true; }
 
    private:
@@ -82,7 +82,7 @@ struct rmm_c_resource {
     bool is_kept_{false};
   };
 
-  /// Whether the resource may be used at all. Requires a use. Returns a failure if not.
+  /// Returns RMM_C_OK if the resource may be used, else a failure. Requires a use.
   [[nodiscard]] rmm_c_status check_usable() const noexcept
   {
     if (phase_of(state_.load()) != phase::open) {
@@ -100,7 +100,7 @@ struct rmm_c_resource {
 
   [[nodiscard]] bool may_use_cuda() const noexcept { return rmm_c::may_use_cuda(generation_); }
 
-  /// Gives the use of the program up. Returns false if it has none.
+  /// Ends the program's own use. Returns false if it has ended before.
   [[nodiscard]] bool close() noexcept
   {
     auto now = state_.load();
@@ -119,7 +119,7 @@ struct rmm_c_resource {
     if (phase_of(now) == phase::closing) { end_if_unused(now); }
   }
 
-  /// Blocks that are live, with the calls of other threads in progress. Requires a use.
+  /// Returns the number of live blocks and of calls in progress on other threads. Requires a use.
   [[nodiscard]] std::uint64_t live_blocks() const noexcept
   {
     return static_cast<std::uint64_t>(
@@ -138,7 +138,7 @@ struct rmm_c_resource {
   [[nodiscard]] rmm::mr::configured_resource const& configured() const noexcept { return *made_; }
   [[nodiscard]] int device() const noexcept { return device_; }
 
-  /// From now on close() refuses.
+  /// Makes later calls of close() return false.
   void make_permanent() noexcept { is_permanent_ = true; }
 
  private:
@@ -150,7 +150,7 @@ struct rmm_c_resource {
 
   rmm_c_resource() = default;
 
-  /// One that is gone, or a new one.
+  /// Returns an object whose resource is gone, or a new one.
   [[nodiscard]] static rmm_c_resource* take_gone()
   {
     {
@@ -225,7 +225,7 @@ rmm::mr::resource_configuration configuration_of(char const* text)
   return chosen ? *chosen : resource_configuration::parse("recommended");
 }
 
-/// The number of a device. Throws rmm::cuda_error, and rmm::out_of_range if there is no such device.
+/// Returns the number of a device. Throws rmm::cuda_error, and rmm::out_of_range if the device does not exist.
 int known_device(int device)
 {
   if (device == RMM_C_CURRENT_DEVICE) { return rmm::detail::known_current_device(); }
@@ -238,7 +238,7 @@ int known_device(int device)
   return device;
 }
 
-/// The figures of what a configuration names; nothing if that has none.
+/// Returns the figures of a configured resource; nothing if it has none.
 std::optional<rmm::heap_figures> figures_of(rmm::mr::configured_resource const& resource)
 {
   using memory = rmm::mr::device_memory_resource;

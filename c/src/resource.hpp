@@ -5,7 +5,7 @@
 
 namespace rmm_c {
 
-/// From now on rmm_c_resource_destroy() refuses the resource.
+/// Makes rmm_c_resource_destroy() refuse the resource from now on.
 void make_permanent(rmm_c_resource& resource) noexcept;
 
 }  // namespace rmm_c

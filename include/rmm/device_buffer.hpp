@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>  // IWYU pragma: export
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -306,7 +307,9 @@ class RMM_EXPORT device_buffer {
                 alignment_argument alignment = CUDA_ALLOCATION_ALIGNMENT)
     : stream_{stream}, resource_{where.resource}, device_{where.device}, alignment_{alignment.value}
   {
-    RMM_EXPECTS(is_supported_alignment(alignment_), "The alignment of a buffer has to be a power of two.", bad_alloc);
+    RMM_EXPECTS(is_supported_alignment(alignment_),
+                "The alignment of a buffer is " + std::to_string(alignment_) + ", but has to be a power of two.",
+                bad_alloc);
   }
 
   // Returns the size that the resource would receive from a call through a reference, which is how buffers allocate otherwise. 0 if

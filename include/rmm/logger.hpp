@@ -43,12 +43,12 @@ namespace detail {
 
 }  // namespace detail
 
-/// What a line of the debug log looks like, in spdlog's notation: thread, time, level, message.
+/// Returns the pattern of a line of the debug log, in spdlog's notation: thread, time, level, message.
 [[nodiscard]] inline std::string default_pattern() { return "[%6t][%H:%M:%S:%f][%-6l] %v"; }
 
 namespace detail {
 
-/// A sink for a file that the user alone may read; see open_log_file(). Throws as spdlog does.
+/// Returns a sink for a file that only the user may read; see open_log_file(). Throws as spdlog does.
 [[nodiscard]] inline spdlog::sink_ptr make_debug_log_sink(std::string const& name)
 {
   auto const made = open_log_file(name, true);  // spdlog opens it by its name once more: it is the user's own then
@@ -104,7 +104,7 @@ struct bytes {
   }
 };
 
-/// What fmt can print: pointers to objects as addresses, the rest as it is.
+/// Converts an argument for fmt: pointers to objects to addresses. Returns other arguments unchanged.
 template <class T>
 [[nodiscard]] auto fmt_argument(T const& arg)
 {
@@ -132,7 +132,7 @@ inline constexpr bool is_printf_argument =
   return false;
 }
 
-/// The message of a format of printf or of fmt.
+/// Returns the message of a format of printf or of fmt.
 template <class... Args>
 [[nodiscard]] std::string compose_message(char const* format, Args const&... args)
 {
@@ -166,19 +166,19 @@ void compose_and_log(log_level level, char const* format, Args const&... args)
 #undef RMM_DETAIL_LOG
 #define RMM_DETAIL_LOG(level, ...) ::rmm::detail::compose_and_log(::rmm::detail::log_level::level, __VA_ARGS__)
 
-/// Takes the messages of headers that do not know this one.
+/// Writes the messages of headers that log through log_hook.
 inline void log_from_hook(log_level level, char const* message) noexcept
 {
   if (static_cast<int>(level) < RMM_LOG_ACTIVE_LEVEL) { return; }
   try {
     log_composed(level, message);
-  } catch (...) {  // the log cannot be opened: there is nobody left to tell
+  } catch (...) {  // the log cannot be opened, so the message is lost
   }
 }
 
 inline bool const log_hook_is_filled = (log_hook.store(&log_from_hook), true);
 
-/// A sink of spdlog as one of plain_logger.
+/// A sink of plain_logger that writes to a sink of spdlog.
 class sink_to_spdlog final : public plain_logger::sink {
  public:
   explicit sink_to_spdlog(spdlog::sink_ptr target) : target_{std::move(target)} {}
@@ -194,7 +194,7 @@ class sink_to_spdlog final : public plain_logger::sink {
   spdlog::sink_ptr target_;
 };
 
-/// A sink of plain_logger as one of spdlog.
+/// A sink of spdlog that writes to a sink of plain_logger.
 class sink_from_spdlog final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit sink_from_spdlog(plain_logger::sink_ptr target) : target_{std::move(target)}
@@ -218,7 +218,7 @@ class sink_from_spdlog final : public spdlog::sinks::base_sink<std::mutex> {
   plain_logger::sink_ptr target_;
 };
 
-/// spdlog's logger as one of plain_logger.
+/// An implementation of plain_logger over spdlog's logger.
 class spdlog_logger final : public plain_logger::detail::logger_implementation {
  public:
   using level_enum = plain_logger::level_enum;
@@ -259,8 +259,7 @@ class spdlog_logger final : public plain_logger::detail::logger_implementation {
   spdlog::logger& target_;
 };
 
-/// For a sink of the library rapids_logger: writes its lines to the file of the debug log. The logger that they come from has chosen
-/// them by their level.
+/// Writes lines of a sink of the library rapids_logger to the file of the debug log. The sink's logger has already selected them by level.
 inline void log_from_rapids_logger(int level, char const* line)
 {
   std::string_view message{line};
@@ -285,9 +284,9 @@ using ostream_sink_mt    = rapids_logger::ostream_sink_mt;
 using stderr_sink_mt     = rapids_logger::stderr_sink_mt;
 using callback_sink_mt   = rapids_logger::callback_sink_mt;
 
-// Templates, for files of one program may differ in which library rapids_logger they have.
+// Templates, because files of one program may use different libraries rapids_logger.
 
-/// A sink that writes to the file that the debug log writes to.
+/// Returns a sink that writes to the file of the debug log.
 template <class Sink = rapids_logger::sink>
 [[nodiscard]] std::shared_ptr<Sink> default_sink()
 {

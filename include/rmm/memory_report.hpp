@@ -138,7 +138,7 @@ struct memory_report {
 
   [[nodiscard]] std::string holders_text() const
   {
-    if (!tags_tracked) { return "unknown, for the pool does not track tags"; }
+    if (!tags_tracked) { return "unknown, because the pool does not track tags: call track_tags()"; }
     if (holders.empty()) { return "none"; }
     std::string text;
     for (std::size_t i = 0; i < holders.size() && i < most_holders_in_text; ++i) {

@@ -40,7 +40,7 @@ def check_that_one_serves_all() -> None:
     assert together["configuration"] == largest["configuration"]
     assert together["completed"]
     assert together["peak_live"] == 140 * MIB, "replayed on both"
-    assert advice["why"].startswith("That of device 0, on each device")
+    assert advice["why"].startswith("On each device, the configuration recommended for device 0:")
 
 
 def check_that_failures_name_events_of_the_whole_trace() -> None:

@@ -137,19 +137,19 @@ TEST(LogParser, ReadsAnEmptyLog) { EXPECT_THAT(parsed(header), IsEmpty()); }
 TEST(LogParser, RefusesAnUnknownAction)
 {
   EXPECT_THAT([] { parsed(header + "1,t,reallocate,0x1,1,0\n"); },
-              ThrowsMessage<rmm::logic_error>(HasSubstr("Invalid action string.")));
+              ThrowsMessage<rmm::logic_error>(HasSubstr("'reallocate' is not an action of the log")));
 }
 
 TEST(LogParser, RefusesColumnsOfUnequalLength)
 {
   EXPECT_THAT([] { parsed(header + "1,t,allocate,0x1,1,0\n1,t,free,0x1\n"); },
-              ThrowsMessage<rmm::logic_error>(HasSubstr("Size mismatch in columns of parsed log.")));
+              ThrowsMessage<rmm::logic_error>(HasSubstr("the row has 4 fields, but the log has 6 columns.")));
 }
 
 TEST(LogParser, RefusesMoreFieldsThanThereAreColumns)
 {
   EXPECT_THAT([] { parsed(header + "1,t,allocate,0x1,1,0,3\n"); },
-              ThrowsMessage<rmm::logic_error>("line 2: Size mismatch in columns of parsed log."));
+              ThrowsMessage<rmm::logic_error>("line 2: the row has 7 fields, but the log has 6 columns."));
 }
 
 TEST(LogParser, LeavesOutALastRowThatWasNotFinished)

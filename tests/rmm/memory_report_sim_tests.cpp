@@ -371,7 +371,8 @@ TEST_F(MemoryReport, KnowsNoHoldersWhileTagsAreNotTracked)
   rmm::tag_scope const scope{"unseen"};
   void* const before = mr.allocate(256, stream);
   EXPECT_TRUE(mr.live_by_tag_name().empty());
-  expect_text(failure_of(mr, 2 * MiB, stream), "holders: unknown, for the pool does not track tags");
+  expect_text(failure_of(mr, 2 * MiB, stream),
+              "holders: unknown, because the pool does not track tags: call track_tags()");
   mr.track_tags();
   mr.deallocate(before, 256, stream);
   EXPECT_TRUE(mr.live_by_tag_name().empty());

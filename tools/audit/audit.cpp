@@ -216,7 +216,7 @@ void record(Record&& write) noexcept
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/// What a function allocates.
+/// The allocation of a function of the driver.
 struct request {
   char const* symbol;
   memory_kind kind;
@@ -243,7 +243,7 @@ template <class Call, class Key>
   return result;
 }
 
-/// The same for memory that may be routed.
+/// As the function above, for memory that may be routed.
 template <class Call>
 [[nodiscard]] CUresult allocate_or_route(request const& asked, CUdeviceptr* out, use_order order, Call&& call) noexcept
 {
@@ -328,7 +328,7 @@ template <class Call>
   return std::uint64_t{reinterpret_cast<std::uintptr_t>(pointer)};
 }
 
-/// The driver knows the pool's memory, and not the block in it.
+/// Corrects the range of a routed address, because the driver knows only the memory of the pool, and not the block.
 void correct_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr address) noexcept
 {
   if (attribute != CU_POINTER_ATTRIBUTE_RANGE_START_ADDR && attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE) { return; }
@@ -341,7 +341,7 @@ void correct_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr add
   }
 }
 
-/// What cuGetProcAddress() gives to the program for a function of the driver.
+/// Returns the address that cuGetProcAddress() gives to the program for a function of the driver.
 void hand_out(char const* name, void** out, int version, cuuint64_t flags) noexcept
 {
   if (name == nullptr || out == nullptr || *out == nullptr) { return; }
@@ -357,7 +357,7 @@ void hand_out(char const* name, void** out, int version, cuuint64_t flags) noexc
 
 }  // namespace
 
-/// What dlsym() does: jumps to the real one if `jump` is not null, else returns `answer`.
+/// The action of dlsym(): a jump to the real one if `jump` is not null, else the return of `answer`.
 struct found_symbol {
   void* jump;
   void* answer;

@@ -14,7 +14,7 @@ namespace RMM_NAMESPACE {
 namespace tools {
 namespace audit {
 
-/// What this process has chosen and counted. Made by the first call, and never destroyed: programs allocate and free until their end.
+/// The choices and counts of this process. Made by the first call, and never destroyed, because programs allocate and free until they end.
 class process {
  public:
   [[nodiscard]] static process& get();
@@ -22,10 +22,10 @@ class process {
   mode const chosen;
   ledger known;
 
-  /// The number of the pool that routed memory comes from.
+  /// The number of the library for the pools of routed memory.
   library_id const pool;
 
-  /// Made by fork(): its parent reports what is from before.
+  /// Whether fork() made this process. Its parent reports the earlier allocations.
   std::atomic<bool> is_child{false};
 
   /// Whether a library may not allocate memory of a device.
@@ -34,13 +34,13 @@ class process {
   /// Whether allocations of a library are routed.
   [[nodiscard]] bool routes(library_id library);
 
-  /// Says what is wrong with RMM_AUDIT, once.
+  /// Prints once what is wrong with RMM_AUDIT.
   void complain() noexcept;
 
  private:
   process();
 
-  /// Answers a question about a library's name, which never changes, once.
+  /// Returns the answer to a question about a library's name. Asks once, because names do not change.
   template <class Question>
   [[nodiscard]] bool answer(std::array<std::atomic<std::int8_t>, ledger::most_libraries>& answers,
                             library_id library,
@@ -51,14 +51,14 @@ class process {
   std::atomic<bool> has_complained_{false};
 };
 
-/// What this thread does.
+/// The state of a thread.
 struct thread_state {
-  int calls;           // of the functions of this library that have not returned
+  int calls;           // calls of functions of this library that have not returned
   int is_of_the_pool;  // calls of the driver are those of the pool that memory is routed to
 };
 [[nodiscard]] thread_state& this_thread() noexcept;
 
-/// A call of this library, which counts what it allocates. Calls of the driver that it makes itself are not counted.
+/// A scope of a call of this library, which counts its allocation. Calls of the driver in the scope are not counted.
 class counted_call {
  public:
   counted_call() noexcept : thread_{this_thread()} { ++thread_.calls; }
@@ -70,7 +70,7 @@ class counted_call {
   thread_state& thread_;
 };
 
-/// A call of the pool: what the pool takes from the driver meanwhile is counted as the pool's, and not routed.
+/// A scope of a call of the pool. Memory that the pool takes from the driver in it is counted for the pool, and not routed.
 class pool_call {
  public:
   pool_call() noexcept : thread_{this_thread()}, before_{thread_} { thread_ = {0, 1}; }
@@ -83,7 +83,7 @@ class pool_call {
   thread_state before_;
 };
 
-/// Prints a line on standard error, "librmm_audit: ..." and cut if it is too long. Allocates no memory.
+/// Prints a line `librmm_audit: ...` on standard error, cut if it is too long. Allocates no memory.
 [[gnu::format(printf, 1, 2)]] void say(char const* format, ...) noexcept;
 
 }  // namespace audit

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int most_frames = 64;
 
-/// What code is: one that passes calls on, or the number of its library.
+/// The classification of code: it passes calls on, or belongs to the library with a number.
 constexpr std::uint32_t passes_on = 0;
 [[nodiscard]] constexpr std::uint32_t to_entry(library_id library) noexcept { return library + 1U; }
 [[nodiscard]] constexpr library_id to_library(std::uint32_t entry) noexcept
@@ -27,7 +27,7 @@ constexpr std::uint32_t passes_on = 0;
   return static_cast<library_id>(entry - 1);
 }
 
-/// What is known of places in the code. It may forget some. Valid until an object is unloaded.
+/// A cache of classifications of code, which may forget some. Valid until an object is unloaded.
 class known_code {
  public:
   [[nodiscard]] bool find(std::uintptr_t code, std::uint32_t& entry) const noexcept
@@ -65,7 +65,7 @@ class known_code {
 known_code known_places;
 std::atomic<unsigned long long> unloaded_objects{0};
 
-/// Forgets all places if an object was unloaded since the last call: others may lie there now.
+/// Clears the cache if an object was unloaded since the last call, because other code may lie there now.
 void forget_unloaded_objects() noexcept
 {
   unsigned long long unloaded{};
@@ -78,7 +78,7 @@ void forget_unloaded_objects() noexcept
   if (unloaded_objects.exchange(unloaded, std::memory_order_relaxed) != unloaded) { known_places.clear(); }
 }
 
-/// The object that has a place in the code.
+/// The shared object of a place in the code.
 struct object {
   std::uintptr_t code;
   bool is_found{false};

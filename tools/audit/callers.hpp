@@ -21,7 +21,7 @@ namespace audit {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-/// What a library is called in reports: its path in the folder of Python's packages, which says whose it is; else its file.
+/// Returns the name of a library in reports: its path in the folder of Python's packages, or else the name of its file.
 [[nodiscard]] inline std::string_view name_of_library(std::string_view path)
 {
   for (std::string_view const folder : {"/site-packages/", "/dist-packages/"}) {
@@ -62,10 +62,10 @@ namespace audit {
 /// Cost     a walk up the stack to that library if `code` only passes calls on.
 [[nodiscard]] library_id calling_library(ledger& known, void const* code) noexcept;
 
-/// Whether code is of a library that is called libcuda.so.
+/// Whether code belongs to a library with the name libcuda.so.
 [[nodiscard]] bool is_code_of_driver(void const* code) noexcept;
 
-/// The path of this library; empty if it is not known.
+/// Returns the path of this library; empty if it is not known.
 [[nodiscard]] std::string path_of_this_library();
 
 }  // namespace audit

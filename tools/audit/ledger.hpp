@@ -40,10 +40,10 @@ enum class memory_kind : std::uint8_t {
 /// Whether memory of the kind is taken from a device by the call itself. Routed memory is part of what the pool has taken.
 [[nodiscard]] constexpr bool is_of_device(memory_kind kind) noexcept { return kind < memory_kind::routed; }
 
-/// What a number that stands for memory is. Numbers of two spaces may be equal.
+/// The kind of a number that identifies memory. Numbers of different kinds may be equal.
 enum class key_space : std::uint8_t { address, physical, array, registered, routed, count };
 
-/// How much of one kind a library has allocated.
+/// The allocations of one kind by one library.
 struct figures {
   std::uint64_t calls{0};
   std::uint64_t bytes{0};  // of all calls
@@ -75,7 +75,7 @@ struct live_memory {
   std::uint32_t uses;  // of physical memory: its handle, and its mappings
 };
 
-/// What libraries allocate: who, how often, how much, and what is still there.
+/// The allocations of libraries: their numbers and bytes, and those that are live.
 ///
 /// Invariant: for each library and kind, `live` is the sum of the bytes of its live allocations, and at most `most` <= `bytes`.
 ///
@@ -135,7 +135,7 @@ class ledger {
     return ended;
   }
 
-  /// Takes back a remove(), as the driver has refused to free.
+  /// Undoes a remove(), because the driver has refused to free.
   void restore(key_space space, std::uint64_t key, live_memory const& memory)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -144,7 +144,7 @@ class ledger {
     if (is_of_device(memory.kind)) { on_devices_.revive(memory.bytes); }
   }
 
-  /// Records memory that a handle stands for. It is live as long as the handle has owners, or the memory is mapped.
+  /// Records the memory of a handle. It is live as long as the handle has owners, or the memory is mapped.
   void add_handle(std::uint64_t handle, std::uint64_t bytes, library_id library)
   {
     std::uint64_t serial{};
@@ -156,14 +156,14 @@ class ledger {
     add(key_space::physical, serial, bytes, library, memory_kind::virtual_memory);
   }
 
-  /// A handle has one more owner. Does nothing for an unknown handle, such as an imported one.
+  /// Adds an owner to a handle. Does nothing for an unknown handle, such as an imported one.
   void own_handle(std::uint64_t handle)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     if (auto const found = handles_.find(handle); found != handles_.end()) { ++found->second.owners; }
   }
 
-  /// A handle has one owner less. Without any, the driver may use its number again.
+  /// Removes an owner of a handle. After the last one, the driver may reuse the number.
   void disown_handle(std::uint64_t handle)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -174,7 +174,7 @@ class ledger {
     drop_use(serial);
   }
 
-  /// The memory of a handle is mapped at an address.
+  /// Records that the memory of a handle is mapped at an address.
   void map(std::uint64_t address, std::uint64_t handle)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -184,7 +184,7 @@ class ledger {
     ++live_of(key_space::physical).at(found->second.serial).uses;
   }
 
-  /// Nothing is mapped any more in `bytes` bytes from an address on.
+  /// Records that `bytes` bytes from an address on are no longer mapped.
   void unmap(std::uint64_t address, std::uint64_t bytes)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -194,7 +194,7 @@ class ledger {
     mappings_.erase(first, last);
   }
 
-  /// Counts an allocation that was refused. Returns how many of this kind the library was refused before.
+  /// Counts a refused allocation. Returns the number of earlier refusals of this kind and library.
   std::uint64_t refuse(library_id library, memory_kind kind, std::uint64_t bytes)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -220,14 +220,14 @@ class ledger {
     });
   }
 
-  /// What all libraries have allocated on devices.
+  /// Returns the allocations of all libraries on devices.
   [[nodiscard]] figures on_devices() const
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     return on_devices_;
   }
 
-  /// Forgets all figures and live allocations: they are the parent's, of which this process is a child. Libraries keep their numbers.
+  /// Forgets all figures and live allocations in a forked child, because they are the parent's. Libraries keep their numbers.
   void forget()
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -238,7 +238,7 @@ class ledger {
     on_devices_ = {};
   }
 
-  /// For fork(): its child needs the lock free.
+  /// Locks and unlocks around fork(), so that the lock is free in the child.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
 
@@ -258,7 +258,7 @@ class ledger {
     if (is_of_device(memory.kind)) { on_devices_.live -= memory.bytes; }
   }
 
-  /// The memory has one owner or mapping less; without any, it is free.
+  /// Removes an owner or a mapping of memory, which is free after the last one.
   void drop_use(std::uint64_t serial)
   {
     auto& known      = live_of(key_space::physical);

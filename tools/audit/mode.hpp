@@ -14,7 +14,7 @@ namespace RMM_NAMESPACE {
 namespace tools {
 namespace audit {
 
-/// What RMM_AUDIT says.
+/// The value of RMM_AUDIT.
 struct mode {
   enum class action { report, allow, deny, route };
 
@@ -23,7 +23,7 @@ struct mode {
   std::vector<std::string>
     libraries;                ///< patterns: those that may allocate, or those that may not; empty after "deny" alone
   std::string configuration;  ///< of the resource to route to; empty: that of RMM_RESOURCE
-  std::string complaint;      ///< what is wrong with the text; then the library only reports
+  std::string complaint;      ///< the mistake in the text, if any; then the library only reports
 };
 
 /// Splits a list at its commas. Empty parts are left out.

@@ -15,7 +15,7 @@ namespace RMM_NAMESPACE {
 namespace tools {
 namespace audit {
 
-/// 1234567 as "1,234,567".
+/// Returns a number with commas: 1234567 as "1,234,567".
 [[nodiscard]] inline std::string with_commas(std::uint64_t number)
 {
   auto text = std::to_string(number);
@@ -26,7 +26,7 @@ namespace audit {
   return text;
 }
 
-/// The rows of a report: a library and a kind each, the one with the most memory first; then the sum over all devices.
+/// Returns the rows of a report: one for each library and kind, the one with the most memory first; then the sum over all devices.
 [[nodiscard]] inline std::string make_table(ledger const& known)
 {
   struct row {

@@ -10,14 +10,14 @@
 #include <optional>
 
 /// @file
-/// Memory of a pool in place of the driver's, by the C interface of RMM.
+/// Replaces memory of the driver by memory of a pool, through the C interface of RMM.
 ///
-/// cuMemAlloc() promises memory that every stream may use at once, and cuMemFree() waits for the device. So memory for it is allocated on
-/// a stream that has no other work, and waited for; it is given back on that stream after a wait for the device. cuMemAllocAsync() and
-/// cuMemFreeAsync() are the pool's own operations in the order of a stream.
+/// Every stream may use memory of cuMemAlloc() at once, and cuMemFree() waits for the device. So that memory is allocated on a stream
+/// without other work, with a wait for the stream, and freed on it after a wait for the device. cuMemAllocAsync() and cuMemFreeAsync() call
+/// the pool's own operations in the order of a stream.
 ///
-/// Left to the driver: what a stream allocates while it captures; contexts that are not the primary one of their device; streams of
-/// another context than the current one; all that the pool refuses for another reason than that there is too little memory.
+/// Left to the driver: allocations of a capturing stream; contexts that are not the primary one of their device; streams of another context
+/// than the current one; requests that the pool refuses for another reason than missing memory.
 
 namespace RMM_NAMESPACE {
 namespace tools {
@@ -30,14 +30,14 @@ struct routed_block {
   int device;
 };
 
-/// How memory is meant to be used.
+/// The intended use of memory.
 struct use_order {
   bool is_ordered;  // in the order of a stream
   CUstream stream;
   bool own_stream;  // stream 0 is that of the thread
 };
 
-/// Allocates from the pool. Returns nothing if that is left to the driver.
+/// Allocates from the pool. Returns nothing if the driver has to allocate.
 [[nodiscard]] std::optional<CUresult> allocate_routed(CUdeviceptr* out, std::size_t bytes, use_order order) noexcept;
 
 /// Finds the block of the pool that has an address; nothing if the address is not routed.
@@ -48,7 +48,7 @@ struct use_order {
                                    use_order order,
                                    void (*before_reuse)(std::uint64_t)) noexcept;
 
-/// For fork(): its child needs the lock free.
+/// Locks and unlocks around fork(), so that the lock is free in the child.
 void lock_routes() noexcept;
 void unlock_routes() noexcept;
 

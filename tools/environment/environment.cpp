@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// librmm_environment.so: lets a program that knows nothing of it obey RMM_RESOURCE and RMM_TRACE_FILE. It is preloaded, or linked,
-// and makes the resource that every device has initially, before anybody else can.
+// librmm_environment.so: makes an unchanged program obey RMM_RESOURCE and RMM_TRACE_FILE. It is preloaded, or linked, and makes the initial
+// resource of every device before the program can.
 
 #include "environment_trace.hpp"
 
@@ -31,9 +31,10 @@ namespace {
   return text != nullptr && *text != '\0';
 }
 
-/// What the environment says, for whichever device is current; made when a device first allocates, for that needs CUDA.
+/// The resource that the environment chooses, for the current device. Makes the resource of a device at its first allocation, because that
+/// needs CUDA.
 ///
-/// Never destroyed, nor what it makes: memory may be freed until the process ends.
+/// Never destroyed, and neither are its resources, because memory may be freed until the process ends.
 class resource_of_environment final : public rmm::mr::device_memory_resource {
  private:
   static constexpr int table_size = 64;
@@ -84,7 +85,7 @@ class resource_of_environment final : public rmm::mr::device_memory_resource {
   std::map<int, device_memory_resource*> made_;
 };
 
-/// Where the program has a registry already, it stays as it is.
+/// Publishes a registry with that initial resource. Does nothing if the program already has a registry.
 [[gnu::constructor]] void publish()
 {
   if (!is_set("RMM_TRACE_FILE") && !is_set("RMM_RESOURCE")) { return; }

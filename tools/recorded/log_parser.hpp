@@ -50,8 +50,8 @@ struct event {
   std::uint64_t time_ns{};  ///< since the first event
   int device{};
 
-  // What only a binary trace knows.
-  std::uint64_t stream_id{};  ///< tells streams apart that have the same handle; 0: not known
+  // Members that only binary traces fill.
+  std::uint64_t stream_id{};  ///< differs for streams with the same handle; 0: not known
 };
 
 inline std::ostream& operator<<(std::ostream& out, event const& e)
@@ -65,8 +65,8 @@ inline std::ostream& operator<<(std::ostream& out, event const& e)
   return out;
 }
 
-/// Hours, minutes, seconds and microseconds of a time of the log: HH:MM:SS, and microseconds after a point or colon. Nothing if
-/// it is none.
+/// Returns hours, minutes, seconds and microseconds of a time of the log: HH:MM:SS, and microseconds after a point or colon. Returns
+/// nothing for other texts.
 inline std::optional<std::array<int, 4>> split_time(std::string_view text)
 {
   std::array<int, 4> fields{};
@@ -87,11 +87,11 @@ inline std::optional<std::array<int, 4>> split_time(std::string_view text)
   return fields;
 }
 
-/// The moment of today, in local time, that a time of the log names. Throws logic_error if it names none.
+/// Returns the moment of today, in local time, of a time of the log. Throws logic_error for other texts.
 inline std::chrono::system_clock::time_point parse_time(std::string const& text)
 {
   auto const split = split_time(text);
-  RMM_EXPECTS(split.has_value(), "Invalid time string.");
+  RMM_EXPECTS(split.has_value(), "'" + text + "' is not a time of the log.");
   auto const& fields = *split;
 
   auto const now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -104,7 +104,7 @@ inline std::chrono::system_clock::time_point parse_time(std::string const& text)
   return std::chrono::system_clock::from_time_t(std::mktime(&day)) + std::chrono::microseconds{fields[3]};
 }
 
-/// The fields of a row, which are not quoted.
+/// Returns the fields of a row, which are not quoted.
 inline std::vector<std::string_view> split_row(std::string_view row)
 {
   if (!row.empty() && row.back() == '\r') { row.remove_suffix(1); }
@@ -117,7 +117,7 @@ inline std::vector<std::string_view> split_row(std::string_view row)
   }
 }
 
-/// A number of the log: decimal, or hexadecimal with or without 0x, where (nil) is 0. Throws logic_error if it is none.
+/// Returns a number of the log: decimal, or hexadecimal with or without 0x, where (nil) is 0. Throws logic_error for other texts.
 template <class Number>
 Number parse_log_number(std::string_view text, int base)
 {
@@ -132,17 +132,17 @@ Number parse_log_number(std::string_view text, int base)
   return value;
 }
 
-/// Throws logic_error if it is none.
+/// Returns the action of a row. Throws logic_error for other texts.
 inline action parse_action(std::string_view text)
 {
   if (text == "allocate") { return action::ALLOCATE; }
   if (text == "free") { return action::FREE; }
   if (text == "allocate failure") { return action::ALLOCATE_FAILURE; }
-  throw logic_error("Invalid action string.");
+  throw logic_error("'" + std::string{text} + "' is not an action of the log: allocate, free or allocate failure.");
 }
 
-/// Makes times of day, given in the order of the rows, nanoseconds since the first of them. A time that is earlier than the one
-/// before by more than half a day is of the next day; any other that is earlier, and what is no time, counts as the one before.
+/// Converts times of day, in the order of the rows, to nanoseconds since the first of them. A time that is more than half a day earlier
+/// than the previous one belongs to the next day. Any other earlier time, and any other text, counts as the previous time.
 class log_clock {
  public:
   [[nodiscard]] std::uint64_t elapsed_ns(std::string_view time_of_day)
@@ -164,9 +164,8 @@ class log_clock {
   std::uint64_t elapsed_{0};
 };
 
-/// Throws logic_error if it is no log; the message has the line. The first logs of RMM had no column of threads: their rows are of
-/// thread 0. Where `cut_off_at` is given, a last row that the program did not finish is no error: it is left out, and
-/// `*cut_off_at` is its offset.
+/// Returns the rows of a log. Throws logic_error, with the line, if the text is not a log. The first logs of RMM have no column of threads:
+/// their rows belong to thread 0. If `cut_off_at` is given, an unfinished last row is left out, and `*cut_off_at` is its offset.
 inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_t>* cut_off_at = nullptr)
 {
   constexpr int most_devices                                  = 1024;
@@ -196,7 +195,10 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
     if (row.empty() || row == "\r") { continue; }
     try {
       auto const fields = split_row(row);
-      if (fields.size() != width) { throw logic_error("Size mismatch in columns of parsed log."); }
+      if (fields.size() != width) {
+        throw logic_error("the row has " + std::to_string(fields.size()) + " fields, but the log has " +
+                          std::to_string(width) + " columns.");
+      }
       event made{has_threads ? parse_log_number<std::size_t>(fields[column[0]], 10) : 0,
                  parse_action(fields[column[2]]),
                  parse_log_number<std::size_t>(fields[column[4]], 10),
@@ -222,7 +224,7 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
   return events;
 }
 
-/// The rows of a log. Its columns are found by their names. Throws logic_error if the file is no log.
+/// Returns the rows of a log file, whose columns are found by their names. Throws logic_error if the file is not a log.
 inline std::vector<event> parse_csv(std::string const& filename, std::optional<std::uint64_t>* cut_off_at = nullptr)
 {
   std::ifstream in{filename};

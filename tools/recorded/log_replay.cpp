@@ -55,7 +55,7 @@ std::size_t allocation_history::stream_of(rmm::detail::event const& event)
   return number;
 }
 
-/// The device of a thread, made another one only where it has to be, and put back at the end.
+/// A scope in which a thread can change its device; the destructor restores the first one.
 class log_replay::current_device {
  public:
   current_device() : first_{rmm::get_current_cuda_device().value()}, now_{first_} {}
@@ -103,7 +103,8 @@ std::size_t log_replay::target_of(int device) const
   auto const found =
     std::find_if(targets_.begin(), targets_.end(), [&](replay_target const& each) { return each.device == device; });
   if (found == targets_.end()) {
-    throw std::invalid_argument{"nothing to replay device " + std::to_string(device) + " on"};
+    throw std::invalid_argument{"the log has events of device " + std::to_string(device) +
+                                ", but no resource to replay them on was given"};
   }
   return static_cast<std::size_t>(found - targets_.begin());
 }

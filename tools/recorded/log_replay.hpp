@@ -21,7 +21,7 @@
 
 namespace rmm::recorded {
 
-/// An event, and which stream it is on.
+/// An event, and its stream.
 struct logged_call {
   rmm::detail::event event;
   std::size_t stream;  ///< number of the stream in the history; special_stream for those that every program has
@@ -31,8 +31,8 @@ inline constexpr std::size_t special_stream = std::numeric_limits<std::size_t>::
 
 /// The events of a log, by the threads that made them.
 ///
-/// Threads are numbered from 0 in the order of their first events, and so are streams. A stream is known by its device and
-/// its number; where the log has none, by its handle, which names the stream that had it last.
+/// Threads are numbered from 0 in the order of their first events, and so are streams. A stream is identified by its device and its id. If
+/// the log has no ids, it is identified by its handle, which names the last stream that had it.
 class allocation_history {
  public:
   explicit allocation_history(std::vector<rmm::detail::event> events);
@@ -49,16 +49,16 @@ class allocation_history {
   [[nodiscard]] std::size_t thread_count() const { return by_thread_.size(); }
   [[nodiscard]] std::vector<logged_call> const& of_thread(std::size_t thread) const { return by_thread_[thread]; }
 
-  /// The number of the thread that an event is of.
+  /// Returns the number of the thread of an event.
   [[nodiscard]] std::size_t thread_of(std::size_t event) const { return thread_of_[event]; }
 
-  /// All streams of the log, but those that every program has: default, legacy and per-thread.
+  /// Returns all streams of the log except the default, legacy and per-thread ones.
   [[nodiscard]] std::vector<stream> const& own_streams() const { return own_streams_; }
 
   /// In ascending order.
   [[nodiscard]] std::vector<int> const& devices() const { return devices_; }
 
-  /// How many allocations failed when the log was made.
+  /// Returns the number of allocations that failed when the log was made.
   [[nodiscard]] std::size_t logged_failures() const { return logged_failures_; }
 
  private:
@@ -74,13 +74,13 @@ class allocation_history {
   std::map<std::pair<int, std::uintptr_t>, std::size_t> by_handle_;  // the newest with that handle
 };
 
-/// What a pass of a replay left at its end.
+/// Memory that was not freed at the end of a pass.
 struct leftovers {
   std::size_t allocations{};
   std::size_t bytes{};
 };
 
-/// What is replayed on, on one device.
+/// A target of a replay: a resource on one device.
 struct replay_target {
   int device{};
   rmm::mr::device_memory_resource* resource{};
@@ -103,36 +103,35 @@ struct replay_failure {
   std::size_t pass{};  ///< from 0
 };
 
-/// Replays a history, any number of times: each thread of the log is played by a thread, which makes the same calls, on the
-/// same devices, on streams that stand for those of the log; in the order of the log. A stream lives from its first call to
-/// the end of the pass, or to its last call if the log shows that it ended.
+/// Replays a history any number of times. A thread for each thread of the log makes the same calls, in the order of the log, on the same
+/// devices, and on a stream for each stream of the log. A stream lives from its first call to the end of the pass, or to its last call if
+/// the log shows that it ended.
 ///
-/// An allocation that fails although that of the log did not ends the replay. A free of what the log never allocated is left
-/// out: the log began after that allocation. Memory is freed with the size it was allocated with. What is not freed at
-/// the end of a pass is freed then.
+/// The replay ends if an allocation fails that succeeded in the log. Frees of unknown memory are left out, because the log began after the
+/// allocation. Memory is freed with the size of its allocation. Memory that is live at the end of a pass is freed then.
 ///
-/// What the resource needs is what the first pass shows. Later ones, which are there to measure time, begin with what the one
-/// before left of it, maybe in pieces.
+/// The first pass shows the memory that the resource needs. Later passes only measure time, because they begin with the memory of the
+/// pass before, which may be in pieces.
 class log_replay {
  public:
-  /// On the current device, whatever the log's. The arguments have to outlive the replay.
+  /// Replays all events on the current device, whatever devices the log names. The arguments have to outlive the replay.
   log_replay(allocation_history const& history, rmm::mr::device_memory_resource& resource);
 
-  /// On a target for each device of the history. Throws std::invalid_argument if one is missing.
+  /// Replays on a target for each device of the history. Throws std::invalid_argument if one is missing.
   log_replay(allocation_history const& history, std::vector<replay_target> targets);
 
   ~log_replay();
   log_replay(log_replay const&)            = delete;
   log_replay& operator=(log_replay const&) = delete;
 
-  /// `what` is called after each event, by the thread that played it, one call at a time. To be set before anything is played.
+  /// Sets a function that is called after each event, by the thread of the event, one call at a time. Call it before the replay begins.
   void observe(std::function<void(replay_moment const&)> what) { observer_ = std::move(what); }
 
-  /// Plays the part of one thread of the log in one pass. Waits for the other threads where their events come first. Returns
-  /// false if the replay has ended early.
+  /// Replays the events of one thread of the log in one pass. Waits for other threads whose events come first. Returns false if the replay
+  /// has ended early.
   bool play(std::size_t thread);
 
-  /// The rest is for when no thread plays.
+  // --- results; call these while no thread replays ---
   [[nodiscard]] std::optional<replay_failure> const& failure() const { return failure_; }
   [[nodiscard]] leftovers const& left() const { return left_; }               ///< by the first pass
   [[nodiscard]] std::size_t unknown_frees() const { return unknown_frees_; }  ///< left out in all passes
@@ -143,7 +142,7 @@ class log_replay {
   [[nodiscard]] replay_moment const& peak_reserved() const { return peak_reserved_; }
   [[nodiscard]] bool knows_reserved() const { return knows_reserved_; }
 
-  /// The first pass, at about `points_of_curve` moments in equal distances.
+  /// Returns the memory of the first pass, at about `points_of_curve` equidistant moments.
   [[nodiscard]] std::vector<replay_moment> const& curve() const { return curve_; }
 
   static constexpr std::size_t points_of_curve = 1000;
@@ -157,7 +156,7 @@ class log_replay {
     std::uintptr_t handle;
   };
 
-  /// A stream that stands for one of the log, while there are calls to make on it.
+  /// The stream of the replay for a stream of the log, while calls on it remain.
   struct stand_in {
     std::optional<rmm::cuda_stream> stream;
     std::size_t calls_left{};

@@ -6,7 +6,7 @@
 
 namespace rmm::recorded {
 
-/// Does what the operations of a pickle say, one after the other.
+/// Executes the operations of a pickle, one after the other.
 class pickle_machine {
  public:
   explicit pickle_machine(std::string_view content) : content_{content} {}
@@ -166,7 +166,7 @@ class pickle_machine {
     push(type::mark_of_type, 0);
   }
 
-  /// The only call there is gives its first argument back.
+  /// Executes the only allowed call, which returns its first argument.
   void reduce()
   {
     auto const arguments = pop();

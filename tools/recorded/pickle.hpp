@@ -11,7 +11,7 @@
 
 namespace rmm::recorded {
 
-/// A file that is no pickle, or not one of plain data. The message says at which byte.
+/// Thrown for a file that is not a pickle, or contains more than plain data. The message names the byte.
 class bad_pickle : public std::runtime_error {
  public:
   bad_pickle(std::uint64_t offset, std::string const& problem)
@@ -24,17 +24,15 @@ class bad_pickle : public std::runtime_error {
   std::uint64_t offset_;
 };
 
-/// What a pickle of Python's holds, if that is plain data: None, booleans, integers, floats, texts, lists, tuples, dicts.
+/// The contents of a Python pickle of plain data: None, booleans, integers, floats, texts, lists, tuples, dicts. Protocols 2 to 5.
 ///
-/// Nothing that a pickle says is executed: the operations that would import or call something are refused, but for the mark
-/// that PyTorch puts on its lists and dicts and that does nothing. Values refer to the text that was read, which has to outlive
-/// them. The protocols are 2 to 5.
+/// No code of a pickle is executed: operations that import or call something are refused, except a mark of PyTorch on its lists and dicts,
+/// which has no effect. Values refer to the text that was read, which has to outlive them.
 class pickle {
  public:
   enum class type : unsigned char { none, boolean, integer, real, text, list, dict, mark_of_type };
 
-  /// A value. Lists, which tuples are too, and dicts are positions in the pickle: a value may be in several places, and even in
-  /// itself.
+  /// A value. Lists, tuples and dicts are positions in the pickle, because a value may be in several places, and even in itself.
   class value {
    public:
     value() = default;
@@ -55,7 +53,7 @@ class pickle {
   /// Throws bad_pickle.
   [[nodiscard]] static pickle read(std::string_view content);
 
-  /// Whether a file begins as such pickles do.
+  /// Whether a file begins as such a pickle.
   [[nodiscard]] static bool is_pickle(std::string_view content) noexcept;
 
   [[nodiscard]] value root() const noexcept { return root_; }
@@ -65,7 +63,7 @@ class pickle {
   [[nodiscard]] pairs const& dict(value of) const { return dicts_[of.bits()]; }
   [[nodiscard]] std::string_view text(value of) const { return texts_[of.bits()]; }
 
-  /// The value of a key that is a text: None if the dict lacks it, or if it is no dict.
+  /// Returns the value of a text key; None if the dict lacks the key, or the value is not a dict.
   [[nodiscard]] value find(value in, std::string_view key) const;
 
  private:

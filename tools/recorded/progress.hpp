@@ -11,7 +11,7 @@
 
 namespace rmm::recorded {
 
-/// Tells on a terminal how far long work is; says nothing where standard error is none.
+/// Shows the progress of long work, if standard error is a terminal.
 class progress {
  public:
   progress() : is_shown_{::isatty(STDERR_FILENO) == 1} {}
@@ -21,7 +21,7 @@ class progress {
 
   [[nodiscard]] bool is_shown() const noexcept { return is_shown_; }
 
-  /// Begins a piece of work of `steps` steps; 0: it is not known of how many.
+  /// Begins a piece of work with `steps` steps; 0 if their number is not known.
   void begin(std::string what, std::size_t steps = 0)
   {
     what_  = std::move(what);
@@ -30,7 +30,7 @@ class progress {
     show(0);
   }
 
-  /// `done` steps are done. Cheap enough to be called every thousandth step.
+  /// Reports that `done` steps are done. Cheap enough for a call at each thousandth step.
   void advance(std::size_t done)
   {
     if (is_shown_) { show(done); }

@@ -38,7 +38,7 @@ recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events)
 
 namespace {
 
-/// What reduces a trace to timelines relies on times that do not go back.
+/// Makes times ascending, which the code for timelines relies on.
 recorded_file with_times_in_order(recorded_file file)
 {
   std::uint64_t t = 0;

@@ -12,36 +12,35 @@
 
 namespace rmm::recorded {
 
-/// Memory that an allocator had from a device for some time, from one event to before another.
+/// Memory that an allocator had from a device, from one event until before another.
 struct recorded_region {
   int device{};
   std::uint64_t address{};
   std::uint64_t bytes{};
-  std::size_t begin{};  ///< number of the event before which it came
-  std::size_t end{};    ///< number of the event before which it went; the number of all events if it did not
+  std::size_t begin{};  ///< number of the event before which it was taken
+  std::size_t end{};    ///< number of the event before which it was given back; the number of all events if it was not
 };
 
-/// What a program allocated and freed, from whatever kind of file.
+/// The allocations and frees of a program, from any kind of file.
 struct recorded_file {
   recorded_trace trace;
   std::string format;                    ///< "rmm trace 1", "csv" or "pytorch snapshot"
-  std::vector<recorded_region> regions;  ///< what the allocator had; only snapshots of PyTorch say
+  std::vector<recorded_region> regions;  ///< the allocator's memory; only in snapshots of PyTorch
 };
 
-/// What part of a trace could not be read, in words; empty if it is whole.
+/// Returns the part of a trace that could not be read, in words; empty if the trace is complete.
 [[nodiscard]] std::string damage_of(recorded_trace const& trace);
 
-/// Reads a trace of trace_resource_adaptor, a log of logging_resource_adaptor or a snapshot of PyTorch's memory. A time that is
-/// earlier than the one before, which a broken file may have, becomes that one. Throws
-/// bad_trace or logic_error, with the offset or the line, if it is none or broken, and std::runtime_error if
-/// it cannot be read.
+/// Reads a trace of trace_resource_adaptor, a log of logging_resource_adaptor or a snapshot of PyTorch's memory. A time that is earlier
+/// than the previous one, as in a broken file, becomes the previous one. Throws bad_trace or logic_error, with the offset or the line, for other
+/// or broken files, and std::runtime_error if the file cannot be read.
 [[nodiscard]] recorded_file read_recorded_file(std::string const& path);
 
-/// The events of a log.
+/// Returns the events of a log.
 [[nodiscard]] recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events);
 
-/// Reads a snapshot, as torch.cuda.memory._dump_snapshot() writes it; `name` is for messages. What was allocated before the
-/// history began, and shows in a free or at the end, counts as allocated by the first events. Throws bad_trace.
+/// Reads a snapshot that torch.cuda.memory._dump_snapshot() wrote; `name` is for messages. Memory that was allocated before the history
+/// began counts as allocated by the first events. Throws bad_trace.
 [[nodiscard]] recorded_file read_torch_snapshot(std::string_view content, std::string const& name);
 
 }  // namespace rmm::recorded

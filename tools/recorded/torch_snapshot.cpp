@@ -18,7 +18,7 @@ namespace {
 
 using type = pickle::type;
 
-/// What the history has of one device, in its order.
+/// The history of one device, in its order.
 struct entry {
   enum class what : unsigned char { allocate, free, free_later, failure, segment, segment_end };
 
@@ -164,7 +164,7 @@ class snapshot_reader {
     return entered.first->second;
   }
 
-  /// Puts before the history what was there when it began.
+  /// Adds the allocations from before the history as first events.
   void complete(std::vector<entry>& history, std::vector<pickle::value> const& segments)
   {
     std::vector<entry> before;
@@ -254,7 +254,7 @@ class snapshot_reader {
     history.insert(history.end(), kept.begin(), kept.end());
   }
 
-  /// Takes a range out. Returns the parts of it that were not there.
+  /// Removes a range. Returns the parts of it that were not there.
   [[nodiscard]] static std::vector<std::pair<std::uint64_t, std::uint64_t>> cut(range_map& ranges,
                                                                                 std::uint64_t begin,
                                                                                 std::uint64_t bytes)
@@ -312,7 +312,7 @@ class snapshot_reader {
       }
       if (earliest == nullptr) { break; }
       auto const& each = (*earliest->entries)[earliest->next++];
-      // Where there are no times, an event takes a microsecond; times do not go back.
+      // Without times, each event takes a microsecond. Times do not go back.
       ns =
         first == 0 ? trace.events.size() * 1000 : std::max(ns, (each.time_us - std::min(first, each.time_us)) * 1000);
       if (each.act == entry::what::segment) {
@@ -333,7 +333,7 @@ class snapshot_reader {
     trace.header.wall_time_ns = sources.empty() ? 0 : first * 1000;
   }
 
-  /// Ends regions in a range; what of them lies outside begins anew.
+  /// Ends regions in a range. Their parts outside of the range begin anew.
   void end_regions(int device,
                    std::uint64_t begin,
                    std::uint64_t bytes,

@@ -14,14 +14,14 @@
 
 namespace rmm::recorded {
 
-/// What a program allocated and freed, from whatever kind of file.
+/// The allocations and frees of a program, from any kind of file.
 struct logged_events {
   std::vector<rmm::detail::event> events;
   std::uint64_t lost{};  ///< events that could not be written
-  std::string damage;    ///< what part could not be read; empty if none
+  std::string damage;    ///< the part that could not be read; empty if none
 };
 
-/// The events of a binary trace.
+/// Returns the events of a binary trace.
 inline logged_events events_of(recorded_trace const& trace)
 {
   using rmm::detail::action;

@@ -38,7 +38,7 @@ using rmm::detail::trace::most_places;
 using rmm::detail::trace::place;
 using rmm::detail::trace::unfold_sign;
 
-/// A file that is no trace, or a broken one. The message names file and offset.
+/// Thrown for a file that is not a trace, or is broken. The message names file and offset.
 class bad_trace : public std::runtime_error {
  public:
   bad_trace(std::string const& file, std::uint64_t offset, std::string const& problem)
@@ -51,7 +51,7 @@ class bad_trace : public std::runtime_error {
   std::uint64_t offset_;
 };
 
-/// An event. What many events have in common is named by its position in the lists of the trace.
+/// An event. Data that many events share is a position in a list of the trace.
 struct event {
   std::uint64_t time_ns;  ///< since the trace began
   std::uint64_t address;  ///< 0 for a failure
@@ -64,7 +64,7 @@ struct event {
 
 inline constexpr std::uint32_t no_stack = std::numeric_limits<std::uint32_t>::max();
 
-/// A trace, in memory. Its events are in the order of their times; where those are equal, frees come first.
+/// A trace, in memory. Its events are in the order of their times; at equal times frees come first.
 struct recorded_trace {
   file_header header;  ///< of the first file
   std::vector<event> events;
@@ -83,8 +83,8 @@ struct recorded_trace {
 /// Reads the files of a trace.
 class trace_reader {
  public:
-  /// Reads the files of a run, given the first one's name, also where the first ones are no longer there; or, given the name
-  /// of a later one, that alone. Throws bad_trace, or std::runtime_error if a file cannot be read.
+  /// Reads all files of a run by the name of the first one, even if the first ones were deleted; or only one file, by the name of a later
+  /// one. Throws bad_trace, or std::runtime_error if a file cannot be read.
   [[nodiscard]] static recorded_trace read(std::string const& path)
   {
     trace_reader reader;
@@ -106,14 +106,14 @@ class trace_reader {
     return std::move(reader).finish();
   }
 
-  /// Whether a file begins as traces do.
+  /// Whether a file begins as a trace.
   [[nodiscard]] static bool is_trace(std::string_view content) noexcept
   {
     auto const& magic = file_header::expected_magic;
     return content.substr(0, magic.size()) == std::string_view{magic.data(), magic.size()};
   }
 
-  /// The whole file. Throws std::runtime_error.
+  /// Returns the whole file. Throws std::runtime_error.
   [[nodiscard]] static std::string content_of(std::string const& path)
   {
     struct close_file {
@@ -133,7 +133,7 @@ class trace_reader {
   }
 
  private:
-  /// What a block has defined so far.
+  /// The definitions of a block so far.
   struct block_state {
     std::array<std::uint32_t, most_places> places;
     std::map<std::uint32_t, std::uint32_t> tags{{0, 0}};  // of the writer, to positions
@@ -141,7 +141,7 @@ class trace_reader {
     std::string report;                                   // likewise
   };
 
-  /// Some bytes of a file, from which values are taken.
+  /// A reader of values from some bytes of a file.
   class cursor {
    public:
     cursor(std::string const& file, std::string_view bytes, std::uint64_t offset) noexcept
@@ -159,7 +159,7 @@ class trace_reader {
       return taken;
     }
 
-    /// A number of `count` bytes, at most 8.
+    /// Returns a number of `count` bytes, at most 8.
     [[nodiscard]] std::uint64_t take_number(std::size_t count)
     {
       std::uint64_t number{};
@@ -175,7 +175,7 @@ class trace_reader {
     std::uint64_t offset_;  // of bytes_ in the file
   };
 
-  /// The numbers of the files `path.<number>` that exist, in order.
+  /// Returns the numbers of the files `path.<number>` that exist, in order.
   [[nodiscard]] static std::vector<std::uint32_t> parts_beside(std::string const& path)
   {
     auto const slash  = path.rfind('/');
@@ -197,7 +197,7 @@ class trace_reader {
     return parts;
   }
 
-  /// A later file, if it is of the same run and not of another one, which wrote more of them.
+  /// Reads a later file, unless it is from another run, which wrote more files.
   void read_part(std::string const& path, std::uint32_t part)
   {
     auto const content = content_of(path);
@@ -364,7 +364,7 @@ class trace_reader {
     return found->second;
   }
 
-  /// Merges the events of the threads, each of which has them in order.
+  /// Merges the events of the threads, which are in order for each thread.
   [[nodiscard]] recorded_trace finish() &&
   {
     auto const is_earlier = [](event const& lhs, event const& rhs) {

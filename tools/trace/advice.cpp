@@ -16,7 +16,7 @@ constexpr std::uint64_t rounding = std::uint64_t{2} << 20U;  // of an initial si
 
 [[nodiscard]] bool is_candidate(replay_figures const& each) { return !each.first_failure && each.peak_reserved; }
 
-/// In MiB or GiB.
+/// Returns a size in MiB or GiB.
 [[nodiscard]] std::string readable(std::uint64_t bytes)
 {
   auto const mib = static_cast<double>(bytes) / (1U << 20U);
@@ -25,13 +25,13 @@ constexpr std::uint64_t rounding = std::uint64_t{2} << 20U;  // of an initial si
   return text.data();
 }
 
-/// A size for a configuration, rounded up.
+/// Returns a size for a configuration, rounded up.
 [[nodiscard]] std::string size_text(std::uint64_t bytes)
 {
   return std::to_string(bytes / rounding * 2 + (bytes % rounding != 0 ? 2 : 0)) + "MiB";
 }
 
-/// The configuration with that initial size; empty if it has one already or knows none.
+/// Returns the configuration with that initial size; empty if it has one already, or has no such option.
 [[nodiscard]] std::string with_initial_size(std::string const& configuration, std::uint64_t bytes)
 {
   auto const kind = configuration.substr(0, configuration.find(','));
@@ -74,7 +74,7 @@ advice advise(replays& trace, std::vector<std::string> configurations, progress&
     auto const size = size_text(std::max<std::uint64_t>(live / 100 * percent, 1));
     attempt("pool,initial=" + size + ",max=" + size);
     if (!result.tried.back().first_failure) { break; }
-    result.tried.pop_back();  // too small is no news
+    result.tried.pop_back();  // pools that are too small are not shown
   }
   std::uint64_t least{};
   result.best = best_of(result.tried, least);
@@ -158,8 +158,9 @@ advice_for_devices advise(replays& all, std::vector<device_advice> devices, prog
     auto const& figures = together.tried.back();
     if (!is_candidate(figures)) { continue; }
     together.best = together.tried.size() - 1;
-    together.why  = "That of device " + std::to_string(each->device) + ", on each device: all of them together need " +
-                   readable(*figures.peak_reserved) + " at most, for " + readable(figures.peak_live) + " in use.";
+    together.why  = "On each device, the configuration recommended for device " + std::to_string(each->device) +
+                   ": all devices together need " + readable(*figures.peak_reserved) + " at most, for " +
+                   readable(figures.peak_live) + " in use.";
     break;
   }
   return {std::move(devices), std::move(together)};
@@ -167,7 +168,7 @@ advice_for_devices advise(replays& all, std::vector<device_advice> devices, prog
 
 namespace {
 
-/// A line for each configuration.
+/// Returns a line for each configuration.
 [[nodiscard]] std::string table_of(advice const& given)
 {
   std::string text;
@@ -201,7 +202,7 @@ namespace {
   return text + '\n';
 }
 
-/// What to set for the whole program.
+/// Returns the setting for the whole program.
 [[nodiscard]] std::string recommendation_of(advice const& given)
 {
   if (!given.best) { return given.why + '\n'; }

@@ -14,32 +14,31 @@ namespace rmm::tools {
 
 using rmm::recorded::progress;
 
-/// Configurations that were tried on a trace, and which of them is the best for it.
+/// The configurations that were tried on a trace, and the best of them.
 struct advice {
   std::vector<replay_figures> tried;
   std::optional<std::size_t> best;  ///< in `tried`; nothing if the trace fails under all of them
   std::string why;
 };
 
-/// Tries configurations: those given or, if there are none, all kinds of pools, and pools of a fixed size, from little
-/// more than what was in use at most up to one that is large enough.
+/// Tries the given configurations. Without any, tries all kinds of pools, and pools of a fixed size, from slightly more than the peak of
+/// live memory up to one that is large enough.
 ///
-/// The best one is, of those that need at most a tenth more memory than the most frugal one, that which asks the device least
-/// often: each such call stops the device or the host. If it grows, the same with as much memory from the start is tried. Every
-/// figure is measured.
+/// Candidates need at most a tenth more memory than the smallest. The best candidate calls the device least often, because each such call
+/// stops the device or the host. If it grows, it is also tried with all its memory as initial size. Every figure is measured.
 [[nodiscard]] advice advise(replays& trace, std::vector<std::string> configurations, progress& shown);
 
-/// What happened on one device of several.
+/// The events of one device of several.
 struct device_trace {
   int device{};
   rmm::recorded::recorded_trace trace;
   std::vector<std::size_t> positions;  ///< of its events, in the trace of all
 };
 
-/// One for each device that has events, in the order of their numbers.
+/// Returns one for each device with events, in the order of their numbers.
 [[nodiscard]] std::vector<device_trace> by_device(rmm::recorded::recorded_trace const& trace);
 
-/// The same for each device by itself, and one configuration that serves all of them, for RMM_RESOURCE has only one.
+/// The advice for each device by itself, and one configuration for all devices, because RMM_RESOURCE names only one.
 struct device_advice {
   int device{};
   advice given;
@@ -49,14 +48,14 @@ struct advice_for_devices {
   advice together;
 };
 
-/// What a device is to have, of what was found for its own trace. Names events by their numbers in the trace of all.
+/// Returns the advice for one device, from its own trace. Events have their numbers in the trace of all devices.
 [[nodiscard]] device_advice advise(device_trace const& of, advice given);
 
-/// Tries what the devices are to have on all of them, that of the device with most in use first, until one serves the whole
-/// trace.
+/// Tries the recommended configuration of each device on all devices, until one serves the whole trace. Begins with the device that has the
+/// most memory in use.
 [[nodiscard]] advice_for_devices advise(replays& all, std::vector<device_advice> devices, progress& shown);
 
-/// For people, and for programs.
+/// Return the advice as text for people, and as JSON for programs.
 [[nodiscard]] std::string text_of(advice const& given);
 [[nodiscard]] std::string text_of(advice_for_devices const& given);
 [[nodiscard]] std::string json_of(advice const& given);

@@ -43,7 +43,7 @@ using rmm::recorded::recorded_trace;
   return trace.places[trace.events[event].place].device;
 }
 
-/// Writes the operations of a pickle of protocol 4. Texts and stacks that were written are referred to.
+/// A writer of a pickle of protocol 4. Later occurrences of texts and stacks refer to the first one.
 class pickle_writer {
  public:
   explicit pickle_writer(std::ostream& out) : out_{out} { out_.write("\x80\x04", 2); }
@@ -86,7 +86,7 @@ class pickle_writer {
     }
   }
 
-  /// Readers refuse what is not UTF-8.
+  /// Writes a text as UTF-8, because readers refuse other bytes.
   void value(std::string_view given)
   {
     auto const text  = rmm::detail::valid_utf8(given);
@@ -111,7 +111,7 @@ class pickle_writer {
     value(what);
   }
 
-  /// Gives the value that was written last a number.
+  /// Gives a number to the last value.
   std::uint64_t remember()
   {
     op('\x94');
@@ -135,7 +135,7 @@ class pickle_writer {
   std::uint64_t remembered_{0};
 };
 
-/// Writes a snapshot.
+/// A writer of a snapshot.
 class torch_exporter {
  public:
   torch_exporter(recorded_file const& file, std::ostream& out) : trace_{file.trace}, lifetimes_{file.trace}, out_{out}
@@ -288,8 +288,8 @@ class torch_exporter {
     std::uint32_t stack;
   };
 
-  /// Of the live allocations from `next` on, which come to stand behind the region. What several of them have, in a trace that
-  /// lacks frees, is the first one's: the viewer wants blocks that fill their segment.
+  /// Returns the blocks of live allocations from `next` on that lie in the region. If allocations overlap, because frees are missing in
+  /// the trace, the first one keeps the bytes: the viewer expects blocks that fill their segment.
   template <class Iterator>
   [[nodiscard]] std::vector<live_block> blocks_in(region const& whole, Iterator& next, Iterator end) const
   {
@@ -306,7 +306,7 @@ class torch_exporter {
     return result;
   }
 
-  /// The regions that are there at the end, from end to end in blocks.
+  /// Writes the regions at the end of the trace, wholly divided into blocks.
   void write_segments(int device)
   {
     std::vector<lifetime const*> live;

@@ -14,9 +14,9 @@
 
 namespace rmm::tools {
 
-/// Writes JSON that may stand in a page of HTML: no text of it ends a script or begins a comment.
+/// A writer of JSON that can be embedded in HTML: no text in it ends a script or begins a comment.
 ///
-/// The caller opens and closes objects and arrays; commas are put where they have to be.
+/// The caller opens and closes objects and arrays; the writer adds commas.
 class json_writer {
  public:
   json_writer& begin_object() { return open('{'); }
@@ -45,7 +45,7 @@ class json_writer {
     return raw({digits, static_cast<std::size_t>(end - digits)});
   }
 
-  /// Six digits; null if it is no finite number.
+  /// Writes six digits; null for infinite numbers and NaN.
   json_writer& value(double number)
   {
     if (!std::isfinite(number)) { return null(); }
@@ -54,10 +54,10 @@ class json_writer {
     return raw({digits, static_cast<std::size_t>(length)});
   }
 
-  /// A number that is written already.
+  /// Writes a number that is already text.
   json_writer& number(std::string_view digits) { return raw(digits); }
 
-  /// Bytes that are not UTF-8 become U+FFFD.
+  /// Writes a text, in which bytes that are not UTF-8 become U+FFFD.
   json_writer& value(std::string_view text)
   {
     separate();
@@ -84,7 +84,7 @@ class json_writer {
   }
   json_writer& null_member(std::string_view name) { return key(name).null(); }
 
-  /// An array of `each(item)` for all items.
+  /// Writes an array, with `each(item)` for all items.
   template <class Range, class Each>
   json_writer& array(std::string_view name, Range const& items, Each const& each)
   {

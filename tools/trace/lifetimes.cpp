@@ -14,7 +14,7 @@ namespace {
 
 using rmm::recorded::kind;
 
-/// What is allocated now: numbers by addresses. Open addressing, for there are millions of changes.
+/// The live allocations: numbers by addresses. Uses open addressing, because there are millions of changes.
 class live_table {
  public:
   live_table() : slots_(1024) {}
@@ -37,7 +37,7 @@ class live_table {
     auto const number = slots_[hole].number;
     if (number == none) { return none; }
     --size_;
-    // What stands behind the hole and could stand in it moves there.
+    // Moves later entries that belong in the hole.
     for (auto next = after(hole); slots_[next].number != none; next = after(next)) {
       auto const wanted = wanted_place(slots_[next].address);
       if (((next - wanted) & (slots_.size() - 1)) >= ((next - hole) & (slots_.size() - 1))) {
@@ -115,9 +115,9 @@ lifetimes::lifetimes(rmm::recorded::recorded_trace const& trace)
 
 namespace {
 
-constexpr std::uint64_t region_gap = std::uint64_t{2} << 20U;  // what is nearer than this is one region
+constexpr std::uint64_t region_gap = std::uint64_t{2} << 20U;  // ranges that are nearer are one region
 
-/// Ranges of addresses that allocations of the device had, with the first event of each.
+/// Returns ranges of addresses of the device's allocations, with the first event of each.
 std::vector<region> touched_regions(rmm::recorded::recorded_trace const& trace, lifetimes const& of_trace, int device)
 {
   std::map<std::uint64_t, region> found;  // by their beginnings
@@ -169,7 +169,7 @@ std::vector<region> regions_of(rmm::recorded::recorded_file const& file,
   });
   if (!result.empty() && result.size() <= most) { return result; }
   result = touched_regions(file.trace, of_file, device);
-  // Too many: those that lie nearest to each other become one.
+  // Too many: joins those with the smallest gaps.
   for (auto gap = 2 * region_gap; result.size() > most; gap = gap > (~gap) ? ~std::uint64_t{0} : gap * 2) {
     std::vector<region> merged;
     for (auto const& each : result) {

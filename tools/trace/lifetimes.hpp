@@ -14,7 +14,7 @@ namespace rmm::tools {
 
 inline constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
-/// An allocation, from the event that made it to the one that ended it. Events are numbers.
+/// An allocation, from its event to the event of its free. Events are numbers.
 struct lifetime {
   std::uint64_t address;
   std::uint64_t bytes;
@@ -22,11 +22,11 @@ struct lifetime {
   std::uint32_t end;  ///< none: it lived when the trace ended
 };
 
-/// Which events of a trace belong together.
+/// The allocations of a trace, with their frees.
 ///
-/// An allocation at an address that is in use ends the one that was there: its free is missing in the trace. A free of what is
-/// not in use belongs to nothing: the trace began after that allocation. Allocations of no bytes are left out, whatever address
-/// they have: they take nothing, many may have the same, and programs need not free them.
+/// An allocation at an address in use ends the earlier one, whose free is missing in the trace. A free of an unknown address belongs to
+/// nothing, because the trace began after its allocation. Allocations of zero bytes are left out: they need no memory, many may have one
+/// address, and programs need not free them.
 class lifetimes {
  public:
   /// Throws std::runtime_error if there are 2^32 events or more.
@@ -34,10 +34,10 @@ class lifetimes {
 
   [[nodiscard]] std::vector<lifetime> const& all() const noexcept { return all_; }
 
-  /// The one that an event begins or, if it is a free, ends; `none` if there is none.
+  /// Returns the allocation that an event begins or, if it is a free, ends; `none` if there is none.
   [[nodiscard]] std::uint32_t of_event(std::size_t event) const { return of_event_[event]; }
 
-  /// The one that an allocation ended besides; `none` mostly.
+  /// Returns the earlier allocation that an allocation at the same address ended; mostly `none`.
   [[nodiscard]] std::uint32_t replaced_by(std::size_t event) const
   {
     if (replaced_.empty()) { return none; }
@@ -45,7 +45,7 @@ class lifetimes {
     return found == replaced_.end() ? none : found->second;
   }
 
-  /// Whether an event is an allocation of no bytes, or the free of one.
+  /// Whether an event is an allocation of zero bytes, or the free of one.
   [[nodiscard]] bool is_left_out(std::size_t event, rmm::recorded::event const& what) const
   {
     return what.what != rmm::recorded::kind::allocate_failure && of_event_[event] == none &&
@@ -69,8 +69,8 @@ struct region {
   std::uint32_t end_event;  ///< none: it was there when the trace ended
 };
 
-/// The regions of a device, by their addresses: those that the file has or, where it has none or more than `most`, what the
-/// addresses of allocations show. At most `most`.
+/// Returns at most `most` regions of a device, by address. If the file has none, or more than `most`, derives them from the addresses of
+/// allocations.
 [[nodiscard]] std::vector<region> regions_of(rmm::recorded::recorded_file const& file,
                                              lifetimes const& of_file,
                                              int device,

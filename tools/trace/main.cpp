@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// rmm-trace: what a recorded trace of allocations tells. The exit status is 0 if all went well, 1 if not, and 2 if the command
-// line or the file is wrong.
+// rmm-trace: reports, advice and exports of a recorded trace of allocations. The exit status is 0 on success, 2 if the command line or
+// the file is wrong, and 1 for other failures.
 
 #include <tools/recorded/progress.hpp>
 #include <tools/recorded/recorded_file.hpp>
@@ -39,7 +39,7 @@ using rmm::recorded::recorded_file;
 
 enum status : int { good = 0, failed = 1, wrong_input = 2 };
 
-/// A command line or file that cannot be used.
+/// Thrown for a command line or file that cannot be used.
 struct input_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -99,7 +99,7 @@ struct command_line {
   bool wants_no_replay{false};
 };
 
-/// The memory that a text says, in bytes.
+/// Returns an amount of memory in bytes.
 std::size_t bytes_of(std::string const& text)
 {
   auto const amount = rmm::memory_amount::parse(text);
@@ -186,7 +186,7 @@ recorded_file read(std::string const& path, progress& shown)
   return file;
 }
 
-/// Memory for the simulated devices.
+/// Returns the memory of each simulated device.
 std::size_t memory_for(command_line const& line, rmm::recorded::recorded_file const& file)
 {
   if (line.memory) { return *line.memory; }
@@ -204,15 +204,15 @@ std::size_t memory_for(command_line const& line, rmm::recorded::recorded_file co
   return std::max(cudasim::environment_options().memory_bytes, std::size_t{2 * std::min(peak, most)});
 }
 
-/// Says before long work that its result can be written. Throws input_error if that would be over the trace itself, and
-/// std::runtime_error if it cannot.
+/// Checks, before long work, that its result can be written. Throws input_error if that would overwrite the trace itself, and
+/// std::runtime_error if the file cannot be written.
 void check_output(command_line const& line)
 {
   if (line.output == "-") { return; }
   struct stat of_output {};
   struct stat of_trace {};
   bool const is_there = ::stat(line.output.c_str(), &of_output) == 0;
-  // Who reads a pipe would take the end of this try for the end of all.
+  // Not for pipes: their reader would take the end of this test for the end of the output.
   if (is_there && !S_ISREG(of_output.st_mode)) { return; }
   if (is_there && ::stat(line.trace.c_str(), &of_trace) == 0 && of_output.st_dev == of_trace.st_dev &&
       of_output.st_ino == of_trace.st_ino) {
@@ -275,7 +275,7 @@ status make_report(command_line const& line)
   return good;
 }
 
-/// Says on standard error why the program needed more than its trace tells. Nothing is said of a whole trace.
+/// Warns on standard error that the program needed more memory than the trace shows, if the trace is incomplete.
 void warn_of_gaps(std::string const& path, recorded_file const& file)
 {
   auto const warn = [&](std::string const& what) {

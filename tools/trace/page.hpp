@@ -5,7 +5,7 @@
 
 namespace rmm::tools {
 
-/// The page that report.html is, without its document.
+/// The template of the report page, without its document.
 [[nodiscard]] std::string_view page_template();
 
 }  // namespace rmm::tools

@@ -15,7 +15,7 @@
 
 namespace rmm::tools {
 
-/// How a trace went under a configuration: what the replay measured, on the simulated devices.
+/// The figures of a replay of a trace under a configuration, on simulated devices.
 struct replay_figures {
   struct failure {
     std::size_t event{};
@@ -33,7 +33,7 @@ struct replay_figures {
   double seconds{};                                  ///< of the host, for the whole replay
   std::vector<std::vector<std::uint64_t>> reserved;  ///< of each device, at each moment that was asked for
 
-  /// The part of the peak of reserved memory that exceeds the peak of live memory.
+  /// Returns the part of the peak of reserved memory above the peak of live memory.
   [[nodiscard]] std::optional<double> fragmentation() const
   {
     if (!peak_reserved || *peak_reserved == 0) { return std::nullopt; }
@@ -42,20 +42,20 @@ struct replay_figures {
   }
 };
 
-/// A trace, to be replayed on a simulated machine under any number of configurations.
+/// A trace that can be replayed on a simulated machine under any number of configurations.
 class replays {
  public:
-  /// Throws std::invalid_argument if the trace names a device that no machine has. `memory`: of each device.
+  /// `memory` is that of each device. Throws std::invalid_argument if the trace has too many devices.
   replays(rmm::recorded::recorded_trace const& trace, std::size_t memory);
   ~replays();
   replays(replays const&)            = delete;
   replays& operator=(replays const&) = delete;
 
-  /// Throws std::invalid_argument if the text is no configuration.
+  /// Throws std::invalid_argument if the text is not a configuration.
   static void check_configuration(std::string_view configuration);
 
-  /// `moments` are numbers of events, in ascending order: after these the reserved bytes are noted, until it fails.
-  /// `on_progress` is told now and then how many events were played.
+  /// `moments` are numbers of events, in ascending order, after which the reserved bytes are recorded, until the replay fails.
+  /// `on_progress` is called now and then with the number of replayed events.
   [[nodiscard]] replay_figures replay(std::string const& configuration,
                                       std::vector<std::size_t> const& moments             = {},
                                       std::function<void(std::size_t)> const& on_progress = {});
@@ -64,7 +64,7 @@ class replays {
 
   [[nodiscard]] std::size_t events() const;
 
-  /// The devices of the trace, in the order of replay_figures::reserved.
+  /// Returns the devices of the trace, in the order of replay_figures::reserved.
   [[nodiscard]] std::vector<int> const& devices() const;
 
  private:

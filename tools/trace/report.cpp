@@ -43,7 +43,7 @@ constexpr std::array<std::uint64_t, 9> class_bounds{
                                   class_bounds.begin());
 }
 
-/// The power of two that is no less: its exponent. At least 2^8, and the last one for all that is larger.
+/// Returns the exponent of the next power of two that is not less: at least 8, and at most the last one.
 constexpr unsigned first_exponent = 8;
 [[nodiscard]] unsigned exponent_of(std::uint64_t bytes)
 {
@@ -59,12 +59,12 @@ constexpr unsigned first_exponent = 8;
   return text;
 }
 
-/// Some of the trace's stacks, with new numbers in the order in which they are asked for.
+/// The stacks of the trace that are shown, with new numbers in the order of their first use.
 class stack_table {
  public:
   explicit stack_table(recorded_trace const& trace) : trace_{trace} {}
 
-  /// -1 for no_stack.
+  /// Returns the number of a stack; -1 for no_stack.
   [[nodiscard]] std::int64_t number_of(std::uint32_t stack)
   {
     if (stack == no_stack) { return -1; }
@@ -105,7 +105,7 @@ class stack_table {
   std::vector<std::string> frames_;
 };
 
-/// Live bytes by some property of allocations.
+/// The live bytes by a property of allocations.
 struct group_totals {
   explicit group_totals(std::size_t groups) : live(groups), count(groups), peak(groups) {}
 
@@ -126,7 +126,7 @@ struct group_totals {
   std::vector<std::uint64_t> peak;
 };
 
-/// Memory that the program had, for some time.
+/// Memory that the program had for some time.
 struct shown_region {
   std::uint64_t begin;
   std::uint64_t end;
@@ -136,7 +136,7 @@ struct shown_region {
 
 }  // namespace
 
-/// The part of the document about one device.
+/// A writer of the part of the document about one device.
 class report::device {
  public:
   device(report const& whole, device_events const& part)
@@ -170,7 +170,7 @@ class report::device {
  private:
   using event = rmm::recorded::event;
 
-  /// Rows of the timeline by groups: at each point one number a group.
+  /// The rows of the timeline by groups: one number for each group and point.
   struct group_columns {
     std::vector<std::int64_t> of;       // numbers of the groups; -1: all others
     std::vector<std::uint32_t> column;  // of each group
@@ -204,7 +204,7 @@ class report::device {
     return whole_.stream_of_place_[trace_.events[number].place];
   }
 
-  /// Calls `add` and `remove` with each lifetime that begins or ends, and after each event `after`.
+  /// Calls `add` or `remove` for each lifetime that begins or ends, and `after` after each event.
   template <class Add, class Remove, class After>
   void for_each_event(Add const& add, Remove const& remove, After const& after) const
   {
@@ -225,7 +225,7 @@ class report::device {
     }
   }
 
-  /// Reserved bytes at each point.
+  /// Returns the reserved bytes at each point.
   void find_reserved(std::size_t index)
   {
     if (!whole_.file_.regions.empty()) {
@@ -272,7 +272,7 @@ class report::device {
     peak_reserved_ns_ = ns_of(part_.points[static_cast<std::size_t>(peak - reserved_.begin())]);
   }
 
-  /// Two passes over the events: the first for peaks, the second for the columns of the largest groups.
+  /// Makes two passes over the events: one for peaks, one for the columns of the largest groups.
   void sweep()
   {
     group_totals tags{trace_.tags.size()};
@@ -363,7 +363,7 @@ class report::device {
     for (std::size_t i = 0; i < now.size(); ++i) { columns.bytes[i].push_back(now[i]); }
   }
 
-  /// The largest of all, and the rest as one.
+  /// Returns the largest groups, and the others as one.
   [[nodiscard]] static group_columns largest_groups(std::vector<std::uint64_t> const& peaks)
   {
     std::vector<std::uint32_t> order(peaks.size());
@@ -385,7 +385,7 @@ class report::device {
     return result;
   }
 
-  /// In order of size, without those that nothing was in.
+  /// Returns the groups in order of size, without empty ones.
   [[nodiscard]] static group_columns present_classes(std::vector<std::uint64_t> const& peaks)
   {
     group_columns result;
@@ -434,7 +434,7 @@ class report::device {
     base_ = regions_.empty() ? 0 : regions_.front().begin;
   }
 
-  /// Those with most bytes times time, in order of their beginnings.
+  /// Returns the allocations with the most bytes times time, in order of their beginnings.
   void choose_blocks()
   {
     auto const& all = whole_.lifetimes_.all();
@@ -563,7 +563,7 @@ class report::device {
     out.array("live", shown, [&](auto exponent) { return size_live_at_peak_[exponent]; }).end_object();
   }
 
-  /// The columns of a table of allocations.
+  /// Writes the columns of a table of allocations.
   void write_columns(json_writer& out, stack_table& stacks, std::vector<std::uint32_t> const& numbers) const
   {
     auto const& all  = whole_.lifetimes_.all();
@@ -607,7 +607,7 @@ class report::device {
     out.end_object();
   }
 
-  /// The allocations that are not listed: how much of each cell of the regions they take, at some instants.
+  /// Writes the bytes that unlisted allocations take in each cell of the regions, at some instants.
   void write_small(json_writer& out) const
   {
     std::uint64_t cell = 256;
@@ -625,14 +625,14 @@ class report::device {
     std::partial_sum(cells.begin(), cells.end(), first_cell.begin() + 1);
     auto const width = first_cell.back();
 
-    // The instants are among the points of the timeline.
+    // The instants are points of the timeline.
     std::vector<std::uint32_t> instants;
     auto const& points = part_.points;
     auto const shown   = std::min(most_instants, points.size());
     for (std::size_t i = 0; i < shown; ++i) {
       instants.push_back(points[shown == 1 ? 0 : i * (points.size() - 1) / (shown - 1)]);
     }
-    // What a cell has at an instant is the sum of the changes up to it.
+    // The bytes of a cell at an instant are the sum of the changes up to then.
     std::vector<std::int64_t> changes((instants.size() + 1) * width);
     for (auto const number : small_) {
       auto const& each = whole_.lifetimes_.all()[number];
@@ -818,7 +818,7 @@ report::report(rmm::recorded::recorded_file const& file, std::string name, std::
 std::vector<std::uint32_t> report::points_of(std::vector<std::uint32_t> const& events) const
 {
   if (events.size() <= most_points) { return events; }
-  // Slices of equal numbers of events and of equal times both end one: busy and quiet times are shown alike.
+  // A slice ends after a number of events and after a time, so that busy and quiet times are both shown.
   constexpr std::size_t slices = most_points / 4 - 2;
   auto const& trace            = file_.trace;
   auto const& all              = lifetimes_.all();
@@ -917,7 +917,7 @@ void write_replay(json_writer& out,
   out.end_object();
 }
 
-/// What the file says of the program's own allocator, on all devices together.
+/// Returns the figures of the program's own allocator, of all devices together, if the file has them.
 [[nodiscard]] replay_figures recorded_figures(rmm::recorded::recorded_file const& file, lifetimes const& of_file)
 {
   std::vector<std::pair<std::size_t, std::int64_t>> changes;

@@ -13,7 +13,7 @@
 
 namespace rmm::tools {
 
-/// What a trace is reduced to: the document of docs/traces.md, which the page shows.
+/// The document that the report page shows; see docs/traces.md.
 ///
 /// Its size does not grow with the trace beyond a bound of some MB.
 class report {
@@ -21,13 +21,13 @@ class report {
   /// The arguments have to outlive the report. `name` and `bytes` are those of the file.
   report(rmm::recorded::recorded_file const& file, std::string name, std::uint64_t bytes);
 
-  /// The numbers of the events at which the timelines have their points, in ascending order.
+  /// Returns the numbers of the events at which the timelines have points, in ascending order.
   [[nodiscard]] std::vector<std::size_t> moments() const;
 
-  /// A replay that the document is to have. The first one gives the reserved memory, where the file does not say.
+  /// Adds a replay to the document. The first one gives the reserved memory, if the file does not have it.
   void add(replay_figures figures) { replays_.push_back(std::move(figures)); }
 
-  /// The document, as JSON.
+  /// Returns the document as JSON.
   [[nodiscard]] std::string document() const;
 
   static constexpr std::size_t most_points = 8192;  // of a timeline
@@ -35,14 +35,14 @@ class report {
  private:
   class device;
 
-  /// Which device's events, and at which of them the timeline has points.
+  /// A device, its events, and those at which the timeline has points.
   struct device_events {
     int device{};
     std::vector<std::uint32_t> events;
     std::vector<std::uint32_t> points;
   };
 
-  /// The first and the last event, and between them those with the least and with the most live bytes of each slice.
+  /// Returns the first and the last event, and between them the events with the least and the most live bytes of each slice.
   [[nodiscard]] std::vector<std::uint32_t> points_of(std::vector<std::uint32_t> const& events) const;
 
   rmm::recorded::recorded_file const& file_;
@@ -56,7 +56,7 @@ class report {
   std::vector<replay_figures> replays_;
 };
 
-/// The page with the document in it. Throws std::logic_error if the template has no place for it.
+/// Returns the page with the document. Throws std::logic_error if the template has no place for it.
 [[nodiscard]] std::string page_of(std::string_view page_template, std::string_view document);
 
 }  // namespace rmm::tools

@@ -17,7 +17,7 @@
 #include <utility>
 
 /// @file
-/// Sinks of logging libraries as sinks of text. Both kinds take lines without their ends, and add these themselves.
+/// Sinks of text over sinks of logging libraries. Both kinds take lines without their ends, and add these themselves.
 
 namespace RMM_NAMESPACE {
 namespace detail {
@@ -28,8 +28,8 @@ namespace detail {
   return line;
 }
 
-/// Changes the pattern of the sink, so that it prints the text and nothing else. A template, for files of one program may differ in
-/// which library of that name they have.
+/// A sink of text over a sink of rapids_logger, whose pattern it changes, so that only the text is printed. A template, because files of
+/// one program may use different libraries rapids_logger.
 template <class Logger>
 class rapids_logger_text_sink final : public text_sink {
  public:
@@ -48,7 +48,7 @@ class rapids_logger_text_sink final : public text_sink {
 
 #if RMM_HAS_SPDLOG
 
-/// Changes the pattern of the sink, so that it prints the text and nothing else.
+/// A sink of text over a sink of spdlog, whose pattern it changes, so that only the text is printed.
 class spdlog_text_sink final : public text_sink {
  public:
   explicit spdlog_text_sink(spdlog::sink_ptr sink) : sink_{std::move(sink)} { sink_->set_pattern("%v"); }

@@ -2,8 +2,7 @@
 #pragma once
 
 /// @file
-/// RMM_HAS_SPDLOG: whether the headers that work with spdlog and without it use it. Define RMM_WITHOUT_SPDLOG where it is
-/// installed but not to be used.
+/// RMM_HAS_SPDLOG: whether headers use spdlog. Define RMM_WITHOUT_SPDLOG to ignore an installed spdlog.
 
 #if defined(RMM_WITHOUT_SPDLOG)
 #define RMM_HAS_SPDLOG 0

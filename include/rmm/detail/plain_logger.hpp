@@ -39,7 +39,7 @@ struct log_record {
   std::string const& line;  ///< the message in the logger's pattern, with line end
 };
 
-/// Where a logger writes to. May be shared by loggers and used by several threads.
+/// A destination of loggers. Several loggers and threads may use it.
 class sink {
  public:
   sink()                       = default;
@@ -106,7 +106,7 @@ class null_sink_mt : public sink {
 using log_callback_t   = void (*)(int level, char const* line);
 using flush_callback_t = void (*)();
 
-/// Hands lines to a function. One thread at a time calls it.
+/// Passes lines to a function, which one thread at a time calls.
 class callback_sink_mt : public sink {
  public:
   explicit callback_sink_mt(log_callback_t callback, flush_callback_t on_flush = nullptr)
@@ -133,9 +133,8 @@ class callback_sink_mt : public sink {
 
 namespace detail {
 
-/// What the line of a message looks like, in a subset of spdlog's notation: %t thread, %H %M %S %f time of day, %l level,
-/// %n logger, %v message, %% a percent sign. A width between the sign and the letter pads on the left, a negative one on
-/// the right. Other letters stay as they are.
+/// The pattern of a line, in a subset of spdlog's notation: %t thread, %H %M %S %f time of day, %l level, %n logger, %v message, %% a
+/// percent sign. A width between the sign and the letter pads on the left, a negative one on the right. Other letters stay as they are.
 class line_pattern {
  public:
   explicit line_pattern(std::string text) : text_{std::move(text)} {}
@@ -168,7 +167,7 @@ class line_pattern {
   }
 
  private:
-  /// What a letter stands for; nothing for those that mean nothing here.
+  /// Returns the text for a letter; nothing for letters without a meaning.
   template <class Time>
   [[nodiscard]] static std::optional<std::string> field_of(
     char letter, Time const& now, level_enum level, std::string const& logger_name, std::string const& message)
@@ -213,7 +212,7 @@ class line_pattern {
   ::rmm::detail::wall_clock clock_;
 };
 
-/// What a logger does. Another implementation than the one below makes a logger the face of some other log.
+/// The functions of a logger. Other implementations than the one below make a logger write to another log.
 class logger_implementation {
  public:
   logger_implementation()                                        = default;
@@ -281,7 +280,7 @@ class sink_logger final : public logger_implementation {
 
 }  // namespace detail
 
-/// The sinks of a logger, last added last. Not to be changed while other threads log.
+/// The sinks of a logger, in the order in which they were added. Do not change them while other threads log.
 class sink_vector {
  public:
   void push_back(sink_ptr sink) { implementation_->push_sink(std::move(sink)); }
@@ -307,7 +306,7 @@ class sink_vector {
   std::unique_ptr<detail::logger_implementation> implementation_;
 };
 
-/// Writes messages of a level and above to its sinks.
+/// A logger that writes messages of a level and above to its sinks.
 ///
 /// Formats are those of printf, where %s takes a std::string too.
 class logger {
@@ -392,7 +391,7 @@ class logger {
     return level >= implementation().level() && level < level_enum::off;
   }
 
-  /// What lines look like, in spdlog's notation: `[%6t][%H:%M:%S:%f][%-6l] %v` to begin with.
+  /// Sets the pattern of lines, in spdlog's notation; initially `[%6t][%H:%M:%S:%f][%-6l] %v`.
   void set_pattern(std::string pattern) { implementation().set_pattern(std::move(pattern)); }
 
   [[nodiscard]] sink_vector& sinks() { return sinks_; }
@@ -404,7 +403,7 @@ class logger {
   sink_vector sinks_;
 };
 
-/// Changes the level of a logger as long as it lives.
+/// A scope in which a logger has another level.
 class log_level_setter {
  public:
   explicit log_level_setter(logger& changed, level_enum level) : logger_{changed}, before_{changed.level()}

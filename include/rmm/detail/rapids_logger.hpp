@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// <rapids_logger/logger.hpp>, also where an installation of RMM leaves that file out.
+/// Includes <rapids_logger/logger.hpp>, or RMM's own logger if the installation does not have that file.
 
 #if __has_include(<rapids_logger/logger.hpp>)
 #include <rapids_logger/logger.hpp>  // IWYU pragma: export

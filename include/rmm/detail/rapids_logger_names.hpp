@@ -6,7 +6,7 @@
 /// @file
 /// The small logger under the names of the library rapids_logger, which is not installed.
 
-/// Tells these names from the library's.
+/// Defined if these names are RMM's and not the library's.
 #define RMM_PROVIDES_RAPIDS_LOGGER
 
 namespace rapids_logger {

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 
 namespace RMM_NAMESPACE {
@@ -113,7 +114,8 @@ class aligned_resource_adaptor final : public detail::resource_adaptor<aligned_r
 
   [[nodiscard]] static std::size_t usable_alignment(std::size_t alignment)
   {
-    RMM_EXPECTS(is_supported_alignment(alignment), "Allocation alignment is not a power of 2.");
+    RMM_EXPECTS(is_supported_alignment(alignment),
+                "Allocation alignment is not a power of 2, but " + std::to_string(alignment) + ".");
     return rmm::detail::max(alignment, CUDA_ALLOCATION_ALIGNMENT);
   }
 

@@ -10,6 +10,7 @@
 #include <rmm/detail/cuda_mr.hpp>
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/detail/format.hpp>
 #include <rmm/detail/stream/stream_ordered_heap.hpp>
 #include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/block_source.hpp>
@@ -102,7 +103,7 @@ class cached_memory_resource final : public detail::growing_pool,
 
   [[nodiscard]] static std::size_t checked(std::size_t block_size)
   {
-    RMM_EXPECTS(block_size != 0, "The block size of a cache must be above 0");
+    RMM_EXPECTS(block_size != 0, "The block size of a cache is 0, but must be above 0");
     return align_up(rmm::detail::min(block_size, largest_growth), CUDA_ALLOCATION_ALIGNMENT);
   }
 
@@ -116,7 +117,8 @@ class cached_memory_resource final : public detail::growing_pool,
       block_size_{checked(block_size)}
   {
     RMM_EXPECTS(initial_size <= maximum_size.value_or(initial_size),
-                "The initial size of the cache exceeds its maximum");
+                "The initial size of the cache, " + rmm::detail::format_bytes(initial_size) +
+                  ", exceeds its maximum of " + rmm::detail::format_bytes(maximum_size.value_or(0)));
     auto const rounded = rmm::detail::checked_align_up(initial_size, CUDA_ALLOCATION_ALIGNMENT);
     take_first(source_, rmm::detail::min(rounded, source_.room()));
   }

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #if CUDART_VERSION >= 11020 && !defined(RMM_DISABLE_CUDA_MALLOC_ASYNC)
 #define RMM_CUDA_MALLOC_ASYNC_SUPPORT
@@ -86,8 +87,9 @@ class cuda_async_memory_resource final : public device_memory_resource, public t
     RMM_EXPECTS(rmm::detail::runtime_async_alloc::is_known_to_be_supported(),
                 "cudaMallocAsync is not supported by this device, driver or runtime");
     auto const handle_type = static_cast<cudaMemAllocationHandleType>(type);
-    RMM_EXPECTS(rmm::detail::export_handle_type::is_supported(handle_type),
-                "Requested IPC memory handle type not supported by the device");
+    RMM_EXPECTS(
+      rmm::detail::export_handle_type::is_supported(handle_type),
+      "Requested IPC memory handle type not supported by the device: " + std::to_string(static_cast<int>(handle_type)));
     return rmm::detail::owned_memory_pool{handle_type};
 #else
     static_cast<void>(type);

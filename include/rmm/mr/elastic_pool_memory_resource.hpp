@@ -91,7 +91,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   {
     check_sizes(options.initial_bytes, options.maximum_bytes);
     RMM_EXPECTS(!options.device || (device_.value() >= 0 && device_.value() < get_num_cuda_devices()),
-                "Device " + std::to_string(device_.value()) + " does not exist");
+                "Device " + std::to_string(device_.value()) + " does not exist: the process sees " +
+                  std::to_string(get_num_cuda_devices()));
     rmm::detail::device_scope const on_device{device_.value()};
     source_ = make_source();
     if (!has_virtual_memory()) { set_recovery_order(plain_order); }
@@ -164,7 +165,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   void pause(paused_contents contents = paused_contents::kept_pageable)
   {
     auto const growing = lock_growth();
-    RMM_EXPECTS(!is_suspended(), "The pool is paused already");
+    RMM_EXPECTS(!is_suspended(), "The pool is paused already: call resume() first");
     suspend(true);
     rmm::detail::scope_guard undo{[this]() noexcept { suspend(false); }};
     source_->pause(contents != paused_contents::dropped, contents == paused_contents::kept_pinned);
@@ -176,7 +177,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   void resume()
   {
     auto const growing = lock_growth();
-    RMM_EXPECTS(is_suspended(), "The pool is not paused");
+    RMM_EXPECTS(is_suspended(), "The pool is not paused, so resume() has nothing to do");
     source_->resume();
     suspend(false);
   }
@@ -232,7 +233,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// if the driver fails.
   [[nodiscard]] exported_descriptors export_descriptors(void const* ptr, std::size_t bytes) const
   {
-    RMM_EXPECTS(options_.share_descriptors, "The pool was made without share_descriptors");
+    RMM_EXPECTS(options_.share_descriptors,
+                "The pool was made without the option share_descriptors, which exports need");
     exported_descriptors exported;
     exported.block = for_each_chunk(ptr, bytes, [&](rmm::detail::physical_memory const& chunk) {
       rmm::detail::file_descriptor descriptor{chunk.export_descriptor()};
@@ -244,7 +246,7 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   /// Exports a block to processes on machines of the same fabric. Throws as export_descriptors() does, and needs share_fabric.
   [[nodiscard]] exported_fabric export_fabric(void const* ptr, std::size_t bytes) const
   {
-    RMM_EXPECTS(options_.share_fabric, "The pool was made without share_fabric");
+    RMM_EXPECTS(options_.share_fabric, "The pool was made without the option share_fabric, which exports need");
     exported_fabric exported;
     exported.block = for_each_chunk(
       ptr, bytes, [&](rmm::detail::physical_memory const& chunk) { exported.chunks.push_back(chunk.export_fabric()); });
@@ -354,7 +356,8 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
   [[nodiscard]] elastic_pool_memory_resource& part_of(tag which) const
   {
     auto* const part = parts_.find(which);
-    RMM_EXPECTS(part != nullptr, std::string{"set_pausable() was not called for the tag "} + which.name());
+    RMM_EXPECTS(part != nullptr,
+                std::string{"The tag '"} + which.name() + "' cannot be paused: call set_pausable() for it first");
     return *part;
   }
 

@@ -72,7 +72,9 @@ class fixed_size_memory_resource : public detail::suballocator, public detail::u
       block_size_{rmm::detail::checked_align_up(block_size, CUDA_ALLOCATION_ALIGNMENT)},
       chunk_size_{rmm::detail::checked_multiply(block_size_, blocks_to_preallocate)}
   {
-    RMM_EXPECTS(chunk_size_ != 0, "The block size and the number of blocks to preallocate must be above 0");
+    RMM_EXPECTS(chunk_size_ != 0,
+                "The block size is " + std::to_string(block_size) + " bytes and the number of blocks to preallocate " +
+                  std::to_string(blocks_to_preallocate) + ", but both must be above 0");
     source_.add(chunk_size_, 0, cuda_stream_legacy);
     heap_.settle();
   }

@@ -16,6 +16,7 @@
 #include <rmm/resource_ref.hpp>
 
 #include <cstddef>
+#include <string>
 
 namespace RMM_NAMESPACE {
 namespace mr {
@@ -103,7 +104,8 @@ class limiting_resource_adaptor final : public detail::resource_adaptor<limiting
 
   [[nodiscard]] static std::size_t checked_alignment(std::size_t alignment)
   {
-    RMM_EXPECTS(is_supported_alignment(alignment), "The alignment is not a power of two.");
+    RMM_EXPECTS(is_supported_alignment(alignment),
+                "The alignment is " + std::to_string(alignment) + ", but has to be a power of two.");
     return alignment;
   }
 

@@ -75,7 +75,11 @@ class registered_host_memory_resource final : public device_memory_resource {
     auto const size = rmm::detail::format_bytes(bytes);
     auto const text = "No more host memory can be locked: a block of " + size + " is pageable";
     void* const ptr = allows_pageable_ ? rmm::detail::try_allocate_pageable_memory(bytes, plan_) : nullptr;
-    if (ptr == nullptr) { RMM_FAIL("There are no " + size + " of pageable memory", rmm::out_of_memory); }
+    if (ptr == nullptr) {
+      RMM_FAIL("No more host memory can be locked, and " + size + " of pageable memory " +
+                 (allows_pageable_ ? "cannot be had" : "are not allowed (pinned_memory_options::allow_pageable)"),
+               rmm::out_of_memory);
+    }
     pageable_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     rmm::detail::log(rmm::detail::log_level::warn, text.c_str());
     return ptr;

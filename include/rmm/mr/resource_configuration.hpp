@@ -191,7 +191,7 @@ class resource_configuration {
     options_.push_back(std::move(result));
   }
 
-  /// What single options do not tell.
+  /// Checks rules that concern several options.
   void check_together(std::string_view text, std::size_t place) const
   {
     auto const refuse = [&](std::string const& why, char const* option) {

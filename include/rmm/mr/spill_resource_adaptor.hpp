@@ -22,6 +22,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -76,9 +77,10 @@ class spill_policy {
   {
     marks_.reserve(options.watermarks.size());
     for (auto& each : options.watermarks) {
-      RMM_EXPECTS(static_cast<bool>(each.callback), "A watermark needs a callback");
+      RMM_EXPECTS(static_cast<bool>(each.callback), "A watermark has no callback: set its function");
       RMM_EXPECTS(each.below >= 0 && each.below <= each.above,
-                  "The lower share of a watermark must be between 0 and the upper one");
+                  "The lower share of a watermark is " + std::to_string(each.below) +
+                    ", but must be between 0 and the upper share, " + std::to_string(each.above));
       marks_.push_back({bytes_of(each.above), bytes_of(each.below), std::move(each.callback), false});
     }
     note_levels();
@@ -106,13 +108,13 @@ class spill_policy {
     undo.dismiss();
   }
 
-  /// Claims `bytes` bytes, and asks nobody.
+  /// Claims `bytes` bytes without calling the hook.
   void claim_silently(std::size_t bytes) noexcept { claimed_.fetch_add(bytes); }
 
   /// Claims `bytes` bytes. Returns false, and changes nothing, if the hook or a watermark may have to be called.
   [[nodiscard]] bool try_claim(std::size_t bytes) noexcept
   {
-    // Not added and taken back: a hook or another thread would count it meanwhile.
+    // Adding and undoing would not do, because a hook or another thread would count the claim meanwhile.
     for (auto now = claimed_.load();
          now <= spill_at_ && bytes <= spill_at_ - now && now + bytes <= raised_above_.load();) {
       if (claimed_.compare_exchange_weak(now, now + bytes)) { return true; }
@@ -199,14 +201,16 @@ class spill_policy {
 
   [[nodiscard]] static std::size_t known_maximum(spill_options const& options)
   {
-    RMM_EXPECTS(options.maximum_bytes.value_or(1) != 0, "The maximum of a spill_resource_adaptor must be above 0");
+    RMM_EXPECTS(options.maximum_bytes.value_or(1) != 0,
+                "The maximum of a spill_resource_adaptor is 0, but must be above 0");
     auto const device = options.maximum_bytes ? std::size_t{} : rmm::detail::device_memory_info_or_zero().second;
     return options.maximum_bytes.value_or(device != 0 ? device : std::numeric_limits<std::size_t>::max());
   }
 
   [[nodiscard]] std::size_t bytes_of(double share) const
   {
-    RMM_EXPECTS(share >= 0 && share <= 1, "Shares of the maximum must be between 0 and 1");
+    RMM_EXPECTS(share >= 0 && share <= 1,
+                "A share of the maximum is " + std::to_string(share) + ", but must be between 0 and 1");
     return share == 1 ? maximum_ : static_cast<std::size_t>(share * static_cast<double>(maximum_));
   }
 
@@ -298,16 +302,15 @@ class spill_policy {
 /// An adaptor that asks the program to free memory before upstream fails, or before the use rises above a share of a maximum. It also
 /// tells the program when the use rises above watermarks. Use it over a pool, to move data to memory of the host in time.
 ///
-/// The hook is asked for
-///  - the bytes above `spill_above`, before the allocation. It is made in any case then, whatever the hook freed.
+/// The hook is called with
+///  - the bytes above `spill_above`, before the allocation, which is then made in any case.
 ///  - the bytes of the allocation, if upstream throws out_of_memory. Upstream is tried again until it has the memory, the hook returns 0,
 ///    or its results add up to the maximum. The caller gets the last exception of upstream then.
 ///
-/// The hook is not asked for an allocation that is larger than the maximum, because that does not fit whatever the hook frees. Upstream
-/// decides alone about such an allocation.
+/// The hook is not called for an allocation above the maximum, which only upstream decides.
 ///
-/// A watermark's callback is called after the allocation. Exceptions of the hook and of callbacks reach the caller of allocate(), which has
-/// no memory then. Both may allocate and free, on any stream; what they allocate from this adaptor calls none of them.
+/// A watermark's callback is called after the allocation. Exceptions of the hook and of callbacks reach the caller of allocate(), which
+/// then fails. Both may allocate and free, on any stream; their own allocations from this adaptor call none of them.
 ///
 /// @code{.cpp}
 /// std::vector<rmm::device_buffer> cached;

@@ -487,7 +487,7 @@ class Sleeper:
         if not isinstance(tag, str):
             raise TypeError(f"a tag is a str, not {type(tag).__name__}")
         if tag.endswith((" (pageable)", " (pinned)")):
-            raise ValueError(f"the tag {tag!r} ends as the tags of the pool that name what is kept: choose another one")
+            raise ValueError(f"the tag {tag!r} has an ending that the pool uses for its own tags: choose another tag")
         contents = _contents_of(keep)
         torch = _torch()
         device = gpu.getDevice() if torch is None else torch.cuda.current_device()

@@ -240,7 +240,7 @@ def test_what_cannot_be_exported_is_a_runtime_error() -> None:
     try:
         rmm.mr.CudaAsyncMemoryResource(enable_fabric=True)
     except RuntimeError as error:
-        assert str(error).endswith("Requested IPC memory handle type not supported")  # noqa: PT017
+        assert "Requested IPC memory handle type not supported" in str(error)  # noqa: PT017
 
 
 def test_a_view_uses_the_pool_of_another() -> None:

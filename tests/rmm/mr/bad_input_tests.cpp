@@ -11,18 +11,22 @@
 #include <rmm/device_buffer.hpp>
 #include <rmm/device_uvector.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/aligned_resource_adaptor.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/cached_memory_resource.hpp>
 #include <rmm/mr/cuda_async_view_memory_resource.hpp>
 #include <rmm/mr/fixed_size_memory_resource.hpp>
 #include <rmm/mr/guard_resource_adaptor.hpp>
 #include <rmm/mr/host/new_delete_resource.hpp>
+#include <rmm/mr/limiting_resource_adaptor.hpp>
 #include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pinned_host_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/mr/registered_host_memory_resource.hpp>
 #include <rmm/mr/shared_memory.hpp>
+#include <rmm/mr/spill_resource_adaptor.hpp>
 #include <rmm/mr/statistics_resource_adaptor.hpp>
 #include <rmm/resource_ref.hpp>
 
@@ -221,6 +225,35 @@ TEST(BadValues, AreNamedInTheMessage)
        imported_memory const made{device, {0, 3, 2}, std::vector<int>{5}};
      }),
      "A shared block in 2 chunks came with 1 handles"},
+  };
+  for (auto const& [message, part] : table) { EXPECT_NE(message.find(part), std::string::npos) << message; }
+}
+
+TEST(BadValues, OfAdaptorsAndPoolsAreNamedInTheMessage)
+{
+  using rmm::mr::cached_memory_resource;
+  cuda_memory_resource cuda;
+  rmm::mr::spill_options shares;
+  shares.maximum_bytes = 1000;
+  shares.spill_above   = 1.5;
+  struct expected {
+    std::string message;
+    char const* part;
+  };
+  std::vector<expected> const table{
+    {message_of<rmm::bad_alloc>(
+       [&] { rmm::device_buffer const made(std::size_t{100}, std::size_t{48}, rmm::cuda_stream_view{}); }),
+     "The alignment of a buffer is 48, but has to be"},
+    {message_of<rmm::logic_error>([&] { rmm::mr::aligned_resource_adaptor const made(&cuda, 48); }),
+     "alignment is not a power of 2, but 48"},
+    {message_of<rmm::logic_error>([&] { rmm::mr::limiting_resource_adaptor const made(&cuda, 1000, 48); }),
+     "The alignment is 48, but has to be"},
+    {message_of<rmm::logic_error>([&] { rmm::mr::fixed_size_memory_resource const made(&cuda, 256, 0); }),
+     "The block size is 256 bytes and the number of blocks to preallocate 0, but both"},
+    {message_of<rmm::logic_error>([&] { cached_memory_resource const made(&cuda, 2048, 1024); }),
+     "The initial size of the cache, 2.000000 KiB, exceeds its maximum of 1.000000 KiB"},
+    {message_of<rmm::logic_error>([&] { rmm::mr::spill_resource_adaptor const made(&cuda, nullptr, shares); }),
+     "A share of the maximum is 1.500000, but must be between 0 and 1"},
   };
   for (auto const& [message, part] : table) { EXPECT_NE(message.find(part), std::string::npos) << message; }
 }

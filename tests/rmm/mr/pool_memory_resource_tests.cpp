@@ -62,9 +62,9 @@ TEST_F(PoolMemoryResource, RefusesANullUpstream)
 TEST_F(PoolMemoryResource, RefusesSizesOtherThanMultiplesOf256)
 {
   auto const initial = logic_error_of([&] { pool{&upstream, 1000}; });
-  EXPECT_NE(initial.find("Initial pool size required to be a multiple of 256 bytes"), std::string::npos);
+  EXPECT_NE(initial.find("Initial pool size required to be a multiple of 256 bytes, but is 1000"), std::string::npos);
   auto const maximum = logic_error_of([&] { pool{&upstream, 1024, 2000}; });
-  EXPECT_NE(maximum.find("Maximum pool size required to be a multiple of 256 bytes"), std::string::npos);
+  EXPECT_NE(maximum.find("Maximum pool size required to be a multiple of 256 bytes, but is 2000"), std::string::npos);
 }
 
 TEST(PoolMemoryResourceOverNothing, TakesANullPointerForAFailure)
@@ -89,7 +89,8 @@ TEST_F(PoolMemoryResource, AsksUpstreamForNothingBeforeItKnowsThatItsSizesAreRig
 TEST_F(PoolMemoryResource, RefusesAnInitialSizeAboveTheMaximum)
 {
   auto const text = logic_error_of([&] { pool{&upstream, 1024, 256}; });
-  EXPECT_NE(text.find("Initial pool size exceeds the maximum pool size"), std::string::npos);
+  EXPECT_NE(text.find("Initial pool size exceeds the maximum pool size: 1024 bytes instead of at most 256"),
+            std::string::npos);
 }
 
 TEST_F(PoolMemoryResource, TakesTheInitialSizeAtOnceOrThrows)

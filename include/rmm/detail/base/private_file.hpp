@@ -29,7 +29,7 @@ struct private_file {
   int number{};              ///< errno, if a call of the system failed; else 0
 };
 
-/// Where the file itself may not be a symbolic link.
+/// In which folders a symbolic link is refused instead of the file.
 enum class links {
   refused,           ///< anywhere
   refused_in_shared  ///< in a shared folder

@@ -66,7 +66,7 @@ class file_sink final : public text_sink {
   void flush() override { std::fflush(file_.get()); }
 
  private:
-  /// What the buffer of the std::FILE is emptied into.
+  /// The destination of the buffer of the std::FILE.
   struct owned_file {
     file_descriptor file{};
     pid_t process{::getpid()};

@@ -189,8 +189,8 @@ inline thread_local per_thread_table per_thread_slots{};
 /// `part.adopt()`. Neither throws. Only its thread uses a part, except for for_each().
 ///
 /// Order: the link's mutex is held when a part is released and when it is adopted, so a thread sees what the part's last thread wrote.
-/// What only the part's own thread uses may be plain variables. What the action of for_each() reads while that thread goes on has to be
-/// atomic, or guarded by a lock.
+/// Members that only the part's own thread uses may be plain variables. Members that the action of for_each() reads while that thread goes
+/// on have to be atomic, or guarded by a lock.
 /// tests/models/thread_slots_model.cpp tries all executions.
 template <class Part>
 class per_thread {

@@ -171,7 +171,9 @@ class usage_statistics {
   counters pop()
   {
     detail::mutex_lock const lock{mutex_};
-    if (sections_.empty()) { throw std::out_of_range("cannot pop the last counter pair"); }
+    if (sections_.empty()) {
+      throw std::out_of_range("cannot pop the last counter pair: call push_counters() before each pop_counters()");
+    }
     if (!frozen_) { freeze(nullptr); }
     auto const ended = read_frozen();
     auto outer       = sections_.back();

@@ -9,10 +9,10 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// All sizes of blocks are multiples of it.
+/// The unit of sizes: all blocks are multiples of it.
 inline constexpr std::size_t heap_granule = 256;
 
-/// Addresses begin ... begin + bytes - 1.
+/// The addresses from `begin` to `begin + bytes - 1`.
 struct address_range {
   std::uintptr_t begin{};
   std::size_t bytes{};

@@ -28,8 +28,8 @@ namespace detail {
 ///  B3  total_bytes() is the sum of the blocks, usable_bytes() that of their whole granules
 ///  B4  the published list is the seams, in the memory where they are now
 ///
-/// Not thread-safe. Others read the published list, so the caller keeps them out of it whenever add(), extend() or try_cut()
-/// may change a seam.
+/// Not thread-safe. Other threads read the published list, so the caller locks them out when add(), extend() or try_cut() may change a
+/// seam.
 class block_map {
  public:
   explicit block_map(seam_list& published) noexcept : published_{published} {}
@@ -41,7 +41,7 @@ class block_map {
   [[nodiscard]] std::size_t total_bytes() const noexcept { return total_bytes_; }
   [[nodiscard]] std::size_t usable_bytes() const noexcept { return usable_bytes_; }
 
-  /// Whether a new block would begin or end at a block, so that there is a new seam.
+  /// Whether a new block would touch another, which makes a new seam.
   [[nodiscard]] bool touches(address_range block) const noexcept
   {
     auto const next = first_above(block.begin);
@@ -49,7 +49,7 @@ class block_map {
            (next != blocks_.end() && next->begin == block.end());
   }
 
-  /// Adds a block, with seams where it touches others. Throws std::bad_alloc, and has changed nothing then.
+  /// Adds a block, with seams where it touches others. If it throws std::bad_alloc, nothing has changed.
   void add(address_range block)
   {
     RMM_ASSERT(block.begin != 0 && block.bytes != 0 && block.begin < block.end());
@@ -70,8 +70,7 @@ class block_map {
     RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(count()) || check_invariants());
   }
 
-  /// Adds memory that becomes a part of the blocks that it touches, which coalesce. Throws std::bad_alloc, and has changed nothing
-  /// then.
+  /// Adds memory to the blocks that it touches, which become one block. If it throws std::bad_alloc, nothing has changed.
   void extend(address_range added)
   {
     RMM_ASSERT(added.begin != 0 && added.bytes != 0 && added.bytes % heap_granule == 0);
@@ -98,8 +97,8 @@ class block_map {
     RMM_ASSERT_EXPENSIVE(!is_check_due<block_map>(count()) || check_invariants());
   }
 
-  /// Takes a range out of its block; the bytes behind the last whole granule go with it. Returns false, and changes nothing, if it
-  /// lies in no block, or the host has no memory for a block that is cut in two.
+  /// Takes a range out of its block, and with the last granule the bytes behind it. Returns false, and changes nothing, if the range lies
+  /// in no block, or if host memory for a second block runs out.
   [[nodiscard]] bool try_cut(address_range range) noexcept
   {
     RMM_ASSERT(range.bytes != 0 && range.bytes % heap_granule == 0);
@@ -134,7 +133,7 @@ class block_map {
     return true;
   }
 
-  /// Whether the range is a block, and a whole one.
+  /// Whether the range is a whole block.
   [[nodiscard]] bool is_block(address_range range) const noexcept
   {
     auto const block = const_cast<block_map*>(this)->find(range.begin);
@@ -218,7 +217,7 @@ class block_map {
            (above == blocks_.end() || range.end() <= above->begin);
   }
 
-  /// The block that an address lies in.
+  /// Returns the block of an address.
   [[nodiscard]] iterator find(std::uintptr_t address) noexcept
   {
     auto const above = first_above(address);

@@ -17,12 +17,11 @@ namespace detail {
 
 /// Host memory that keeps every deallocation of a heap possible, and the freed blocks that have lost their stream.
 ///
-/// A block is cut from a free range, and becomes part of one again after it was freed. That can take host memory, which may be
-/// missing then. So each cut takes a claim, and each claim has a place here. A freed block waits in such a place if there is no
-/// host memory for another, or if nothing tells when the work that uses it is done: its stream has ended, or cannot be
-/// named any more. Waiting blocks become free when their devices were synchronised. A claim returns when its block is part of
-/// a free range again. Caches take claims in advance, many at a time. It does not matter which thread or stream frees a
-/// block: claims belong to the heap.
+/// A block is cut from a free range, and becomes part of a range again after its free. That can need host memory, which may be missing
+/// then. So each cut takes a claim, and each claim has a place here. A freed block waits in such a place if host memory for a range runs
+/// out, or if no event can cover it because its stream has ended. Waiting blocks become free after their devices were synchronised. A
+/// claim returns when its block is part of a free range again. Caches take many claims at a time, in advance. Claims belong to the heap,
+/// so any thread and stream may free a block.
 ///
 /// Invariants:
 ///  D1  waiting() <= claimed() <= the number of places
@@ -37,7 +36,7 @@ class deallocation_reserve {
   deallocation_reserve(deallocation_reserve const&)            = delete;
   deallocation_reserve& operator=(deallocation_reserve const&) = delete;
 
-  /// Takes `count` claims. Returns false, and changes nothing, if the host has no memory for their places.
+  /// Takes `count` claims. Returns false, and changes nothing, if host memory for their places runs out.
   [[nodiscard]] bool try_claim(std::size_t count) noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -65,7 +64,7 @@ class deallocation_reserve {
     RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
   }
 
-  /// Keeps a freed block, whose claim was not returned.
+  /// Keeps a freed block in the place of its claim, which was not returned.
   void put(address_range block) noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -76,8 +75,8 @@ class deallocation_reserve {
     RMM_ASSERT_EXPENSIVE(!is_check_due<deallocation_reserve>(places_.size()) || check_locked());
   }
 
-  /// Calls try_place(block), which does not use the reserve, for waiting blocks until it returns false. Forgets those that it
-  /// took, and returns their claims.
+  /// Calls try_place(block) for waiting blocks until it returns false. Removes the blocks for which it returned true, and returns their
+  /// claims. try_place() must not use the reserve.
   template <class TryPlace>
   void take(TryPlace&& try_place) noexcept
   {

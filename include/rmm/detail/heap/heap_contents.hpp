@@ -10,7 +10,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Free memory that is kept in one place.
+/// A free piece of memory, and where it lies.
 struct free_piece {
   enum class place : unsigned char {
     store,  ///< where all threads find it
@@ -20,11 +20,11 @@ struct free_piece {
 
   address_range range;
   place where{place::store};
-  bool is_fenced{true};    ///< whether an event, or less, tells when other streams may use it
+  bool is_fenced{true};    ///< whether other streams may use it at once or after an event
   std::uint64_t stream{};  ///< number of the stream that may use it at once; 0: all may
 };
 
-/// What a heap has at one moment: what is in a block and not free is allocated.
+/// The contents of a heap at one moment. Memory of a block that is not free is allocated.
 struct heap_contents {
   std::vector<address_range> blocks;  ///< ascending
   std::vector<free_piece> pieces;     ///< ascending

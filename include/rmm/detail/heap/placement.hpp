@@ -15,18 +15,18 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Where an allocation goes in a space of addresses of which only part has memory behind it.
+/// A place for an allocation in a space of addresses of which only a part has memory behind it.
 ///
-/// Addresses are free, in use, or empty: without memory. Memory is put behind empty ones in chunks of one or more units; the space
-/// is made of whole units, each wholly empty or not at all. What is free and what is empty lies side by side, and a run of both is
-/// as good as free memory, once the units that it lacks are there.
+/// Addresses are free, in use, or empty, which means without memory. The space consists of whole units, each wholly empty or not at all.
+/// Chunks of one or more units put memory behind empty addresses. A run of free and empty addresses is as good as free memory once its
+/// missing units are mapped.
 struct placement {
-  address_range where{};        ///< `bytes` 0: there is no place
-  std::size_t missing_bytes{};  ///< of the units that `where` touches and that are empty
+  address_range where{};        ///< `bytes` is 0 if there is no place
+  std::size_t missing_bytes{};  ///< the bytes of the empty units that `where` touches
   [[nodiscard]] explicit constexpr operator bool() const noexcept { return where.bytes != 0; }
 };
 
-// What the functions below promise, checked in a slower and simpler way: in placement_validation.hpp.
+// placement_validation.hpp checks the results of the functions below in a slower and simpler way.
 [[nodiscard]] inline bool is_best_placement(std::vector<address_range> const& free,
                                             std::vector<address_range> const& empty,
                                             placement const& found,
@@ -39,12 +39,12 @@ template <class VisitChunksDown>
                                    VisitChunksDown&& visit_chunks_down,
                                    address_range keep);
 
-/// Looks at one run after the other: parts of memory, free ones and empty ones, each of which ends where the next begins.
+/// Searches one run after the other. A run is a sequence of free and empty parts, each of which ends where the next begins.
 class placement_search {
  public:
   placement_search(std::size_t bytes, std::size_t chunk_bytes) noexcept : bytes_{bytes}, chunk_bytes_{chunk_bytes} {}
 
-  /// The next part, above those before.
+  /// Adds the next part, in ascending order.
   void add(address_range range, bool is_empty)
   {
     RMM_ASSERT(run_.empty() || run_.back().range.end() <= range.begin);
@@ -54,7 +54,7 @@ class placement_search {
     run_.push_back({range, is_empty, before});
   }
 
-  /// There are no more parts.
+  /// Ends the search, after the last part.
   [[nodiscard]] placement best() noexcept
   {
     end_run();
@@ -65,7 +65,7 @@ class placement_search {
   struct part {
     address_range range;
     bool is_empty;
-    std::size_t empty_before;  // bytes of empty parts before this one, in its run
+    std::size_t empty_before;  // bytes of earlier empty parts in the same run
   };
 
   void end_run() noexcept
@@ -74,7 +74,7 @@ class placement_search {
     auto const begin = run_.front().range.begin;
     auto const end   = run_.back().range.end();
     if (end - begin >= bytes_) {
-      // The fewest chunks are lacking where the place begins or ends with free memory, or with the run.
+      // The best places begin or end with a free part, or with the run.
       consider(begin);
       consider(end - bytes_);
       for (auto const& each : run_) {
@@ -89,7 +89,7 @@ class placement_search {
   void consider(std::uintptr_t begin) noexcept
   {
     auto const end = begin + bytes_;
-    // An empty chunk that is touched is filled whole.
+    // A place fills each empty chunk that it touches as a whole.
     auto const low     = empty_below(begin) / chunk_bytes_ * chunk_bytes_;
     auto const high    = (empty_below(end) + chunk_bytes_ - 1) / chunk_bytes_ * chunk_bytes_;
     auto const missing = high - low;
@@ -112,7 +112,7 @@ class placement_search {
     return after[-1];
   }
 
-  /// Empty bytes of the run below an address in it, rounded up to chunks where the address lies in an empty part.
+  /// Returns the empty bytes of the run below an address, rounded up to a chunk if the address lies in an empty part.
   [[nodiscard]] std::size_t empty_below(std::uintptr_t address) const noexcept
   {
     auto const& in = part_with(address);
@@ -134,10 +134,12 @@ class placement_search {
   std::size_t best_run_{};
 };
 
-/// The place for `bytes` that lacks the fewest chunks; among such, one that leaves the least free at its two ends, in the free
-/// pieces and the chunks in which it begins and ends: such remainders are of use to small blocks only. Remainders that differ by
-/// less than 1/32 of a chunk are alike; then the place in the smallest run is taken, and of several such runs in the lowest,
-/// whose low end comes before its high end.
+/// Returns the place for `bytes` that lacks the fewest chunks. Of several such places, returns the first by this order:
+///
+///   1. the smallest remainders, which only small blocks can use: free memory of the pieces and chunks in which the place begins and ends.
+///      Remainders that differ by less than 1/32 of a chunk count as equal
+///   2. the smallest run, then the lowest run
+///   3. the low end of the run
 ///
 /// Requires: `free` and `empty` are ascending and do not overlap; neighbours in one list do not touch. O(their number); throws
 /// std::bad_alloc.
@@ -161,10 +163,11 @@ class placement_search {
   return best;
 }
 
-/// Whole chunks that are free, outside `keep`: `bytes` together, or all there are. The highest in memory that are not larger than what
-/// is lacking; if these are too few, one of the smallest others. Ascending; neighbours are coalesced. No chunk is smaller than
-/// `unit`. visit_chunks_down(range, visit) calls visit(chunk) for each chunk that lies in a range whole, from the highest down, until
-/// that returns false. Throws std::bad_alloc.
+/// Returns free whole chunks outside `keep`, of `bytes` bytes together, or all that there are; ascending, with neighbours coalesced. Takes
+/// the highest chunks that are not larger than the missing bytes. If these are too few, adds one of the smallest larger chunks.
+///
+/// No chunk is smaller than `unit`. visit_chunks_down(range, visit) calls visit(chunk) for each chunk that lies wholly in a range, from the
+/// highest down, until that returns false. Throws std::bad_alloc.
 template <class VisitChunksDown>
 [[nodiscard]] std::vector<address_range> find_free_chunks(std::vector<address_range> const& free,
                                                           std::size_t bytes,

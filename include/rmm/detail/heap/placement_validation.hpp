@@ -13,13 +13,13 @@
 #include <vector>
 
 /// @file
-/// Checks of what placement.hpp promises. It includes the file where RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined.
+/// Checks of the results of placement.hpp, which includes this file if RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Bytes of the chunks that a place touches and that are empty; nothing if an address of it is neither free nor empty.
-/// O(free and empty ranges).
+/// Returns the bytes of the empty chunks that a place touches; nothing if an address of it is neither free nor empty. O(free and empty
+/// ranges).
 [[nodiscard]] inline std::optional<std::size_t> count_missing(std::vector<address_range> const& free,
                                                               std::vector<address_range> const& empty,
                                                               address_range where,
@@ -45,8 +45,8 @@ namespace detail {
   return missing;
 }
 
-/// Whether a place is where it may be and lacks what it says, and none that begins or ends with a range lacks less. Where a free range
-/// is just large enough, the place is in one that is hardly larger.
+/// Whether a place is allowed and lacks `missing_bytes`, and no place that begins or ends with a range lacks less. If some free range is
+/// large enough, the place lies in one that is hardly larger than the smallest of these.
 bool is_best_placement(std::vector<address_range> const& free,
                        std::vector<address_range> const& empty,
                        placement const& found,
@@ -86,8 +86,8 @@ bool is_best_placement(std::vector<address_range> const& free,
     all.begin(), all.end(), [&](address_range each) { return each.begin <= range.begin && range.end() <= each.end(); });
 }
 
-/// Whether what was found is ascending, free, outside `keep` and coalesced; and has so many bytes and at most one chunk more, or all
-/// that there are.
+/// Whether the found chunks are ascending, free, coalesced and outside `keep`, and have `bytes` bytes and at most one chunk more, or are
+/// all that there are.
 template <class VisitChunksDown>
 bool are_free_chunks(std::vector<address_range> const& free,
                      std::vector<address_range> const& found,

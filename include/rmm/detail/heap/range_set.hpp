@@ -20,8 +20,8 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Addresses across which ranges are not coalesced, ascending: those where one block of upstream begins right after another.
-/// Does not own them.
+/// A list of seams, ascending: addresses where one upstream block begins right after another, across which ranges do not coalesce. Does
+/// not own the list.
 struct seam_list {
   std::uintptr_t const* first{};
   std::size_t count{};
@@ -32,16 +32,16 @@ struct seam_list {
   }
 };
 
-/// A range of free addresses, and when what used them last is done.
+/// A range of free addresses, and the epoch of its last use.
 struct fenced_range {
   address_range range{};
   std::uint64_t epoch{};
 
-  /// Whether it is a range at all.
+  /// Whether there is a range.
   [[nodiscard]] explicit constexpr operator bool() const noexcept { return range.bytes != 0; }
 };
 
-/// What a search of a range_set took: `begin` is 0 if there was nothing that fits.
+/// The result of a search in a range_set; `begin` is 0 if nothing fits.
 struct taken_range {
   std::uintptr_t begin{};
   std::uint64_t epoch{};
@@ -49,12 +49,12 @@ struct taken_range {
   [[nodiscard]] explicit constexpr operator bool() const noexcept { return begin != 0; }
 };
 
-/// Free ranges of addresses: found by size and coalesced with their neighbours in constant time.
+/// A set of free address ranges that finds ranges by size, and coalesces neighbours, in constant time.
 ///
-/// A range is a node in three lists: in that of its bin, which holds the ranges of nearly one size, and in two hash chains,
-/// by its first address and by its end. A bit for each bin that is not empty, and one for each word of such bits, lead from
-/// a size to the next larger range. Each range has an epoch: a number that grows with time. Coalesced ranges have the larger of
-/// theirs, and what is cut off has that of the whole.
+/// A range is a node in three lists: the list of its bin, which holds ranges of nearly one size, and two hash chains, one for its first
+/// address and one for its end. Each bin that is not empty has a bit, and each non-zero word of such bits has one: they lead from a size
+/// to the next larger range. Each range has an epoch, a number that grows with time. A coalesced range has the largest epoch of its parts,
+/// and a part that is cut off keeps the epoch of the whole.
 ///
 /// Invariants:
 ///  I1  ranges do not overlap, none is empty, none begins at address 0, sizes are multiples of heap_granule
@@ -65,14 +65,14 @@ struct taken_range {
 ///  I6  the chains of a range are those of the slots that slot_of() returns for its begin and its end; there are at least
 ///      least_slots(capacity()) slots
 ///
-/// All but try_reserve() ask for no host memory. Nothing throws. Not thread-safe.
+/// Only try_reserve() asks for host memory. No function throws. Not thread-safe.
 ///
 /// Growth is spread over many calls. A small set grows by a quarter: it copies its nodes and builds all chains again. A large
 /// set grows by `extension` ranges: its nodes are not copied, and it splits a few chains. So no call of try_reserve() that asks
 /// for one range more takes a millisecond. A call that asks for many more takes time in proportion to their number.
 ///
-/// Time goes into branches that nobody can predict, such as whether a freed range has a free neighbour. So there are few, and
-/// `choose()` does without.
+/// Most time goes into branches that the processor cannot predict, such as whether a freed range has a free neighbour. So there are few of
+/// them, and `choose()` selects without a branch.
 class range_set {
  public:
   static constexpr std::size_t no_limit      = std::numeric_limits<std::size_t>::max() / heap_granule * heap_granule;
@@ -86,7 +86,7 @@ class range_set {
   /// Gets host memory for `ranges` ranges altogether. Returns false, and changes nothing, if the host has none.
   [[nodiscard]] bool try_reserve(std::size_t ranges) noexcept { return ranges <= capacity_ || try_grow(ranges); }
 
-  /// Adds a range that overlaps none, and coalesces it with those that it touches, except at a seam. Requires a size that is a
+  /// Adds a range that overlaps no other, and coalesces it with the ranges that it touches, except at a seam. Requires a size that is a
   /// multiple of heap_granule and, if it coalesces with none, count() < capacity().
   void insert(address_range range, std::uint64_t epoch, seam_list const* seams = nullptr) noexcept
   {
@@ -143,25 +143,24 @@ class range_set {
     RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || (validate(seams) && has_all_of(range, epoch)));
   }
 
-  /// Takes the first `bytes` of a range that has so many and is hardly larger than need be; of the first two ranges of that
-  /// size one that fits. Constant time: misses a range of nearly this size behind two that are a little too small. Where that
-  /// matters, ask take_best() then.
+  /// Takes the first `bytes` bytes of a range that is hardly larger, in constant time. Looks at two ranges of the bin of this size, so it
+  /// misses a fitting one behind two that are a little too small; take_best() does not.
   [[nodiscard]] taken_range take(std::size_t bytes) noexcept
   {
     auto const at = find_fit(bytes);
     return at == none ? taken_range{} : cut_front(at, bytes);
   }
 
-  /// The same, but the last `bytes` of it. Small blocks taken so, and large ones with take(), keep to different ends of what is
-  /// free, and the small ones out of the way of the large.
+  /// As take(), but takes the last `bytes` bytes of the range. Use it for small blocks, so that they keep to the other end of free memory
+  /// than large ones.
   [[nodiscard]] taken_range take_back(std::size_t bytes) noexcept
   {
     auto const at = find_fit(bytes);
     return at == none ? taken_range{} : cut_back(at, bytes);
   }
 
-  /// Takes the first `bytes` of the smallest range that has so many and an epoch of at most `newest`, the first in memory
-  /// among equals. Misses none; O(ranges in the bins that it looks at).
+  /// Takes the first `bytes` bytes of the smallest range that is large enough and has an epoch of at most `newest`; of equal ranges the
+  /// lowest. Misses none; O(ranges in the bins that it looks at).
   [[nodiscard]] taken_range take_best(std::size_t bytes, std::uint64_t newest = any_epoch) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
@@ -179,22 +178,22 @@ class range_set {
     return {};
   }
 
-  /// Takes the first `bytes` of a range that has so many: take_best()'s choice among the first that it looks at, so that the
-  /// number of ranges does not matter. O(ranges in one bin) only where none of the bins above has any.
+  /// As take_best(), but looks at a bounded number of ranges, so its result may be larger than the best. O(ranges in one bin) only if all
+  /// bins above are empty.
   [[nodiscard]] taken_range take_good(std::size_t bytes) noexcept
   {
     auto const at = find_good_fit(bytes);
     return at == none ? taken_range{} : cut_front(at, bytes);
   }
 
-  /// Bytes of the range that take_good(bytes) would take from; 0 if there is none.
+  /// Returns the bytes of the range from which take_good(bytes) would take; 0 if there is none.
   [[nodiscard]] std::size_t good_fit(std::size_t bytes) const noexcept
   {
     auto const at = find_good_fit(bytes);
     return at == none ? 0 : node_at(at).bytes;
   }
 
-  /// Takes the last `bytes` of the range highest in memory that has so many. O(ranges).
+  /// Takes the last `bytes` bytes of the highest range that is large enough. O(ranges).
   [[nodiscard]] taken_range take_highest(std::size_t bytes) noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
@@ -209,8 +208,8 @@ class range_set {
     return best == none ? taken_range{} : cut_back(best, bytes);
   }
 
-  /// Takes the largest range, or its first `most` bytes if it has more. Nothing if there is none. Where very many are nearly as
-  /// large, takes one of those.
+  /// Takes the largest range, or its first `most` bytes if it has more. Returns nothing if the set is empty. If very many ranges are nearly
+  /// as large, takes one of those.
   [[nodiscard]] fenced_range take_up_to(std::size_t most) noexcept
   {
     RMM_ASSERT(most != 0 && most % heap_granule == 0);
@@ -223,8 +222,8 @@ class range_set {
     return {{taken.begin, bytes}, taken.epoch};
   }
 
-  /// Takes exactly these addresses; nothing if not all of them lie in one range. Constant time if that range begins or ends
-  /// with them, or begins at `begin`; else O(ranges). Requires count() < capacity() unless it begins or ends with them.
+  /// Takes exactly these addresses. Returns nothing if they do not lie in one range. Constant time if the range begins or ends with them,
+  /// or begins at `begin`; else O(ranges). Requires count() < capacity() unless the range begins or ends with them.
   [[nodiscard]] taken_range take_exact(address_range wanted, std::uintptr_t begin = 0) noexcept
   {
     RMM_ASSERT(wanted.begin != 0 && wanted.bytes != 0 && wanted.bytes % heap_granule == 0);
@@ -240,8 +239,8 @@ class range_set {
     return {wanted.begin, epoch};
   }
 
-  /// Moves ranges to `other`, all or the `most` largest or nearly largest ones. They get `epoch`, or keep their own where that is
-  /// any_epoch. Returns whether all were moved. Requires that `other` has room for them.
+  /// Moves all ranges to `other`, or the `most` largest or nearly largest ones. They get `epoch`, or keep their own if it is any_epoch.
+  /// Returns whether all were moved. Requires that `other` has room for them.
   bool move_to(range_set& other,
                seam_list const* seams = nullptr,
                std::size_t most       = no_limit,
@@ -268,8 +267,8 @@ class range_set {
     return false;
   }
 
-  /// Takes all of a set that has more ranges than this one, in a time that depends on how many this one has. Requires that `larger`
-  /// has room for them.
+  /// Takes all ranges of a set that has more of them than this one. O(ranges of this set). Requires that `larger` has room for the ranges
+  /// of this set.
   void take_all_of(range_set& larger, seam_list const* seams = nullptr) noexcept
   {
     RMM_ASSERT(count_ <= larger.count_);
@@ -290,7 +289,7 @@ class range_set {
     RMM_ASSERT_EXPENSIVE(!is_check_due<range_set>(check_steps()) || validate(seams));
   }
 
-  /// Forgets all ranges, and keeps the host memory. O(ranges).
+  /// Removes all ranges, and keeps the host memory. O(ranges).
   void clear() noexcept
   {
     for_each_node([&](index at) { erase(at); });
@@ -308,8 +307,8 @@ class range_set {
     for_each_node([&](index at) { visit(range_at(at), node_at(at).epoch); });
   }
 
-  /// Calls visit(address_range, epoch) for some ranges, and sets `next` so that the following calls visit others: all in turn. Looks
-  /// at no more than `most` places. Begin with `next` 0.
+  /// Calls visit(address_range, epoch) for the ranges in the next `most` places, and advances `next`, so that repeated calls visit all
+  /// ranges in turn. Begin with `next` 0.
   template <class Visit>
   void for_some(std::size_t& next, std::size_t most, Visit&& visit) const
   {
@@ -333,7 +332,7 @@ class range_set {
     }
   }
 
-  /// The range that begins, or ends, at an address; nothing if there is none. Constant time.
+  /// Returns the range that begins, or ends, at an address; nothing if there is none. Constant time.
   [[nodiscard]] fenced_range range_beginning_at(std::uintptr_t address) const noexcept
   {
     auto const at = count_ == 0 ? none : find_beginning_at(address);
@@ -349,7 +348,7 @@ class range_set {
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] std::size_t total_bytes() const noexcept { return total_bytes_; }
 
-  /// The number of ranges that there is host memory for.
+  /// Returns the number of ranges for which there is host memory.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
   /// Bytes of host memory in use, without the object itself.
@@ -358,7 +357,7 @@ class range_set {
     return capacity_ == 0 ? 0 : node_bytes(capacity_) + slot_count() * sizeof(slot);
   }
 
-  /// Whether a range has so many bytes. O(ranges of nearly that size).
+  /// Whether a range has at least `bytes` bytes. O(ranges of nearly that size).
   [[nodiscard]] bool has_range_of(std::size_t bytes) const noexcept
   {
     if (count_ == 0 || bytes > total_bytes_) { return false; }
@@ -369,14 +368,14 @@ class range_set {
     return at != none;
   }
 
-  /// Bytes of the largest range; 0 if there is none. Where very many are nearly as large, those of one of these.
+  /// Returns the bytes of the largest range; 0 if there is none. If very many are nearly as large, returns those of one of them.
   [[nodiscard]] std::size_t largest() const noexcept
   {
     auto const which = find_largest();
     return which == none ? 0 : node_at(which).bytes;
   }
 
-  /// A size that no `ranges` ranges exceed together. Constant time: exact for few ranges, and where only few are large.
+  /// Returns a size that no `ranges` ranges exceed together. Constant time; exact for few ranges, or if few are large.
   [[nodiscard]] std::size_t most_bytes_of(std::size_t ranges) const noexcept
   {
     std::size_t sum{};
@@ -400,22 +399,22 @@ class range_set {
   [[nodiscard]] bool validate(seam_list const* seams = nullptr) const noexcept;
 
  private:
-  // --- two arrays in host memory: that of the nodes, with node 0 and the heads of the bins in front, and that of the slots ---
+  // --- two arrays in host memory: nodes, with node 0 and the heads of the bins in front; and slots ---
 
   /// Names a node by its distance from node 0, in units of 8 bytes.
   using index = std::uint32_t;
 
-  /// Node 0 is no range: no search takes it for one, and links to nothing may be written there.
+  /// Node 0 is not a range: searches ignore it, and it takes writes to links that lead nowhere.
   static constexpr index none = 0;
 
-  /// The order of the members keeps compilers from writing, with one instruction, two that are then read one by one.
+  /// The order of the members keeps compilers from writing two of them with one instruction, which would delay separate reads.
   struct node {
     std::uintptr_t begin;
     std::uint64_t epoch;
     std::size_t bytes;  // 0: not in use
     index link;         // the word that names this node in the list of its bin
     index next_by_begin;
-    index next;  // in the bin; of a node that is not in use, the next such one
+    index next;  // in the bin; for an unused node, the next unused one
     index next_by_end;
 
     [[nodiscard]] std::uintptr_t end() const noexcept { return begin + bytes; }
@@ -426,7 +425,7 @@ class range_set {
   static constexpr std::size_t bin_count           = std::size_t{36} << bins_per_doubling_bits;
   static constexpr std::size_t end_word            = bin_count / 64;  // the bit of bin_count, always set, ends searches
 
-  // Enough words of bits for the bin of any std::size_t, and for the bin after it: no size leads out of the array.
+  // Enough words of bits for the bin of any std::size_t, and for the bin after it, so that no size leads out of the array.
   static constexpr std::size_t bin_words = (std::size_t{52} << bins_per_doubling_bits) / 64 + 1;
 
   static constexpr unsigned good_looks    = 64;
@@ -468,7 +467,7 @@ class range_set {
     return bin_of(granules, doubling_of(granules));
   }
 
-  /// The largest size that belongs into a bin.
+  /// Returns the largest size of a bin.
   [[nodiscard]] static std::size_t largest_in(std::size_t bin) noexcept
   {
     auto const doublings = bin >> bins_per_doubling_bits;
@@ -522,9 +521,9 @@ class range_set {
 
   // --- bins: lists of nodes ---
   //
-  // A node knows the word that names it, be that a head or the `next` of another node, so that taking it out of its list is the
-  // same for both. A node that comes second in memory to the first of its list is put second: that is enough order for packing
-  // memory well (more did not help on traces of real programs), and costs no branch.
+  // A node knows the word that names it, a head or the `next` of another node, so taking it out of its list is the same for both. A node
+  // that lies above the first node of its list becomes the second. That is enough order to pack memory well (more did not help on traces of
+  // real programs), and it costs no branch.
 
   [[nodiscard]] static constexpr index word_of_head(std::size_t bin) noexcept { return static_cast<index>(bin); }
 
@@ -536,7 +535,7 @@ class range_set {
 
   [[nodiscard]] index head_of(std::size_t bin) const noexcept { return word_at(bin); }
 
-  /// The first bin from `bin` on that is not empty; bin_count if there is none.
+  /// Returns the first bin from `bin` on that is not empty; bin_count if there is none.
   [[nodiscard]] std::size_t next_filled_bin(std::size_t bin) const noexcept
   {
     auto const here = filled_bins_[bin / 64] >> (bin % 64);
@@ -561,7 +560,7 @@ class range_set {
     filled_words_ |= std::uint64_t{1} << (bin / 64);
   }
 
-  /// Takes a range out of the bin that it is in. Whether the bin is empty then nobody can predict: no branch.
+  /// Takes a range out of its bin. Whether the bin is then empty is unpredictable, so there is no branch.
   void unlink_bin(index at) noexcept
   {
     auto const link    = node_at(at).link;
@@ -577,7 +576,7 @@ class range_set {
     filled_words_ &= ~(std::uint64_t{bits == 0} << word);
   }
 
-  /// Puts a range that had `bytes` bytes, and has not any more, into its bin.
+  /// Moves a range, which had `bytes` bytes before, to the bin of its size.
   void change_bin(index at, std::size_t bytes) noexcept
   {
     auto const granules = node_at(at).bytes / heap_granule;
@@ -617,8 +616,8 @@ class range_set {
   // are not split yet, and slots 2u ... 2n - 1 are the result of a split. The slots between them are not in use. Hashes below
   // unsplit_below_ belong to slots that are not split.
 
-  /// The first range in the chain of those that begin, and in that of those that end, at addresses with one hash. A freed range
-  /// needs both at both of its ends.
+  /// The first range in each of two chains: of the ranges that begin, and of those that end, at addresses with one hash. A free looks at
+  /// both chains for both ends of its range.
   struct slot {
     index by_begin;
     index by_end;
@@ -719,7 +718,7 @@ class range_set {
     }
   }
 
-  /// Adds a range that coalesces with none; leaves total_bytes_ alone, as erase() does.
+  /// Adds a range that coalesces with none. Does not change total_bytes_; neither does erase().
   void add(address_range range, std::uint64_t epoch) noexcept
   {
     add(range, epoch, slot_of(range.begin), slot_of(range.end()));
@@ -753,7 +752,7 @@ class range_set {
     forget(at);
   }
 
-  /// Puts a node that is in no list any more by.
+  /// Adds a node that is in no list to the unused ones.
   void forget(index at) noexcept
   {
     RMM_ASSERT(count_ != 0 && node_at(at).bytes != 0);
@@ -779,7 +778,7 @@ class range_set {
     return at;
   }
 
-  /// Bins above that of `bytes` hold nothing smaller, so it looks at no more ranges of a bin than it has to.
+  /// Bins above the bin of `bytes` hold only ranges that fit, so the search ends early there.
   [[nodiscard]] index find_good_fit(std::size_t bytes) const noexcept
   {
     RMM_ASSERT(bytes != 0 && bytes % heap_granule == 0);
@@ -839,13 +838,13 @@ class range_set {
 
   // --- host memory ---
 
-  /// The least number of slots for so many ranges: 1.5 for each in a small set, 2 in a large one, where a miss costs more.
+  /// Returns the least number of slots for a capacity: 1.5 for each range in a small set, 2 in a large one, where a miss costs more.
   [[nodiscard]] static constexpr std::size_t least_slots(std::size_t capacity) noexcept
   {
     return capacity <= most_rebuilt ? capacity + capacity / 2 : 2 * capacity;
   }
 
-  /// For a number of slots that is the least power of two that is enough. It is less than twice that.
+  /// For the least sufficient number of slots that is a power of two, which is less than twice the sufficient number.
   [[nodiscard]] static unsigned hash_shift_for(std::size_t capacity) noexcept
   {
     return 63U - highest_bit(least_slots(capacity) - 1);
@@ -856,13 +855,13 @@ class range_set {
     return (first_node + capacity * node_units) * index_unit;
   }
 
-  /// Enough for any number of ranges up to this one.
+  /// Enough for all capacities up to this one.
   [[nodiscard]] static std::size_t slot_bytes(std::size_t capacity) noexcept
   {
     return (std::size_t{1} << (64U - hash_shift_for(capacity))) * sizeof(slot);
   }
 
-  /// The numbers of ranges that a large set gets addresses for: many, or fewer if the system refuses that.
+  /// The numbers of ranges for which a large set reserves addresses: many, or fewer if the system refuses.
   [[nodiscard]] static constexpr std::array<std::size_t, 2> rooms_for(std::size_t capacity) noexcept
   {
     return {detail::min(8 * capacity, most_capacity), detail::min(capacity + capacity / 4, most_capacity)};
@@ -880,7 +879,7 @@ class range_set {
   std::uint64_t filled_words_{};
   std::uint64_t unsplit_below_{};  // smaller hashes belong to slots that are not split
   unsigned hash_shift_{};          // for the other hashes; one more for those
-  index spare_{};                  // first of the nodes that were used and are not now
+  index spare_{};                  // the first of the nodes that were used before and are not now
   index unused_{first_node};       // this node and those above were never used
   std::size_t count_{};
   std::size_t capacity_{};
@@ -899,7 +898,7 @@ bool range_set::try_grow(std::size_t ranges) noexcept
   return worked;
 }
 
-/// Gives a small set new arrays. It is large afterwards if they have to be.
+/// Gives a small set new arrays. If they are large, so is the set afterwards.
 bool range_set::try_rebuild(std::size_t capacity) noexcept
 {
   growing_memory nodes;
@@ -946,7 +945,7 @@ bool range_set::try_extend(std::size_t capacity) noexcept
   return true;
 }
 
-/// Gets more addresses for a large set. If only one of the arrays could get them, nothing else knows that it has them.
+/// Reserves more addresses for a large set. If only one of the arrays gets them, it does not use them.
 bool range_set::try_get_room(std::size_t capacity) noexcept
 {
   for (auto const room : rooms_for(capacity)) {

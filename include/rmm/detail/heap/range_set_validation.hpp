@@ -14,14 +14,14 @@
 #include <cstring>
 
 /// @file
-/// The checks of range_set: of its invariants, and of what its searches promise. range_set.hpp includes the file where
+/// The checks of range_set: its invariants, and the results of its searches. range_set.hpp includes the file if
 /// RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined; tests that call validate() include it themselves.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Ranges of addresses that a check compares. Not in memory of operator new: checks run where nothing may be thrown, and what
-/// counts allocations is not to see them. Without host memory it has no ranges, and nothing is found wrong with them.
+/// Ranges of addresses that a check compares. Does not use operator new, because checks must not throw, and tests that count allocations
+/// must not count these. If host memory runs out, it has no ranges, and the check succeeds.
 class collected_ranges {
  public:
   explicit collected_ranges(std::size_t most) noexcept
@@ -29,13 +29,13 @@ class collected_ranges {
       most_{memory_ != nullptr ? most : 0}
   {}
 
-  /// Adds a range. Those beyond the number that it was made for are left out.
+  /// Adds a range. Ignores ranges beyond the number that was passed to the constructor.
   void add(address_range range) noexcept
   {
     if (count_ != most_) { begin()[count_++] = range; }
   }
 
-  /// Sorts them, and returns whether none is empty and no two overlap.
+  /// Sorts the ranges. Returns whether none is empty and no two overlap.
   [[nodiscard]] bool are_disjoint() noexcept
   {
     detail::sort(begin(), end(), [](address_range a, address_range b) { return a.begin < b.begin; });
@@ -59,11 +59,11 @@ class collected_ranges {
   std::size_t count_{};
 };
 
-/// What a check costs, for is_check_due(): also empty slots are looked at, though many at a time.
+/// Returns the cost of a check, for is_check_due(). It includes empty slots, many of which are checked at a time.
 std::size_t range_set::check_steps() const noexcept { return count_ + capacity_ / 32; }
 
-/// Whether I1 and I2 hold, and what follows from them and the nodes alone of I3 and I5. Without `are_seams_known` two ranges
-/// may touch anywhere. If the host has no memory to sort the ranges, it says yes.
+/// Whether I1 and I2 hold, and those parts of I3 and I5 that concern only nodes. If `are_seams_known` is false, ranges may touch anywhere.
+/// True if host memory for the sort runs out.
 bool range_set::check_ranges(bool are_seams_known, seam_list const* seams) const noexcept
 {
   collected_ranges ranges{count_};
@@ -90,8 +90,7 @@ bool range_set::check_ranges(bool are_seams_known, seam_list const* seams) const
   return true;
 }
 
-/// Whether a part of an array is all zero: most bins and slots are empty, and memcmp() sees 64 words of them at once, also where
-/// nothing is optimised and all is checked.
+/// Whether a part of an array is all zero. Most bins and slots are empty, and memcmp() is fast even without optimization.
 struct range_set::empty_words {
   static constexpr std::array<index, 64> words{};
 
@@ -168,7 +167,7 @@ inline bool range_set::validate(seam_list const* seams) const noexcept
   return check_ranges(true, seams) && check_lists();
 }
 
-/// Whether all invariants hold but for I2, for who does not know the seams.
+/// Whether all invariants hold except I2, for callers that do not know the seams.
 bool range_set::is_sound() const noexcept { return check_ranges(false, nullptr) && check_lists(); }
 
 /// Whether no address of `range` is free.
@@ -181,7 +180,7 @@ bool range_set::has_none_of(address_range range) const noexcept
   return true;
 }
 
-/// Whether one free range has all of `range`, with an epoch that is not lower than `least_epoch`.
+/// Whether one free range contains `range`, with an epoch of at least `least_epoch`.
 bool range_set::has_all_of(address_range range, std::uint64_t least_epoch) const noexcept
 {
   for (auto at = first_node; at != unused_; at += node_units) {
@@ -194,7 +193,7 @@ bool range_set::has_all_of(address_range range, std::uint64_t least_epoch) const
 /// Whether no range has all of `range`.
 bool range_set::holds_nowhere(address_range range) const noexcept { return !has_all_of(range, 0); }
 
-/// What take_best() promises: `found` is the smallest range that fits, the first in memory among equals, or none if there is none.
+/// Whether `found` is a correct result of take_best(): the smallest range that fits, the lowest of equal ones, or none if none fits.
 bool range_set::is_best(index found, std::size_t bytes, std::uint64_t newest) const noexcept
 {
   auto const fits = [&](index at) { return node_at(at).bytes >= bytes && node_at(at).epoch <= newest; };
@@ -206,8 +205,8 @@ bool range_set::is_best(index found, std::size_t bytes, std::uint64_t newest) co
   return true;
 }
 
-/// What take_good() promises: `found` fits, and a range that fits better is in a bin with more ranges than it looks at. None is
-/// found only if none fits.
+/// Whether `found` is a correct result of take_good(): it fits, and any better fit is in a bin with more ranges than take_good() looks at.
+/// None only if none fits.
 bool range_set::is_good(index found, std::size_t bytes) const noexcept
 {
   if (found == none) { return is_best(none, bytes, any_epoch); }
@@ -222,8 +221,8 @@ bool range_set::is_good(index found, std::size_t bytes) const noexcept
   return true;
 }
 
-/// What take() promises: `found` is of the first two ranges of nearly this size, or, if neither fits, in the next bin. What is
-/// missed is of nearly this size.
+/// Whether `found` is a correct result of take(): one of the first two ranges of nearly this size, or, if neither fits, a range of the next
+/// bin. Missed ranges have nearly this size.
 bool range_set::is_fit(index found, std::size_t bytes) const noexcept
 {
   auto const own    = bin_of(bytes);
@@ -243,7 +242,7 @@ bool range_set::is_fit(index found, std::size_t bytes) const noexcept
   return true;
 }
 
-/// What take_highest() promises.
+/// Whether `found` is a correct result of take_highest().
 bool range_set::is_highest(index found, std::size_t bytes) const noexcept
 {
   if (found == none) { return is_best(none, bytes, any_epoch); }
@@ -254,7 +253,8 @@ bool range_set::is_highest(index found, std::size_t bytes) const noexcept
   return true;
 }
 
-/// What take_up_to() and largest() promise: only ranges of the same bin may be larger, if that has more than they look at.
+/// Whether a range is a correct result of take_up_to() and largest(): only ranges of its bin may be larger, if that has more than they look
+/// at.
 bool range_set::is_largest(index found) const noexcept
 {
   if (found == none) { return empty(); }

@@ -28,20 +28,20 @@
 #endif
 
 /// @file
-/// Tells tools which parts of a pool's memory are allocated, so that compute-sanitizer finds a kernel that writes beyond an
-/// allocation and not only beyond the pool. Where RMM_NVTX is not defined nothing is left of it; where no tool listens, a test.
+/// Tells tools which parts of a pool's memory are allocated, so that compute-sanitizer finds a kernel that writes beyond an allocation.
+/// Does nothing if RMM_NVTX is not defined, and costs one test if no tool listens.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
 #if defined(RMM_DETAIL_MARKS_MEMORY)
 
-/// What of the memory of pools tools know.
+/// The memory of pools that was registered with tools.
 ///
-/// NVTX wants each region in one heap, and heaps stay what they are; pools join blocks, and cut parts out of them. So what is
-/// told is kept, and told anew where a heap changes: an allocation in two heaps is two regions.
+/// In NVTX, heaps never change and each region lies in one heap. But pools coalesce blocks, and cut parts out of them. So this class keeps
+/// what it has registered, and registers it again if a heap changes. An allocation in two heaps is two regions.
 ///
-/// Thread-safe. Does not throw: what the host has no memory for stays unknown to tools.
+/// Thread-safe. Does not throw: if host memory runs out, tools do not learn of an allocation.
 class memory_marks {
  public:
   [[nodiscard]] static memory_marks& instance()
@@ -50,7 +50,7 @@ class memory_marks {
     return *all;
   }
 
-  /// A pool has got memory. If that is an allocation of another pool, it is none any more, but what lies in it.
+  /// Registers memory that a pool has taken. If it is an allocation of another pool, that allocation is no longer registered.
   void begin_memory(std::uintptr_t begin, std::size_t bytes) noexcept
   {
     try {
@@ -67,7 +67,7 @@ class memory_marks {
     }
   }
 
-  /// Memory leaves a pool, possibly a part of what it got, or of several such.
+  /// Unregisters memory that leaves a pool. It may be a part of what the pool has taken, or of several such pieces.
   void end_memory(std::uintptr_t begin, std::size_t bytes) noexcept
   {
     if (!is_listening()) { return; }
@@ -106,7 +106,7 @@ class memory_marks {
     }
   }
 
-  /// A part of an allocation is freed, or all of it. Before anybody else can have the memory.
+  /// Unregisters an allocation, or a part of it. Call it before another thread can get the memory.
   void free(std::uintptr_t begin, std::size_t bytes) noexcept
   {
     if (!is_listening() || begin == 0) { return; }
@@ -133,7 +133,7 @@ class memory_marks {
 
   memory_marks() : domain_{nvtxDomainCreateA(librmm_domain::name)} {}
 
-  /// Whether a tool has taken a heap.
+  /// Whether a tool accepts heaps.
   [[nodiscard]] bool is_listening() const noexcept { return listening_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] heap_map::iterator first_touching(std::uintptr_t address)
@@ -152,7 +152,7 @@ class memory_marks {
     }
   }
 
-  /// Those that begin from `begin` on and before `end`.
+  /// Returns the entries that begin in `[begin, end)`.
   void remove_allocations(std::uintptr_t begin, std::uintptr_t end)
   {
     auto const first = allocations_.lower_bound(begin);
@@ -187,7 +187,7 @@ class memory_marks {
     for (; at != allocations_.end() && at->first < end; ++at) { add_region(*added, at->first, at->second); }
   }
 
-  /// The part of an allocation that lies in a heap.
+  /// Returns the part of an allocation that lies in a heap.
   void add_region(heap_map::value_type const& in, std::uintptr_t begin, std::size_t bytes) const noexcept
   {
     auto const from = detail::max(begin, in.first);

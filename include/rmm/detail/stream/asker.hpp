@@ -15,7 +15,7 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Who allocates or frees: a stream, and the calling thread's cache for it. Lives as long as one call.
+/// The caller of an allocation or a free: its stream, and the calling thread's cache for it. Lives as long as one call.
 struct asker {
   cudaStream_t stream{};
   std::uint64_t identity{};  ///< of the stream; 0 if the runtime does not know it
@@ -33,7 +33,7 @@ struct asker {
     return {stream, stream_identity(stream), nullptr, device_of_stream(stream), may_wait};
   }
 
-  /// Whether memory of this stream needs no wait.
+  /// Whether memory of the stream with this identity needs no wait.
   [[nodiscard]] bool is_of_stream(std::uint64_t other) const noexcept { return identity != 0 && identity == other; }
 };
 

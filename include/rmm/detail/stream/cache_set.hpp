@@ -46,22 +46,22 @@ namespace detail {
 /// All caches of a heap. Finds and makes them, says how much each may keep, and moves memory between them and the shared free
 /// lists.
 ///
-/// As long as there is one cache, it holds everything. As soon as there are more, large blocks go past them (is_large()), and a
-/// cache that holds more than its share flushes it. While free memory is scarce, all but small blocks go past them: a cache would
-/// cut them from its own ranges, which others need whole, though a smaller range fits elsewhere. A thread that ends, and a cache
-/// whose stream has ended, retire: what they hold goes to the shared free lists.
+/// While there is one cache, it holds everything. With more caches, large blocks go past them (is_large()), and a cache that holds more
+/// than its share is flushed. While free memory is scarce, all but small blocks go past caches. Otherwise a cache would cut them from its
+/// own large ranges, which others need whole, even if a smaller range fits elsewhere. A cache retires when its thread or stream ends: its
+/// memory moves to the shared free lists.
 ///
 /// Invariants:
 ///  S1  each cache is listed once, at its place(). Its owner finds it only while it is listed
 ///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce
 ///  S3  ended_ counts the listed caches whose stream has ended
 ///
-/// Guarded by the heap's lock, which the functions of "a thread's own cache" take themselves where they need it. A template only
+/// Guarded by the heap's lock; functions in the section "a thread's own cache" take it themselves where they need it. A template only
 /// so that translation units that make no heap do not compile its members.
 template <class Unused>
 class basic_cache_set {
  public:
-  /// `number`: that of the heap in this process.
+  /// `number`: the number of the heap, unique in the process.
   basic_cache_set(std::uint64_t number,
                   detail::mutex& mutex,
                   slow_path const& slow,
@@ -79,20 +79,20 @@ class basic_cache_set {
   basic_cache_set(basic_cache_set const&)            = delete;
   basic_cache_set& operator=(basic_cache_set const&) = delete;
 
-  /// The way from threads that end to the heap.
+  /// Returns the link by which threads that end find the heap.
   [[nodiscard]] heap_link& link() const noexcept { return *link_; }
 
   // --- a thread's own cache; without the lock ---
 
-  /// The calling thread's cache for `key`, if its table of slots has it; else null.
+  /// Returns the calling thread's cache for `key` if the thread's table of slots has it; else null.
   [[nodiscard]] RMM_ALWAYS_INLINE stream_cache* find_local(cudaStream_t key) const noexcept
   {
     auto const& slot = cache_slot_of(number_, key);
     return slot.heap == number_ && slot.stream == key ? slot.cache : nullptr;
   }
 
-  /// What the cache for a stream is found by: the handle. For a handle that names another stream on each device, a number that
-  /// tells them apart.
+  /// Returns the key by which threads find the cache of a stream: the handle. If the handle names a different stream on each device, a
+  /// number that depends on the current device.
   [[nodiscard]] cudaStream_t key_of(cudaStream_t stream) const noexcept
   {
     if (!slow_.is_ambiguous(stream)) { return stream; }
@@ -101,8 +101,8 @@ class basic_cache_set {
       slow_path::number_of(stream) + (static_cast<std::uintptr_t>(device + 2) << 2U));
   }
 
-  /// The cache of the calling thread for `stream`, made if there is none. Null if there can be none. With `ask` it is certain that
-  /// the cache is for the stream that the handle names now.
+  /// Returns the calling thread's cache for `stream`, and makes one if there is none; null if that fails. With `ask`, the cache is
+  /// certain to be for the stream that the handle names now.
   [[nodiscard]] stream_cache* find_or_make(cudaStream_t stream, bool ask) noexcept
   {
     auto* const mine = thread_caches::mine();
@@ -128,7 +128,7 @@ class basic_cache_set {
 
   // --- inside a cache, or with the lock ---
 
-  /// A block from what the cache has, without coalescing; null if that is nothing. Throws std::bad_alloc.
+  /// Takes a block from the cache without coalescing. Returns null if none fits. Throws std::bad_alloc.
   [[nodiscard]] RMM_FLATTEN void* take_local(stream_cache& cache, std::size_t bytes) const
   {
     if (bytes > small_block_limit) { return cache.take(bytes); }
@@ -136,7 +136,7 @@ class basic_cache_set {
     return cache.take_run(bytes / heap_granule, is_shared());
   }
 
-  /// The same, also with what was freed lately, coalesced.
+  /// As take_local(), and if nothing fits, again after recent frees have coalesced.
   [[nodiscard]] void* take(stream_cache& cache, std::size_t bytes) const
   {
     if (void* const ptr = take_local(cache, bytes)) { return ptr; }
@@ -148,14 +148,14 @@ class basic_cache_set {
     return take_local(cache, bytes);
   }
 
-  /// The same from all that is free in the cache, coalesced as far as possible.
+  /// Takes the best fit from all memory of the cache, coalesced as far as possible.
   [[nodiscard]] void* take_coalesced(stream_cache& cache, std::size_t bytes) const
   {
     if (!cache.has_unfenced() || fence(cache)) { cache.empty_stacks(); }
     return cache.take_best(bytes);
   }
 
-  /// Puts a block into the cache. False if there is no place.
+  /// Puts a block into the cache. Returns false if there is no place.
   [[nodiscard]] bool put(stream_cache& cache, void* ptr, std::size_t bytes) const noexcept
   {
     if (bytes > small_block_limit) {
@@ -168,8 +168,8 @@ class basic_cache_set {
     return cache.shorten_stack(granules, stack_shortening) && cache.try_push(ptr, granules);
   }
 
-  /// Fences what was freed, in a call that the program makes on the stream. Where no event can be recorded, waits on the host.
-  /// False if that cannot be done either, or if the handle names another stream now.
+  /// Fences all frees of a cache, in a call that the program makes on the stream. If no event can be recorded, waits on the host. Returns
+  /// false if the wait is impossible too, or if the handle names another stream now.
   bool fence(stream_cache& cache) const noexcept { return cache.is_current() && fence_current(cache); }
 
   bool fence_current(stream_cache& cache) const noexcept
@@ -198,7 +198,7 @@ class basic_cache_set {
     return large_.load(std::memory_order_relaxed) != range_set::no_limit;
   }
 
-  /// Whether a block is so large that it is better kept where all can coalesce it with its neighbours.
+  /// Whether a block is large, so that it goes to a store, where it coalesces with neighbours of all streams.
   [[nodiscard]] bool is_large(std::size_t bytes) const noexcept
   {
     return bytes > large_.load(std::memory_order_relaxed);
@@ -210,24 +210,23 @@ class basic_cache_set {
     return cache.is_flushing() || has_too_much(cache) || has_too_many(cache) || has_large_range(cache);
   }
 
-  /// Whether other threads and streams have more use for what a cache has. A cache that takes back what others allocated has a
-  /// smaller share: it will hardly need the memory itself.
+  /// Whether a cache holds more than its share. The share is smaller for a cache that frees more than it allocates, because it hardly
+  /// needs the memory itself.
   [[nodiscard]] bool has_too_much(stream_cache const& cache) const noexcept
   {
     auto const& share = cache.live_bytes() < 0 ? share_of_consumer_ : share_;
     return cache.ranges().total_bytes() > share.load(std::memory_order_relaxed);
   }
 
-  /// Whether a cache has more ranges than the searches of others can look at.
+  /// Whether a cache has so many ranges that searches of other threads would take too long.
   [[nodiscard]] bool has_too_many(stream_cache const& cache) const noexcept
   {
     return cache.ranges().count() > most_ranges_.load(std::memory_order_relaxed);
   }
 
-  /// Adds up what the stores have, and decides whether free memory is scarce. It becomes scarce when that is less than 1/8 of all
-  /// memory, while caches have 1/4 at most, and stops being scarce when that is more than 3/8. While it is scarce, blocks go past
-  /// caches if they are larger than 1/65536 of the pool, or than 64 KiB where that is more, or than 256 KiB where that is less.
-  /// Cost  of some 16 stores on average: with more stores, it adds up at each n-th call only.
+  /// Decides whether free memory is scarce: from when the stores have less than 1/8 of all memory until they have more than 3/8. While it
+  /// is scarce, blocks above 1/65536 of the pool, but at least 64 KiB and at most 256 KiB, go past caches.
+  /// Cost  of some 16 stores on average: with more stores, only each n-th call adds up.
   void note_scarcity() noexcept
   {
     if (++calls_since_sum_ * stores_a_call < shared_.stores().size()) { return; }
@@ -239,15 +238,14 @@ class basic_cache_set {
     set_limits();
   }
 
-  /// The host had to wait for frees without events: from now on each free is fenced, until many were.
+  /// Makes each free get a fence of its own, until `eager_fences` were recorded. Called after the host had to wait for unfenced frees.
   void begin_eager_fences() noexcept
   {
     eager_fences_left_.store(eager_fences, std::memory_order_relaxed);
     set_limits();
   }
 
-  /// Called by owners, without the lock, for each event that a cache records in its turn. A count that is lost among threads does
-  /// not matter.
+  /// Counts an event that a cache recorded in its turn. Owners of caches call it without the lock; lost counts do not matter.
   void count_eager_fence() noexcept
   {
     auto const left = eager_fences_left_.load(std::memory_order_relaxed);
@@ -264,7 +262,7 @@ class basic_cache_set {
   [[nodiscard]] auto begin() const noexcept { return caches_.begin(); }
   [[nodiscard]] auto end() const noexcept { return caches_.end(); }
 
-  /// Keeps the owners of all caches out as long as it lives, except the owner of `own`.
+  /// A scope in which the owners of all caches are locked out, except the owner of `own`.
   class closed {
    public:
     explicit closed(basic_cache_set const& caches, stream_cache const* own = nullptr) noexcept
@@ -299,8 +297,8 @@ class basic_cache_set {
     stream_cache const* own_;
   };
 
-  /// Moves a range with room for `bytes` to a cache, if possible with more. If there is no other cache, moves everything that is not
-  /// very much. False if there is no such range, or no host memory to note it.
+  /// Moves a range of at least `bytes` bytes, if possible a larger one, from a store to a cache. If there is no other cache, moves all
+  /// ranges, up to most_refilled. Returns false if no range is large enough, or host memory runs out.
   [[nodiscard]] bool refill(stream_cache& to, free_store& from, std::size_t bytes) noexcept
   {
     if (from.ranges().total_bytes() < bytes || !to.try_make_room(1)) { return false; }
@@ -314,7 +312,7 @@ class basic_cache_set {
     auto size = bytes;
     taken_range taken{};
     if (bytes <= refill_bytes_ / 2) {
-      // A fragment that fits whole; else from the top of memory, where few ranges are so large that they are looked at.
+      // Takes a small range whole. Otherwise cuts from the highest range: few are so large, so take_highest() looks at few.
       auto const fit = from.ranges().good_fit(bytes);
       if (fit == 0) { return false; }
       size  = fit <= refill_bytes_ ? fit : refill_bytes_;
@@ -328,22 +326,19 @@ class basic_cache_set {
     return true;
   }
 
-  /// The same from the store of the cache's stream, which may be null. What comes from there may be used after the cache's event, once
-  /// that is recorded again.
+  /// As refill(), from the store of the cache's stream, which may be null. Records the cache's event first, so that it covers the memory.
   [[nodiscard]] bool refill_from_own(stream_cache& to, free_store* own, std::size_t bytes) noexcept
   {
     return own != nullptr && own->ranges().total_bytes() >= bytes && fence(to) && refill(to, *own, bytes);
   }
 
-  /// Moves what a cache has too much of to its stream's store. A cache beyond its share frees more than it takes: all that it has
-  /// goes, small pieces too, for those would keep their neighbours apart; in several calls if that is very much. Called by the
-  /// owner, in a call that the program makes on the stream, after fence().
+  /// Moves memory that a cache holds beyond its limits to its stream's store. A cache beyond its share loses all its ranges, small ones
+  /// too, because they would keep their neighbours apart; many ranges move in several calls. The owner calls it, in a call that the
+  /// program makes on the stream, after fence().
   void flush(stream_cache& cache) noexcept
   {
     auto& ranges = cache.ranges();
-    if (cache.is_flushing() || has_too_many(cache)) {
-      shared_.poll(polls_in_passing);
-    }  // what comes in becomes idle in passing
+    if (cache.is_flushing() || has_too_many(cache)) { shared_.poll(polls_in_passing); }
     cache.set_flushing(cache.is_flushing() || has_too_much(cache));
     if (cache.is_flushing()) { cache.empty_stacks(); }
     auto* const store               = shared_.find_or_make(cache.identity(), cache.device());
@@ -366,8 +361,8 @@ class basic_cache_set {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_cache_set>(store->ranges().count()) || store->check_invariants());
   }
 
-  /// Moves what no work uses from caches to the idle store, where neighbours coalesce, as much as may move in one call. Returns
-  /// whether that was all. Requires that all caches but the calling thread's are closed.
+  /// Moves idle memory from caches to the idle store, where neighbours coalesce: up to most_moved ranges. Returns whether that was all.
+  /// Requires that all caches but the calling thread's are closed.
   bool collect_idle() noexcept
   {
     auto moves = most_moved;
@@ -378,7 +373,7 @@ class basic_cache_set {
       if (ranges.count() > most_ranges_.load(std::memory_order_relaxed)) { continue; }
       auto const count = detail::min(ranges.count(), moves);
       if (!shared_.idle().try_make_room(count)) { continue; }
-      // What is left of the part that the cache took last stays: its next blocks shall lie beside those before.
+      // The rest of the last refill stays, so that the next blocks of the cache lie beside the last ones.
       auto const rest = !ranges.has_range_of(refill_bytes_) ? ranges.take_up_to(range_set::no_limit) : fenced_range{};
       ranges.move_to(shared_.idle().ranges(), limits_.seams(), count);
       if (rest) { cache->add_range(rest.range); }
@@ -389,8 +384,8 @@ class basic_cache_set {
     return moves != 0;
   }
 
-  /// The devices whose work may use what was freed without an event. A handle whose stream may have ended can name a stream of
-  /// another device since then, and a free does not ask.
+  /// Returns the devices whose work may use the unfenced frees of a cache. These are all devices if the stream may have ended: a new stream
+  /// of another device can have its handle, and frees do not ask.
   [[nodiscard]] std::uint64_t devices_of_unfenced(stream_cache const& cache) const noexcept
   {
     bool const is_certain = is_default_stream(cache.stream()) || (cache.is_lasting() && !cache.has_ended());
@@ -404,7 +399,7 @@ class basic_cache_set {
            (cache.is_lasting() && !cache.has_ended() && known.contains(cache.stream()));
   }
 
-  /// The stream of a cache has ended: its owner drops the cache later.
+  /// Notes that the stream of a cache has ended. The owner of the cache drops it later.
   void note_end(stream_cache& cache) noexcept
   {
     RMM_ASSERT(!cache.has_ended());
@@ -413,8 +408,8 @@ class basic_cache_set {
     RMM_ASSERT_EXPENSIVE(is_listing_right());
   }
 
-  /// Takes `bytes` bytes of a range of another cache, after a wait if that is another stream's. Nothing if no cache has a range that
-  /// is large enough and can be waited for. Requires that all other caches are closed.
+  /// Takes `bytes` bytes from a range of another cache, after a wait if the cache is for another stream. Returns nothing if no cache has a
+  /// range that is large enough and can be waited for. Requires that all other caches are closed.
   [[nodiscard]] taken_range take_from_other(std::size_t bytes, asker& who) noexcept
   {
     capture_exemption const exemption;
@@ -435,7 +430,7 @@ class basic_cache_set {
       }
       auto const most = detail::min(ranges.count(), most_moved);
       if (reached && has_too_much(*cache) && shared_.idle().try_make_room(most)) {
-        // More than its share, and idle: the next call need not come here for it.
+        // The cache holds idle memory beyond its share. In the idle store, the next call finds it sooner.
         ranges.move_to(shared_.idle().ranges(), limits_.seams(), most);
       }
       ++taken_from_others_;
@@ -445,11 +440,11 @@ class basic_cache_set {
     return {};
   }
 
-  /// How often take_from_other() took memory.
+  /// Returns how often take_from_other() took memory.
   [[nodiscard]] std::uint64_t taken_from_others() const noexcept { return taken_from_others_; }
 
-  /// Moves what a cache has to the shared free lists, and destroys it. A cache that the host has no memory to move keeps what it has
-  /// and has no owner any more; others can still take from it. `is_alive`: whether the stream is sure not to end meanwhile.
+  /// Moves the memory of a cache to the shared free lists, and destroys the cache. If host memory runs out, the cache stays without an
+  /// owner, and other threads can still take from it. `is_alive`: whether the stream is certain not to end during the call.
   void retire(stream_cache& cache, bool is_alive) noexcept
   {
     context_scope const with_context{waits_.home()};
@@ -462,7 +457,7 @@ class basic_cache_set {
     }
     cache.empty_stacks();
     if (cache.has_fenced_blocks() || !try_give_ranges(cache, is_newest)) { return; }
-    // No fenced block is left. A stream may still be alive, and give the rest an event in its next call.
+    // Only unfenced blocks are left. If the stream is still alive, its next call can fence them.
     bool const may_live = !cache.has_ended() && !is_default_stream(cache.stream());
     auto* const store =
       may_live && cache.has_unfenced() ? shared_.find_or_make(cache.identity(), cache.device()) : nullptr;
@@ -485,7 +480,7 @@ class basic_cache_set {
 
   // --- live blocks, of a cache or, if `cache` is null, of none ---
 
-  /// Takes the claim of a block that is about to be cut. False if the host has no memory for that.
+  /// Takes the claim of a block that is about to be cut. Returns false if host memory runs out.
   [[nodiscard]] bool try_claim(stream_cache* cache) noexcept
   {
     return cache != nullptr ? cache->try_claim() : limits_.reserve.try_claim(1);
@@ -509,7 +504,7 @@ class basic_cache_set {
     }
   }
 
-  /// Bytes that are allocated. Requires that all caches are closed.
+  /// Returns the allocated bytes. Requires that all caches are closed.
   [[nodiscard]] std::int64_t live_bytes() const noexcept
   {
     auto sum = live_elsewhere_;
@@ -605,8 +600,8 @@ class basic_cache_set {
     } while (count == ended.size());
   }
 
-  /// Moves the ranges of a cache, all or none, to the idle store if its event is reached, else to a store of its stream that can
-  /// have that event as its next fence (F3). False if the host has no memory for that.
+  /// Moves all ranges of a cache to the idle store if its event is reached; otherwise to a store of its stream for which the event can be
+  /// the next fence (F3). Returns false, and moves nothing, if host memory runs out.
   [[nodiscard]] bool try_give_ranges(stream_cache& cache, bool is_newest) noexcept
   {
     auto& ranges = cache.ranges();
@@ -623,7 +618,7 @@ class basic_cache_set {
     bool const is_larger = ranges.count() > store->ranges().count();
     bool const has_room =
       is_larger ? ranges.try_reserve(ranges.count() + store->ranges().count()) : store->try_make_room(ranges.count());
-    if (!has_room) { return false; }  // before the store has the event: without it, nobody could have the ranges
+    if (!has_room) { return false; }  // checked before the store takes the event, without which no ranges can be reused
     if (!reached) {
       auto event = cache.take_event();
       if (!store->try_add_fence(event)) {
@@ -636,17 +631,18 @@ class basic_cache_set {
     return true;
   }
 
-  /// Whether a cache has a range that others need. A cache that takes back what others allocated flushes all at a time instead.
+  /// Whether a cache has a range so large that others need it. Not asked of caches that free what others allocated: they flush all ranges
+  /// at a time.
   [[nodiscard]] bool has_large_range(stream_cache const& cache) const noexcept
   {
     return is_shared() && cache.live_bytes() >= 0 &&
            cache.ranges().has_range_of(4 * large_.load(std::memory_order_relaxed));
   }
 
-  /// What a cache may leave unfenced.
+  /// Returns the bytes of frees that a cache may leave without a fence.
   [[nodiscard]] static std::size_t most_unfenced(std::size_t bytes, bool shared) noexcept
   {
-    auto const alone = shared ? 0 : detail::min(bytes / 32, most_unfenced_alone);  // nobody waits for it
+    auto const alone = shared ? 0 : detail::min(bytes / 32, most_unfenced_alone);  // no other cache needs the memory
     return detail::max(bytes / 128, alone);
   }
 
@@ -659,10 +655,10 @@ class basic_cache_set {
     auto const large_if_scarce =
       detail::clamp(align_down(bytes / 65536, heap_granule), small_block_limit, most_large_if_scarce);
     auto const large = scarce ? large_if_scarce : detail::max(bytes / 1024, least_large);
-    // Blocks that threads hand round are neighbours of none in a cache: ranges of many caches would need much host memory.
+    // With many caches, blocks that threads hand round have no free neighbours in their cache. As ranges they would need much host memory.
     limits_.scarce_bytes.store(shared ? 0 : bytes / 2, std::memory_order_relaxed);
     limits_.most_unfenced_bytes.store(eager ? 0 : most_unfenced(bytes, shared), std::memory_order_relaxed);
-    // Less than has_large_range() looks for.
+    // Smaller than the ranges that has_large_range() finds, so that a refill is not flushed at once.
     refill_bytes_ = detail::min(align_down(bytes / 1024, heap_granule), scarce ? 2 * large_if_scarce : largest_refill);
     share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
     share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);

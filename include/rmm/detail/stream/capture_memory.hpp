@@ -21,15 +21,16 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// A stream in a capture. The runtime tells no number of such a stream, but its handle names it as long as it lives; that of a
-/// per-thread default stream does in its thread alone. What is not told apart: a stream that rmm::cuda_stream did not
-/// make, destroyed in the middle of the capture, and one that gets its handle and joins the same capture from a point
-/// before the first one's end.
+/// The identity of a stream in a capture. CUDA gives no id of such a stream, so its handle identifies it as long as it lives. The handle
+/// of a per-thread default stream does so in one thread only.
+///
+/// Not detected: a stream that rmm::cuda_stream did not make is destroyed during the capture, and a new stream with its handle joins the
+/// capture from a point before the end of the old one.
 struct captured_stream {
   std::uint64_t capture{};
   std::uint64_t handle{};
-  std::uint64_t thread{};  // 0 if the handle means the same in all
-  std::uint64_t ends{};    // how many streams had ended: with one of them the handle may have been another's
+  std::uint64_t thread{};  // 0 if the handle names the same stream in all threads
+  std::uint64_t ends{};    // how many streams had ended: a handle is reused only after another end
 
   friend bool operator==(captured_stream a, captured_stream b) noexcept
   {
@@ -37,34 +38,36 @@ struct captured_stream {
   }
 };
 
-/// What a heap keeps for the graphs of one rmm::graph_memory.
+/// The memory that a heap holds for the graphs of one rmm::graph_memory.
 ///
-/// Its memory is a few chunks, each an allocation of the heap, that no work but that of the graphs uses. A graph holds
-/// addresses, and writes to them whenever it runs: so what is freed here goes to captures of the same memory, and to nobody
-/// else. Within a capture it goes to the stream that freed it, whose nodes follow each other. When that capture is over, or
-/// if it was freed outside of one and the work before that is done, any later capture may have it: graphs that share memory do
-/// not run at the same time, and none expects to find what another left.
+/// It consists of a few chunks, each an allocation of the heap, which only work of these graphs uses. A graph writes to its addresses
+/// whenever it runs. So memory that is freed here is reused only by captures with the same graph_memory:
+///
+///   freed in a capture           by the same stream in that capture, because its nodes follow each other; after the capture, by all
+///   freed outside of captures    by all captures, once its event is reached
+///
+/// That is safe because graphs that share a graph_memory do not run at the same time, and none reads what another has left.
 ///
 /// Invariants:
-///  G1  the chunks' bytes are those of live blocks, of idle_, of freed_, of pending_, and unnoted_bytes_; no two of these
-///      overlap, and no range of theirs lies in two chunks
-///  G2  what is in idle_ is used by graphs of this memory alone, and by none whose capture is under way
-///  G3  what is in freed_ was freed in that capture on that stream, and goes there only until the capture is over
+///  G1  the bytes of the chunks are the sum of live blocks, idle_, freed_, pending_ and unnoted_bytes_; no two of these overlap, and no
+///      range lies in two chunks
+///  G2  memory in idle_ is used only by graphs of this memory, and by none whose capture is under way
+///  G3  memory in an element of freed_ was freed in its capture on its stream, and goes only there until the capture is over
 ///  G4  a chunk leaves when the memory is released and all its blocks are freed, and not before
-///  G5  no function for a free needs host memory: what cannot be noted is not used again until its chunk leaves
-///  G7  once a block was freed without an event, no stream's order covers the chunks: forget_free() returns false
-///  G6  chunks are ascending, not empty and do not overlap; chunk_bytes() and kept_bytes() are the sums of what they count
+///  G5  no free needs host memory: a block that cannot be noted is not reused until its chunk leaves
+///  G6  chunks are ascending, not empty and do not overlap; chunk_bytes() and kept_bytes() are sums of their parts
+///  G7  once a block was freed without an event, the order of no stream covers the chunks: forget_free() returns false
 ///
-/// Guarded by the lock of the graph_arena that it belongs to. A template as the heap is, for the same reason.
+/// Guarded by the lock of its graph_arena. A template only so that translation units that make no heap do not compile its members.
 template <class Unused>
 class basic_captured_memory {
  public:
-  /// `number`: that of the graph memory.
+  /// `number`: the number of the graph_memory.
   explicit basic_captured_memory(std::uint64_t number) noexcept : number_{number} {}
 
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
-  /// Nobody will run the graphs again, nor capture with this memory.
+  /// Notes that the last handle is gone: no graph runs again, and no capture uses this memory.
   void set_released() noexcept { released_ = true; }
   [[nodiscard]] bool is_released() const noexcept { return released_; }
   /// Whether each chunk has a live block.
@@ -74,7 +77,7 @@ class basic_captured_memory {
   }
   [[nodiscard]] bool is_empty() const noexcept { return chunks_.empty() && kept_.empty(); }
 
-  /// Bytes of chunks and of what is kept, but for live blocks.
+  /// Returns the bytes of chunks and kept blocks, without live blocks.
   [[nodiscard]] std::size_t bytes() const noexcept
   {
     auto const unused = chunk_bytes_ - live_bytes_;
@@ -86,7 +89,7 @@ class basic_captured_memory {
 
   [[nodiscard]] bool owns(std::uintptr_t address) const noexcept { return find_chunk(address) != no_chunk; }
 
-  /// Adds a chunk that no work uses. Throws std::bad_alloc, and has not taken it then.
+  /// Adds a chunk that no work uses. If it throws std::bad_alloc, the caller keeps the chunk.
   void add_chunk(address_range range)
   {
     RMM_ASSERT(!released_ && range.begin != 0 && range.bytes != 0);
@@ -102,8 +105,8 @@ class basic_captured_memory {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
-  /// Takes `bytes` bytes that work of `who` may use at once; null if there are not so many in one piece. With
-  /// `others_capture`, captures beside that of `who` use this memory, so nothing is known to be left by captures that are over.
+  /// Takes `bytes` bytes that work of `who` may use at once. Returns null if no piece is large enough. `others_capture`: whether another
+  /// capture may use this memory now, so that memory freed in other captures cannot be reused yet.
   [[nodiscard]] void* try_allocate(std::size_t bytes, captured_stream who, bool others_capture) noexcept
   {
     if (!others_capture) { retire_captures_but(who.capture); }
@@ -119,7 +122,7 @@ class basic_captured_memory {
     return reinterpret_cast<void*>(taken.begin);  // NOLINT: addresses are integers here
   }
 
-  /// A block is freed by a stream in a capture of this memory.
+  /// Frees a block of this memory for a stream in a capture that was announced with it.
   void free_in_capture(address_range block, captured_stream who) noexcept
   {
     note_free(block);
@@ -132,7 +135,7 @@ class basic_captured_memory {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
-  /// A block is freed outside of any capture; `event` was recorded after that. Returns whether it took the event.
+  /// Frees a block outside of captures; `event` was recorded after the free. Returns whether it took the event.
   bool free_after(address_range block, owned_event& event) noexcept
   {
     note_free(block);
@@ -148,7 +151,7 @@ class basic_captured_memory {
     return true;
   }
 
-  /// A block is freed, and nothing tells when the work that uses it is done: its chunk leaves only for those who wait for the devices.
+  /// Frees a block that no event covers. Its chunk can be reused only after the devices were synchronised.
   void free_without_event(address_range block) noexcept
   {
     note_free(block);
@@ -156,8 +159,8 @@ class basic_captured_memory {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
-  /// Keeps a block from before a capture that a stream of it frees: the graph may use it. False if the host has no memory to
-  /// note that.
+  /// Keeps a block that was allocated before a capture and is freed in it, because the graph may use it. Returns false if host memory runs
+  /// out.
   [[nodiscard]] bool try_keep(address_range block) noexcept
   {
     RMM_ASSERT(!released_ && block.bytes != 0 && !owns(block.begin));
@@ -171,8 +174,8 @@ class basic_captured_memory {
     return true;
   }
 
-  /// Calls give_back(range) for each chunk that G4 lets go, and then for what is kept; what that returns false for stays.
-  /// Requires that the memory is released.
+  /// Calls give_back(range, true) for each chunk without live blocks, and then give_back(range, false) for each kept block. Removes those
+  /// for which it returns true. Requires that the memory is released.
   template <class GiveBack>
   void leave(GiveBack&& give_back) noexcept
   {
@@ -192,8 +195,8 @@ class basic_captured_memory {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_captured_memory>(check_steps()) || check_invariants());
   }
 
-  /// Forgets what may be used again, once the memory is released; makes `stream` wait for work that uses it, if there is one.
-  /// Returns whether that work is then done in the order of the stream.
+  /// Forgets the freed memory of a released graph_memory, so that whole chunks can leave. If there is a stream, makes it wait for the
+  /// events of that memory. Returns whether all work that uses the chunks is then ordered before later work of the stream.
   [[nodiscard]] bool forget_free(bool has_stream, cudaStream_t stream) noexcept
   {
     RMM_ASSERT(released_);
@@ -210,7 +213,7 @@ class basic_captured_memory {
     return ordered;
   }
 
-  /// The first address of all chunks, and the one behind them; 0 and 0 if there are none.
+  /// Returns the first address of all chunks, and the address behind the last one; zeros if there is no chunk.
   [[nodiscard]] std::pair<std::uintptr_t, std::uintptr_t> bounds() const noexcept
   {
     if (chunks_.empty()) { return {0, 0}; }
@@ -224,7 +227,7 @@ class basic_captured_memory {
     for (auto const& each : chunks_) { visit(each.range); }
   }
 
-  /// Calls visit(range) for what is kept, and for the parts of chunks that are not live and that somebody noted.
+  /// Calls visit(range) for each kept block, and for the free parts of chunks that are noted (G5).
   template <class Visit>
   void for_each_unused(Visit&& visit) const
   {
@@ -257,7 +260,7 @@ class basic_captured_memory {
   [[nodiscard]] std::size_t check_steps() const noexcept;
   [[nodiscard]] bool has_retired_captures_but(std::uint64_t capture) const noexcept;
 
-  /// How many chunks begin at an address or below.
+  /// Returns the number of chunks that begin at an address or below.
   [[nodiscard]] std::size_t chunks_up_to(std::uintptr_t address) const noexcept
   {
     auto const above =
@@ -267,7 +270,7 @@ class basic_captured_memory {
     return static_cast<std::size_t>(above - chunks_.begin());
   }
 
-  /// The index of the chunk that an address lies in.
+  /// Returns the index of the chunk of an address; no_chunk if there is none.
   [[nodiscard]] std::size_t find_chunk(std::uintptr_t address) const noexcept
   {
     auto const count = chunks_up_to(address);
@@ -311,7 +314,7 @@ class basic_captured_memory {
     return freed_.back().get();
   }
 
-  /// What captures that are over left is for all that come.
+  /// Makes memory idle that was freed in captures that are over, which are all but `capture`.
   void retire_captures_but(std::uint64_t capture) noexcept
   {
     auto const seams   = seam_addresses();
@@ -325,7 +328,7 @@ class basic_captured_memory {
     RMM_ASSERT_EXPENSIVE(has_retired_captures_but(capture));
   }
 
-  /// Makes idle what was freed outside of captures and whose events are reached. Returns whether there was any.
+  /// Makes memory idle that was freed outside of captures and whose event is reached. Returns whether there was any.
   [[nodiscard]] bool collect_reached() noexcept
   {
     auto const is_idle = [&](pending_range& each) {
@@ -345,7 +348,7 @@ class basic_captured_memory {
   bool needs_wait_{false};  // a block was freed without an event
   std::size_t chunk_bytes_{};
   std::size_t live_bytes_{};
-  std::size_t unnoted_bytes_{};  // freed, and not to be used again
+  std::size_t unnoted_bytes_{};  // freed, and not reused before its chunk leaves
   std::size_t kept_bytes_{};
   std::vector<chunk> chunks_;          // ascending; few
   std::vector<std::uintptr_t> seams_;  // where chunks begin

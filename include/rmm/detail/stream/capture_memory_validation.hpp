@@ -10,13 +10,13 @@
 #include <cstdint>
 
 /// @file
-/// The checks of captured_memory, which includes the file where RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined; tests that call
+/// The checks of captured_memory, which includes the file if RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined; tests that call
 /// check_invariants() include it themselves.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// What a check costs, for is_check_due().
+/// Returns the cost of a check, for is_check_due().
 template <class Unused>
 std::size_t basic_captured_memory<Unused>::check_steps() const noexcept
 {
@@ -25,7 +25,7 @@ std::size_t basic_captured_memory<Unused>::check_steps() const noexcept
   return steps;
 }
 
-/// What retire_captures_but() promises: what other captures freed is there only if there is no room for it in idle_.
+/// Whether retire_captures_but() was complete: memory freed in other captures remains only if idle_ has no room for it.
 template <class Unused>
 bool basic_captured_memory<Unused>::has_retired_captures_but(std::uint64_t capture) const noexcept
 {

@@ -21,27 +21,24 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Free memory in no cache: of one stream, or, without a stream, of all.
+/// The free memory of one stream that lies in no cache; the idle store has no stream, and its memory is for all.
 ///
-/// What is in `ranges` has as its epoch the number of a fence: an event recorded on the stream after the memory was freed.
-/// Another stream may have it once it waits for that event, or once the event is reached. `unfenced` memory has no event;
-/// it is for its stream alone, until that stream is fenced or the device was synchronised.
+/// Each range has an epoch: the number of a fence, an event that the stream recorded after the free. Another stream may have the range
+/// after a wait for that event, or when the event is reached. `unfenced` memory has no event. Only its own stream may have it, until a
+/// fence is recorded or the device was synchronised.
 ///
 /// Invariants:
-///  F1  fences are in the order of their numbers, without a gap, and the last one's is newest(); memory with an epoch below that
-///      of the first may be used by all
-///  F2  no epoch is above the number of the last fence that there was, but for the identity 0; nor is the least epoch, which
-///      epoch_of() knows
+///  F1  fences have ascending numbers without a gap, up to newest(); any stream may use memory with an epoch below that of the first
+///  F2  no epoch is above newest(), except in the idle store; nor is least_epoch_
 ///  F3  the event of a fence was recorded after the events of all fences below it: a wait for one is a wait for all of them
 ///  F4  fewer than half of the fences that are noted are dropped ones
 ///  F5  no unfenced range is empty
 ///
-/// Guarded by the lock of the heap that it belongs to, and a template for the same reason.
+/// Guarded by the lock of its heap. A template only so that translation units that make no heap do not compile its members.
 template <class Unused>
 class basic_free_store {
  public:
-  /// `identity` is that of the stream, and `device` its device. An identity of 0 stands for memory that no stream is known of:
-  /// all may have it, after the fences if there are any.
+  /// `identity` and `device` are those of the stream. The identity 0 is for the idle store.
   explicit basic_free_store(std::uint64_t identity, int device = -1) noexcept : identity_{identity}, device_{device} {}
 
   [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
@@ -51,7 +48,7 @@ class basic_free_store {
   [[nodiscard]] std::vector<address_range>& unfenced() noexcept { return unfenced_; }
   [[nodiscard]] std::vector<address_range> const& unfenced() const noexcept { return unfenced_; }
 
-  /// Adds memory without an event. False if the host has no memory to note it.
+  /// Adds memory without an event. Returns false if host memory runs out.
   [[nodiscard]] bool try_add_unfenced(address_range range) noexcept
   {
     RMM_ASSERT(range.bytes != 0);
@@ -63,8 +60,8 @@ class basic_free_store {
     return true;
   }
 
-  /// Takes all of a set that has more ranges than this store. They get the epoch of the newest fence, as what was here does. False,
-  /// and nothing has changed, if the host has no memory for that. O(ranges of this store).
+  /// Takes all ranges of a set that has more of them than this store. All ranges of the store get the epoch of the newest fence. Returns
+  /// false, and changes nothing, if host memory runs out. O(ranges of this store).
   [[nodiscard]] bool try_take_all_of(range_set& larger, seam_list const* seams) noexcept
   {
     if (!larger.try_reserve(larger.count() + ranges_.count())) { return false; }
@@ -74,22 +71,22 @@ class basic_free_store {
     return true;
   }
 
-  /// The epoch of memory of this store that has `noted` in its set.
+  /// Returns the epoch of a range that has the epoch `noted` in the set.
   [[nodiscard]] std::uint64_t epoch_of(std::uint64_t noted) const noexcept { return detail::max(noted, least_epoch_); }
 
-  /// Where range_set::for_some() goes on in the ranges.
+  /// The position at which range_set::for_some() continues.
   [[nodiscard]] std::size_t& next_looked_at() noexcept { return next_looked_at_; }
 
   [[nodiscard]] bool is_empty() const noexcept { return ranges_.empty() && unfenced_.empty(); }
 
-  /// The epoch of what is covered by the newest fence.
+  /// Returns the number of the newest fence.
   [[nodiscard]] std::uint64_t newest() const noexcept { return newest_; }
 
-  /// Gets room for `more` ranges. Returns whether there is.
+  /// Gets room for `more` ranges. Returns false if host memory runs out.
   [[nodiscard]] bool try_make_room(std::size_t more) noexcept { return ranges_.try_reserve(ranges_.count() + more); }
 
-  /// Adds a fence, whose event was recorded on this store's stream after those of all fences before. False, and the event
-  /// stays with the caller, if the host has no memory for that.
+  /// Adds a fence. Its event was recorded on this store's stream after the events of all earlier fences. Returns false, and leaves the
+  /// event with the caller, if host memory runs out.
   [[nodiscard]] bool try_add_fence(owned_event& event) noexcept
   {
     try {
@@ -102,8 +99,7 @@ class basic_free_store {
     return true;
   }
 
-  /// Makes later work of `stream` wait until memory with this epoch is free. Returns whether it does. Waits for one event at
-  /// most, by F3.
+  /// Makes later work of `stream` wait until memory with this epoch is free, for one event at most (F3). Returns whether that succeeded.
   [[nodiscard]] bool try_make_wait(cudaStream_t stream, std::uint64_t epoch) const noexcept
   {
     RMM_ASSERT(identity_ == 0 || epoch <= newest_);  // F2
@@ -122,8 +118,8 @@ class basic_free_store {
     RMM_ASSERT(noted_epoch_ >= epoch);
   }
 
-  /// Makes later work of `stream` wait for all memory that was noted since the last call, for one event at most. Returns whether
-  /// it does; true if there is nothing to wait for. `may_wait`: whether the stream may.
+  /// Makes later work of `stream` wait for all memory that was noted since the last call, for one event at most. Returns whether that
+  /// succeeded; true if there is nothing to wait for. `may_wait`: whether the stream may wait for events.
   [[nodiscard]] bool try_make_noted_wait(cudaStream_t stream, bool may_wait) noexcept
   {
     auto const epoch = std::exchange(noted_epoch_, 0);
@@ -131,8 +127,7 @@ class basic_free_store {
     return may_wait && try_make_wait(stream, epoch);
   }
 
-  /// Asks the oldest event whether it is reached. If it is, forgets its fence, into `spare` if there is place, and returns
-  /// true.
+  /// Returns whether the oldest event is reached. If so, removes its fence, and moves the event to `spare` if there is place.
   [[nodiscard]] bool poll(std::vector<owned_event>& spare) noexcept
   {
     if (!has_fences() || !oldest()->event.is_reached()) { return false; }
@@ -149,7 +144,7 @@ class basic_free_store {
     if (has_fences()) { fences_.back().event.synchronize_no_throw(); }
   }
 
-  /// The device was synchronised: all events are reached.
+  /// Removes all fences, after the device was synchronised.
   void all_reached(std::vector<owned_event>& spare) noexcept
   {
     while (has_fences()) { drop_first_fence(spare); }
@@ -159,7 +154,7 @@ class basic_free_store {
 
   [[nodiscard]] bool has_fences() const noexcept { return !fences_.empty(); }
 
-  /// The highest epoch whose memory is free for all.
+  /// Returns the highest epoch whose memory any stream may use.
   [[nodiscard]] std::uint64_t reached() const noexcept { return has_fences() ? oldest()->number - 1 : newest_; }
 
   /// Whether F1, F2, F4 and F5 hold; O(ranges + fences). F3 is for the simulator to check.
@@ -202,15 +197,14 @@ class basic_free_store {
   std::uint64_t identity_;
   int device_;
   std::uint64_t newest_{};
-  std::uint64_t least_epoch_{};  // of all ranges, whatever they have noted
+  std::uint64_t least_epoch_{};  // no range has a lower epoch, whatever is noted in the set
   std::uint64_t noted_epoch_{};
   bool wait_noted_{false};
   std::size_t next_looked_at_{};
   range_set ranges_;
   std::vector<address_range> unfenced_;
-  std::vector<fence>
-    fences_;               // behind the dropped ones; a queue, where std::deque is 2,200 lines more for who includes it
-  std::size_t dropped_{};  // at the beginning of fences_, and without an event; never all of them
+  std::vector<fence> fences_;  // a queue behind the dropped fences; std::deque would add 2,200 lines to the header
+  std::size_t dropped_{};      // at the beginning of fences_, and without an event; never all of them
 };
 
 using free_store = basic_free_store<void>;

@@ -33,21 +33,21 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The memory of CUDA graphs that a heap hands out: one captured_memory for each rmm::graph_memory.
+/// The memory of a heap that CUDA graphs use: one captured_memory for each rmm::graph_memory.
 ///
-/// A client of the heap. It takes chunks from it that no work can use, hands parts of them to captures, and gives whole chunks
-/// back when nobody can run the graphs any more. The heap sends it the calls of streams that capture, and the frees of blocks
-/// that lie between the bounds of its chunks.
+/// A client of the heap: it takes idle chunks from the heap, and hands parts of them to captures. When the last handle of a graph_memory
+/// is gone, end_memory() gives its chunks back to the heap. The heap forwards two kinds of calls: those of streams that capture, and
+/// frees of blocks that lie between the bounds of the chunks.
 ///
 /// Invariants:
-///  A1  to the heap a chunk is one allocated block, until the memory that it is for is released and nothing lives in it
+///  A1  to the heap a chunk is one allocated block, until its memory is released and the chunk has no live block
 ///  A2  all chunks lie between the bounds, which are written before a block of a chunk is handed out
-///  A3  what it keeps of blocks from before a capture stays allocated to the heap, too
+///  A3  a block that is kept because a capture freed it also stays allocated in the heap
 ///  A4  each memory has a number of its own, which is not 0; no chunk belongs to two memories
 ///  A5  each chunk of a released memory has a live block
 ///
-/// Thread-safe. The order of locks: that of the announced captures, this one, the heap's. `Heap` is the class of the heap, which
-/// is not complete yet where it has a graph_arena.
+/// Thread-safe. The order of locks: announced captures, this one, the heap's. `Heap` is a parameter because the class of the heap is not
+/// complete where it declares its graph_arena.
 template <class Heap>
 class graph_arena {
  public:
@@ -55,7 +55,7 @@ class graph_arena {
   graph_arena(graph_arena const&)            = delete;
   graph_arena& operator=(graph_arena const&) = delete;
 
-  /// Asks to be told of captures from now on. Throws std::bad_alloc.
+  /// Registers for announcements of captures and for ends of graph_memory. Throws std::bad_alloc.
   void begin_to_listen()
   {
     listener_.captures_are_announced = [](capture_listener& self, bool any) noexcept {
@@ -69,9 +69,9 @@ class graph_arena {
   }
   void end_listening() noexcept { captures_.remove(listener_); }
 
-  /// A stream captures: takes `bytes` from the memory that the capture was announced with. Null if the heap has too little that
-  /// no work uses: a graph may be launched on any stream, so that it cannot wait for anything. Throws logic_error if nobody
-  /// announced the capture, and std::bad_alloc if there is no host memory.
+  /// Takes `bytes` bytes for a stream that captures, from the graph_memory of the announcement. Returns null if the heap has too little
+  /// idle memory: a graph may be launched on any stream, so its memory must not need a wait. Throws logic_error if the capture was not
+  /// announced, and std::bad_alloc if host memory runs out.
   [[nodiscard]] RMM_COLD void* allocate(std::size_t bytes, cudaStream_t stream, capture_state const& state)
   {
     auto const from = find_announced(stream, state);
@@ -89,9 +89,9 @@ class graph_arena {
     return memory.try_allocate(bytes, who, from.is_shared);
   }
 
-  /// Adds a block that no work uses to the heap, and allocates from it. Throws as allocate() does; the heap has not taken the block
-  /// then. Null if `bytes` is 0, or if there is no host memory to note the chunk; the heap has taken the block then. Requires
-  /// that `bytes` is at most the size of the block.
+  /// Adds a block that no work uses to the heap, and allocates from it. If it throws, as allocate() does, the caller keeps the block.
+  /// Returns null if `bytes` is 0, or if host memory for the chunk runs out; the heap has the block then. Requires that `bytes` is at most
+  /// the size of the block.
   [[nodiscard]] RMM_COLD void* add_block_and_allocate(address_range block,
                                                       std::size_t bytes,
                                                       cudaStream_t stream,
@@ -114,8 +114,8 @@ class graph_arena {
     return memory.try_allocate(bytes, who, from.is_shared);
   }
 
-  /// Takes back what a graph may use: memory of graphs, and memory that a stream frees while it captures. `asks`: whether the
-  /// stream may capture. False if it is neither.
+  /// Frees memory that a graph may use: blocks of chunks, and blocks that a stream frees while it captures. Returns false for other blocks,
+  /// which the heap frees. `asks`: whether the stream may capture.
   [[nodiscard]] RMM_COLD bool try_deallocate(address_range range, cudaStream_t stream, bool asks) noexcept
   {
     bool const is_near = is_between_bounds(range.begin);
@@ -142,22 +142,22 @@ class graph_arena {
     }
     try {
       static_cast<void>(find_or_make(from.memory).try_keep(range));
-    } catch (std::bad_alloc const&) {  // it stays what it is, allocated
+    } catch (std::bad_alloc const&) {  // the block stays allocated
     }
     return true;
   }
 
-  /// Says, once, that memory was freed by a capture that nobody announced.
+  /// Logs, once, that an unannounced capture freed memory.
   RMM_COLD void log_unannounced() noexcept
   {
     if (unannounced_was_logged_.exchange(true, std::memory_order_relaxed)) { return; }
-    log(log_level::error,
-        "Memory was freed on a stream that captures a CUDA graph, and no rmm::capture_scope announces that: it is not "
-        "used "
-        "again until its memory resource is destroyed, for the graph may use it whenever it runs");
+    log(
+      log_level::error,
+      "Memory was freed on a stream that captures a CUDA graph, and no rmm::capture_scope announces the capture. The "
+      "memory stays unused until its resource is destroyed, because the graph may use it: make a capture_scope first");
   }
 
-  /// Forgets all, also what is live.
+  /// Forgets all memories, and their live blocks.
   void clear() noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -171,7 +171,7 @@ class graph_arena {
 
   [[nodiscard]] bool is_empty() const noexcept { return memories_.empty(); }
 
-  /// Bytes of chunks that are not in live blocks, and of what is kept.
+  /// Returns the bytes of chunks outside live blocks, and of kept blocks.
   [[nodiscard]] std::size_t bytes() const noexcept
   {
     std::size_t sum{};
@@ -179,7 +179,7 @@ class graph_arena {
     return sum;
   }
 
-  /// Calls visit(range) for what these are in, as far as it was noted.
+  /// Calls visit(range) for the noted ranges among these bytes.
   template <class Visit>
   void for_each_unused(Visit&& visit) const
   {
@@ -215,14 +215,14 @@ class graph_arena {
     graph_arena* arena{};
   };
 
-  /// What the capture that a stream is in was announced with. Throws logic_error if it was not.
+  /// Returns the announced memory of the capture that a stream is in. Throws logic_error if the capture was not announced.
   [[nodiscard]] announced_memory find_announced(cudaStream_t stream, capture_state const& state) const
   {
     auto const found = captures_.find(stream, state);
     if (found.memory == 0) {
       throw_as<logic_error>(
-        "The stream captures a CUDA graph, and no rmm::capture_scope announces that: whoever allocates while the graph "
-        "runs would get the same memory (see rmm/capture_scope.hpp)");
+        "The stream captures a CUDA graph that no rmm::capture_scope announces, so other work could get the graph's "
+        "memory: make a capture_scope before you allocate (see rmm/capture_scope.hpp)");
     }
     return found;
   }
@@ -240,14 +240,15 @@ class graph_arena {
     return address >= begin_.load(std::memory_order_relaxed) && address < end_.load(std::memory_order_relaxed);
   }
 
-  /// Small requests get a part of a larger chunk. `added`: bytes that the heap is about to have more.
+  /// Returns the size of the chunk to take for a request: small requests share a larger chunk. `added`: bytes that the heap is about to
+  /// get.
   [[nodiscard]] std::size_t usual_chunk(std::size_t bytes, std::size_t added = 0) const noexcept
   {
     return detail::max(bytes,
                        detail::min(align_down((heap_.block_bytes() + added) / 64, heap_granule), most_usual_chunk));
   }
 
-  /// Throws std::bad_alloc, and has given the chunk back then.
+  /// Adds a chunk to a memory. If it throws std::bad_alloc, the heap has the chunk again.
   void add_chunk(captured_memory& memory, address_range chunk)
   {
     try {
@@ -259,7 +260,7 @@ class graph_arena {
     set_bounds();
   }
 
-  /// Memory of a graph is freed outside of captures.
+  /// Frees a block of a graph's memory outside of captures.
   void free_outside_of_captures(captured_memory& memory,
                                 address_range range,
                                 cudaStream_t stream,
@@ -270,13 +271,13 @@ class graph_arena {
       try {
         owned_event event{device_of_stream(stream)};
         noted = event.try_record(stream) && memory.free_after(range, event);
-      } catch (std::exception const&) {}  // no event: nobody knows when it is idle
+      } catch (std::exception const&) {}  // without an event, only a wait for the devices makes it idle
     }
     if (!noted) { memory.free_without_event(range); }
     if (memory.is_released()) { give_back({memory.number(), false, nullptr}); }
   }
 
-  /// Nobody has a handle of a graph memory any more.
+  /// Releases the memory whose last handle is gone, and gives its chunks back.
   RMM_COLD void end_memory(graph_memory_end const& end) noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -287,8 +288,8 @@ class graph_arena {
     give_back(end);
   }
 
-  /// Frees the chunks of released memories in which nothing lives, and what they kept: chunks of one memory in the order of a
-  /// stream, the others, or without a stream all, for whoever needs them after the devices were synchronised.
+  /// Gives chunks without live blocks, and kept blocks, of released memories back to the heap. Chunks of the memory in `end` go to the
+  /// store of its stream, if it names one. All other chunks and all kept blocks are reused only after the devices were synchronised.
   void give_back(graph_memory_end const& end) noexcept
   {
     RMM_ASSERT(find(end.memory) != nullptr);
@@ -301,7 +302,7 @@ class graph_arena {
       if (memory.forget_free(has_stream, end.stream)) { store = heap_.fence_for_frees(end.stream); }
     }
     memory.leave(leave_to(store));
-    for (auto const& each : memories_) {  // what it kept may have been the last block of one of these
+    for (auto const& each : memories_) {  // a kept block may have been the last live block of one of these
       if (each->is_released()) { each->leave(leave_to(0)); }
     }
     memories_.erase(
@@ -311,12 +312,12 @@ class graph_arena {
     set_bounds();
   }
 
-  /// What captured_memory::leave() calls: chunks go to a store, what fence_for_frees() says, or without one wait for the devices.
+  /// Returns the function for captured_memory::leave(). Chunks go to the store with this identity, from fence_for_frees(). If that is 0,
+  /// they wait for the devices.
   [[nodiscard]] auto leave_to(std::uint64_t store) noexcept
   {
     return [this, store](address_range range, bool is_chunk) noexcept {
-      if (auto* const owner =
-            is_chunk ? nullptr : find_owner(range.begin)) {  // freed by one graph, allocated by another
+      if (auto* const owner = is_chunk ? nullptr : find_owner(range.begin)) {  // one graph freed a block of another
         owner->free_without_event(range);
       } else if (is_chunk && store != 0) {
         heap_.free_fenced(range, store);
@@ -327,7 +328,7 @@ class graph_arena {
     };
   }
 
-  /// The memory whose chunk an address lies in; null if it is in none.
+  /// Returns the memory that has the chunk of an address; null if no chunk contains it.
   [[nodiscard]] captured_memory* find_owner(std::uintptr_t address) const noexcept
   {
     return find_if([&](captured_memory const& each) { return each.owns(address); });

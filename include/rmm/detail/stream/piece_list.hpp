@@ -25,38 +25,37 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Which runs of neighbours a piece_list needs.
+/// The runs of neighbours that a piece_list has to contain.
 struct wanted_runs {
-  std::size_t least_bytes{};  ///< those of so many bytes
+  std::size_t least_bytes{};  ///< runs of at least this size
   std::vector<std::uintptr_t> const*
-    edges{};                  ///< and those that begin or end at one of these addresses, ascending, if given
+    edges{};                  ///< if given: also runs that begin or end at one of these addresses, ascending
   bool with_unfenced{false};  ///< whether memory without an event counts
 };
 
-/// The free memory of a heap by address, so that neighbours that lie in different caches and stores are found: a run is a number of
-/// pieces each of which ends where the next begins.
+/// A list of the free memory of a heap by address, which finds neighbours in different caches and stores. A run is a sequence of pieces,
+/// each of which ends where the next begins.
 ///
-/// A set coalesces its own ranges. So two neighbours in a run lie in different sets, and most ranges of the largest set are no part
-/// of a longer run. From a large set only those ranges are taken that are a wanted run themselves, or that touch a piece of another
-/// set. Then a heap with a million free ranges in one set is searched as fast as an empty one. Where
-/// bound_of_runs() says that no run can be long enough, no list has to be made.
+/// Each set of ranges coalesces by itself. So two neighbours in a run lie in different sets, and most ranges of the largest set belong to
+/// no longer run. From a large set, the list takes only ranges that are a wanted run themselves or that touch a piece of another set. So a
+/// heap with a million free ranges in one set is searched as fast as an empty one. If bound_of_runs() is too small, make no list.
 ///
 /// Invariants:
 ///  N1  pieces are ascending and do not overlap
-///  N2  each wanted run is in the list, whole
+///  N2  the list contains each wanted run as a whole
 ///
 /// Made and used with the heap's lock, while all caches are closed. A template only so that translation units that make no heap do
 /// not compile its members.
 template <class Unused>
 class basic_piece_list {
  public:
-  /// Free memory and the set that it lies in, one of the two.
+  /// A free range, and the store or the cache that it lies in.
   struct piece {
     address_range range;
     std::uint64_t epoch;
     free_store* store;
     stream_cache* cache;
-    bool is_fenced{true};  // if not, it lies beside the set of ranges
+    bool is_fenced{true};  // unfenced memory does not lie in the ranges of its store or cache
 
     [[nodiscard]] range_set& ranges() const noexcept { return store != nullptr ? store->ranges() : cache->ranges(); }
     [[nodiscard]] std::uint64_t stream() const noexcept
@@ -66,7 +65,7 @@ class basic_piece_list {
   };
   using iterator = typename std::vector<piece>::iterator;
 
-  /// A size that no run exceeds, with or without events. Constant time for each cache and store.
+  /// Returns a size that no run exceeds, with or without events. Constant time for each cache and store.
   [[nodiscard]] static std::size_t bound_of_runs(shared_free_lists const& shared, cache_set const& caches) noexcept
   {
     std::size_t pieces{};
@@ -96,7 +95,7 @@ class basic_piece_list {
     return bound;
   }
 
-  /// Empties the stacks of all caches, so that what is fenced lies in ranges. Throws std::bad_alloc.
+  /// Empties the stacks of all caches, so that all fenced memory lies in ranges. Throws std::bad_alloc.
   basic_piece_list(shared_free_lists& shared,
                    cache_set const& caches,
                    seam_list const* seams,
@@ -141,7 +140,7 @@ class basic_piece_list {
     return upper.range.begin == lower.range.end() && (seams_ == nullptr || !seams_->contains(upper.range.begin));
   }
 
-  /// Behind the last piece of the run that `first` begins.
+  /// Returns the position behind the last piece of the run that begins at `first`.
   [[nodiscard]] iterator end_of_run(iterator first) noexcept
   {
     auto last = first + 1;
@@ -149,7 +148,7 @@ class basic_piece_list {
     return last;
   }
 
-  /// The wanted runs, as ranges. Throws std::bad_alloc.
+  /// Returns the wanted runs as ranges. Throws std::bad_alloc.
   [[nodiscard]] std::vector<address_range> runs()
   {
     std::vector<address_range> runs;
@@ -162,7 +161,7 @@ class basic_piece_list {
     return runs;
   }
 
-  /// Whether a run has so many bytes, with and without events.
+  /// Whether a run has at least `bytes` bytes, unfenced pieces included.
   [[nodiscard]] bool has_run(std::size_t bytes) noexcept
   {
     for (auto first = pieces_.begin(); first != pieces_.end();) {
@@ -173,8 +172,8 @@ class basic_piece_list {
     return false;
   }
 
-  /// Takes the first `bytes` of the smallest fenced run that has so many. The stream that asks waits for the work of those streams
-  /// only that freed a piece of it, once for each set. Nothing if there is no such run, or if it cannot be waited for.
+  /// Takes the first `bytes` bytes of the smallest fenced run that is large enough. The caller's stream waits only for streams that freed a
+  /// piece of it, once for each set. Returns nothing if there is no such run, or if the wait is impossible.
   [[nodiscard]] taken_range take(std::size_t bytes, asker& who) noexcept
   {
     auto best             = pieces_.end();
@@ -204,7 +203,7 @@ class basic_piece_list {
     return {begin, 0};
   }
 
-  /// Takes a range out of the sets that it lies in. Requires that the pieces hold it, are fenced, and have room for what is left.
+  /// Takes a range out of its sets. Requires that the pieces contain it, are fenced, and have room for the rests.
   static void cut(iterator first, iterator last, address_range range) noexcept
   {
     RMM_ASSERT(first != last && first->range.begin <= range.begin && range.end() <= (last - 1)->range.end());
@@ -219,10 +218,10 @@ class basic_piece_list {
   }
 
  private:
-  static constexpr std::size_t few_ranges  = 512;   // so many cost less than looking up which are needed
-  static constexpr std::size_t many_pieces = 1024;  // so many are sorted faster by their digits
+  static constexpr std::size_t few_ranges  = 512;  // a set with fewer is taken whole, which costs less than a selection
+  static constexpr std::size_t many_pieces = 1024;  // more are sorted faster by their digits
 
-  /// A set of ranges, as the store or the cache that it lies in.
+  /// A set of ranges, named by its store or cache.
   struct source {
     free_store* store;
     stream_cache* cache;
@@ -291,7 +290,7 @@ class basic_piece_list {
       pieces_.begin(), pieces_.end(), scratch.begin(), [](piece const& each) { return each.range.begin; });
   }
 
-  /// Keeps one of those that add_some() has added twice. They lie beside each other.
+  /// Removes duplicates, which add_some() makes and which lie beside each other.
   void remove_doubles() noexcept
   {
     auto kept = pieces_.begin();
@@ -309,7 +308,7 @@ class basic_piece_list {
     for (auto const& cache : caches_) { visit(source{nullptr, cache.get()}); }
   }
 
-  /// Calls visit(range) for all that is free and lacks an event.
+  /// Calls visit(range) for all free memory that no event covers.
   template <class Visit>
   void for_each_unfenced(Visit&& visit) const
   {
@@ -328,7 +327,7 @@ class basic_piece_list {
     });
   }
 
-  /// Adds those ranges of a large set that are wanted runs or parts of them, some possibly twice.
+  /// Adds the ranges of a large set that are wanted runs or parts of them, some possibly twice.
   void add_some(source const& from, wanted_runs const& wanted)
   {
     auto const add = [&](fenced_range const& found) {
@@ -348,7 +347,7 @@ class basic_piece_list {
     }
   }
 
-  /// Makes one wait for each set that has one of these pieces.
+  /// Makes the stream wait once for each set that has one of these pieces.
   [[nodiscard]] bool try_make_waits(iterator first, iterator last, asker const& who) const noexcept
   {
     capture_exemption const exemption;

@@ -31,22 +31,22 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// The free memory of a heap that lies in no cache, where all threads find it: a store for each stream that freed some, whose
-/// events tell when others may use it, and the idle store, whose memory no work can use. Memory moves from the one to the other
-/// when its events are found reached. What has lost its stream waits in the heap's reserve until its devices were synchronised.
+/// The free memory of a heap that lies in no cache, where all threads find it. Each stream has a store, whose events tell when other
+/// streams may use the memory. The idle store has memory that no work uses. Memory moves there when its events are found reached. Memory
+/// that has lost its stream waits in the heap's reserve until its devices were synchronised.
 ///
 /// Invariants:
-///  L1  memory in the idle store may be used by all streams at once, whatever its epoch
-///  L2  a stream has several stores only where an older event would come after a newer one in its store (F3)
-///  L3  lost_devices() has the bit of each device whose work may use what waits in the reserve
+///  L1  any stream may use memory in the idle store at once, whatever its epoch
+///  L2  a stream has a second store only if an older event would otherwise follow a newer one in its store (F3)
+///  L3  lost_devices() has the bit of each device whose work may use memory in the reserve
 ///  L4  no two free pieces here overlap
 ///  L5  only the idle store has the identity 0; it has no fences and no unfenced memory
 ///  L6  at most most_spare_events events are kept, in places that were reserved
 ///
-/// Guarded by the lock of the heap that it belongs to.
+/// Guarded by the lock of its heap.
 class shared_free_lists {
  public:
-  /// So many ranges move from one set to another in one call: that takes a fifth of a millisecond at most.
+  /// The most ranges that move from one set to another in one call, which takes a fifth of a millisecond at most.
   static constexpr std::size_t most_moved = 256;
 
   /// Throws std::bad_alloc.
@@ -57,7 +57,7 @@ class shared_free_lists {
   [[nodiscard]] free_store& idle() noexcept { return idle_; }
   [[nodiscard]] free_store const& idle() const noexcept { return idle_; }
 
-  /// Those of streams.
+  /// Returns the stores of streams.
   [[nodiscard]] std::vector<detail::owned_ptr<free_store>> const& stores() const noexcept { return stores_; }
 
   // --- stores ---
@@ -70,7 +70,7 @@ class shared_free_lists {
     return found == stores_.end() ? nullptr : found->get();
   }
 
-  /// Null if the stream is unknown, or the host has no memory.
+  /// Returns the store of a stream, and makes one if there is none. Null if the stream is unknown, or host memory runs out.
   [[nodiscard]] free_store* find_or_make(std::uint64_t identity, int device) noexcept
   {
     if (identity == 0) { return nullptr; }
@@ -79,7 +79,7 @@ class shared_free_lists {
     return found != nullptr ? found : try_add(identity, device);
   }
 
-  /// Another store of a stream. Null if the host has no memory.
+  /// Adds another store for a stream. Returns null if host memory runs out.
   [[nodiscard]] free_store* try_add(std::uint64_t identity, int device) noexcept
   {
     RMM_ASSERT(identity != 0);  // L5
@@ -106,7 +106,7 @@ class shared_free_lists {
     }
   }
 
-  /// Fences what threads that ended left in their stream's store, in a call that the program makes with that stream.
+  /// Fences memory that ended threads have left unfenced in a stream's store, in a call that the program makes with that stream.
   void fence_left(free_store& store, cudaStream_t stream) noexcept
   {
     if (store.unfenced().empty() || !store.try_make_room(store.unfenced().size()) || !try_add_fence(store, stream)) {
@@ -116,8 +116,8 @@ class shared_free_lists {
     RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
   }
 
-  /// Asks up to `most` events whether they are reached, those of each store in turn. Makes idle what fences cover that are reached,
-  /// as much as may move in one call. The rest is found where it is, without a wait.
+  /// Asks up to `most` events whether they are reached, of the stores in turn. Moves up to most_moved ranges whose fences are reached to
+  /// the idle store. Searches find the others where they are, and need no wait for them.
   void poll(std::size_t most) noexcept
   {
     std::optional<capture_exemption> exemption;
@@ -138,7 +138,7 @@ class shared_free_lists {
     RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
   }
 
-  /// All devices were synchronised that work on free memory may run on: makes all of it idle, as far as there is host memory.
+  /// Makes all memory idle, as far as host memory allows, after all devices that may use it were synchronised.
   void all_reached() noexcept
   {
     for (auto const& store : stores_) {
@@ -154,17 +154,17 @@ class shared_free_lists {
 
   // --- memory ---
 
-  /// Adds memory that no work can use. False if the host has no memory to note it.
+  /// Adds memory that no work uses. Returns false if host memory runs out.
   [[nodiscard]] bool try_insert_idle(address_range range) noexcept
   {
     if (!idle_.try_make_room(1)) { return false; }
     idle_.ranges().insert(range, 0, limits_.seams());
     RMM_ASSERT(idle_.ranges().count() != 0 && idle_.unfenced().empty() && !idle_.has_fences());  // L5
-    return true;  // no check of all: the reserve may be locked
+    return true;  // check_invariants() is not possible here, because the reserve may be locked
   }
 
-  /// Takes `bytes` bytes of the store of a stream, or of the idle store, whichever fits better: a caller of that stream waits for
-  /// nothing. Nothing if neither has so many in one piece. `own` may be null.
+  /// Takes `bytes` bytes from the idle store or from the caller's own store, whichever fits better; no wait is needed. Returns nothing if
+  /// neither has a large enough piece. `own` may be null.
   [[nodiscard]] taken_range take_own_or_idle(std::size_t bytes, free_store* own) noexcept
   {
     auto const idle_fit = idle_.ranges().good_fit(bytes);
@@ -173,8 +173,8 @@ class shared_free_lists {
     return idle_fit != 0 ? idle_.ranges().take_good(bytes) : taken_range{};
   }
 
-  /// Takes `bytes` bytes of the range that fits best in the stores of other streams, after a wait. Where that store cannot be waited
-  /// for, tries the next best. `own` is left out.
+  /// Takes `bytes` bytes from the best fit in the stores of other streams, after a wait. If the stream cannot wait for that store, tries
+  /// the next best one. Skips `own`.
   [[nodiscard]] taken_range take_from_other(std::size_t bytes, free_store const* own, asker& who) noexcept
   {
     using place         = std::pair<std::size_t, std::size_t>;  // how large the range is, and which store has it
@@ -206,10 +206,10 @@ class shared_free_lists {
     }
   }
 
-  /// How often take_from_other() took memory of another stream.
+  /// Returns how often take_from_other() took memory of another stream.
   [[nodiscard]] std::uint64_t waits_for_others() const noexcept { return waits_for_others_; }
 
-  /// Keeps freed memory that nothing tells when it may be used, until these devices were synchronised.
+  /// Keeps freed memory that no event can cover, until these devices were synchronised.
   void lose(address_range range, std::uint64_t devices) noexcept
   {
     RMM_ASSERT(devices != 0);  // L3
@@ -220,7 +220,7 @@ class shared_free_lists {
 
   [[nodiscard]] std::uint64_t lost_devices() const noexcept { return lost_devices_; }
 
-  /// Bytes that all streams can have, some after a wait.
+  /// Returns the bytes that any stream can have, some after a wait.
   [[nodiscard]] std::size_t fenced_bytes() const noexcept
   {
     auto sum = idle_.ranges().total_bytes();
@@ -228,7 +228,7 @@ class shared_free_lists {
     return sum;
   }
 
-  /// Bytes that lack an event.
+  /// Returns the bytes that no event covers.
   [[nodiscard]] std::size_t unfenced_bytes() const noexcept
   {
     auto sum = limits_.reserve.waiting_bytes();
@@ -238,7 +238,7 @@ class shared_free_lists {
     return sum;
   }
 
-  /// Calls visit(range) for all that lacks an event.
+  /// Calls visit(range) for all memory that no event covers.
   template <class Visit>
   void for_each_unfenced(Visit&& visit) const
   {
@@ -267,8 +267,8 @@ class shared_free_lists {
   [[nodiscard]] inline bool has_none_of(std::uint64_t identity) const noexcept;
   [[nodiscard]] inline bool can_serve(std::size_t bytes, free_store const* left_out) const noexcept;
 
-  /// Streams come and go: an empty store has nothing to remember. Of those that hold only memory without an event, because their
-  /// streams made no call since, the oldest lose it.
+  /// Removes stores that are not needed, because streams come and go: empty ones, and the oldest of those that hold only unfenced memory,
+  /// which then counts as lost.
   void drop_empty() noexcept
   {
     auto unfenced =
@@ -304,7 +304,8 @@ class shared_free_lists {
     return event;
   }
 
-  /// What was unfenced in one store may be used after the newest fence of another, which has room. Blocks come back with that.
+  /// Moves the unfenced memory of one store to the ranges of another, which has room and whose newest fence covers it. Releases the
+  /// claims of these blocks.
   void insert_unfenced(free_store& from, free_store& to) noexcept
   {
     RMM_ASSERT(to.ranges().count() + from.unfenced().size() <= to.ranges().capacity());
@@ -313,7 +314,7 @@ class shared_free_lists {
     from.unfenced().clear();
   }
 
-  /// Makes idle what fences of a store cover that are reached: up to `moves` ranges, which it counts down, or all.
+  /// Moves ranges of a store whose fences are reached to the idle store: up to `moves`, which it counts down.
   void move_reached(free_store& store, std::size_t& moves) noexcept
   {
     RMM_ASSERT(&store != &idle_ && moves <= most_moved);

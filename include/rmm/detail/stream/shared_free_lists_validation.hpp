@@ -11,13 +11,13 @@
 #include <cstdint>
 
 /// @file
-/// The checks of shared_free_lists, which includes the file where RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined. Tests that call
-/// check_invariants() of a heap include it themselves: it has all that the heap's check needs.
+/// The checks of shared_free_lists, which includes the file if RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined. Tests that call
+/// check_invariants() of a heap include it themselves.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// What a check costs, for is_check_due().
+/// Returns the cost of a check, for is_check_due().
 std::size_t shared_free_lists::check_steps() const noexcept
 {
   auto steps = idle_.ranges().count() + limits_.reserve.waiting();
@@ -34,7 +34,7 @@ bool shared_free_lists::has_none_of(std::uint64_t identity) const noexcept
   return true;
 }
 
-/// Whether take_from_other() finds so many bytes in one piece.
+/// Whether take_from_other() would find `bytes` bytes in one piece.
 bool shared_free_lists::can_serve(std::size_t bytes, free_store const* left_out) const noexcept
 {
   return detail::any_of(stores_.begin(), stores_.end(), [&](auto const& store) {

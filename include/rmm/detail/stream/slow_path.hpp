@@ -73,8 +73,8 @@ class slow_path {
     return number_of(stream) < deallocate_floor_.load(std::memory_order_relaxed);
   }
 
-  /// Those of `reasons` that apply to this handle. That the heap was told to ask always is none for the legacy default stream, which
-  /// never captures.
+  /// Returns those of `reasons` that apply to this handle. checks_captures does not apply to the legacy default stream, which never
+  /// captures.
   [[nodiscard]] unsigned reasons_for(unsigned reasons, cudaStream_t stream) const noexcept
   {
     auto const found = reasons_.load(std::memory_order_relaxed) & reasons;
@@ -84,7 +84,7 @@ class slow_path {
   /// Whether the slow path asks the runtime if a stream captures.
   [[nodiscard]] bool asks_for_captures() const noexcept { return has(captures_announced | checks_captures); }
 
-  /// Whether the handle names another stream on each device.
+  /// Whether the handle names a different stream on each device.
   [[nodiscard]] bool is_ambiguous(cudaStream_t stream) const noexcept { return number_of(stream) < default_floor_; }
 
   [[nodiscard]] RMM_ALWAYS_INLINE static std::uintptr_t number_of(cudaStream_t stream) noexcept

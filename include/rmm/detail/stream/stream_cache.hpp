@@ -26,25 +26,25 @@
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// Small blocks have every multiple of heap_granule up to this size, so none is larger than what was asked for.
+/// Blocks up to this size are small: each multiple of heap_granule has a stack of its own, so that no block is larger than its request.
 inline constexpr std::size_t small_block_limit = std::size_t{64} << 10;
 inline constexpr std::size_t small_sizes       = small_block_limit / heap_granule;
 
-/// How many blocks the stack of a small size holds. Larger blocks get fewer places.
+/// Returns the number of blocks that the stack of a small size holds. Larger blocks get fewer places.
 [[nodiscard]] constexpr std::size_t stack_places(std::size_t granules) noexcept
 {
   return detail::clamp(std::size_t{1024} / granules, std::size_t{8}, std::size_t{64});
 }
 
-/// What the caches of a heap use without its lock.
+/// Limits, seams and reserve of a heap, which its caches use without the heap's lock.
 ///
-/// All threads read these numbers, and what the heap has beside them, in each call. They also write to the reserve. So the reserve
-/// shares no cache line with anything else.
+/// All threads read the limits in each call, and write to the reserve. So the reserve shares no cache line with anything else.
 struct heap_limits {
   using cache_line = std::array<std::byte, 64>;
 
-  std::atomic<std::size_t> most_unfenced_bytes{0};             // that a cache leaves
-  std::atomic<std::size_t> scarce_bytes{range_set::no_limit};  // a cache with less coalesces with each fence
+  std::atomic<std::size_t> most_unfenced_bytes{0};  // in one cache
+  std::atomic<std::size_t> scarce_bytes{
+    range_set::no_limit};      // a cache with fewer bytes in ranges coalesces with each fence
   seam_list seam_addresses{};  // where ranges are not coalesced; changes while all caches are closed
   cache_line unused_before_reserve{};
   deallocation_reserve reserve{};
@@ -56,46 +56,49 @@ struct heap_limits {
   }
 };
 
-/// What one thread freed on one stream, and may take again on that stream at once.
+/// A cache of the memory that one thread freed on one stream. The thread may take the memory again on that stream at once.
 ///
-/// Blocks up to small_block_limit lie in stacks, one for each size; larger ones first among the `recent` ones, then, with
-/// their neighbours coalesced, in `ranges`. A free is fenced when the cache's event was recorded after it: then other streams
-/// may have the memory too, after they waited for the event. The event is recorded for many frees at a time, and while the
-/// stream is known to be alive: in calls that the program makes on it, or while the library keeps it from ending. A cache
-/// whose stream can end without notice records it for each free at first, then for twice as many each time: so a stream that
-/// lives for a few requests leaves little behind that has no event. What was recent then coalesces with its neighbours, a few
-/// blocks at a time, in the frees that follow, so that no call is much slower. Where a cache is the only one, and its ranges hold less than half of the memory, some
-/// blocks do so with the event, and with them some that nobody took from their stacks since the event before: they would keep
-/// their neighbours apart, and make large requests cut larger ranges. A cache that takes back what others allocated coalesces
-/// all recent blocks with the event.
+/// Blocks up to small_block_limit lie in stacks, one for each size. Larger blocks are `recent` at first, and then lie in `ranges`,
+/// coalesced with their neighbours.
 ///
-/// Takes host memory as it is used: about 7 KiB with a few sizes of blocks, 50 KiB with all of them.
+/// A free is fenced when the cache's event was recorded after it. Then other streams may have the memory after a wait for the event. The
+/// event is recorded for many frees at a time, and only while the stream is known to be alive: in calls that the program makes on it, or
+/// while the library keeps it from ending. If the stream can end without notice, the cache records the event after the first free, then
+/// after twice as many frees each time. So a stream that lives for a few requests leaves little unfenced memory.
+///
+/// Recent blocks coalesce after the event, a few at a time in the frees that follow, so that no call is much slower than others. There are
+/// two exceptions. A cache that frees what others allocated coalesces all recent blocks with the event. So does, for some blocks, a cache
+/// that is the only one and whose ranges hold less than half of the memory; it also empties a few stack entries that were not taken since
+/// the event before, because they keep their neighbours apart.
+///
+/// Cost  host memory: about 7 KiB with few sizes of blocks, 50 KiB with all of them.
 ///
 /// Invariants:
-///  C1  all of `ranges`, what is `coalescing`, and in each stack the entries below `fenced`, may be used after the cache's event
-///  C2  unfenced frees are the other entries of the stacks and the recent ones: unfenced_count() of unfenced_bytes_ bytes
-///  C3  each block that was cut here has a claim of the heap's reserve; spare_claims_ more are held in advance, and not too many
-///  C4  stacks share no entries; each has at most as many fenced entries as entries, and as many of these as places
+///  C1  `ranges`, `coalescing` blocks, and the entries below `fenced` of each stack may be used after the cache's event
+///  C2  unfenced frees are the other entries of the stacks and the recent blocks: unfenced_count() blocks of unfenced_bytes_ bytes
+///  C3  each block that was cut here has a claim of the heap's reserve; a bounded number of spare_claims_ is held in advance
+///  C4  stacks share no entries; in each, fenced entries <= entries <= places
 ///  C5  no two free pieces overlap, and none is empty
-///  C6  there are at most recent_capacity_ recent blocks, and as many that are coalescing
+///  C6  there are at most recent_capacity_ recent blocks, and at most as many coalescing ones
 ///
-/// Entered by its owner through lock(), by others while the heap that it belongs to keeps the owner out. Nothing here locks
-/// but the reserve.
+/// The owner enters a cache through lock(). Other threads use it while their heap keeps the owner out. No function locks anything but the
+/// reserve.
 class stream_cache {
  public:
   static constexpr std::size_t most_unfenced_frees = 128;
 
-  /// The stream that a cache is for.
+  /// The stream of a cache.
   struct stream_name {
     cudaStream_t handle{};
     cudaStream_t
-      key{};  // what threads find the cache by: the handle, or a number that tells default streams of devices apart
+      key{};  // threads find the cache by it: the handle, or a number that differs for default streams of different devices
     std::uint64_t identity{};
     int device{-1};
   };
 
-  /// `ends` counts ends of streams, this one among them; null if nobody tells. `is_lasting`: whether the library will know
-  /// when the stream ends, or it never does. Throws std::bad_alloc or cuda_error.
+  /// `ends`  counts the ends of streams, including this one; null if the library is not told of this one.
+  /// `is_lasting`  whether the library will learn when the stream ends, or it never ends.
+  /// Throws std::bad_alloc or cuda_error.
   stream_cache(stream_name const& name, std::atomic<std::uint64_t> const* ends, bool is_lasting, heap_limits& limits)
     : is_lasting_{is_lasting},
       frees_left_{is_lasting ? std::int32_t{most_unfenced_frees} : 1},
@@ -115,25 +118,25 @@ class stream_cache {
   [[nodiscard]] int device() const noexcept { return name_.device; }
   [[nodiscard]] bool is_lasting() const noexcept { return is_lasting_; }
 
-  // --- whose handle it is ---
+  // --- the identity of the handle ---
 
-  /// Whether the handle is sure to name still the stream that the cache was made for; without asking the runtime. Relaxed is enough: a
-  /// call with the handle of a new stream happens after that stream was made, thus after the old one ended and was counted.
+  /// Whether the handle certainly still names the stream that the cache was made for, without asking CUDA. Relaxed is enough: a call with
+  /// the handle of a new stream happens after that stream was made, and so after the old one ended and was counted.
   [[nodiscard]] RMM_ALWAYS_INLINE bool is_trusted() const noexcept
   {
     return ends_ != nullptr && ends_->load(std::memory_order_relaxed) == trusted_ends_;
   }
 
-  /// The same, asking if need be. Only in a call that the program makes with this handle.
+  /// Whether the handle still names that stream; asks CUDA if necessary. Call it only in calls that the program makes with this handle.
   [[nodiscard]] bool is_current() noexcept { return is_trusted() || ask_identity(); }
 
-  /// The stream has ended: the owner had better drop the cache. For any thread.
+  /// Notes that the stream has ended, so that the owner drops the cache. Any thread may call it.
   void set_ended() noexcept { has_ended_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_.load(std::memory_order_relaxed); }
 
   // --- hot paths ---
 
-  /// A block of `granules` granules from its stack; null if that is empty.
+  /// Takes a block of `granules` granules from its stack. Returns null if the stack is empty.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_pop(std::size_t granules) noexcept
   {
     RMM_ASSERT(granules != 0 && granules <= small_sizes);
@@ -152,7 +155,7 @@ class stream_cache {
     return reinterpret_cast<void*>(stack_of(granules)[left]);  // NOLINT: addresses are integers here
   }
 
-  /// Puts a block onto its stack, if there is a place.
+  /// Puts a block onto its stack. Returns false if the stack has no place.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_push(void* ptr, std::size_t granules) noexcept
   {
     RMM_ASSERT(ptr != nullptr && granules != 0 && granules <= small_sizes);
@@ -167,15 +170,15 @@ class stream_cache {
     return true;
   }
 
-  /// Whether so much is unfenced that it is time for fence().
+  /// Whether enough frees are unfenced for the next event.
   [[nodiscard]] RMM_ALWAYS_INLINE bool is_fence_due() const noexcept
   {
     return frees_left_ <= 0 || unfenced_bytes_ > limits_.most_unfenced_bytes.load(std::memory_order_relaxed);
   }
 
-  // --- the rest ---
+  // --- less frequent calls ---
 
-  /// Gets host memory for the stack of a size that has none. Returns false if it has, or the host has no memory.
+  /// Gets host memory for the stack of a size. Returns false if the stack has it already, or if host memory runs out.
   [[nodiscard]] bool try_add_stack(std::size_t granules) noexcept
   {
     if (stacks_[granules].places != 0) { return false; }
@@ -195,14 +198,14 @@ class stream_cache {
     return true;
   }
 
-  /// Whether it will be, once a block of that size is freed.
+  /// Whether is_fence_due() will be true after a free of that size.
   [[nodiscard]] bool makes_fence_due(std::size_t bytes) const noexcept
   {
     return frees_left_ <= 1 || unfenced_bytes_ + bytes > limits_.most_unfenced_bytes.load(std::memory_order_relaxed);
   }
 
-  /// A block of any size from recent frees and ranges; null if nothing fits. Throws std::bad_alloc, and has taken nothing
-  /// then, if there is no host memory for the free that will follow.
+  /// Takes a block of any size from recent frees and ranges. Returns null if nothing fits. Throws std::bad_alloc, and takes nothing, if
+  /// there is no host memory for the later free.
   [[nodiscard]] void* take(std::size_t bytes)
   {
     auto const newest = recent_count_ > recent_looks ? recent_count_ - recent_looks : 0;
@@ -217,7 +220,7 @@ class stream_cache {
     return reinterpret_cast<void*>(taken.begin);  // NOLINT
   }
 
-  /// A block of any size from the ranges, missing none. Not for hot paths. Throws as take() does.
+  /// Takes the best fit of all ranges for a block of any size. Do not call it in hot paths. Throws as take() does.
   [[nodiscard]] void* take_best(std::size_t bytes)
   {
     auto const taken = ranges_.take_good(bytes);
@@ -228,9 +231,9 @@ class stream_cache {
     return reinterpret_cast<void*>(taken.begin);  // NOLINT
   }
 
-  /// Cuts blocks of one small size from a range: one to return, the rest for their stack, which is empty. More each time,
-  /// as the size is asked for again. With `from_end` from the end of a range, to keep its beginning for large blocks. Null if
-  /// no range has even one. Throws as take() does.
+  /// Cuts several blocks of one small size from a range. Returns one, and puts the others on their stack, which is empty. Cuts more
+  /// blocks each time that the size is asked for. With `from_end`, cuts from the end of a range, to keep its beginning for large blocks.
+  /// Returns null if no range is large enough for one block. Throws as take() does.
   [[nodiscard]] void* take_run(std::size_t granules, bool from_end = false)
   {
     RMM_ASSERT(granules != 0 && granules <= small_sizes && filled_[granules] == 0 && fenced_[granules] == 0);
@@ -242,7 +245,7 @@ class stream_cache {
       auto const taken = from_end ? ranges_.take_back(run * bytes) : ranges_.take(run * bytes);
       if (!taken) { continue; }
       claim({taken.begin, run * bytes}, run);
-      // Those next to memory in use go out first: what is left of the run coalesces with the range.
+      // Blocks next to memory in use go out first, so that the rest of the run can coalesce with the range.
       auto* const entries = stack_of(granules);
       for (std::size_t i = 0; i + 1 < run; ++i) { entries[i] = taken.begin + (from_end ? i : run - 1 - i) * bytes; }
       filled_[granules]          = static_cast<std::uint8_t>(run - 1);
@@ -257,7 +260,7 @@ class stream_cache {
     return nullptr;
   }
 
-  /// Takes a larger block back. Returns false if there is no place; then fence() makes some.
+  /// Frees a larger block. Returns false if there is no place; fence() makes some.
   [[nodiscard]] bool try_add_recent(void* ptr, std::size_t bytes) noexcept
   {
     RMM_ASSERT(ptr != nullptr && bytes != 0 && bytes % heap_granule == 0);
@@ -270,8 +273,8 @@ class stream_cache {
     return true;
   }
 
-  /// Records the event: all that was freed is fenced. Only in a call that the program makes with `stream`, a handle of the
-  /// cache's stream. Returns whether it worked; if not, nothing has changed.
+  /// Records the event, which fences all frees. Call it only in calls that the program makes with `stream`, a handle of the cache's
+  /// stream. Returns false, and changes nothing, if the event cannot be recorded.
   [[nodiscard]] bool fence(cudaStream_t stream) noexcept
   {
     if (!event_.try_record(stream)) { return false; }
@@ -280,7 +283,7 @@ class stream_cache {
     return true;
   }
 
-  /// The same without the event, and coalesces all: who calls has made sure that nothing uses what was freed.
+  /// Makes all frees fenced without an event, and coalesces them. Requires that no work uses the freed memory any more.
   void all_fenced() noexcept
   {
     note_fenced();
@@ -288,8 +291,8 @@ class stream_cache {
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
   }
 
-  /// Coalesces all that was fenced while it was recent with the ranges, as far as there is host memory. Returns whether there was
-  /// any: then the ranges may have what they lacked.
+  /// Moves all fenced recent blocks to the ranges, as far as host memory allows. Returns whether there were any, so that another search of
+  /// the ranges may succeed.
   bool coalesce_fenced() noexcept
   {
     if (!is_coalescing()) { return false; }
@@ -298,7 +301,7 @@ class stream_cache {
     return true;
   }
 
-  /// Moves the `most` oldest fenced entries of a stack to the ranges. Returns whether there are any places free now.
+  /// Moves the `most` oldest fenced entries of a stack to the ranges. Returns whether the stack has a free place now.
   bool shorten_stack(std::size_t granules, std::size_t most) noexcept
   {
     RMM_ASSERT(granules != 0 && granules <= small_sizes);
@@ -315,7 +318,7 @@ class stream_cache {
     return true;
   }
 
-  /// Moves all that is fenced to the ranges, as far as there is host memory.
+  /// Moves all fenced blocks to the ranges, as far as host memory allows.
   void empty_stacks() noexcept
   {
     static_cast<void>(coalesce_fenced());
@@ -324,10 +327,10 @@ class stream_cache {
     });
   }
 
-  /// Claims that are held in advance.
+  /// Returns the number of claims that are held in advance.
   [[nodiscard]] std::size_t spare_claims() const noexcept { return spare_claims_; }
 
-  /// Takes claims for blocks that are cut. False if the host has no memory for that.
+  /// Takes claims for blocks that are cut. Returns false if host memory runs out.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_claim(std::size_t blocks = 1) noexcept
   {
     if (spare_claims_ < blocks && !try_get_claims(blocks)) { return false; }
@@ -342,27 +345,27 @@ class stream_cache {
     if (++spare_claims_ > most_spare_claims) { return_some_claims(); }
   }
 
-  /// Returns all that are held in advance.
+  /// Returns all claims that are held in advance to the reserve.
   void return_spare_claims() noexcept
   {
     if (spare_claims_ != 0) { limits_.reserve.release(std::exchange(spare_claims_, 0)); }
   }
 
-  /// Gets room in `ranges` for `more` ranges. Returns whether there is.
+  /// Gets room in `ranges` for `more` ranges. Returns false if host memory runs out.
   [[nodiscard]] bool try_make_room(std::size_t more) noexcept { return ranges_.try_reserve(ranges_.count() + more); }
 
-  /// A range that is free for this stream after the cache's event, or altogether. Requires try_make_room(1).
+  /// Adds a range that is idle, or that this stream may use after the cache's event. Requires try_make_room(1).
   void add_range(address_range range) noexcept
   {
     ranges_.insert(range, 0, seams());
     RMM_ASSERT_EXPENSIVE(!is_check_due<stream_cache>(check_steps()) || check_invariants());
   }
 
-  /// A block that was cut elsewhere goes out through this cache, or comes in without becoming free in it.
+  /// Counts live bytes of a block that this cache hands out but did not cut, or takes back but does not keep.
   void note_live(std::int64_t bytes) noexcept { live_bytes_ += bytes; }
 
   [[nodiscard]] bool has_fenced(std::size_t granules) const noexcept { return fenced_[granules] != 0; }
-  /// Whether anything fenced is not in the ranges.
+  /// Whether any fenced block is not in the ranges.
   [[nodiscard]] bool has_fenced_blocks() const noexcept
   {
     return is_coalescing() ||
@@ -382,7 +385,7 @@ class stream_cache {
   [[nodiscard]] owned_event take_event() noexcept { return std::move(event_); }
   void give_event_back(owned_event event) noexcept { event_ = std::move(event); }
 
-  /// Where the heap has it in its list, and what it notes while it looks for memory.
+  // Notes of the heap: the place in its list of caches, and marks of a search.
   [[nodiscard]] std::size_t place() const noexcept { return place_; }
   void set_place(std::size_t place) noexcept { place_ = place; }
   void note_wait() noexcept { wait_noted_ = true; }
@@ -391,7 +394,7 @@ class stream_cache {
   [[nodiscard]] bool take_noted_wait() noexcept { return std::exchange(wait_noted_, false); }
   [[nodiscard]] std::int64_t live_bytes() const noexcept { return live_bytes_; }
 
-  /// How many pieces are free here, and their bytes.
+  /// Returns the number of free pieces, and their bytes.
   [[nodiscard]] std::pair<std::size_t, std::size_t> free_pieces() const noexcept
   {
     auto count = ranges_.count() + coalescing_count_ + recent_count_;
@@ -405,7 +408,7 @@ class stream_cache {
     return {count, bytes};
   }
 
-  /// Bytes of the largest piece that is free here.
+  /// Returns the bytes of the largest free piece.
   [[nodiscard]] std::size_t largest_piece() const noexcept
   {
     auto largest = ranges_.largest();
@@ -415,7 +418,7 @@ class stream_cache {
     return largest;
   }
 
-  /// Calls visit(range, fenced) for all that is free here.
+  /// Calls visit(range, fenced) for each free piece.
   template <class Visit>
   void for_each_free(Visit&& visit) const
   {
@@ -436,7 +439,7 @@ class stream_cache {
 
  private:
   static constexpr std::size_t recent_looks        = 4;
-  static constexpr std::size_t coalesced_at_a_time = 24;  // so that all are coalesced long before the next fence
+  static constexpr std::size_t coalesced_at_a_time = 24;  // enough that all have coalesced long before the next fence
   static constexpr std::size_t moves_at_once       = 64;
   static constexpr std::size_t sizes_at_once       = 8;
   static constexpr std::size_t longest_run         = 16;
@@ -455,7 +458,7 @@ class stream_cache {
   [[nodiscard]] seam_list const* seams() const noexcept { return limits_.seams(); }
   [[nodiscard]] inline std::size_t check_steps() const noexcept;
 
-  /// Gets claims in advance, so that there are `blocks`.
+  /// Takes claims in advance, so that at least `blocks` are held.
   [[nodiscard]] RMM_COLD bool try_get_claims(std::size_t blocks) noexcept
   {
     for (auto const more : {blocks - spare_claims_ + claims_at_a_time, blocks - spare_claims_}) {
@@ -485,7 +488,7 @@ class stream_cache {
     unfenced_bytes_ += bytes;
   }
 
-  /// Gets places for more recent blocks, and as many that are to be coalesced.
+  /// Gets places for more recent blocks, and for as many coalescing ones.
   [[nodiscard]] RMM_COLD bool try_grow_recent() noexcept
   {
     if (recent_capacity_ == most_unfenced_frees) { return false; }
@@ -525,7 +528,7 @@ class stream_cache {
 
   using counts_of_sizes = std::array<std::uint8_t, small_sizes + 1>;
 
-  /// The counts of sizes_at_once sizes, from that of `granules` on, in one word.
+  /// Returns the counts of sizes_at_once sizes, beginning with `granules`, in one word.
   [[nodiscard]] static std::uint64_t counts_from(counts_of_sizes const& counts, std::size_t granules) noexcept
   {
     std::uint64_t word{};
@@ -547,8 +550,8 @@ class stream_cache {
     }
   }
 
-  /// Moves blocks that lay in their stacks since the last fence to the ranges: nobody asks for them, and there they keep their
-  /// neighbours apart. A few at a time, of the sizes in turn, so that no call is much slower.
+  /// Moves blocks that lay in their stacks since the last fence to the ranges, because unused blocks keep their neighbours apart. Moves a
+  /// few blocks at a time, of the sizes in turn, so that no call is much slower.
   void move_unused() noexcept
   {
     std::uint64_t any{};
@@ -590,8 +593,8 @@ class stream_cache {
     return reinterpret_cast<void*>(block.begin);  // NOLINT
   }
 
-  /// Keeps C3 after `blocks` blocks were taken from `ranges`; they lay at `taken`. Throws std::bad_alloc, and has put them back
-  /// then.
+  /// Takes claims for `blocks` blocks that were cut from `ranges` at `taken` (C3). If it throws std::bad_alloc, `taken` is in the ranges
+  /// again.
   RMM_ALWAYS_INLINE void claim(address_range taken, std::size_t blocks)
   {
     if (!try_claim(blocks)) { put_back_and_throw(taken); }
@@ -605,8 +608,8 @@ class stream_cache {
 
   [[nodiscard]] bool is_coalescing() const noexcept { return coalescing_count_ != 0; }
 
-  /// Coalesces `most` of what is to be coalesced, beginning with the latest, as far as there is host memory. One function with all
-  /// that it calls: what each insertion would save and restore is saved once.
+  /// Coalesces `most` of the coalescing blocks, the latest first, as far as host memory allows. All calls in it are inlined, so that
+  /// registers are saved once and not with each insertion.
   RMM_FLATTEN void coalesce(std::size_t most) noexcept
   {
     auto count = detail::min(most, coalescing_count_);
@@ -634,19 +637,19 @@ class stream_cache {
   struct small_stack {
     std::uint16_t first{};
     std::uint8_t places{};    // 0: the size has none yet
-    std::uint8_t next_run{};  // so many blocks are cut next time
+    std::uint8_t next_run{};  // the number of blocks to cut next time
   };
 
-  // What each hit needs, together in few cache lines.
+  // Members that each hit needs, together in few cache lines.
   biased_lock lock_;
   std::atomic<bool> has_ended_{false};
   bool is_lasting_;
-  std::int32_t frees_left_;                 // until the next event; negative where the event could not be recorded
-  std::atomic<std::uint64_t> const* ends_;  // null: nobody tells when the stream ends
+  std::int32_t frees_left_;                 // until the next event; negative if the event could not be recorded
+  std::atomic<std::uint64_t> const* ends_;  // null: the library is not told when the stream ends
   std::uint64_t trusted_ends_{};
   heap_limits& limits_;
   std::size_t unfenced_bytes_{};
-  std::int64_t live_bytes_{};  // allocated less freed here: negative where the frees of others' blocks come in
+  std::int64_t live_bytes_{};  // allocated here minus freed here: negative in a cache that frees blocks of others
   detail::owned_ptr<std::uintptr_t[]> entries_;
   counts_of_sizes filled_{};
   counts_of_sizes fenced_{};
@@ -669,7 +672,7 @@ class stream_cache {
   std::size_t spare_claims_{};
   std::size_t place_{};
   bool wait_noted_{false};
-  bool is_flushing_{false};  // all that it has, in several calls
+  bool is_flushing_{false};  // a flush of all ranges goes on in the next calls
   owned_event event_;
 };
 

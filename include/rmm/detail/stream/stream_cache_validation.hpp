@@ -9,13 +9,13 @@
 #include <cstddef>
 
 /// @file
-/// The checks of stream_cache, which includes the file where RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined; tests that call
+/// The checks of stream_cache, which includes the file if RMM_ENABLE_EXPENSIVE_ASSERTIONS is defined; tests that call
 /// check_invariants() include it themselves.
 
 namespace RMM_NAMESPACE {
 namespace detail {
 
-/// What a check costs, for is_check_due().
+/// Returns the cost of a check, for is_check_due().
 std::size_t stream_cache::check_steps() const noexcept
 {
   return ranges_.count() + coalescing_count_ + recent_count_ + entries_used_ / 4;

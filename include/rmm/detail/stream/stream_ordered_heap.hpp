@@ -47,52 +47,51 @@ namespace detail {
 
 /// Hands out parts of upstream blocks, so that memory freed on one stream reaches another only in the order of their work.
 ///
-/// Each thread has a cache for each stream that it uses (stream_cache.hpp); it enters that with plain stores and no CUDA call. What
-/// caches do not hold lies in stores (free_store.hpp), under a lock: one for each stream, and the idle store for memory that no work
-/// can use any more. A request that a cache cannot serve goes through these steps, in allocate_shared(). The first step that finds
-/// memory serves it:
+/// Each thread has a cache for each stream that it uses (stream_cache.hpp), which it enters with plain stores and no CUDA call. All
+/// other free memory lies in stores (free_store.hpp), under a lock: one store for each stream, and the idle store for memory that no
+/// work can use any more. allocate_shared() searches in this order, and takes the first memory that fits:
 ///
 ///   1. the cache's own stacks, recent frees and ranges
-///   2. the idle store, from which a cache takes somewhat more than is asked; events of other stores that are found reached move
-///      their memory there; then the stream's own store
+///   2. the idle store, from which the cache takes somewhat more than the request; the idle store again, after memory whose events are
+///      found reached has moved there; then the stream's own store
 ///   3. the cache's own stacks again, emptied and coalesced with its ranges
 ///   4. one range of another stream's store, after a wait for its event on the device
-///   5. one range of another cache, whose owner is kept out meanwhile, after a wait if it is another stream's
-///   6. neighbours that lie in different caches and stores, coalesced; waits for those that they are taken from
-///   7. nothing: the caller calls allocate_reclaimed() before it adds a block. That records events for all free memory whose
-///      stream is known to be alive, and looks once more. If there is a large enough run of neighbours that lacks nothing but
-///      events, it waits on the host for the devices of the streams that freed it
+///   5. one range of another cache, whose owner is locked out meanwhile; after a wait if the cache is for another stream
+///   6. a run of neighbours from different caches and stores, coalesced, after waits for the streams that freed them
 ///
-/// As long as there is one cache, it holds everything. As soon as there are more, large blocks go past them (cache_set::is_large()):
-/// each is fenced by itself, and looked for in the stores first, where all streams' free memory coalesces. Small blocks are cut from
-/// the ends of ranges, and what caches take at a time comes from the top of memory, so that they do not lie between large ones.
-/// While free memory is scarce (cache_set::note_scarcity()), all but small blocks are large.
+/// If nothing fits, the caller calls allocate_reclaimed() before it adds a block. That records events for all free memory whose stream
+/// is known to be alive, and searches again. If a run of neighbours is large enough but lacks events, the host waits for the devices of
+/// the streams that freed it.
+///
+/// While there is one cache, it holds everything. With more caches, large blocks go past them (cache_set::is_large()): each gets a fence
+/// of its own and goes to a store, where the memory of all streams coalesces. Requests of that size skip step 1 and begin with the
+/// stores. Small blocks are cut from the ends of ranges, and caches refill from the top of memory, so that small blocks do not lie
+/// between large ones. While free memory is scarce (cache_set::note_scarcity()), all but small blocks are large.
 ///
 /// Invariants:
 ///  H1  sum(free) + sum(allocated) == sum(blocks), each rounded down to granules; no two free ranges overlap
-///  H2  memory reaches a stream that did not free it only behind a wait for an event recorded, on the stream that freed it,
-///      after it was freed; or when such an event is reached; or when the device of that stream was synchronised after it was
-///      freed
-///  H3  a stream's handle is used only in calls that the program makes with it, while rmm::cuda_stream ends it, and while the
-///      library keeps it from ending: with the lock of the known streams. The legacy default stream never ends
+///  H2  memory that stream A freed reaches another stream only in one of three ways: behind a wait for an event that A recorded after
+///      the free; after such an event was reached; or after A's device was synchronised after the free
+///  H3  a stream's handle is used only in calls that the program makes with it, while rmm::cuda_stream ends it, and while the lock of
+///      the known streams keeps it from ending. The legacy default stream never ends
 ///  H4  deallocate() needs no host memory: each allocated block has a claim of the reserve
-///  H5  no event is recorded on a stream that captures, nor waited for by one; what a capture allocates, and what it frees,
-///      belongs to the graph_arena, and goes to no other work while the graph may run
+///  H5  a stream that captures records no event and waits for none. What a capture allocates or frees belongs to the graph_arena, and
+///      no other work gets it while the graph may run
 ///  H6  for a stream that does not capture, allocate_reclaimed() with reclaiming::at_last returns null only if no run of neighbours,
 ///      wherever its pieces lie, was large enough while it held the lock; or if the host cannot wait for the devices, or lacks memory
 ///
-/// Streams of several devices may use the memory. A stream's device is asked for when its cache is made; events are made, and
-/// devices waited for, where the stream is, whatever device is current.
+/// Streams of several devices may use the memory. The device of a stream is looked up when its cache is made. Events and waits are made
+/// for that device, whatever device is current.
 ///
-/// Thread-safe. The order of locks: that of a recovery_ladder, that of the known streams or that of the announced captures, a
-/// heap_link's or the graph_arena's, the heap's, the reserve's. Events are recorded and waited for under the heap's lock or inside a
-/// cache: what is free and what the event fences have to change together.
+/// Thread-safe. The order of locks: recovery_ladder; known streams or announced captures; heap_link or graph_arena; heap; reserve. Events
+/// are recorded and waited for under the heap's lock or inside a cache, because the set of free blocks and the event that covers them
+/// change together.
 ///
 /// A template only so that translation units that make no heap do not compile its members.
 template <class Unused>
 class basic_stream_ordered_heap {
  public:
-  /// Rounding up more would wrap.
+  /// The largest request: rounding a larger one up would wrap.
   static constexpr std::size_t largest_request = std::numeric_limits<std::size_t>::max() - (heap_granule - 1);
 
   /// Handles below name default streams.
@@ -123,16 +122,16 @@ class basic_stream_ordered_heap {
 
   // --- allocating ---
 
-  /// Takes `bytes` bytes, at least 1, that `stream` may use at once. Null if no free memory has so many, coalesced as
-  /// far as possible. Throws std::bad_alloc if there is no host memory to note it; logic_error if it finds that the stream
-  /// captures and nobody announced that.
+  /// Takes `bytes` bytes, at least 1, that `stream` may use at once. Returns null if no free memory is large enough, coalesced as far as
+  /// possible. Throws std::bad_alloc if host memory runs out, and logic_error if the stream is found to be in an unannounced capture.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate(std::size_t bytes, cuda_stream_view stream)
   {
     if (void* const ptr = try_allocate_local(bytes, stream)) { return ptr; }
     return try_allocate_slow(bytes, stream);
   }
 
-  /// The short part of that: null if the block is not small, or not in the thread's own cache, or the slow path is needed.
+  /// The short path of try_allocate(). Returns null if the block is not small, if the thread's own cache does not have it, or if the call
+  /// has to take the slow path.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_local(std::size_t bytes, cuda_stream_view stream) noexcept
   {
     if (bytes - 1 >= small_block_limit || slow_path_.takes_allocation(stream.value())) { return nullptr; }
@@ -143,8 +142,8 @@ class basic_stream_ordered_heap {
     return ptr;
   }
 
-  /// What try_allocate() takes from the thread's own cache, if that needs no lock, no coalescing, and no call of CUDA but the two
-  /// questions that mr/detail/immediate_resource.hpp allows; else null, and nothing has changed. It says who needs that.
+  /// Takes a block from the thread's own cache without a lock, without coalescing, and without calls of CUDA other than the two questions
+  /// that mr/detail/immediate_resource.hpp allows. Returns null, and changes nothing, if that is impossible.
   [[nodiscard]] RMM_ALWAYS_INLINE void* try_allocate_nonblocking(std::size_t bytes, cuda_stream_view stream) noexcept
   {
     if (bytes - 1 >= largest_request) { return nullptr; }
@@ -171,7 +170,7 @@ class basic_stream_ordered_heap {
     }
   }
 
-  /// The rest of try_allocate().
+  /// The slow path of try_allocate(): looks for a capture, tries the cache with all that it holds, and then searches with the lock.
   [[nodiscard]] RMM_OUT_OF_LINE void* try_allocate_slow(std::size_t bytes, cuda_stream_view stream)
   {
     context_scope const with_context{context_for(stream.value())};
@@ -199,16 +198,16 @@ class basic_stream_ordered_heap {
     return allocate_shared(bytes, who);
   }
 
-  /// What an allocation may do that finds no free memory.
+  /// When allocate_reclaimed() is called.
   enum class reclaiming {
-    before_growth,  ///< another way may serve it too: does not wait on the host while the stream captures
-    at_last         ///< nothing else can serve it
+    before_growth,  ///< growth may still serve the request, so the host does not wait while the stream captures
+    at_last         ///< nothing else can serve the request
   };
 
-  /// For a request that try_allocate() could not serve: gives events to all free memory whose stream is known to be alive, and
-  /// takes what then coalesces. If enough neighbours are free that nothing but missing events keeps apart, waits on the host for
-  /// their devices. So it waits only where that serves the request. Null if all that is free is too little or too scattered, or
-  /// cannot be waited for. Throws as try_allocate() does.
+  /// Serves a request that try_allocate() could not serve. Records events for all free memory whose stream is known to be alive, and
+  /// searches again. If a run of neighbours is large enough but lacks events, waits on the host for the devices of the streams that freed
+  /// it. So it waits only if that serves the request. Returns null if free memory is too little or too scattered, or if the wait is
+  /// impossible. Throws as try_allocate() does.
   [[nodiscard]] RMM_COLD void* allocate_reclaimed(std::size_t bytes,
                                                   cuda_stream_view stream,
                                                   reclaiming how = reclaiming::at_last)
@@ -256,14 +255,14 @@ class basic_stream_ordered_heap {
 
   // --- freeing ---
 
-  /// Gives back what was allocated for the same `bytes`. What is freed by a stream that captures is used for nothing else while
-  /// the graph may run: without an announcement until the heap goes, which is logged once.
+  /// Frees a block that was allocated for the same `bytes`. A block that a capturing stream frees is not reused while the graph may run.
+  /// If the capture was not announced, that is until the heap is destroyed, which is logged once.
   RMM_ALWAYS_INLINE void deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     if (!try_deallocate_local(ptr, bytes, stream)) { deallocate_slow(ptr, bytes, stream); }
   }
 
-  /// The short part of that; false, and nothing has changed, as with try_allocate_local().
+  /// The short path of deallocate(). Returns false, and changes nothing, in the cases in which try_allocate_local() returns null.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_deallocate_local(void* ptr,
                                                             std::size_t bytes,
                                                             cuda_stream_view stream) noexcept
@@ -278,8 +277,8 @@ class basic_stream_ordered_heap {
     return pushed;
   }
 
-  /// What deallocate() puts into the thread's own cache, if that needs none of these either, so if it is not time to record an
-  /// event; else false, and nothing has changed.
+  /// Puts a block into the thread's own cache under the conditions of try_allocate_nonblocking(), and if no event is due. Returns false,
+  /// and changes nothing, otherwise.
   [[nodiscard]] RMM_ALWAYS_INLINE bool try_deallocate_nonblocking(void* ptr,
                                                                   std::size_t bytes,
                                                                   cuda_stream_view stream) noexcept
@@ -299,7 +298,7 @@ class basic_stream_ordered_heap {
     return bytes > small_block_limit ? cache->try_add_recent(ptr, bytes) : cache->try_push(ptr, bytes / heap_granule);
   }
 
-  /// The rest of deallocate().
+  /// The slow path of deallocate(): memory of graphs, the cache with coalescing, or a store.
   RMM_OUT_OF_LINE void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
     context_scope const with_context{context_for(stream.value())};
@@ -334,24 +333,24 @@ class basic_stream_ordered_heap {
     RMM_ASSERT_EXPENSIVE(!is_check_due<basic_stream_ordered_heap>(steps_between_checks) || check_invariants());
   }
 
-  /// Tells that an allocated block will be given back in one part more than so far, each with its own address and size. False if
-  /// the host has no memory to note that.
+  /// Prepares that an allocated block will be freed in one part more than so far, each with an address and size of its own. Returns false
+  /// if host memory runs out.
   [[nodiscard]] RMM_COLD bool try_divide() noexcept { return limits_.reserve.try_claim(1); }
 
-  // --- what calls ask before they use the short path ---
+  // --- switches of the short path ---
 
-  /// Whether the short path serves nothing: for an owner of the heap that wants to see all calls.
+  /// Sends all calls to the slow path, or ends that, for an owner of the heap that has to look at each call.
   void set_slow_path(bool on) noexcept { slow_path_.set(slow_path::owner_asks, on); }
 
-  /// Whether all calls ask if their stream captures, also while no capture is announced.
+  /// Makes all calls ask whether their stream captures, also while no capture is announced, or ends that.
   void set_checks_captures(bool on) noexcept { slow_path_.set(slow_path::checks_captures, on); }
   [[nodiscard]] bool checks_captures() const noexcept { return slow_path_.has(slow_path::checks_captures); }
 
   // --- blocks that grow and shrink ---
 
-  /// Adds a block that upstream gave for use on `stream`, and takes its first `bytes` bytes. A block for a stream that captures,
-  /// or is blocked by a capture, is one that no work uses (see suballocator_upstream). Throws std::bad_alloc, and has not
-  /// taken the block then. Requires `bytes <= block_bytes`, rounded up and down to granules.
+  /// Adds a block that upstream gave for use on `stream`, and takes its first `bytes` bytes. If the stream captures, or a capture blocks
+  /// it, no work uses the block (see suballocator_upstream). If it throws std::bad_alloc, the caller keeps the block. Requires
+  /// `bytes <= block_bytes`, rounded up and down to granules.
   [[nodiscard]] RMM_COLD void* add_block_and_allocate(void* block,
                                                       std::size_t block_bytes,
                                                       std::size_t bytes,
@@ -391,8 +390,8 @@ class basic_stream_ordered_heap {
     return hand_out({begin, 0}, bytes, who);
   }
 
-  /// Adds memory that no work uses, and that coalesces with the block that it touches: one that grows in place. Throws
-  /// std::bad_alloc, and has not taken it then.
+  /// Adds memory that no work uses, and coalesces it with the block that it touches, which thus grows in place. If it throws
+  /// std::bad_alloc, the caller keeps the memory.
   RMM_COLD void extend(address_range added)
   {
     detail::mutex_lock const lock{mutex_};
@@ -403,8 +402,8 @@ class basic_stream_ordered_heap {
     caches_.set_block_bytes(blocks_.total_bytes());
   }
 
-  /// Gives events to all that was freed on streams that are known to be alive: those that rmm::cuda_stream made or the program
-  /// announced, which do not end meanwhile, and the legacy default streams.
+  /// Records events for all memory freed on streams that are known to be alive: streams that rmm::cuda_stream made or the program
+  /// announced, which cannot end during the call, and the legacy default streams.
   RMM_COLD void fence_live_streams() noexcept
   {
     context_scope const with_context{home_device()};
@@ -426,20 +425,19 @@ class basic_stream_ordered_heap {
     });
   }
 
-  /// Free memory as runs, ascending: whoever freed it, coalesced with its neighbours. The runs that are wanted.
-  /// Throws std::bad_alloc.
+  /// Returns the wanted runs of free memory, ascending. A run coalesces neighbours of all caches and stores. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD std::vector<address_range> free_runs(wanted_runs const& wanted = {})
   {
     context_scope const with_context{home_device()};
     detail::mutex_lock const lock{mutex_};
     all_closed const closed{caches_};
     shared_.poll(std::numeric_limits<std::size_t>::max());
-    // A list empties the caches' stacks, after which small blocks are cut from other places than before.
+    // Making a list empties the caches' stacks, after which small blocks are cut from other places. So none is made in vain.
     if (wanted.edges == nullptr && free_pieces::bound_of_runs(shared_, caches_) < wanted.least_bytes) { return {}; }
     return list_pieces(wanted).runs();
   }
 
-  /// The blocks, ascending.
+  /// Returns the upstream blocks, ascending.
   [[nodiscard]] RMM_COLD std::vector<address_range> blocks() const
   {
     detail::mutex_lock const lock{mutex_};
@@ -449,15 +447,15 @@ class basic_stream_ordered_heap {
     return all;
   }
 
-  /// When memory may leave the heap.
+  /// Which free memory may leave the heap.
   enum class leaving {
-    at_once,  ///< only if no work uses it any more
-    in_order,  ///< if no work uses it any more but that of the given stream; what is enqueued there later comes after that
-    after_a_wait  ///< if an event says when; what is enqueued on the given stream later comes after that
+    at_once,   ///< memory that no work uses any more
+    in_order,  ///< also memory that only work of the given stream still uses: later work of that stream comes after it
+    after_a_wait  ///< also memory that an event covers: the given stream waits for the event
   };
 
-  /// Takes those of `wanted`, ascending, out of the heap that lie in one block, whole ones possibly, and are free by `when`.
-  /// Returns them. Seams at their ends go. Throws std::bad_alloc, and has taken nothing then.
+  /// Takes free ranges out of the heap, and returns them. Takes those of `wanted` (ascending) that lie in one block, or are whole blocks,
+  /// and may leave according to `when`. Removes seams at their ends. If it throws std::bad_alloc, nothing has left.
   [[nodiscard]] RMM_COLD std::vector<address_range> withdraw(std::vector<address_range> const& wanted,
                                                              leaving when,
                                                              cuda_stream_view waiting)
@@ -466,8 +464,8 @@ class basic_stream_ordered_heap {
     return withdraw_locked(wanted, when, waiting);
   }
 
-  /// Withdraws blocks that are to go back to where they came from: those of `wanted` that are still blocks, and whole ones.
-  /// Since the caller looked, another thread may have given one back, and got its addresses as a part of a new one.
+  /// As withdraw(), for whole upstream blocks. Skips ranges of `wanted` that are no longer whole blocks: since the caller looked, another
+  /// thread may have given a block back, and its addresses may be part of a new block.
   [[nodiscard]] RMM_COLD std::vector<address_range> withdraw_blocks(std::vector<address_range> wanted,
                                                                     cuda_stream_view waiting,
                                                                     leaving when = leaving::after_a_wait)
@@ -487,7 +485,7 @@ class basic_stream_ordered_heap {
     return taken;
   }
 
-  /// Waits on the host for the devices of all streams that freed memory, after which all that is free is free for all. False if
+  /// Waits on the host for the devices of all streams that freed memory. After that, any stream may use all free memory. Returns false if
   /// the runtime cannot wait.
   RMM_COLD bool wait_for_all()
   {
@@ -498,7 +496,7 @@ class basic_stream_ordered_heap {
     return everything_is_reached(waiting);
   }
 
-  /// Makes free for all what no work uses any more, as far as CUDA says so without waiting. Not for hot paths.
+  /// Moves memory whose events are reached to the idle store, without waiting. Do not call it in hot paths.
   RMM_COLD void settle() noexcept
   {
     context_scope const with_context{home_device()};
@@ -506,8 +504,8 @@ class basic_stream_ordered_heap {
     shared_.poll(std::numeric_limits<std::size_t>::max());
   }
 
-  /// Waits for the work that may use free memory, calls release(pointer, bytes) for each block and forgets it, with all that
-  /// is free or allocated in it. No other call may run, and the only one that may follow is the destructor.
+  /// Waits for the work that may use free memory, and calls release(pointer, bytes) for each block. The heap is empty afterwards, whatever
+  /// was allocated. No other call may run at the same time, and only the destructor may follow.
   template <class Release>
   RMM_COLD void release_blocks(Release&& release) noexcept
   {
@@ -549,8 +547,8 @@ class basic_stream_ordered_heap {
   /// Bytes of all blocks.
   [[nodiscard]] std::size_t block_bytes() const noexcept { return caches_.block_bytes(); }
 
-  /// The figures; writes what they count to `contents` as well, if that is given. Where very many pieces are free, the largest
-  /// of them is not coalesced with neighbours that another thread or stream freed, unless `contents` is given.
+  /// Returns the figures, and writes the blocks and free pieces to `contents` if it is given. With more than most_pieces_in_figures free
+  /// pieces outside the largest store and without `contents`, the largest piece is not coalesced with neighbours in other sets.
   [[nodiscard]] RMM_COLD heap_figures figures(heap_contents* contents = nullptr) const
   {
     using place         = free_piece::place;
@@ -581,7 +579,7 @@ class basic_stream_ordered_heap {
         blocks_.for_each([&](address_range block) { contents->blocks.push_back(block); });
       }
     }
-    // While others go on: sorting takes longer than all the rest.
+    // Without the lock, because sorting takes longer than everything before.
     detail::sort(pieces.begin(), pieces.end(), in_order);
     auto const is_seam = [&](std::uintptr_t address) {
       return detail::binary_search(seam_addresses.begin(), seam_addresses.end(), address);
@@ -607,8 +605,8 @@ class basic_stream_ordered_heap {
   /// Whether H1, and the invariants of all parts, hold; O(free ranges * log free ranges). Defined in stream_ordered_heap_validation.hpp.
   [[nodiscard]] RMM_COLD bool check_invariants() const noexcept;
 
-  /// A thread ends: what is in its cache goes to the stores. Called by its owner, with the lock of the known streams.
-  /// `has_own_stream`: whether the thread's default stream is still there.
+  /// Moves the contents of a cache to the stores, because its thread ends. That thread calls it, with the lock of the known streams.
+  /// `has_own_stream`: whether the thread's default stream still exists.
   RMM_COLD void retire(stream_cache& cache, pointer_bag const& known, bool has_own_stream) noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -619,7 +617,7 @@ class basic_stream_ordered_heap {
 
   // --- for graph_arena ---
 
-  /// Takes `bytes` bytes that no work can use; nothing, if there are not so many in one piece. Throws std::bad_alloc.
+  /// Takes `bytes` bytes of idle memory. Returns an empty range if no idle piece is large enough. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD address_range take_idle(std::size_t bytes)
   {
     detail::mutex_lock const lock{mutex_};
@@ -642,7 +640,7 @@ class basic_stream_ordered_heap {
     return {taken.begin, bytes};
   }
 
-  /// Gives back what take_idle() gave and nobody has used.
+  /// Frees unused memory that take_idle() returned.
   RMM_COLD void put_idle(address_range range) noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -652,8 +650,8 @@ class basic_stream_ordered_heap {
     caches_.return_claim(nullptr);
   }
 
-  /// Adds a block that no work uses, and takes its first `bytes` bytes, possibly none. Throws std::bad_alloc, and has not taken the
-  /// block then.
+  /// Adds a block that no work uses, and takes its first `bytes` bytes, possibly 0. If it throws std::bad_alloc, the caller keeps the
+  /// block.
   [[nodiscard]] RMM_COLD address_range add_idle_block(address_range block, std::size_t bytes)
   {
     detail::mutex_lock const lock{mutex_};
@@ -668,8 +666,8 @@ class basic_stream_ordered_heap {
     return {block.begin, bytes};
   }
 
-  /// Records a fence on `stream`, which does not capture, for memory that its later work may use. Returns the number of the store
-  /// that has it, 0 if there is none.
+  /// Records a fence on `stream`, which does not capture, for free_fenced(). Returns the identity of the store that has the fence; 0 on
+  /// failure.
   [[nodiscard]] RMM_COLD std::uint64_t fence_for_frees(cudaStream_t stream) noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -678,7 +676,7 @@ class basic_stream_ordered_heap {
     return store != nullptr && shared_.try_add_fence(*store, stream) ? identity : 0;
   }
 
-  /// Gives memory back that the newest fence of that store covers.
+  /// Frees memory that the newest fence of a store covers.
   RMM_COLD void free_fenced(address_range range, std::uint64_t store) noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -690,7 +688,7 @@ class basic_stream_ordered_heap {
     caches_.return_claim(nullptr);
   }
 
-  /// Gives memory back for whoever needs it after the devices were synchronised.
+  /// Frees memory that no fence covers: it is reused only after the devices were synchronised.
   RMM_COLD void free_after_a_wait(address_range range) noexcept
   {
     detail::mutex_lock const lock{mutex_};
@@ -707,7 +705,7 @@ class basic_stream_ordered_heap {
   static constexpr std::size_t many_pieces            = 4096;
   static constexpr std::size_t most_pieces_in_figures = 4096;
   static constexpr std::size_t steps_between_checks   = 4096;  // with expensive assertions
-  // In contents: of memory that has lost its stream.
+  // The stream number, in heap_contents, of memory that has lost its stream.
   static constexpr std::uint64_t lost_stream = std::numeric_limits<std::uint64_t>::max() / 2;
 
   using all_closed  = typename basic_cache_set<Unused>::closed;
@@ -717,7 +715,7 @@ class basic_stream_ordered_heap {
     basic_stream_ordered_heap* heap{};
   };
 
-  /// Inside a cache, as its owner.
+  /// A scope in which the owner of a cache has entered it; false if another thread keeps the owner out.
   class cache_entered {
    public:
     RMM_ALWAYS_INLINE explicit cache_entered(stream_cache& cache) noexcept
@@ -740,7 +738,7 @@ class basic_stream_ordered_heap {
 
   // --- the search; with the lock ---
 
-  /// Steps 2 to 6 of the search that is described above. Null if none serves. Throws std::bad_alloc.
+  /// The whole search; the comment of the class lists its steps. Returns null if no step finds memory. Throws std::bad_alloc.
   [[nodiscard]] RMM_COLD void* allocate_shared(std::size_t bytes, asker& who)
   {
     caches_.note_scarcity();
@@ -780,7 +778,7 @@ class basic_stream_ordered_heap {
     return hand_out(taken, bytes, who);
   }
 
-  /// What other caches have, or have together.
+  /// Steps 5 and 6: takes memory of other caches, or a run of neighbours from several caches and stores.
   [[nodiscard]] taken_range take_from_caches(std::size_t bytes, free_store* own, asker& who)
   {
     all_closed const closed{caches_, who.cache};
@@ -797,10 +795,10 @@ class basic_stream_ordered_heap {
     return taken;
   }
 
-  /// Neighbours that lie in different caches and stores, coalesced. Requires that all caches but the caller's are closed.
+  /// Step 6: coalesces neighbours from different caches and stores. Requires that all caches but the caller's are closed.
   [[nodiscard]] taken_range take_coalesced(std::size_t bytes, asker& who)
   {
-    shared_.poll(std::numeric_limits<std::size_t>::max());  // rather no wait than one for work that is done
+    shared_.poll(std::numeric_limits<std::size_t>::max());  // memory whose work is done needs no wait
     auto const taken = list_pieces({bytes}).take(bytes, who);
     coalesced_ += taken ? 1U : 0U;
     return taken;
@@ -813,7 +811,7 @@ class basic_stream_ordered_heap {
     return made;
   }
 
-  /// A block that was cut and claimed.
+  /// Counts a block as live, and returns its address.
   [[nodiscard]] void* hand_out(taken_range taken, std::size_t bytes, asker const& who) noexcept
   {
     RMM_ASSERT(taken && blocks_.holds({taken.begin, bytes}));  // H1
@@ -821,7 +819,7 @@ class basic_stream_ordered_heap {
     return to_pointer(taken.begin);
   }
 
-  /// Moves what no work uses from caches and stores to the idle store. Requires that all caches but the caller's are closed.
+  /// Moves idle memory from caches and stores to the idle store. Requires that all caches but the caller's are closed.
   void collect_idle() noexcept
   {
     capture_exemption const exemption;
@@ -829,8 +827,8 @@ class basic_stream_ordered_heap {
     if (caches_.collect_idle()) { pieces_searched_ = 0; }
   }
 
-  /// A free of what is too large for caches, or of a thread that has none, because it ends or the host has no memory. Each gets a
-  /// fence of its own, so that the next large request, on any stream, finds it coalesced with its neighbours.
+  /// Frees a block to its stream's store: a large block, or one of a thread that has no cache, because it ends or host memory ran out. The
+  /// block gets a fence of its own, so that the next large request, on any stream, finds it coalesced with its neighbours.
   void free_to_store(address_range range, asker const& who) noexcept
   {
     RMM_ASSERT(blocks_.holds(range));  // H1
@@ -849,7 +847,8 @@ class basic_stream_ordered_heap {
 
   // --- fences, and ends of streams ---
 
-  /// So many frees are unfenced that an event is due. Called by the owner of the cache, without the lock.
+  /// Records the event that is due for the unfenced frees of a cache, and flushes the cache if it holds too much. The owner of the cache
+  /// calls it, without the lock.
   RMM_COLD void fence_in_turn(stream_cache& cache) noexcept
   {
     context_scope const with_context{context_for(cache.stream())};
@@ -864,13 +863,13 @@ class basic_stream_ordered_heap {
         if (!caches_.has_to_flush(cache)) { return; }
       }
     }
-    // Some of these frees are those of the stream that the handle names now: no event covers the others.
+    // The handle names a new stream, which made some of these frees. No event can cover the frees of the old one.
     if (!current) { return caches_.drop(cache); }
     detail::mutex_lock const lock{mutex_};
     caches_.flush(cache);
   }
 
-  /// A known stream is about to end, so this is the last chance to fence what was freed on it.
+  /// Fences all memory freed on a known stream that is about to end.
   static void stream_ends(stream_end_listener& self, cudaStream_t stream) noexcept
   {
     auto& heap = *static_cast<listener&>(self).heap;
@@ -887,7 +886,7 @@ class basic_stream_ordered_heap {
     all_closed const closed{heap.caches_};
     for (auto const& cache : heap.caches_) {
       if (!is_its(cache)) { continue; }
-      // A stream that captures tells no identity. A cache that was told of all ends is that of this stream.
+      // CUDA does not tell the identity of a capturing stream. A cache with a lasting handle belongs to this stream, though.
       if (identity != 0 ? cache->identity() != identity : !cache->is_lasting()) { continue; }
       if (cache->has_unfenced()) { static_cast<void>(cache->fence(stream)); }
       heap.caches_.note_end(*cache);
@@ -897,7 +896,7 @@ class basic_stream_ordered_heap {
 
   // --- waits on the host; with the lock ---
 
-  /// Waits for all events; a capture allows that, but no synchronisation of the device.
+  /// Waits for all events, which is allowed during captures; synchronising the device is not.
   void wait_for_fenced_memory() noexcept
   {
     capture_exemption const exemption;
@@ -906,8 +905,8 @@ class basic_stream_ordered_heap {
     for (auto const& store : shared_.stores()) { store->synchronize(); }
   }
 
-  /// Waits for the devices, after which all that is free is fenced, and its events are reached. False, and nothing has changed, if it
-  /// cannot. Requires that all caches are closed: what they hold has to stay what it was when the wait began.
+  /// Waits for the devices, and marks all free memory as fenced and all fences as reached. Returns false, and changes nothing, if it
+  /// cannot wait. Requires that all caches are closed, because the wait covers only frees from before it.
   [[nodiscard]] bool everything_is_reached(device_waits::permission may) noexcept
   {
     if (!waits_.try_wait_for(devices_of_free_memory(), may)) { return false; }
@@ -935,7 +934,7 @@ class basic_stream_ordered_heap {
     if (unfenced) { static_cast<void>(waits_.try_wait_for(devices_of_free_memory(), may)); }
   }
 
-  /// The devices of all streams that free memory waits for. They have contexts: their streams were used.
+  /// Returns the devices of all streams that free memory waits for. These devices have contexts, because their streams were used.
   [[nodiscard]] std::uint64_t devices_of_free_memory() const noexcept
   {
     auto devices = shared_.lost_devices();
@@ -950,7 +949,7 @@ class basic_stream_ordered_heap {
     return devices;
   }
 
-  /// Bytes that are free and lack an event. Requires that all caches are closed.
+  /// Returns the free bytes that no event covers. Requires that all caches are closed.
   [[nodiscard]] std::size_t unfenced_bytes() const noexcept
   {
     auto sum = shared_.unfenced_bytes();
@@ -960,7 +959,7 @@ class basic_stream_ordered_heap {
 
   // --- blocks; with the lock ---
 
-  /// Notes a block of upstream, and a seam where it touches another. Throws std::bad_alloc, and has changed nothing then.
+  /// Adds an upstream block, and a seam where it touches another. If it throws std::bad_alloc, nothing has changed.
   void adopt(address_range block)
   {
     if (blocks_.touches(block)) {
@@ -1008,7 +1007,7 @@ class basic_stream_ordered_heap {
     return taken;
   }
 
-  /// Takes a range, all or nothing, out of the pieces that it lies in, and out of its block.
+  /// Takes a range out of its pieces and out of its block. Returns false, and takes nothing, if a piece may not leave now.
   [[nodiscard]] bool try_take_out(typename free_pieces::iterator first,
                                   typename free_pieces::iterator last,
                                   address_range range,
@@ -1034,9 +1033,9 @@ class basic_stream_ordered_heap {
     return true;
   }
 
-  // --- what figures() adds up; with the lock, while all caches are closed ---
+  // --- parts of figures(); with the lock, while all caches are closed ---
 
-  /// Whether the first part of H1 holds, while so many bytes were taken and are not yet noted as live.
+  /// Whether the first part of H1 holds. `on_their_way`: bytes that were taken and do not count as live yet.
   [[nodiscard]] bool check_sum(std::size_t on_their_way = 0) const
   {
     auto sum = limits_.reserve.waiting_bytes() + shared_.idle().ranges().total_bytes() + on_their_way;
@@ -1048,7 +1047,7 @@ class basic_stream_ordered_heap {
     return sum + static_cast<std::size_t>(caches_.live_bytes()) == blocks_.usable_bytes();
   }
 
-  /// Writes all figures but the largest free piece. Returns how many pieces are free.
+  /// Writes all figures except the largest free piece. Returns the number of free pieces.
   [[nodiscard]] std::size_t add_up(heap_figures& now) const
   {
     auto count     = shared_.idle().ranges().count() + limits_.reserve.waiting();
@@ -1076,7 +1075,7 @@ class basic_stream_ordered_heap {
     return count;
   }
 
-  /// The ranges of the store that has the most.
+  /// Returns the ranges of the store with the most ranges.
   [[nodiscard]] range_set const& largest_store() const noexcept
   {
     auto const* largest = &shared_.idle().ranges();
@@ -1086,8 +1085,8 @@ class basic_stream_ordered_heap {
     return *largest;
   }
 
-  /// Adds those of `ranges` to pieces that lie elsewhere that touch one of them, some twice, and the largest: then the longest run is
-  /// among the pieces.
+  /// Adds to `pieces` those of `ranges` that touch one of the pieces, some twice, and the largest of `ranges`. Then the pieces contain the
+  /// longest run.
   static void add_pieces_in_runs(std::vector<free_piece>& pieces, range_set const& ranges)
   {
     auto const add = [&](fenced_range const& found) {
@@ -1105,7 +1104,7 @@ class basic_stream_ordered_heap {
     add(largest);
   }
 
-  /// Calls visit(free_piece) for all that is free, but the ranges of one store if that is given.
+  /// Calls visit(free_piece) for each free piece, except the ranges of `left_out` if it is given.
   template <class Visit>
   void for_each_free(Visit&& visit, range_set const* left_out = nullptr) const
   {

@@ -24,7 +24,7 @@ template <class Unused>
 class basic_stream_ordered_heap;
 using stream_ordered_heap = basic_stream_ordered_heap<void>;
 
-/// Leads from a thread to the heap of one of its caches.
+/// A link by which a thread finds the heap of one of its caches.
 struct heap_link {
   detail::mutex mutex;
   stream_ordered_heap* heap{};  // null once the heap is gone
@@ -42,22 +42,22 @@ struct alignas(32) cache_slot {
   stream_cache* cache;
 };
 
-/// Where a thread finds its cache for a stream of a heap in a few instructions. There is one slot for each value of a hash,
-/// so streams push each other out.
+/// Returns the slot in which a thread finds its cache for a stream of a heap in a few instructions. There is one slot for each value of a
+/// hash, so streams replace each other.
 inline constexpr unsigned cache_slot_bits = 6;
 inline thread_local std::array<cache_slot, std::size_t{1} << cache_slot_bits> cache_slots{};
 
-/// How many heaps have gone, so that threads know when to look for what they have of such heaps. A hint, so relaxed: whether a heap has
-/// gone is read with the mutex of its link held.
+/// The number of heaps that were destroyed. If it has changed, threads drop their entries of such heaps. Relaxed, because it is a hint:
+/// threads read with the mutex of its link whether a heap is gone.
 inline std::atomic<std::uint64_t> gone_heaps{0};
 
-/// All caches of a thread. When it ends, what they hold goes back to their heaps.
+/// All caches of a thread. When the thread ends, their contents go back to the heaps.
 class thread_caches : public thread_slots<thread_caches, cudaStream_t, stream_cache, heap_link> {
  public:
   ~thread_caches() { retire_all(false); }
 
-  /// Makes the calling thread give its caches back before its default stream ends. Called when that stream is used: the object
-  /// that gives back is then constructed after those by which the runtime ends the stream, and destroyed before them.
+  /// Makes the calling thread give its caches back before its default stream ends. Call it when that stream is used: the object that gives
+  /// them back is then constructed after the objects by which the runtime ends the stream, and destroyed before them.
   static void retire_before_own_stream_ends()
   {
     struct end_of_own_stream {
@@ -73,14 +73,14 @@ class thread_caches : public thread_slots<thread_caches, cudaStream_t, stream_ca
   /// Removes the entry, also from the table of slots.
   inline void forget(std::uint64_t heap, cudaStream_t stream) noexcept;
 
-  /// Calls visit(cache_slot) for each cache; visit() adds and removes none.
+  /// Calls visit(cache_slot) for each cache; visit() must not add or remove any.
   template <class Visit>
   void for_each(Visit&& visit) const
   {
     thread_slots::for_each([&](entry const& each) { visit(cache_slot{each.owner, each.key, each.object}); });
   }
 
-  /// Whether there are `most` or more, without those of heaps that are gone. Throws std::bad_alloc.
+  /// Whether there are `most` or more caches of heaps that exist. Throws std::bad_alloc.
   [[nodiscard]] bool has_many(std::size_t most)
   {
     auto const gone = gone_heaps.load(std::memory_order_relaxed);

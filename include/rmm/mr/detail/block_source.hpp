@@ -199,7 +199,7 @@ class block_source final : public memory_source {
     return note(upstream_.allocate(block_bytes, stream), block_bytes, bytes, stream);
   }
 
-  /// What to ask upstream for: its own kind of memory, or the one that it has instead; see suballocator_upstream.
+  /// The kind of memory to ask upstream for: its usual one, or the substitute; see suballocator_upstream.
   enum class choice : bool { first, second };
 
   /// As add(), but returns nothing, and sets `reason`, instead of throwing. Throws bad_alloc only if upstream failed because the process

@@ -68,14 +68,17 @@ class chunk_source final : public memory_source {
     if (physical.descriptors || physical.fabric || physical.gpu_direct_rdma) {
       auto const supported = rmm::detail::supported_physical_memory_options(device);
       RMM_EXPECTS(supported.descriptors || !physical.descriptors,
-                  "The device cannot export memory as file descriptors");
-      RMM_EXPECTS(supported.fabric || !physical.fabric, "The device cannot export memory as fabric handles");
-      RMM_EXPECTS(supported.gpu_direct_rdma || !physical.gpu_direct_rdma, "The device has no GPUDirect RDMA");
+                  "The device cannot export memory as file descriptors: make the pool without share_descriptors");
+      RMM_EXPECTS(supported.fabric || !physical.fabric,
+                  "The device cannot export memory as fabric handles: make the pool without share_fabric");
+      RMM_EXPECTS(supported.gpu_direct_rdma || !physical.gpu_direct_rdma,
+                  "The device has no GPUDirect RDMA: make the pool without gpu_direct_rdma");
     }
     auto const unit = rmm::detail::virtual_memory_granularity(device, physical);
     chunk_bytes_    = options.chunk_bytes != 0 ? options.chunk_bytes : unit;
     RMM_EXPECTS(is_pow2(chunk_bytes_) && chunk_bytes_ % unit == 0 && chunk_bytes_ <= largest_chunk,
-                "The chunk size must be a power of two from " + rmm::detail::format_bytes(unit) +
+                "The chunk size is " + rmm::detail::format_bytes(chunk_bytes_) +
+                  ", but has to be a power of two from " + rmm::detail::format_bytes(unit) +
                   ", the device's unit, to 1 GiB");
     access_ = options.peer_access ? rmm::detail::devices_with_access_to(device) : std::vector<int>{device};
     // Rounded up to whole chunks, so that one request can have all bytes of the maximum.
@@ -94,7 +97,7 @@ class chunk_source final : public memory_source {
     rmm::detail::capture_exemption const exemption;
     if (!try_finish_leaving()) {
       unmap(leaving_);
-    }  // nothing may use the memory any more, whether the wait works or not
+    }  // a failed wait does not matter: nothing may use the memory any more
     saved_.reset();
     retained_ = {};
     auto& all = bounds_->sources;
@@ -113,7 +116,7 @@ class chunk_source final : public memory_source {
 
   [[nodiscard]] bool try_take(std::size_t bytes, failure_reason& reason) override
   {
-    // Nobody knows yet what for, so that it has to be possible to move each part of it.
+    // In the smallest chunks: the requests are not known yet, so each part has to be movable.
     return try_fill({addresses_.begin, rmm::detail::checked_align_up(bytes, chunk_bytes_)}, chunk_bytes_, true, reason);
   }
 
@@ -169,8 +172,10 @@ class chunk_source final : public memory_source {
                 "The pool cannot be paused, because its memory was exported and other processes would keep it");
     rmm::detail::device_scope const on_device{device_};
     if (!wait_for_users() || !heap_.wait_for_all()) {
-      RMM_EXPECTS(rmm::detail::may_wait_for_device(),
-                  "The pool cannot be paused while a stream captures: the device cannot be waited for");
+      RMM_EXPECTS(
+        rmm::detail::may_wait_for_device(),
+        "The pool cannot be paused while a stream captures, because the device cannot be waited for then: end "
+        "the capture first");
       rmm::detail::synchronize_device();  // throws the error of the device, if it still fails
       RMM_EXPECTS(wait_for_users() && heap_.wait_for_all(),
                   "The pool cannot be paused: the device cannot be waited for",
@@ -228,11 +233,13 @@ class chunk_source final : public memory_source {
   [[nodiscard]] exported_chunks export_chunks(void const* ptr, std::size_t bytes) override
   {
     auto const offset = reinterpret_cast<std::uintptr_t>(ptr) - addresses_.begin;
-    RMM_EXPECTS(contains(ptr) && bytes <= addresses_.bytes - offset, "The block does not come from this pool");
+    RMM_EXPECTS(contains(ptr) && bytes <= addresses_.bytes - offset,
+                "The block of " + std::to_string(bytes) + " bytes does not come from this pool");
     exported_chunks found{offset % chunk_bytes_, {}};
     for (std::size_t at = 0; at < found.offset_bytes + bytes; at += chunk_bytes_) {
       found.memory.push_back(space_->find(reinterpret_cast<std::uintptr_t>(ptr) - found.offset_bytes + at));
-      RMM_EXPECTS(found.memory.back() != nullptr, "The block does not come from this pool, or is paused");
+      RMM_EXPECTS(found.memory.back() != nullptr,
+                  "The block of " + std::to_string(bytes) + " bytes does not come from this pool, or is paused");
     }
     return found;
   }
@@ -478,7 +485,7 @@ class chunk_source final : public memory_source {
   [[nodiscard]] bool gather(ranges const& free, rmm::detail::placement const& target, leaving when)
   {
     auto const chunks = find_chunks(free, target);
-    // Without chunks there is nothing to unmap in vain, and the driver says whether it has the rest.
+    // Without chunks there is nothing to unmap, so the driver may refuse the missing memory later.
     bool const may_fail_later = when == leaving::at_once && chunks.empty();
     if (!may_fail_later && !can_take(uncovered(target, chunks))) { return false; }
     return try_withdraw(chunks, when);

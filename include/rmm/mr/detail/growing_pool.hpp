@@ -185,10 +185,13 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
   static void check_sizes(std::size_t initial, std::optional<std::size_t> maximum)
   {
     RMM_EXPECTS(is_aligned(initial, CUDA_ALLOCATION_ALIGNMENT),
-                "Initial pool size required to be a multiple of 256 bytes");
-    RMM_EXPECTS(is_aligned(maximum.value_or(0), CUDA_ALLOCATION_ALIGNMENT),
-                "Maximum pool size required to be a multiple of 256 bytes");
-    RMM_EXPECTS(initial <= maximum.value_or(initial), "Initial pool size exceeds the maximum pool size");
+                "Initial pool size required to be a multiple of 256 bytes, but is " + std::to_string(initial));
+    RMM_EXPECTS(
+      is_aligned(maximum.value_or(0), CUDA_ALLOCATION_ALIGNMENT),
+      "Maximum pool size required to be a multiple of 256 bytes, but is " + std::to_string(maximum.value_or(0)));
+    RMM_EXPECTS(initial <= maximum.value_or(initial),
+                "Initial pool size exceeds the maximum pool size: " + std::to_string(initial) +
+                  " bytes instead of at most " + std::to_string(maximum.value_or(0)));
   }
 
   /// Takes the first `bytes` bytes, possibly 0, from a block_source or a memory_source. Throws out_of_memory with refusal_text().

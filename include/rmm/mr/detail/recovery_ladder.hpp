@@ -128,7 +128,7 @@ class recovery_ladder {
   /// Sets the order for climbs that begin later. Throws logic_error if a rung occurs twice, or the pool does not have it.
   void set_order(recovery_order const& order, recovery_rungs const& rungs)
   {
-    RMM_EXPECTS(order.is_valid(), "The recovery order contains a rung twice");
+    RMM_EXPECTS(order.is_valid(), "The recovery order contains a rung twice: name each rung at most once");
     for (auto const rung : order) {
       RMM_EXPECTS(rungs.has_rung(rung), std::string{"This pool has no rung "} + name_of(rung));
     }

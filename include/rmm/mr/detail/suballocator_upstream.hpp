@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <type_traits>
 
 namespace RMM_NAMESPACE {
@@ -100,7 +101,7 @@ class suballocator_upstream {
     cuda_stream_view const on = own ? own->view() : stream;
     void* const block         = ref_.allocate_async(bytes, alignment, on);
     if (block == nullptr) {
-      throw out_of_memory{"The upstream resource returned a null pointer"};
+      throw out_of_memory{"The upstream resource returned a null pointer for " + std::to_string(bytes) + " bytes"};
     }  // a program's own resource may do so
     rmm::detail::scope_guard give_back{[&]() noexcept { ref_.deallocate_async(block, bytes, alignment, on); }};
     if (own) { own->synchronize(); }

@@ -327,7 +327,8 @@ class torch_memory {
   /// Returns the counters and the stream of a device. Throws rmm::logic_error for an impossible number, std::bad_alloc.
   [[nodiscard]] torch_device& of(int device)
   {
-    RMM_EXPECTS(device >= 0 && device < static_cast<int>(devices_.size()), "There is no such device");
+    RMM_EXPECTS(device >= 0 && device < static_cast<int>(devices_.size()),
+                "There is no device " + std::to_string(device));
     auto& place = devices_[static_cast<std::size_t>(device)];
     auto* found = place.load(std::memory_order_acquire);
     if (found == nullptr) {

@@ -42,7 +42,8 @@ class torch_segment_sources {
   {
     std::lock_guard<std::mutex> const lock{mutex_};
     auto* const place = std::find_if(sources_.begin(), sources_.end(), [](auto const& each) { return !each.resource; });
-    RMM_EXPECTS(place != sources_.end(), "There are too many sources of segments for PyTorch");
+    RMM_EXPECTS(place != sources_.end(),
+                "There are too many memory pools for PyTorch: destroy one that you do not need");
     *place = {std::move(resource), label};
     return static_cast<std::size_t>(place - sources_.begin());
   }

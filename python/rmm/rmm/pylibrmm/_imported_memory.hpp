@@ -56,7 +56,9 @@ class mapped_memory {
   if (fabric_handles.empty()) { return std::make_unique<mapped_memory>(device, block, descriptors); }
   std::vector<rmm::detail::fabric_handle> handles(fabric_handles.size());
   for (std::size_t i = 0; i < handles.size(); ++i) {
-    RMM_EXPECTS(fabric_handles[i].size() == handles[i].size(), "This is no fabric handle of a chunk");
+    RMM_EXPECTS(fabric_handles[i].size() == handles[i].size(),
+                "Fabric handle " + std::to_string(i) + " has " + std::to_string(fabric_handles[i].size()) +
+                  " bytes instead of " + std::to_string(handles[i].size()));
     std::copy(fabric_handles[i].begin(), fabric_handles[i].end(), handles[i].begin());
   }
   return std::make_unique<mapped_memory>(device, block, handles);

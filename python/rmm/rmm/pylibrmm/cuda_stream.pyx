@@ -38,7 +38,7 @@ cdef class CudaStream:
     cdef cudaStream_t value(self) except * nogil:
         if self.c_obj.get() == NULL:
             with gil:
-                raise ValueError("the stream was not made")
+                raise ValueError("the object has no stream: its constructor raised an exception, or did not run")
         return self.c_obj.get()[0].value()
 
     cdef bool is_valid(self) except * nogil:

@@ -78,5 +78,5 @@ cdef class CudaStreamPool:
     cdef cuda_stream_pool* streams(self) except NULL:
         """The streams; ValueError where there are none, as in an object whose constructor raised an exception."""
         if self.c_obj.get() == NULL:
-            raise ValueError("the pool of streams was not made")
+            raise ValueError("the object has no streams: its constructor raised an exception, or did not run")
         return self.c_obj.get()

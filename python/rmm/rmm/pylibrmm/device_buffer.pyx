@@ -159,14 +159,14 @@ cdef object contiguous_size(object interface):
     if strides is not None:
         strides = integers_of(strides, "strides")
         if len(strides) != len(shape):
-            raise ValueError(f"__cuda_array_interface__ has the shape {shape} and the strides {strides}, which are not as many")
+            raise ValueError(f"__cuda_array_interface__ has the shape {shape} and not as many strides: {strides}")
     is_contiguous = True
     for i in range(len(shape) - 1, -1, -1):
         if strides is not None and shape[i] != 1 and strides[i] != size:
             is_contiguous = False
         size *= shape[i]
     if size != 0 and not is_contiguous:
-        raise ValueError("the array has to be contiguous")
+        raise ValueError(f"the array has to be contiguous, but has the shape {shape} and the strides {strides}")
     if size != 0 and address_of(interface) == 0:
         raise ValueError(f"the array has {size} bytes and no address")
     return size
@@ -459,7 +459,7 @@ cdef class DeviceBuffer:
             raise TypeError("Argument `ary` may not be None.")
         cdef size_t size = hb.shape[0]
         if size > self.c_size():
-            raise ValueError(f"Argument `ary` is too large. Need space of {size} bytes.")
+            raise ValueError(f"Argument `ary` is too large. Need space of {size} bytes, but the buffer has {self.c_size()}.")
         if size > 0:
             copy(self.c_data(), &hb[0], size, stream, device_of_buffer(self))
 
@@ -482,7 +482,7 @@ cdef class DeviceBuffer:
             raise ValueError("Only 1-D contiguous arrays are supported.")
         cdef size_t size = contiguous_size(interface)
         if size > self.c_size():
-            raise ValueError(f"Argument `cuda_ary` is too large. Need space of {size} bytes.")
+            raise ValueError(f"Argument `cuda_ary` is too large. Need space of {size} bytes, but the buffer has {self.c_size()}.")
         cdef uintptr_t source = address_of(interface)
         wait_for_producer(interface, stream, device_of_buffer(self))
         if size > 0:
@@ -617,7 +617,7 @@ cdef class ImportedMemory:
     cdef mapped_memory* mapping(self) except NULL:
         """What is mapped; ValueError where nothing is, as in an object whose constructor raised an exception."""
         if self.c_obj.get() == NULL:
-            raise ValueError("nothing was mapped")
+            raise ValueError("the object maps no memory: its constructor raised an exception, or did not run")
         return self.c_obj.get()
 
     def __len__(self):
@@ -657,7 +657,7 @@ cdef class ImportedMemory:
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """Return the memory as a DLPack capsule, which keeps it mapped. No stream waits; see `DeviceBuffer.__dlpack__`."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
-            raise BufferError("imported memory is not copied")
+            raise BufferError("imported memory is exported without a copy, on its own device: leave out copy and dl_device")
         return export_bytes(
             self, self.mapping().data(), self.size, self.device, max_version is not None and max_version[0] >= 1, False)
 
@@ -731,10 +731,10 @@ cdef DeviceBuffer copy_of_tensor(object source, Stream stream, DeviceMemoryResou
         capsule = source.__dlpack__(**wanted)
     tensor = tensor_in(capsule)
     if tensor == NULL:
-        raise BufferError(f"{type(source)} gave no DLPack tensor of a version that is known")
+        raise BufferError(f"{type(source)} gave no DLPack tensor of version 0 or 1")
     cdef int64_t size = contiguous_bytes(tensor[0])
     if size < 0:
-        raise ValueError("the array has to be contiguous")
+        raise ValueError("the array has to be contiguous: copy it to a contiguous one first")
     if tensor[0].device.type == dl_cuda:  # if `stream` is a default stream, that of the tensor's device waits for the producer
         wait_for(stream.view().value(), c_current_device(), <cudaStream_t>handle, tensor[0].device.id)
     buffer = DeviceBuffer(

@@ -181,9 +181,9 @@ cdef class capture_scope:
 
     def __enter__(self):
         if self.memory is None:
-            raise ValueError("the scope was not made")
+            raise ValueError("the object is no scope: its constructor raised an exception, or did not run")
         if self._scope.get() != NULL:
-            raise RuntimeError("this capture is announced already")
+            raise RuntimeError("this capture is announced already: make a capture_scope for each with statement")
         self._scope.reset(new cpp_capture_scope(self._stream.view(), self.memory._memory))
         return self.memory
 

@@ -92,7 +92,7 @@ cdef growing_pool* pool_of(resource) except NULL:
     """The pool that a resource is, or is made of behind adaptors. TypeError for one that has none."""
     cdef growing_pool* pool = c_pool_behind((<DeviceMemoryResource?>resource).usable())
     if pool == NULL:
-        raise TypeError(f"{resource!r} has no pool in it")
+        raise TypeError(f"{resource!r} has no pool in it: pass a pool, or an adaptor over one")
     return pool
 
 
@@ -515,7 +515,7 @@ cdef class ReservationQueue:
     cdef queue_ptr usable(self) except *:
         """The queue, or TypeError for an object whose constructor raised an exception."""
         if self.c_queue.get() == NULL:
-            raise TypeError("this ReservationQueue was never made")
+            raise TypeError("the object has no queue: its constructor raised an exception, or did not run")
         return self.c_queue
 
     def reserve_or_wait(self, nbytes, priority=0, timeout=None, Stream stream=DEFAULT_STREAM):

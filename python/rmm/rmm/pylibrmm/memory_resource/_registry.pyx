@@ -113,7 +113,7 @@ cdef expect_device(int device):
     """ValueError for a number that no device has, if the runtime says how many there are."""
     status, count = _device_count()
     if device < 0 or (status == 0 and device >= count):
-        raise ValueError(f"there is no device {device}")
+        raise ValueError(f"there is no device {device}: the process sees {count if status == 0 else 'an unknown number'}")
 
 
 def _has_trace(mr):

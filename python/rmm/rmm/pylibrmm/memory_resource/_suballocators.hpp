@@ -126,9 +126,9 @@ inline void set_recovery_order(rmm::mr::detail::growing_pool* pool, std::vector<
     while (index != rmm::recovery_rung_count && name != rmm::name_of(static_cast<rmm::recovery_rung>(index))) {
       ++index;
     }
-    if (index == rmm::recovery_rung_count) { throw std::invalid_argument{"a pool tries no such thing: " + name}; }
+    if (index == rmm::recovery_rung_count) { throw std::invalid_argument{"there is no rung '" + name + "'"}; }
     if (!order.try_add(static_cast<rmm::recovery_rung>(index))) {
-      throw std::invalid_argument{"twice in the order of recovery: " + name};
+      throw std::invalid_argument{"the order of recovery names '" + name + "' twice"};
     }
   }
   pool->set_recovery_order(order);
