@@ -4,6 +4,7 @@
 // cuGetProcAddress finds, whatever the arguments are. Those that are not simulated answer CUDA_ERROR_NOT_SUPPORTED.
 
 #include "src/driver.hpp"
+#include "src/jump.hpp"
 
 namespace {
 
@@ -17,27 +18,10 @@ struct symbol {
 
 }  // namespace
 
-// A jump through `slot`. The argument registers stay as the caller has set them.
-#if defined(__x86_64__)
-#define CUDASIM_JUMP(slot) "jmp *" #slot "(%rip)\n"
-#elif defined(__aarch64__)
-#define CUDASIM_JUMP(slot) "adrp x16, " #slot "\nldr x16, [x16, :lo12:" #slot "]\nbr x16\n"
-#else
-#error "The simulated driver is written for x86-64 and 64-bit Arm."
-#endif
-
-// Names are pasted and quoted where the lists are read: the headers define some of them as macros.
-#define CUDASIM_DEFINE(slot, symbol)                                                                \
-  extern "C" {                                                                                      \
-  [[gnu::visibility("hidden"), gnu::used]] void* slot = nullptr;                                    \
-  }                                                                                                 \
-  __asm__(".pushsection .text\n.p2align 4\n.globl " symbol "\n.type " symbol ", @function\n" symbol \
-          ":\n" CUDASIM_JUMP(slot) ".size " symbol ", .-" symbol "\n.popsection");
-
-#define DRIVER_SYMBOL(symbol, name, version) CUDASIM_DEFINE(cudasim_slot_##symbol, #symbol)
+#define DRIVER_SYMBOL(symbol, name, version) CUDASIM_DEFINE_JUMP(cudasim_slot_##symbol, #symbol)
 #define DRIVER_SYMBOL_WITH_TWIN(symbol, suffix, name, version) \
-  CUDASIM_DEFINE(cudasim_slot_##symbol, #symbol)               \
-  CUDASIM_DEFINE(cudasim_slot_##symbol##suffix, #symbol #suffix)
+  CUDASIM_DEFINE_JUMP(cudasim_slot_##symbol, #symbol)          \
+  CUDASIM_DEFINE_JUMP(cudasim_slot_##symbol##suffix, #symbol #suffix)
 #include "symbols/driver.inc"
 #undef DRIVER_SYMBOL
 #undef DRIVER_SYMBOL_WITH_TWIN

@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
+from rmm._commands.simulate import run_simulated
 from rmm._commands.trace_program import run_trace_program
 from rmm._cuda.gpu import CUDARuntimeError
 
@@ -18,6 +19,9 @@ commands = {
     "demo": "time and memory that resources need for the same work",
     "nvtx-path": "the library for NVTX_INJECTION64_PATH, which makes tags of NVTX ranges",
     "audit-path": "the library for LD_PRELOAD, which lists what libraries allocate past the pool",
+}
+commands_with_any_arguments = {
+    "simulate": "Python with the simulator in the place of CUDA: simulate FILE, or simulate -m MODULE",
 }
 commands_of_the_trace_program = {
     "report": "what a trace shows, as a page for browsers",
@@ -31,13 +35,15 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] in commands_of_the_trace_program:  # it has options, and help, of its own
         return run_trace_program(arguments)
+    if arguments and arguments[0] in commands_with_any_arguments:  # what follows is for Python
+        return run_simulated(arguments[1:])
     name = "rmm" if os.path.basename(sys.argv[0]) == "rmm" else "python -m rmm"
     parser = argparse.ArgumentParser(prog=name, description="Memory resources for CUDA.")
     parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in commands.items():
         command_parser = parsers.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         _module_of(name).add_arguments(command_parser)
-    for name, text in commands_of_the_trace_program.items():
+    for name, text in (commands_with_any_arguments | commands_of_the_trace_program).items():
         parsers.add_parser(name, help=text)
     options = parser.parse_args(arguments)
     try:

@@ -535,6 +535,7 @@ def test_snapshots_of_pytorch_are_served(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@needs_kernels
 @pytest.mark.program("""
     from torch.multiprocessing.reductions import reduce_tensor
     x = torch.empty(1000, device="cuda")
@@ -562,6 +563,7 @@ def test_what_pytorch_refuses_for_such_allocators(done: Done) -> None:
         assert "does not yet support" in text
 
 
+@needs_kernels
 @pytest.mark.program("""
     import multiprocessing
     from pathlib import Path
@@ -688,6 +690,7 @@ def test_a_pool_of_pytorch_takes_its_segments_from_rmm(done: Done) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@needs_kernels
 @pytest.mark.program(
     """
     import torch.multiprocessing

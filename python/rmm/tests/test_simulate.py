@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m rmm simulate`: programs of others on the simulator."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import librmm
+from rmm.__main__ import main
+from rmm._build_facts import cuda_backend
+from rmm._commands.simulate import simulated_environment
+
+needs_simulator = pytest.mark.skipif(cuda_backend != "sim", reason="the package has CUDA's runtime")
+
+RUNTIME = """
+import ctypes, os, sys
+import rmm.mr
+name = os.path.basename(os.environ["LD_PRELOAD"].split(":")[0])
+runtime = ctypes.CDLL(name)  # as a library that is linked to the runtime finds it
+driver = ctypes.CDLL("libcuda.so.1")
+before = rmm.mr.available_device_memory()[0]
+pointer, device = ctypes.c_void_p(), ctypes.c_int(-1)
+assert runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(64 << 20)) == 0
+assert rmm.mr.available_device_memory()[0] == before - (64 << 20), "two machines"
+assert driver.cuPointerGetAttribute(ctypes.byref(device), 9, pointer) == 0 and device.value == 0
+assert runtime.cudaFree(pointer) == 0
+print(sys.argv[1:])
+"""
+
+TORCH = """
+import rmm, torch
+from rmm.allocators.torch import rmm_torch_allocator
+rmm.reinitialize(pool_allocator=True, initial_pool_size="16MiB", maximum_pool_size="64MiB")
+counted = rmm.mr.StatisticsResourceAdaptor(rmm.mr.get_current_device_resource())
+rmm.mr.set_current_device_resource(counted)
+torch.cuda.memory.change_current_allocator(rmm_torch_allocator)
+on_host = torch.arange(1 << 20, dtype=torch.float32)
+first = on_host.cuda()
+stream = torch.cuda.Stream()
+stream.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(stream):
+    second = torch.empty_like(first)
+    second.copy_(first)
+    first.record_stream(stream)
+stream.synchronize()
+assert torch.equal(second.cpu(), on_host)
+assert counted.allocation_counts.current_bytes == 8 << 20
+try:
+    torch.empty(1 << 30, device="cuda")
+except torch.OutOfMemoryError as error:
+    assert "of at most 64" in str(error), error
+else:
+    raise AssertionError("4 GiB of 64 MiB")
+del first, second
+assert counted.allocation_counts.current_bytes == 0
+print("done")
+"""
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rmm", "simulate", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+@needs_simulator
+def test_the_runtime_and_the_driver_of_a_program_are_the_simulators() -> None:
+    done = simulate("-c", RUNTIME, "--an", "argument")
+    assert (done.returncode, done.stdout) == (0, "['--an', 'argument']\n"), done.stderr
+    assert done.stderr == ""
+
+
+@needs_simulator
+def test_the_exit_status_is_that_of_the_program() -> None:
+    assert simulate("-c", "raise SystemExit(3)").returncode == 3
+
+
+@needs_simulator
+def test_what_a_program_preloads_stays() -> None:
+    environment = simulated_environment({"LD_PRELOAD": "other.so", "HOME": "/"})
+    assert environment is not None
+    assert environment["LD_PRELOAD"].endswith(":other.so")
+    assert environment["HOME"] == "/"
+
+
+@needs_simulator
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_pytorch_allocates_from_our_pool_without_a_gpu() -> None:
+    done = simulate("-c", TORCH)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_a_package_without_the_simulator_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(librmm, "__file__", str(tmp_path / "__init__.py"))
+    assert simulated_environment(os.environ) is None
+    assert main(["simulate", "-c", "pass"]) == 2
+    assert "RMM_CUDA_BACKEND=sim" in capsys.readouterr().err
