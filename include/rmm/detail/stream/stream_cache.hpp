@@ -127,7 +127,7 @@ class stream_cache {
   /// The same, asking if need be. Only in a call that the program makes with this handle.
   [[nodiscard]] bool is_current() noexcept { return is_trusted() || ask_identity(); }
 
-  /// The stream has ended: the owner had better drop the cache. For any thread.
+  /// The stream has ended: the owner had better drop the cache. For any thread. Relaxed: a hint, which the owner may see late.
   void set_ended() noexcept { has_ended_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_.load(std::memory_order_relaxed); }
 
