@@ -365,13 +365,24 @@ TEST_F(MemoryReport, NamesTheTopHoldersByTag)
   EXPECT_TRUE(mr.live_by_tag_name().empty());
 }
 
+TEST_F(MemoryReport, DoesNotDenyThatThePoolOfAReservationTracksTags)
+{
+  pool mr{&cuda, MiB, MiB};
+  mr.track_tags();
+  auto task    = mr.reserve(64 * KiB, stream);
+  auto const e = failure_of(task.resource(), 128 * KiB, stream);
+  ASSERT_NE(e.report(), nullptr);
+  EXPECT_FALSE(e.report()->tags_tracked);
+  expect_text(e, "holders: unknown: no tags are tracked here");
+}
+
 TEST_F(MemoryReport, KnowsNoHoldersWhileTagsAreNotTracked)
 {
   pool mr{&cuda, MiB, MiB};
   rmm::tag_scope const scope{"unseen"};
   void* const before = mr.allocate(256, stream);
   EXPECT_TRUE(mr.live_by_tag_name().empty());
-  expect_text(failure_of(mr, 2 * MiB, stream), "holders: unknown, for the pool does not track tags");
+  expect_text(failure_of(mr, 2 * MiB, stream), "holders: unknown: no tags are tracked here");
   mr.track_tags();
   mr.deallocate(before, 256, stream);
   EXPECT_TRUE(mr.live_by_tag_name().empty());
