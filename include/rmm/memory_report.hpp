@@ -63,7 +63,7 @@ struct memory_report {
   recovery_order order{};                                  ///< the rungs that the pool tries, in order
   std::array<std::uint32_t, recovery_rung_count> tries{};  ///< how often each rung was tried for this allocation
 
-  bool tags_tracked{};          ///< whether the pool tracks tags
+  bool tags_tracked{};          ///< whether the pool tracks tags; false for reservations, whose blocks have none
   std::vector<holder> holders;  ///< the live allocations by tag, in descending order of bytes
 
   std::exception_ptr cause;  ///< the exception whose text is `reason`; null if there was none
@@ -138,7 +138,7 @@ struct memory_report {
 
   [[nodiscard]] std::string holders_text() const
   {
-    if (!tags_tracked) { return "unknown, because the pool does not track tags: call track_tags()"; }
+    if (!tags_tracked) { return "unknown, because no tags are tracked here: pools track them after track_tags()"; }
     if (holders.empty()) { return "none"; }
     std::string text;
     for (std::size_t i = 0; i < holders.size() && i < most_holders_in_text; ++i) {

@@ -365,6 +365,17 @@ TEST_F(MemoryReport, NamesTheTopHoldersByTag)
   EXPECT_TRUE(mr.live_by_tag_name().empty());
 }
 
+TEST_F(MemoryReport, DoesNotDenyThatThePoolOfAReservationTracksTags)
+{
+  pool mr{&cuda, MiB, MiB};
+  mr.track_tags();
+  auto task    = mr.reserve(64 * KiB, stream);
+  auto const e = failure_of(task.resource(), 128 * KiB, stream);
+  ASSERT_NE(e.report(), nullptr);
+  EXPECT_FALSE(e.report()->tags_tracked);
+  expect_text(e, "holders: unknown, because no tags are tracked here");
+}
+
 TEST_F(MemoryReport, KnowsNoHoldersWhileTagsAreNotTracked)
 {
   pool mr{&cuda, MiB, MiB};
@@ -372,7 +383,7 @@ TEST_F(MemoryReport, KnowsNoHoldersWhileTagsAreNotTracked)
   void* const before = mr.allocate(256, stream);
   EXPECT_TRUE(mr.live_by_tag_name().empty());
   expect_text(failure_of(mr, 2 * MiB, stream),
-              "holders: unknown, because the pool does not track tags: call track_tags()");
+              "holders: unknown, because no tags are tracked here: pools track them after track_tags()");
   mr.track_tags();
   mr.deallocate(before, 256, stream);
   EXPECT_TRUE(mr.live_by_tag_name().empty());

@@ -414,6 +414,9 @@ class elastic_pool_memory_resource final : public detail::growing_pool, public t
     growing_pool::describe(report);
     source_->describe(report);
     report.device = device_.value();
+    parts_.for_each([&](elastic_pool_memory_resource const& part) {
+      if (!part.is_paused()) { report.pool = report.pool + part.figures(); }  // the device has paused memory back
+    });
   }
 
   // --- giving back ---

@@ -48,6 +48,11 @@ struct reservation_queue_options {
 /// @endcode
 /// Threads  thread-safe. The queue has to outlive all calls, and the pool the queue.
 class reservation_queue {
+  /// Nothing for classes without try_reserve(), which the constructor does not take.
+  template <class Source>
+  using made_by = decltype(std::optional<memory_reservation>{
+    std::declval<Source&>().try_reserve(std::size_t{}, cuda_stream_view{})});
+
  public:
   using duration = std::chrono::steady_clock::duration;
 
@@ -56,7 +61,7 @@ class reservation_queue {
 
   /// Makes a queue for a pool, or for a reservation: anything with try_reserve(bytes, stream). If it also has maximum_bytes(), as pools
   /// have, requests of more are refused at once.
-  template <class Source>
+  template <class Source, class = made_by<Source>>
   explicit reservation_queue(Source& source, reservation_queue_options const& options = {})
     : try_reserve_{[&source](std::size_t bytes, cuda_stream_view stream) { return source.try_reserve(bytes, stream); }},
       maximum_{[&source] { return maximum_of(source, 0); }},

@@ -9,6 +9,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda/chunked_space.hpp>
 #include <rmm/error.hpp>
+#include <rmm/memory_report.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/memory_reservation.hpp>
 #include <rmm/mr/registered_host_memory_resource.hpp>
@@ -902,6 +903,54 @@ TEST_F(ElasticPool, PartsClimbWithTheOrderAndTheCallbackThatThePoolHasNow)
     ASSERT_EQ(e.report()->order.size(), 1U);
     EXPECT_EQ(e.report()->order[0], rmm::recovery_rung::remap);
   }
+}
+
+TEST_F(ElasticPool, ReportsTheWholePoolIfAPartFails)
+{
+  elastic_pool_memory_resource pool{0, 64 * MiB};
+  rmm::tag const cache{"cache"};
+  rmm::tag const weights{"weights"};
+  pool.track_tags();
+  pool.set_pausable(cache);
+  pool.set_pausable(weights);
+  auto const allocate_under = [&](rmm::tag label, std::size_t bytes) {
+    rmm::tag_scope const scope{label};
+    return pool.allocate(bytes, stream);
+  };
+  void* const rest   = pool.allocate(8 * MiB, stream);
+  void* const cached = allocate_under(cache, 16 * MiB);
+  void* const kept   = allocate_under(weights, 4 * MiB);
+  for (auto const failing : {cache, rmm::tag{}}) {
+    auto const others = rmm::available_device_memory();
+    try {
+      static_cast<void>(allocate_under(failing, GiB));
+      ADD_FAILURE() << "allocated more than the maximum";
+    } catch (rmm::out_of_memory const& e) {
+      ASSERT_NE(e.report(), nullptr);
+      auto const& report = *e.report();
+      EXPECT_TRUE(report.tags_tracked);
+      ASSERT_EQ(report.holders.size(), 3U);
+      EXPECT_EQ(report.holders[0].tag, "cache");
+      EXPECT_EQ(report.holders[0].bytes, 16 * MiB);
+      EXPECT_EQ(report.pool.live_bytes, 28 * MiB);
+      EXPECT_EQ(report.pool.reserved_bytes, pool.mapped_bytes());
+      EXPECT_EQ(report.held_by_others(), others.second - others.first - pool.mapped_bytes());
+      EXPECT_EQ(report.pool.recovery.failures, pool.figures().recovery.failures);
+    }
+  }
+  EXPECT_EQ(pool.figures().recovery.failures, 2U);
+  pool.pause(weights);  // its memory is not on the device any more
+  try {
+    static_cast<void>(pool.allocate(GiB, stream));
+    ADD_FAILURE() << "allocated more than the maximum";
+  } catch (rmm::out_of_memory const& e) {
+    ASSERT_NE(e.report(), nullptr);
+    EXPECT_EQ(e.report()->pool.reserved_bytes, pool.mapped_bytes());
+  }
+  pool.resume(weights);
+  pool.deallocate(kept, 4 * MiB, stream);
+  pool.deallocate(cached, 16 * MiB, stream);
+  pool.deallocate(rest, 8 * MiB, stream);
 }
 
 TEST_F(ElasticPool, PartsCheckForCapturesWhenThePoolDoes)

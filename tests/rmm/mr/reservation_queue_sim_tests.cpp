@@ -23,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,14 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
+
+template <class Source>
+constexpr bool makes_queue = std::is_constructible_v<reservation_queue, Source>;
+static_assert(makes_queue<rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>&>);
+static_assert(makes_queue<rmm::mr::elastic_pool_memory_resource&>);
+static_assert(makes_queue<memory_reservation&> && !makes_queue<memory_reservation>);
+static_assert(!makes_queue<reservation_queue&> && !makes_queue<reservation_queue const&>);
+static_assert(!makes_queue<rmm::mr::cuda_memory_resource&> && !makes_queue<int&>);
 
 struct machine_objects {
   rmm::mr::cuda_memory_resource cuda;

@@ -314,7 +314,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     if (ptr == nullptr) {
       recovery_attempt climbing{bytes, stream};
       ptr = part.climb(climbing, true);
-      if (ptr == nullptr) { part.throw_exhausted(climbing); }
+      if (ptr == nullptr) { throw_exhausted(climbing); }  // of the whole pool: a part knows only itself
     }
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->add(ptr, bytes); }
     return ptr;

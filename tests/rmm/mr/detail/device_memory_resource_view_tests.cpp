@@ -2,6 +2,7 @@
 #include "../../../support/host_resources.hpp"
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/cuda_mr.hpp>
 #include <rmm/error.hpp>
 #include <rmm/mr/detail/device_memory_resource_view.hpp>
 #include <rmm/resource_ref.hpp>
@@ -76,5 +77,16 @@ TEST(DeviceMemoryResourceView, IsReferredTo)
   ASSERT_EQ(resource.calls.size(), 2U);
   EXPECT_EQ(resource.calls[0].stream, rmm::cuda_stream_per_thread.value());
 }
+
+#if CCCL_VERSION >= 3002000
+TEST(DeviceMemoryResourceView, IsOwnedByALibcudacxxOwnerThatOutlivesIt)
+{
+  recording_device_resource resource;
+  cuda::mr::any_resource<cuda::mr::device_accessible> owner{device_memory_resource_view{&resource}};
+  rmm::device_async_resource_ref const ref{owner};
+  ref.deallocate_async(ref.allocate_async(10, rmm::cuda_stream_per_thread), 10, rmm::cuda_stream_per_thread);
+  EXPECT_EQ(resource.calls.size(), 2U);
+}
+#endif
 
 }  // namespace
