@@ -53,8 +53,9 @@ class process {
 
 /// What this thread does.
 struct thread_state {
-  int calls;           // of the functions of this library that have not returned
-  int is_of_the_pool;  // calls of the driver are those of the pool that memory is routed to
+  int calls;            // of the functions of this library that have not returned
+  int pool_calls;       // 1 in a call of a resource that memory is routed to
+  int unrouted_scopes;  // of the program's resources
 };
 [[nodiscard]] thread_state& this_thread() noexcept;
 
@@ -70,10 +71,10 @@ class counted_call {
   thread_state& thread_;
 };
 
-/// A call of the pool: what the pool takes from the driver meanwhile is counted as the pool's, and not routed.
+/// A call of a resource that memory is routed to: what it takes from the driver meanwhile is counted as its own, and not routed.
 class pool_call {
  public:
-  pool_call() noexcept : thread_{this_thread()}, before_{thread_} { thread_ = {0, 1}; }
+  pool_call() noexcept : thread_{this_thread()}, before_{thread_} { thread_ = {0, 1, 0}; }
   ~pool_call() { thread_ = before_; }
   pool_call(pool_call const&)            = delete;
   pool_call& operator=(pool_call const&) = delete;

@@ -22,8 +22,11 @@ struct mode {
   std::string text{"report"};  ///< for the report
   std::vector<std::string>
     libraries;                ///< patterns: those that may allocate, or those that may not; empty after "deny" alone
-  std::string configuration;  ///< of the resource to route to; empty: that of RMM_RESOURCE
+  std::string configuration;  ///< of the resource to route to; empty: that of RMM_RESOURCE; or "current"
   std::string complaint;      ///< what is wrong with the text; then the library only reports
+
+  /// Whether routed memory is that of the program's own current resources.
+  [[nodiscard]] bool routes_to_current() const { return does == action::route && configuration == "current"; }
 };
 
 /// Splits a list at its commas. Empty parts are left out.
@@ -58,8 +61,7 @@ struct mode {
   } else {
     made.complaint = "RMM_AUDIT is '" + std::string{text} +
                      "', but takes one of: report, allow:LIBRARY,..., deny, deny:LIBRARY,..., route, "
-                     "route:CONFIGURATION; it only reports "
-                     "now";
+                     "route:CONFIGURATION, route:current; it only reports now";
     return made;
   }
   if (made.does != mode::action::route) { made.libraries = libraries; }
