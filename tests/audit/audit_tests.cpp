@@ -278,7 +278,7 @@ TEST(AuditCurrent, LeavesToTheDriverWhatResourcesTake)
 
 TEST(AuditCurrent, GivesEachBlockBackToItsResource)
 {
-  for (char const* const scenario : {"changes", "other_devices_and_threads", "two_routes"}) {
+  for (char const* const scenario : {"changes", "other_devices_and_threads", "sources", "two_routes"}) {
     EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
   }
 }

@@ -8,6 +8,7 @@
 
 #include <rmm/c/rmm.h>
 #include <rmm/cuda_device.hpp>
+#include <rmm/detail/base/audit_library.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/mr/audit_route.hpp>
 #include <rmm/mr/callback_memory_resource.hpp>
@@ -455,6 +456,62 @@ void until_exit_without_end()
   std::atexit([] { made.resource.reset(); });
 }
 
+/// A source whose calls are counted.
+struct counted_source {
+  static int allocate(void* context, int, std::size_t bytes, void*, void** block, void** owner)
+  {
+    auto& self = *static_cast<counted_source*>(context);
+    if (self.is_empty) { return rmm::detail::audit_source::not_served; }
+    REQUIRE(::cudaMalloc(block, bytes) == 0);
+    *owner = &self.last_owner;
+    return rmm::detail::audit_source::served;
+  }
+  static void deallocate(void* context, void* owner, int, void* block, std::size_t, void*)
+  {
+    auto& self = *static_cast<counted_source*>(context);
+    REQUIRE(owner == &self.last_owner);
+    ++(block == nullptr ? self.gone : self.freed);
+    if (block != nullptr) { REQUIRE(::cudaFree(block) == 0); }
+  }
+
+  [[nodiscard]] int add()
+  {
+    rmm::detail::audit_source const functions{allocate, deallocate, this};
+    return rmm::detail::find_audit_library()->add_source(&functions);
+  }
+
+  bool is_empty{false};
+  int last_owner{0};
+  int freed{0};
+  int gone{0};
+};
+
+/// What librmm_audit.so promises to sources.
+void sources()
+{
+  auto const& library = *rmm::detail::find_audit_library();
+  counted_source older;
+  counted_source newer;
+  int const number_of_older = older.add();
+  int const number_of_newer = newer.add();
+  REQUIRE(number_of_older != 0 && number_of_newer != 0 && number_of_older != number_of_newer);
+  auto const one   = allocated("device", 1000);
+  newer.is_empty   = true;
+  auto const two   = allocated("device", 2000);
+  auto const three = allocated("device", 3000);
+  REQUIRE(library.bytes_of_source(number_of_newer) == 1000 && library.bytes_of_source(number_of_older) == 5000);
+  release("device", two);
+  REQUIRE(older.freed == 1 && newer.freed == 0);
+  library.withdraw_source(number_of_newer);
+  library.withdraw_source(number_of_newer);
+  library.withdraw_source(-1);
+  REQUIRE(newer.gone == 1 && newer.freed == 0 && library.bytes_of_source(number_of_newer) == 0);
+  release("device", one);
+  REQUIRE(newer.gone == 1 && newer.freed == 0);
+  release("device", three);
+  REQUIRE(older.freed == 2 && older.gone == 0);
+}
+
 void two_routes()
 {
   current_pool made;
@@ -569,6 +626,7 @@ std::map<std::string, void (*)()> const scenarios{
   {"fork_before_use", fork_before_use},
   {"until_exit", until_exit},
   {"until_exit_without_end", until_exit_without_end},
+  {"sources", sources},
   {"two_routes", two_routes},
   {"inactive", inactive},
   {"threads", threads},

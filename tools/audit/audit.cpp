@@ -155,6 +155,11 @@ bool process::routes(library_id library)
   });
 }
 
+bool process::has_rmm(library_id library) const
+{
+  return has_rmm_inside(library) || is_of_rmm(known.name_of_library(library));
+}
+
 thread_state& this_thread() noexcept
 {
   [[gnu::tls_model("initial-exec")]] static thread_local thread_state state{};
@@ -311,7 +316,7 @@ template <class Call>
   auto const found = find_routed(address);
   if (!found || found->address != address) { return std::nullopt; }
   if (!all.chosen.routes_to_current() || !all.known.has(key_space::address, address)) { return found; }
-  bool const is_upstream = this_thread().unrouted_scopes != 0 || !all.routes(calling_library(all.known, code));
+  bool const is_upstream = this_thread().unrouted_scopes != 0 || all.has_rmm(calling_library(all.known, code));
   return is_upstream ? std::nullopt : found;
 }
 

@@ -34,6 +34,9 @@ class process {
   /// Whether allocations of a library are routed.
   [[nodiscard]] bool routes(library_id library);
 
+  /// Whether a library is RMM's, or has RMM compiled into it.
+  [[nodiscard]] bool has_rmm(library_id library) const;
+
   /// Says what is wrong with RMM_AUDIT, once.
   void complain() noexcept;
 

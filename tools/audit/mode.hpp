@@ -89,14 +89,19 @@ struct mode {
   return chosen.does == mode::action::deny && (chosen.libraries.empty() || matches_any(chosen.libraries, library));
 }
 
+/// Whether a library is RMM's, by its name.
+[[nodiscard]] inline bool is_of_rmm(std::string const& library)
+{
+  return matches("rmm/*", library) || matches("librmm*", library);
+}
+
 /// Whether allocations of a library are routed. Not those of RMM, whose pools would lie in a pool, nor of libraries that share their
 /// memory with other processes, which memory of a pool does not allow.
 [[nodiscard]] inline bool is_routed(mode const& chosen, std::string const& library)
 {
   // Never destroyed: libraries allocate until the process ends.
-  static auto const& never =
-    *new std::vector<std::string>{"rmm/*", "librmm*", "libnccl*", "libnvshmem*", "libuc[mpst]*.so*"};
-  return chosen.does == mode::action::route && !matches_any(never, library);
+  static auto const& never = *new std::vector<std::string>{"libnccl*", "libnvshmem*", "libuc[mpst]*.so*"};
+  return chosen.does == mode::action::route && !is_of_rmm(library) && !matches_any(never, library);
 }
 
 }  // namespace audit
