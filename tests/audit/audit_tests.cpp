@@ -296,7 +296,7 @@ TEST(AuditCurrent, LetsCallbacksFreeBlocks) { EXPECT_THAT(output_of_current("cal
 
 TEST(AuditCurrent, IsNotForChildren)
 {
-  for (char const* const scenario : {"fork", "fork_before_use"}) {
+  for (char const* const scenario : {"fork", "fork_before_use", "fork_during_a_call"}) {
     EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
   }
 }

@@ -31,7 +31,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -446,14 +446,32 @@ void until_exit()
   static_cast<void>(allocated("device", 2000));
 }
 
-/// The route lives until the process ends, and the pool does not.
+/// Must not be called after its end.
+class mortal_resource final : public memory_resource {
+ public:
+  void end() { has_ended_ = true; }
+
+ private:
+  void* do_allocate(std::size_t bytes, rmm::cuda_stream_view) override
+  {
+    void* block{};
+    REQUIRE(::cudaMalloc(&block, bytes) == 0);
+    return block;
+  }
+  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) noexcept override { REQUIRE(!has_ended_); }
+
+  bool has_ended_{false};
+};
+
+/// The route lives until the process ends, and the resource does not. CUDA still works when a library frees its block.
 void until_exit_without_end()
 {
-  static auto& made = *new current_pool;
+  static auto& made = *new mortal_resource;
+  std::atexit([] { release("device", left); });
+  std::atexit([] { made.end(); });
+  rmm::mr::set_current_device_resource(&made);
   static_cast<void>(*new rmm::mr::audit_route);
   left = allocated("device", 1000);
-  std::atexit([] { release("device", left); });
-  std::atexit([] { made.resource.reset(); });
 }
 
 /// A source whose calls are counted.
@@ -510,6 +528,38 @@ void sources()
   REQUIRE(newer.gone == 1 && newer.freed == 0);
   release("device", three);
   REQUIRE(older.freed == 2 && older.gone == 0);
+}
+
+/// A child has none of the threads that were calling, and does not wait for them.
+void fork_during_a_call()
+{
+  static std::promise<void> is_called;
+  static std::promise<void> may_return;
+  rmm::detail::audit_source const functions{[](void*, int, std::size_t, void*, void**, void**) -> int {
+                                              is_called.set_value();
+                                              may_return.get_future().wait();
+                                              return rmm::detail::audit_source::not_served;
+                                            },
+                                            [](void*, void*, int, void*, std::size_t, void*) {},
+                                            nullptr};
+  auto const& library = *rmm::detail::find_audit_library();
+  int const number    = library.add_source(&functions);
+  std::thread calling{[] {
+    REQUIRE(::cudaSetDevice(0) == 0);
+    release("device", allocated("device", 1000));
+  }};
+  is_called.get_future().wait();
+  auto const child = ::fork();
+  if (child == 0) {
+    ::alarm(20);  // a child has no alarm of its parent's
+    library.withdraw_source(number);
+    std::_Exit(0);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  may_return.set_value();
+  calling.join();
 }
 
 void two_routes()
@@ -624,6 +674,7 @@ std::map<std::string, void (*)()> const scenarios{
   {"callback_frees", callback_frees},
   {"fork", fork_child},
   {"fork_before_use", fork_before_use},
+  {"fork_during_a_call", fork_during_a_call},
   {"until_exit", until_exit},
   {"until_exit_without_end", until_exit_without_end},
   {"sources", sources},
