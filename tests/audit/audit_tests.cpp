@@ -290,6 +290,15 @@ TEST(AuditCurrent, FreesNothingOfAResourceThatHasEnded)
   }
 }
 
+TEST(AuditCurrent, ServesInAProgramThatDoesNothingForIt)
+{
+  auto const output = output_of_command("LD_LIBRARY_PATH=" AUDIT_DRIVER_FOLDER " LD_PRELOAD=" AUDIT_LIBRARY
+                                        ":" AUDIT_ENVIRONMENT " RMM_RESOURCE=pool,initial=1MiB RMM_AUDIT=route:current",
+                                        AUDIT_CURRENT_PROGRAM " environment");
+  EXPECT_THAT(output, EndsWith("status 0"));
+  EXPECT_THAT(rows_of(output), ::testing::ElementsAre("2 3,000 2,000 0 routed libaudit_first.so")) << output;
+}
+
 TEST(AuditCurrent, TurnsFailuresIntoErrors) { EXPECT_THAT(output_of_current("fails"), EndsWith("status 0")); }
 
 TEST(AuditCurrent, LetsCallbacksFreeBlocks) { EXPECT_THAT(output_of_current("callback_frees"), EndsWith("status 0")); }

@@ -28,6 +28,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -592,6 +593,19 @@ void inactive()
   release("device", one);
 }
 
+/// A program that does nothing for it: librmm_environment.so has made the resource and the route.
+void environment()
+{
+  release("device", allocated("device", 1000));
+  auto const given = allocated("async", 2000);
+  {
+    rmm::device_buffer const mine{1000, rmm::cuda_stream_legacy};
+    auto const address = reinterpret_cast<std::uintptr_t>(mine.data());
+    REQUIRE(address - given.number < mib || given.number - address < mib);  // the same pool
+  }
+  release("async", given);
+}
+
 /// Threads allocate, while another one changes the resource and ends routes.
 void threads()
 {
@@ -680,6 +694,7 @@ std::map<std::string, void (*)()> const scenarios{
   {"sources", sources},
   {"two_routes", two_routes},
   {"inactive", inactive},
+  {"environment", environment},
   {"threads", threads},
   {"c_interface", c_interface},
   {"c_interface_inactive", c_interface_inactive},

@@ -8,6 +8,8 @@
 #include <rmm/detail/base/owned_ptr.hpp>
 #include <rmm/detail/cuda/device_scope.hpp>
 #include <rmm/detail/export.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/device_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/process_is_exiting.hpp>
 #include <rmm/resource_ref.hpp>
@@ -30,8 +32,11 @@ namespace detail {
   using rmm::detail::audit_source;
   if (process_is_exiting()) { return audit_source::not_served; }
   auto const registered = get_per_device_resource_ref(cuda_device_id{device});
-  if (registered == device_async_resource_ref{initial_resource()}) { return audit_source::not_served; }
   try {
+    static cuda_memory_resource* const driver = new cuda_memory_resource;
+    if (registered == device_async_resource_ref{static_cast<device_memory_resource*>(driver)}) {
+      return audit_source::not_served;
+    }
     rmm::detail::device_scope const at_home{device};
     rmm::detail::owned_ptr<device_async_resource_ref> origin{new device_async_resource_ref{registered}};
     *block = origin->allocate_async(bytes, cuda_stream_view{static_cast<cudaStream_t>(stream)});
@@ -63,8 +68,8 @@ inline void deallocate_for_library(
 /// NCCL's users or a framework share one pool and its limits with your program.
 ///
 /// The program has to run with librmm_audit.so preloaded and `RMM_AUDIT=route:current`. Without them the scope does nothing. Each block
-/// goes back to the resource that it came from. A resource that fails makes cudaMalloc() return cudaErrorMemoryAllocation. Devices
-/// without a registered resource, and libraries with code of RMM inside, get their memory from the driver.
+/// goes back to the resource that it came from. A resource that fails makes cudaMalloc() return cudaErrorMemoryAllocation. Libraries
+/// with code of RMM inside get their memory from the driver, as do all where a cuda_memory_resource is registered, or none.
 ///
 /// A resource has to outlive the blocks that libraries have of it. The destructor ends that: afterwards freeing such a block does nothing,
 /// and the resource may be destroyed. So destroy this object before resources. If other resources are registered meanwhile, keep the

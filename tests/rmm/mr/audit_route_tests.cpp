@@ -54,12 +54,12 @@ TEST_F(AuditRoute, DoesNothingWithoutTheLibrary)
   EXPECT_EQ(route.live_bytes(), 0U);
 }
 
-TEST_F(AuditRoute, LeavesToTheDriverWhatTheInitialResourceWouldServe)
+TEST_F(AuditRoute, LeavesToTheDriverWhatACudaResourceWouldServe)
 {
   rmm::mr::set_current_device_resource(nullptr);
-  EXPECT_EQ(allocate(1000), audit_source::not_served);
+  EXPECT_EQ(allocate(1000), audit_source::not_served) << "the initial one";
   rmm::mr::set_current_device_resource(&cuda);
-  EXPECT_EQ(allocate(1000), audit_source::not_served) << "which is equal to the initial one";
+  EXPECT_EQ(allocate(1000), audit_source::not_served);
 }
 
 TEST_F(AuditRoute, FreesToTheResourceThatHasAllocated)
