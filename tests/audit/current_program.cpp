@@ -319,6 +319,44 @@ void route_ends()
   release("device", four);
 }
 
+/// A resource that wants its device to be current, as all may.
+class home_resource final : public memory_resource {
+ public:
+  explicit home_resource(int device) : device_{device} {}
+
+ private:
+  [[nodiscard]] bool is_at_home() const
+  {
+    int current{-1};
+    return ::cudaGetDevice(&current) == 0 && current == device_;
+  }
+  void* do_allocate(std::size_t bytes, rmm::cuda_stream_view) override
+  {
+    void* block{};
+    REQUIRE(is_at_home() && ::cudaMalloc(&block, bytes) == 0);
+    return block;
+  }
+  void do_deallocate(void* block, std::size_t, rmm::cuda_stream_view) noexcept override
+  {
+    REQUIRE(is_at_home() && ::cudaFree(block) == 0);
+  }
+
+  int device_;
+};
+
+void resource_is_at_home()
+{
+  home_resource one{1};
+  rmm::mr::set_per_device_resource(rmm::cuda_device_id{1}, &one);
+  rmm::mr::audit_route const route;
+  REQUIRE(::cudaSetDevice(1) == 0 && ::cudaFree(nullptr) == 0);
+  auto const given = allocated("device", 1000);
+  REQUIRE(::cudaSetDevice(0) == 0);
+  release("device", given);
+  int device{-1};
+  REQUIRE(::cudaGetDevice(&device) == 0 && device == 0);
+}
+
 /// Blocks are freed with another device current, without a context, and in the order of a stream of another device.
 void other_devices_and_threads()
 {
@@ -531,6 +569,47 @@ void sources()
   REQUIRE(older.freed == 2 && older.gone == 0);
 }
 
+/// A source may end as soon as it is withdrawn. So that waits for a call in progress.
+void withdrawal_waits()
+{
+  static std::promise<void> is_called;
+  static std::promise<void> may_return;
+  static std::atomic<int> calls{0};
+  static std::atomic<bool> has_returned{false};
+  rmm::detail::audit_source const functions{[](void*, int, std::size_t, void*, void**, void**) -> int {
+                                              if (calls.fetch_add(1) == 0) {
+                                                is_called.set_value();
+                                                may_return.get_future().wait();
+                                                has_returned = true;
+                                              }
+                                              return rmm::detail::audit_source::not_served;
+                                            },
+                                            [](void*, void*, int, void*, std::size_t, void*) {},
+                                            nullptr};
+  auto const& library = *rmm::detail::find_audit_library();
+  int const number    = library.add_source(&functions);
+  std::thread calling{[] {
+    REQUIRE(::cudaSetDevice(0) == 0);
+    release("device", allocated("device", 1000));
+  }};
+  is_called.get_future().wait();
+  std::atomic<bool> is_withdrawn{false};
+  std::thread withdrawing{[&] {
+    library.withdraw_source(number);
+    REQUIRE(has_returned);
+    is_withdrawn = true;
+  }};
+  int before{0};
+  do {  // until the source is not asked any more
+    before = calls;
+    release("device", allocated("device", 1000));
+  } while (calls != before);
+  REQUIRE(!is_withdrawn);
+  may_return.set_value();
+  calling.join();
+  withdrawing.join();
+}
+
 /// A child has none of the threads that were calling, and does not wait for them.
 void fork_during_a_call()
 {
@@ -683,6 +762,7 @@ std::map<std::string, void (*)()> const scenarios{
   {"pool_ends_first", pool_ends_first},
   {"reserved_addresses_end_first", reserved_addresses_end_first},
   {"route_ends", route_ends},
+  {"resource_is_at_home", resource_is_at_home},
   {"other_devices_and_threads", other_devices_and_threads},
   {"fails", fails},
   {"callback_frees", callback_frees},
@@ -692,6 +772,7 @@ std::map<std::string, void (*)()> const scenarios{
   {"until_exit", until_exit},
   {"until_exit_without_end", until_exit_without_end},
   {"sources", sources},
+  {"withdrawal_waits", withdrawal_waits},
   {"two_routes", two_routes},
   {"inactive", inactive},
   {"environment", environment},
