@@ -25,8 +25,9 @@ namespace RMM_NAMESPACE {
 namespace mr {
 namespace detail {
 
-/// audit_source::allocate of the registered resources. The owner is a copy of the reference that has allocated.
-[[nodiscard]] inline int allocate_for_library(
+/// audit_source::allocate of the registered resources. The owner is a copy of the reference that has allocated, whose class depends on the
+/// release of libcu++. So each shared object has its own functions.
+[[nodiscard]] RMM_HIDDEN inline int allocate_for_library(
   void* /*context*/, int device, std::size_t bytes, void* stream, void** block, void** owner) noexcept
 {
   using rmm::detail::audit_source;
@@ -53,7 +54,7 @@ namespace detail {
 }
 
 /// audit_source::deallocate of the same.
-inline void deallocate_for_library(
+RMM_HIDDEN inline void deallocate_for_library(
   void* /*context*/, void* owner, int device, void* block, std::size_t bytes, void* stream) noexcept
 {
   rmm::detail::owned_ptr<device_async_resource_ref> const origin{static_cast<device_async_resource_ref*>(owner)};
@@ -64,8 +65,8 @@ inline void deallocate_for_library(
 
 }  // namespace detail
 
-/// A scope in which the registered resource of each device serves what other libraries allocate from the driver. Use it to have cuBLAS,
-/// NCCL's users or a framework share one pool and its limits with your program.
+/// A scope in which the registered resource of each device serves what other libraries allocate from the driver. Use it to have cuBLAS or
+/// a framework share one pool and its limits with your program.
 ///
 /// The program has to run with librmm_audit.so preloaded and `RMM_AUDIT=route:current`. Without them the scope does nothing. Each block
 /// goes back to the resource that it came from. A resource that fails makes cudaMalloc() return cudaErrorMemoryAllocation. Libraries
@@ -76,13 +77,16 @@ inline void deallocate_for_library(
 /// former ones, too.
 ///
 /// @code{.cpp}
+/// #include <cstdio>
+///
 /// rmm::mr::cuda_memory_resource cuda;
 /// rmm::mr::pool_memory_resource pool{&cuda, std::size_t{1} << 20};
 /// auto* const previous = rmm::mr::set_current_device_resource(&pool);
 /// {
 ///   rmm::mr::audit_route const route;
+///   if (!route.is_active()) { std::puts("start me with LD_PRELOAD=librmm_audit.so RMM_AUDIT=route:current"); }
 ///   // ... what libraries allocate here comes from the pool
-///   std::cout << (route.is_active() ? "routed, bytes: " : "not routed, bytes: ") << route.live_bytes() << '\n';
+///   std::printf("libraries have %zu bytes of it\n", route.live_bytes());
 /// }
 /// rmm::mr::set_current_device_resource(previous);
 /// @endcode
