@@ -20,8 +20,12 @@ LIBRARY = Path(librmm.__file__).parent / "lib" / "librmm_audit.so"
 DRIVER = LIBRARY.parent / "cudasim" / "libcuda.so.1"
 needs_library = pytest.mark.skipif(not LIBRARY.is_file(), reason="the package has no librmm_audit.so")
 
+# The library has to be loaded first, and so has the runtime of a sanitizer.
+is_sanitized = "libasan" in os.environ.get("LD_PRELOAD", "")
+needs_no_sanitizer = pytest.mark.skipif(is_sanitized, reason="a sanitizer has to be loaded before all else")
 needs_simulator = pytest.mark.skipif(
-    cuda_backend != "sim" or not LIBRARY.is_file() or not DRIVER.is_file(), reason="needs the simulated driver"
+    cuda_backend != "sim" or not LIBRARY.is_file() or not DRIVER.is_file() or is_sanitized,
+    reason="needs the simulated driver, and no sanitizer",
 )
 
 # Calls through ctypes, as those of many Python packages. The library asks the process for a driver, and there may be none.
@@ -53,6 +57,7 @@ def test_the_command_says_that_the_library_is_missing(
 
 
 @needs_library
+@needs_no_sanitizer
 def test_a_program_without_a_driver_sees_no_difference() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
