@@ -115,6 +115,17 @@ TEST_F(CInterfaceTest, NamesAnErrorOfCuda)
   EXPECT_EQ(rmm_c_resource_create("pool", 0, &resource), RMM_C_CUDA_ERROR);
 }
 
+TEST_F(CInterfaceTest, ServesNoLibrariesWithoutTheLibraryThatRoutes)
+{
+  auto* const resource = make("pool,initial=1MiB");
+  EXPECT_EQ(rmm_c_serve_libraries(0, resource), RMM_C_NOT_SUPPORTED);
+  EXPECT_NE(std::string{rmm_c_last_failure_text()}.find("RMM_AUDIT=route:current"), std::string::npos);
+  EXPECT_EQ(rmm_c_serve_libraries(RMM_C_CURRENT_DEVICE, nullptr), RMM_C_NOT_SUPPORTED);
+  EXPECT_EQ(rmm_c_serve_libraries(-2, nullptr), RMM_C_INVALID_ARGUMENT);
+  EXPECT_EQ(rmm_c_serve_libraries(1, resource), RMM_C_INVALID_ARGUMENT) << "of device 0";
+  EXPECT_EQ(rmm_c_resource_destroy(resource), RMM_C_OK);
+}
+
 TEST_F(CInterfaceTest, PassesTheStreamOn)
 {
   cudaStream_t stream{};

@@ -20,17 +20,33 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// Runs a scenario and returns all that the program writes, with its end. `variables` is "A=b C=d".
-[[nodiscard]] std::string output_of(std::string const& scenario, std::string const& variables, bool with_driver = true)
+/// Runs a command with environment variables ("A=b C=d") and returns all that it writes, with its end.
+[[nodiscard]] std::string output_of_command(std::string const& variables, std::string const& program)
 {
-  std::string const folder  = with_driver ? " LD_LIBRARY_PATH=" AUDIT_DRIVER_FOLDER : "";
-  std::string const command = "env LD_PRELOAD=" AUDIT_LIBRARY " CUDASIM_CHECK=1" + folder + " " + variables +
-                              " " AUDIT_PROGRAM " " + scenario + " 2>&1";
+  std::string const command = "env CUDASIM_CHECK=1 " + variables + " " + program + " 2>&1";
   std::string output;
   std::FILE* const pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) { return "popen failed"; }
   for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) { output += static_cast<char>(c); }
   return output + "status " + std::to_string(::pclose(pipe));
+}
+
+/// Runs a scenario of the program.
+[[nodiscard]] std::string output_of(std::string const& scenario, std::string const& variables, bool with_driver = true)
+{
+  std::string const folder = with_driver ? "LD_LIBRARY_PATH=" AUDIT_DRIVER_FOLDER " " : "";
+  return output_of_command("LD_PRELOAD=" AUDIT_LIBRARY " " + folder + variables, AUDIT_PROGRAM " " + scenario);
+}
+
+/// Runs a scenario of the program with pools.
+[[nodiscard]] std::string output_of_current(std::string const& scenario,
+                                            std::string const& variables = "RMM_AUDIT=route:current",
+                                            bool is_preloaded            = true)
+{
+  std::string const preloaded = is_preloaded ? "LD_PRELOAD=" AUDIT_LIBRARY " " : "";
+  return output_of_command(
+    "LD_LIBRARY_PATH=" AUDIT_DRIVER_FOLDER " CUDASIM_DEVICES=2 CUDASIM_QUIET=1 " + preloaded + variables,
+    AUDIT_CURRENT_PROGRAM " " + scenario);
 }
 
 /// The words of each row of reports: calls, bytes in all, most at once, live now, kind, library.
@@ -184,7 +200,10 @@ TEST(AuditRoute, KeepsTheOrderOfStreams)
 
 TEST(AuditRoute, WaitsForMemoryThatAStreamStillUses)
 {
-  EXPECT_THAT(output_of("route_waits", "RMM_AUDIT=route:pool,initial=4MiB,max=4MiB"), EndsWith("status 0"));
+  for (char const* const order : {"threads", "stepped"}) {  // in the second nothing is done before it is waited for
+    auto const variables = "RMM_AUDIT=route:pool,initial=4MiB,max=4MiB CUDASIM_MODE=" + std::string{order};
+    EXPECT_THAT(output_of("route_waits", variables), EndsWith("status 0")) << order;
+  }
 }
 
 TEST(AuditRoute, AnswersQuestionsAboutABlock)
@@ -242,6 +261,80 @@ TEST(AuditRoute, CountsNothingOfThreadsTwice)
   ASSERT_THAT(output, EndsWith("status 0"));
   // While one thread makes the pool, the driver serves the others.
   EXPECT_THAT(output, HasSubstr(" 0  routed "));
+}
+
+// --- memory of the program's current resources -------------------------------------------------------------------------
+
+TEST(AuditCurrent, ServesLibraries)
+{
+  auto const output = output_of_current("serves");
+  EXPECT_THAT(output, EndsWith("status 0"));
+  EXPECT_THAT(rows_of(output), ::testing::ElementsAre("2 12,000 12,000 0 routed libaudit_first.so")) << output;
+}
+
+TEST(AuditCurrent, LeavesToTheDriverWhatResourcesTake)
+{
+  for (char const* const scenario : {"grows", "callback_calls_a_library", "program_itself"}) {
+    EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
+  }
+}
+
+TEST(AuditCurrent, GivesEachBlockBackToItsResource)
+{
+  for (char const* const scenario :
+       {"changes", "resource_is_at_home", "other_devices_and_threads", "sources", "withdrawal_waits", "two_routes"}) {
+    EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
+  }
+}
+
+TEST(AuditCurrent, FreesNothingOfAResourceThatHasEnded)
+{
+  for (char const* const scenario : {"pool_ends_first", "reserved_addresses_end_first", "route_ends"}) {
+    EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
+  }
+}
+
+TEST(AuditCurrent, ServesInAProgramThatDoesNothingForIt)
+{
+  auto const output = output_of_command("LD_LIBRARY_PATH=" AUDIT_DRIVER_FOLDER " LD_PRELOAD=" AUDIT_LIBRARY
+                                        ":" AUDIT_ENVIRONMENT " RMM_RESOURCE=pool,initial=1MiB RMM_AUDIT=route:current",
+                                        AUDIT_CURRENT_PROGRAM " environment");
+  EXPECT_THAT(output, EndsWith("status 0"));
+  EXPECT_THAT(rows_of(output), ::testing::ElementsAre("2 3,000 2,000 0 routed libaudit_first.so")) << output;
+}
+
+TEST(AuditCurrent, TurnsFailuresIntoErrors) { EXPECT_THAT(output_of_current("fails"), EndsWith("status 0")); }
+
+TEST(AuditCurrent, LetsCallbacksFreeBlocks) { EXPECT_THAT(output_of_current("callback_frees"), EndsWith("status 0")); }
+
+TEST(AuditCurrent, IsNotForChildren)
+{
+  for (char const* const scenario : {"fork", "fork_before_use", "fork_during_a_call"}) {
+    EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
+  }
+}
+
+TEST(AuditCurrent, DoesNoHarmAtTheEnd)
+{
+  for (char const* const scenario : {"until_exit", "until_exit_without_end"}) {
+    EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
+  }
+}
+
+TEST(AuditCurrent, ServesThreadsWhileItChanges)
+{
+  EXPECT_THAT(output_of_current("threads", "CUDASIM_CHECK=0 RMM_AUDIT=route:current"), EndsWith("status 0"));
+}
+
+TEST(AuditCurrent, ServesFromTheCInterface) { EXPECT_THAT(output_of_current("c_interface"), EndsWith("status 0")); }
+
+TEST(AuditCurrent, DoesNothingInOtherModes)
+{
+  for (char const* const scenario : {"inactive", "c_interface_inactive"}) {
+    EXPECT_THAT(output_of_current(scenario, "RMM_AUDIT=report"), EndsWith("status 0")) << scenario;
+    EXPECT_THAT(output_of_current(scenario, "RMM_AUDIT=route:cuda"), EndsWith("status 0")) << scenario;
+    EXPECT_EQ(output_of_current(scenario, "", false), "done\nstatus 0") << scenario;
+  }
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
     check_symbols.py [--readelf PROGRAM] --functions driver_functions.hpp LIBRARY
 
-It defines dlsym(), the functions of the driver in its table, and rmm_audit_report(). It needs the C library alone: a preloaded library that
+It defines dlsym(), the functions of the driver in its table, and two functions for programs. It needs the C library alone: a preloaded library that
 needed the C++ library would choose that of the program. It is never unloaded.
 """
 
@@ -21,7 +21,7 @@ C_LIBRARY = re.compile(r"(libc|libdl|libpthread|libm|librt|ld-linux[\w-]*)\.so\.
 
 def complaints(symbols: str, dynamic: str, functions: str) -> list[str]:
     """A line for each thing that is wrong."""
-    expected = {"dlsym", "rmm_audit_report", *re.findall(r"^ *X\((cu\w+),", functions, re.MULTILINE)}
+    expected = {"dlsym", "rmm_audit_library_v1", "rmm_audit_report", *re.findall(r"^ *X\((cu\w+),", functions, re.MULTILINE)}
     defined = set()
     wrong = []
     for line in symbols.splitlines():

@@ -62,6 +62,14 @@ TEST(AuditMode, KeepsTheConfigurationOfARoute)
   EXPECT_EQ(configured.text, "route:pool,max=80%,upstream=cuda");
 }
 
+TEST(AuditMode, RoutesToTheCurrentResourcesIfItSaysSo)
+{
+  EXPECT_TRUE(read_mode("route:current").routes_to_current());
+  for (char const* const value : {"route", "route:pool", "report", "deny:current"}) {
+    EXPECT_FALSE(read_mode(value).routes_to_current()) << value;
+  }
+}
+
 TEST(AuditMode, RoutesNeitherPoolsNorLibrariesThatShareMemory)
 {
   auto const route = read_mode("route");

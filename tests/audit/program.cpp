@@ -3,6 +3,7 @@
 // A program that allocates past all pools, in the way that its first argument says. librmm_audit.so is preloaded.
 
 #include "caller.hpp"
+#include "require.hpp"
 
 #include <cudasim/cudasim.h>
 
@@ -28,16 +29,6 @@ extern "C" int number_of_callers();
 
 namespace {
 
-/// Ends the program if something is not as it should be.
-void require(bool condition, char const* what, int line)
-{
-  if (condition) { return; }
-  std::printf("line %d, not true: %s\n", line, what);
-  std::fflush(stdout);
-  std::_Exit(1);
-}
-#define REQUIRE(condition) require(condition, #condition, __LINE__)
-
 /// The library that is linked to the driver.
 [[nodiscard]] caller const& second()
 {
@@ -45,21 +36,6 @@ void require(bool condition, char const* what, int line)
   if (library == nullptr) { std::printf("%s\n", ::dlerror()); }
   REQUIRE(library != nullptr);
   return *static_cast<caller const*>(::dlsym(library, "second"));
-}
-
-[[nodiscard]] memory allocated(
-  caller const& by, way how, char const* kind, std::size_t bytes, CUstream stream = nullptr)
-{
-  memory got{};
-  auto const result = by.allocate(how, kind, bytes, stream, got);
-  if (result != CUDA_SUCCESS) { std::printf("%s: error %d\n", kind, static_cast<int>(result)); }
-  REQUIRE(result == CUDA_SUCCESS);
-  return got;
-}
-
-void release(caller const& by, way how, char const* kind, memory const& given, CUstream stream = nullptr)
-{
-  REQUIRE(by.release(how, kind, given, stream) == CUDA_SUCCESS);
 }
 
 void allocate_in_each_way(caller const& by, std::vector<way> const& ways)
@@ -199,20 +175,6 @@ void while_loading()
   REQUIRE(::dlopen(AUDIT_CONSTRUCTOR, RTLD_NOW | RTLD_LOCAL) != nullptr);
   thread.join();
 }
-
-[[nodiscard]] void* pointer_to(memory const& given) { return reinterpret_cast<void*>(given.number); }
-
-void use(CUstream stream, memory const& given, std::size_t bytes)
-{
-  cudasim::launch(
-    stream, {}, {{pointer_to(given), bytes}}, [p = pointer_to(given), bytes] { std::memset(p, 7, bytes); });
-}
-
-struct streams {
-  streams() { REQUIRE(::cudaStreamCreateWithFlags(&one, 1) == 0 && ::cudaStreamCreateWithFlags(&two, 1) == 0); }
-  cudaStream_t one{};
-  cudaStream_t two{};
-};
 
 /// Memory of a cuMemAlloc() may be used on each stream at once, and a cuMemFree() waits for all of them.
 void route_orders()

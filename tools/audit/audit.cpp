@@ -118,6 +118,7 @@ process& process::get()
         auto* const of_child = known_process.load(std::memory_order_relaxed);
         of_child->known.unlock();
         unlock_routes();
+        continue_routes_in_child();
         of_child->known.forget();
         of_child->is_child = true;
       }));
@@ -147,7 +148,17 @@ bool process::answer(std::array<std::atomic<std::int8_t>, ledger::most_libraries
 }
 
 bool process::refuses(library_id library) { return answer(refused_, library, is_refused); }
-bool process::routes(library_id library) { return answer(routed_, library, is_routed); }
+bool process::routes(library_id library)
+{
+  return answer(routed_, library, [library](mode const& mode_of_process, std::string const& name) {
+    return is_routed(mode_of_process, name) && !(mode_of_process.routes_to_current() && has_rmm_inside(library));
+  });
+}
+
+bool process::has_rmm(library_id library) const
+{
+  return has_rmm_inside(library) || is_of_rmm(known.name_of_library(library));
+}
 
 thread_state& this_thread() noexcept
 {
@@ -183,6 +194,13 @@ template <class... Arguments>
 
 [[nodiscard]] bool is_counted() noexcept { return this_thread().calls == 0; }
 
+/// Whether the resource that memory is routed to calls the driver.
+[[nodiscard]] bool is_of_resource() noexcept
+{
+  auto const& thread = this_thread();
+  return thread.pool_calls + thread.unrouted_scopes != 0;
+}
+
 /// Records after the driver has done it; the call has succeeded, whatever becomes of the record.
 template <class Record>
 void record(Record&& write) noexcept
@@ -196,7 +214,7 @@ void record(Record&& write) noexcept
 
 [[nodiscard]] library_id caller(process& all, void const* code) noexcept
 {
-  return this_thread().is_of_the_pool != 0 ? all.pool : calling_library(all.known, code);
+  return is_of_resource() ? all.pool : calling_library(all.known, code);
 }
 
 /// Refuses an allocation, and says so: at first each time, then less and less often.
@@ -238,6 +256,7 @@ template <class Call, class Key>
   }
   auto const result = call();
   if (result == CUDA_SUCCESS) {
+    if (all.chosen.routes_to_current() && asked.space == key_space::address) { note_new_memory(key(), asked.bytes); }
     record([&] { all.known.add(asked.space, std::uint64_t{key()}, asked.bytes, library, asked.kind); });
   }
   return result;
@@ -248,7 +267,7 @@ template <class Call>
 [[nodiscard]] CUresult allocate_or_route(request const& asked, CUdeviceptr* out, use_order order, Call&& call) noexcept
 {
   auto& all = process::get();
-  if (all.chosen.does == mode::action::route && is_counted() && this_thread().is_of_the_pool == 0) {
+  if (all.chosen.does == mode::action::route && is_counted() && !is_of_resource()) {
     counted_call const inside;
     auto const library = calling_library(all.known, asked.code);
     if (all.routes(library)) {
@@ -271,8 +290,9 @@ template <class Call>
   counted_call const inside;
   auto& all        = process::get();
   auto const ended = all.known.remove(space, key);
+  if (ended && all.chosen.routes_to_current() && space == key_space::address) { note_end_of_memory(key, ended->bytes); }
   // A second free of a routed block, where the pool's own memory begins at the same address.
-  bool const is_of_the_pool = ended && ended->library == all.pool && this_thread().is_of_the_pool == 0;
+  bool const is_of_the_pool = ended && ended->library == all.pool && !is_of_resource();
   auto const result         = is_of_the_pool ? CUDA_ERROR_INVALID_VALUE : call();
   if (result != CUDA_SUCCESS && ended) {
     record([&] { all.known.restore(space, key, *ended); });
@@ -282,15 +302,22 @@ template <class Call>
 
 [[nodiscard]] bool may_be_routed() noexcept
 {
-  return process::get().chosen.does == mode::action::route && is_counted() && this_thread().is_of_the_pool == 0;
+  return process::get().chosen.does == mode::action::route && is_counted() && !is_of_resource();
 }
 
-/// The block of the pool that begins at an address.
-[[nodiscard]] std::optional<routed_block> routed_at(CUdeviceptr address) noexcept
+/// The routed block that begins at an address. `code` is where the call returns to.
+///
+/// Memory of the driver's may begin at the same address. If its resource gives it back, the resource ends before the block. All others mean
+/// the block: also callbacks of a resource, such as those that spill, which run while it allocates.
+[[nodiscard]] std::optional<routed_block> routed_at(CUdeviceptr address, void const* code) noexcept
 {
-  if (!may_be_routed()) { return std::nullopt; }
+  auto& all = process::get();
+  if (all.chosen.does != mode::action::route || !is_counted()) { return std::nullopt; }
   auto const found = find_routed(address);
-  return found && found->address == address ? found : std::nullopt;
+  if (!found || found->address != address) { return std::nullopt; }
+  if (!all.chosen.routes_to_current() || !all.known.has(key_space::address, address)) { return found; }
+  bool const is_upstream = this_thread().unrouted_scopes != 0 || all.has_rmm(calling_library(all.known, code));
+  return is_upstream ? std::nullopt : found;
 }
 
 [[nodiscard]] CUresult free_routed_block(routed_block const& block, use_order order) noexcept
@@ -339,6 +366,12 @@ void correct_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr add
   } else {
     *static_cast<CUdeviceptr*>(out) = block->address;
   }
+}
+
+/// Notes that the program's resource begins (1) or ends (-1) to take memory from the driver for itself.
+void add_to_unrouted_scopes(int more) noexcept
+{
+  if (process::get().chosen.routes_to_current()) { this_thread().unrouted_scopes += more; }
 }
 
 /// Returns the address that cuGetProcAddress() gives to the program for a function of the driver.
@@ -477,6 +510,18 @@ CUresult cuGetProcAddress_v2(
 /// Writes the report of this moment, as at exit.
 void rmm_audit_report() { write_report(process::get()); }
 
+rmm::detail::audit_library const* rmm_audit_library_v1();
+rmm::detail::audit_library const* rmm_audit_library_v1()
+{
+  static constexpr rmm::detail::audit_library functions{
+    [](rmm::detail::audit_source const* added) { return add_source(added); },
+    [](int number) { withdraw_source(number); },
+    [](int number) { return bytes_of_source(number); },
+    [] { add_to_unrouted_scopes(1); },
+    [] { add_to_unrouted_scopes(-1); }};
+  return &functions;
+}
+
 // --- the ways to functions ---------------------------------------------------------------------------------------------
 
 CUresult cuGetProcAddress(char const* name, void** out, int version, cuuint64_t flags)
@@ -557,19 +602,23 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* out, std::size_t bytes, CUmem
 
 CUresult cuMemFree_v2(CUdeviceptr address)
 {
-  if (auto const block = routed_at(address)) { return free_routed_block(*block, {}); }
+  if (auto const block = routed_at(address, __builtin_return_address(0))) { return free_routed_block(*block, {}); }
   return release(key_space::address, address, [&] { return RMM_AUDIT_CALL(cuMemFree_v2, address); });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
-  if (auto const block = routed_at(address)) { return free_routed_block(*block, {true, stream, false}); }
+  if (auto const block = routed_at(address, __builtin_return_address(0))) {
+    return free_routed_block(*block, {true, stream, false});
+  }
   return release(key_space::address, address, [&] { return RMM_AUDIT_CALL(cuMemFreeAsync, address, stream); });
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
-  if (auto const block = routed_at(address)) { return free_routed_block(*block, {true, stream, true}); }
+  if (auto const block = routed_at(address, __builtin_return_address(0))) {
+    return free_routed_block(*block, {true, stream, true});
+  }
   return release(key_space::address, address, [&] { return RMM_AUDIT_CALL(cuMemFreeAsync_ptsz, address, stream); });
 }
 
@@ -619,6 +668,12 @@ CUresult cuMemMap(CUdeviceptr address,
     record([&] { process::get().known.map(address, handle); });
   }
   return result;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes)
+{
+  if (process::get().chosen.routes_to_current() && is_counted()) { note_end_of_memory(address, bytes); }
+  return RMM_AUDIT_CALL(cuMemAddressFree, address, bytes);
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes)

@@ -34,6 +34,9 @@ class process {
   /// Whether allocations of a library are routed.
   [[nodiscard]] bool routes(library_id library);
 
+  /// Whether a library is RMM's, or has RMM compiled into it.
+  [[nodiscard]] bool has_rmm(library_id library) const;
+
   /// Prints once what is wrong with RMM_AUDIT.
   void complain() noexcept;
 
@@ -53,8 +56,9 @@ class process {
 
 /// The state of a thread.
 struct thread_state {
-  int calls;           // calls of functions of this library that have not returned
-  int is_of_the_pool;  // calls of the driver are those of the pool that memory is routed to
+  int calls;            // calls of functions of this library that have not returned
+  int pool_calls;       // 1 in a call of a resource that memory is routed to
+  int unrouted_scopes;  // scopes in which the program's resources take memory for themselves
 };
 [[nodiscard]] thread_state& this_thread() noexcept;
 
@@ -70,10 +74,11 @@ class counted_call {
   thread_state& thread_;
 };
 
-/// A scope of a call of the pool. Memory that the pool takes from the driver in it is counted for the pool, and not routed.
+/// A scope of a call of a resource that memory is routed to. Memory that the resource takes from the driver in it is counted as its own,
+/// and not routed.
 class pool_call {
  public:
-  pool_call() noexcept : thread_{this_thread()}, before_{thread_} { thread_ = {0, 1}; }
+  pool_call() noexcept : thread_{this_thread()}, before_{thread_} { thread_ = {0, 1, 0}; }
   ~pool_call() { thread_ = before_; }
   pool_call(pool_call const&)            = delete;
   pool_call& operator=(pool_call const&) = delete;

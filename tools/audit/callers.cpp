@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 namespace RMM_NAMESPACE {
@@ -78,11 +79,14 @@ void forget_unloaded_objects() noexcept
   if (unloaded_objects.exchange(unloaded, std::memory_order_relaxed) != unloaded) { known_places.clear(); }
 }
 
+std::array<std::atomic<bool>, ledger::most_libraries> libraries_with_rmm{};
+
 /// The shared object of a place in the code.
 struct object {
   std::uintptr_t code;
   bool is_found{false};
   bool is_this_library{false};
+  bool has_rmm{false};
   std::array<char, PATH_MAX> path{};
 };
 
@@ -100,6 +104,35 @@ struct object {
   return reinterpret_cast<std::uintptr_t>(&forget_unloaded_objects);
 }
 
+/// Whether a segment of notes has one of RMM's.
+[[nodiscard]] bool has_note_of_rmm(char const* notes, std::size_t size, std::size_t alignment) noexcept
+{
+  auto const padded = [alignment](std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
+  while (size >= sizeof(ElfW(Nhdr))) {
+    ElfW(Nhdr) header;
+    std::memcpy(&header, notes, sizeof header);
+    auto const end = padded(padded(sizeof header + header.n_namesz) + header.n_descsz);
+    if (end > size) { break; }
+    if (header.n_namesz == 4 && std::memcmp(notes + sizeof header, "RMM", 4) == 0) { return true; }
+    notes += end;
+    size -= end;
+  }
+  return false;
+}
+
+[[nodiscard]] bool has_note_of_rmm(dl_phdr_info const& info) noexcept
+{
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    auto const& segment = info.dlpi_phdr[i];
+    if (segment.p_type == PT_NOTE && has_note_of_rmm(reinterpret_cast<char const*>(info.dlpi_addr + segment.p_vaddr),
+                                                     segment.p_memsz,
+                                                     segment.p_align == 8 ? 8 : 4)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Not dladdr(), which waits while another thread runs the constructors of a library.
 int look_at_object(dl_phdr_info* info, std::size_t, void* out)
 {
@@ -107,6 +140,7 @@ int look_at_object(dl_phdr_info* info, std::size_t, void* out)
   if (!has_code(*info, searched.code)) { return 0; }
   searched.is_found        = true;
   searched.is_this_library = has_code(*info, code_of_this_library());
+  searched.has_rmm         = has_note_of_rmm(*info);
   std::snprintf(searched.path.data(), searched.path.size(), "%s", info->dlpi_name != nullptr ? info->dlpi_name : "");
   return 1;
 }
@@ -121,7 +155,9 @@ int look_at_object(dl_phdr_info* info, std::size_t, void* out)
     if (length <= 0) { return to_entry(known.id_of("(the program)")); }
   }
   if (searched.is_this_library || only_passes_on(searched.path.data())) { return passes_on; }
-  return to_entry(known.id_of(std::string{name_of_library(searched.path.data())}));
+  auto const library = known.id_of(std::string{name_of_library(searched.path.data())});
+  if (searched.has_rmm) { libraries_with_rmm[library].store(true, std::memory_order_relaxed); }
+  return to_entry(library);
 }
 
 [[nodiscard]] std::uint32_t entry_of(ledger& known, std::uintptr_t code)
@@ -167,6 +203,8 @@ library_id calling_library(ledger& known, void const* code) noexcept
     return 0;  // which the ledger has from its start
   }
 }
+
+bool has_rmm_inside(library_id library) noexcept { return libraries_with_rmm[library].load(std::memory_order_relaxed); }
 
 bool is_code_of_driver(void const* code) noexcept
 {

@@ -62,6 +62,9 @@ namespace audit {
 /// Cost     a walk up the stack to that library if `code` only passes calls on.
 [[nodiscard]] library_id calling_library(ledger& known, void const* code) noexcept;
 
+/// Whether code of RMM is compiled into a library that calling_library() has returned. RMM's headers leave notes (process_wide.hpp).
+[[nodiscard]] bool has_rmm_inside(library_id library) noexcept;
+
 /// Whether code belongs to a library with the name libcuda.so.
 [[nodiscard]] bool is_code_of_driver(void const* code) noexcept;
 

@@ -70,8 +70,9 @@ function find_name(std::string_view name, int version, bool own_stream) noexcept
 
 bool is_only_for_routes(function place) noexcept
 {
-  return place == function::cuIpcGetMemHandle || place == function::cuMemGetAddressRange_v2 ||
-         place == function::cuPointerGetAttribute || place == function::cuPointerGetAttributes;
+  return place == function::cuIpcGetMemHandle || place == function::cuMemAddressFree ||
+         place == function::cuMemGetAddressRange_v2 || place == function::cuPointerGetAttribute ||
+         place == function::cuPointerGetAttributes;
 }
 
 void* wrapper_of(function place) noexcept { return row_of(static_cast<std::size_t>(place)).wrapper; }

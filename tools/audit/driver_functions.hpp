@@ -25,6 +25,7 @@
   X(cuGetProcAddress, "cuGetProcAddress", 11030, false)                       \
   X(cuGetProcAddress_v2, "cuGetProcAddress", 12000, false)                    \
   X(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, false)                      \
+  X(cuMemAddressFree, "cuMemAddressFree", 10020, false)                       \
   X(cuMemAllocAsync, "cuMemAllocAsync", 11020, false)                         \
   X(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, true)                     \
   X(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020, false)         \

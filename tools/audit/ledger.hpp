@@ -135,6 +135,13 @@ class ledger {
     return ended;
   }
 
+  /// Whether an allocation with this key is live.
+  [[nodiscard]] bool has(key_space space, std::uint64_t key)
+  {
+    std::lock_guard<std::mutex> const lock{mutex_};
+    return live_of(space).count(key) != 0;
+  }
+
   /// Undoes a remove(), because the driver has refused to free.
   void restore(key_space space, std::uint64_t key, live_memory const& memory)
   {

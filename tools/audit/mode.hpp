@@ -22,8 +22,11 @@ struct mode {
   std::string text{"report"};  ///< for the report
   std::vector<std::string>
     libraries;                ///< patterns: those that may allocate, or those that may not; empty after "deny" alone
-  std::string configuration;  ///< of the resource to route to; empty: that of RMM_RESOURCE
+  std::string configuration;  ///< of the resource to route to; empty: that of RMM_RESOURCE; or "current"
   std::string complaint;      ///< the mistake in the text, if any; then the library only reports
+
+  /// Whether routed memory is that of the program's own current resources.
+  [[nodiscard]] bool routes_to_current() const { return does == action::route && configuration == "current"; }
 };
 
 /// Splits a list at its commas. Empty parts are left out.
@@ -58,8 +61,7 @@ struct mode {
   } else {
     made.complaint = "RMM_AUDIT is '" + std::string{text} +
                      "', but takes one of: report, allow:LIBRARY,..., deny, deny:LIBRARY,..., route, "
-                     "route:CONFIGURATION; it only reports "
-                     "now";
+                     "route:CONFIGURATION, route:current; it only reports now";
     return made;
   }
   if (made.does != mode::action::route) { made.libraries = libraries; }
@@ -87,14 +89,19 @@ struct mode {
   return chosen.does == mode::action::deny && (chosen.libraries.empty() || matches_any(chosen.libraries, library));
 }
 
+/// Whether a library is RMM's, by its name.
+[[nodiscard]] inline bool is_of_rmm(std::string const& library)
+{
+  return matches("rmm/*", library) || matches("librmm*", library);
+}
+
 /// Whether allocations of a library are routed. Not those of RMM, whose pools would lie in a pool, nor of libraries that share their
 /// memory with other processes, which memory of a pool does not allow.
 [[nodiscard]] inline bool is_routed(mode const& chosen, std::string const& library)
 {
   // Never destroyed: libraries allocate until the process ends.
-  static auto const& never =
-    *new std::vector<std::string>{"rmm/*", "librmm*", "libnccl*", "libnvshmem*", "libuc[mpst]*.so*"};
-  return chosen.does == mode::action::route && !matches_any(never, library);
+  static auto const& never = *new std::vector<std::string>{"libnccl*", "libnvshmem*", "libuc[mpst]*.so*"};
+  return chosen.does == mode::action::route && !is_of_rmm(library) && !matches_any(never, library);
 }
 
 }  // namespace audit

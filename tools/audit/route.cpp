@@ -16,6 +16,8 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace RMM_NAMESPACE {
 namespace tools {
@@ -64,12 +66,12 @@ class made_once {
   std::atomic<int> state_{untouched};
 };
 
-/// The pool of a device.
-struct device_pool {
+/// What routes need on a device.
+struct device_place {
   made_once made;
   CUcontext context{};
-  rmm_c_resource* resource{};
-  CUstream stream{};  // of memory that belongs to no stream
+  CUstream stream{};           // of memory that belongs to no stream
+  rmm_c_resource* resource{};  // of the text; null if the program has the sources
 };
 
 constexpr int most_devices = 64;
@@ -77,9 +79,11 @@ constexpr int most_devices = 64;
 struct routes {
   made_once found;
   functions call;
-  std::array<device_pool, most_devices> pools;
+  std::array<device_place, most_devices> places;
 
-  std::mutex mutex;  // of `blocks`; nothing of CUDA is called under it
+  std::atomic<source*> newest{nullptr};
+
+  std::mutex mutex;  // of `blocks`, and of additions to the list of sources; nothing of CUDA is called under it
   std::map<std::uintptr_t, routed_block> blocks;
 };
 
@@ -104,28 +108,70 @@ template <class Function>
 }
 
 /// Opens librmm_c.so, which lies next to this library or where the dynamic linker looks.
-[[nodiscard]] void* open_pools()
+[[nodiscard]] void* open_engine()
 {
   auto const own = path_of_this_library();
   void* library  = ::dlopen((own.substr(0, own.rfind('/') + 1) + "librmm_c.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
   return library != nullptr ? library : ::dlopen("librmm_c.so.1", RTLD_NOW | RTLD_LOCAL);
 }
 
-[[nodiscard]] int find_functions(functions& call) noexcept
+[[nodiscard]] bool find_engine(functions& call)
 {
+  pool_call const inside;  // the library may have constructors
+  void* const library = open_engine();
+  if (library == nullptr) {
+    say("cannot route, as librmm_c.so.1 cannot be loaded: %s", ::dlerror());
+    return false;
+  }
+  if (!find_in(library, "rmm_c_resource_create", call.create) ||
+      !find_in(library, "rmm_c_resource_allocate", call.allocate) ||
+      !find_in(library, "rmm_c_resource_deallocate", call.deallocate) ||
+      !find_in(library, "rmm_c_last_failure_text", call.failure_text)) {
+    say("cannot route: librmm_c.so.1 lacks a function");
+    return false;
+  }
+  return true;
+}
+
+[[nodiscard]] int allocate_configured(
+  void* /*context*/, int device, std::size_t bytes, void* stream, void** block, void** owner)
+{
+  auto& all            = the_routes();
+  auto* const resource = all.places[static_cast<std::size_t>(device)].resource;
+  *owner               = resource;
+  switch (all.call.allocate(resource, bytes, 0, stream, block)) {
+    case RMM_C_OK:
+      return rmm::detail::audit_source::served;
+    case RMM_C_OUT_OF_MEMORY:
+      return rmm::detail::audit_source::out_of_memory;
+    default:
+      return rmm::detail::audit_source::not_served;
+  }
+}
+
+void deallocate_configured(void* /*context*/, void* owner, int /*device*/, void* block, std::size_t bytes, void* stream)
+{
+  the_routes().call.deallocate(static_cast<rmm_c_resource*>(owner), block, bytes, 0, stream);
+}
+
+/// Adds a source to the list.
+[[nodiscard]] int append(routes& all, rmm::detail::audit_source const& functions)
+{
+  auto* const added = new source{functions};
+  std::lock_guard<std::mutex> const lock{all.mutex};
+  added->older  = all.newest.load(std::memory_order_relaxed);
+  added->number = added->older != nullptr ? added->older->number + 1 : 1;
+  all.newest.store(added, std::memory_order_release);
+  return added->number;
+}
+
+[[nodiscard]] int find_functions(routes& all) noexcept
+{
+  auto& call = all.call;
   try {
-    pool_call const inside;  // the library may have constructors
-    void* const library = open_pools();
-    if (library == nullptr) {
-      say("cannot route, as librmm_c.so.1 cannot be loaded: %s", ::dlerror());
-      return made_once::failed;
-    }
-    if (!find_in(library, "rmm_c_resource_create", call.create) ||
-        !find_in(library, "rmm_c_resource_allocate", call.allocate) ||
-        !find_in(library, "rmm_c_resource_deallocate", call.deallocate) ||
-        !find_in(library, "rmm_c_last_failure_text", call.failure_text)) {
-      say("cannot route: librmm_c.so.1 lacks a function");
-      return made_once::failed;
+    if (!process::get().chosen.routes_to_current()) {
+      if (!find_engine(call)) { return made_once::failed; }
+      static_cast<void>(append(all, {allocate_configured, deallocate_configured, nullptr}));
     }
   } catch (std::exception const&) {
     return made_once::failed;
@@ -159,73 +205,147 @@ class relaxed_capture_mode {
   CUstreamCaptureMode mode_{CU_STREAM_CAPTURE_MODE_RELAXED};
 };
 
-[[nodiscard]] int make_pool(functions const& call, device_pool& pool, CUdevice device, CUcontext current) noexcept
+[[nodiscard]] int make_place(functions const& call, device_place& place, CUdevice device, CUcontext current) noexcept
 {
   pool_call const inside;
   relaxed_capture_mode const relaxed{call};
-  if (pool.context == nullptr && call.retain_primary(&pool.context, device) != CUDA_SUCCESS) {
+  if (place.context == nullptr && call.retain_primary(&place.context, device) != CUDA_SUCCESS) {
     return made_once::failed;
   }
-  if (pool.context != current) { return made_once::untouched; }  // later, in the primary context
-  auto const& configuration = process::get().chosen.configuration;
-  if (call.create(configuration.empty() ? nullptr : configuration.c_str(), device, &pool.resource) != RMM_C_OK) {
+  if (place.context != current) { return made_once::untouched; }  // later, in the primary context
+  auto const& chosen = process::get().chosen;
+  auto const* text   = chosen.configuration.empty() ? nullptr : chosen.configuration.c_str();
+  if (!chosen.routes_to_current() && call.create(text, device, &place.resource) != RMM_C_OK) {
     say("cannot route on device %d: %s", device, call.failure_text());
     return made_once::failed;
   }
-  return call.create_stream(&pool.stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS ? made_once::there
-                                                                                  : made_once::failed;
+  return call.create_stream(&place.stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS ? made_once::there
+                                                                                   : made_once::failed;
 }
 
-/// The pool that serves the current context; null if none does.
-[[nodiscard]] device_pool* current_pool(routes& all, CUdevice& device, CUcontext& context) noexcept
+/// The place of the current context; null if it has none.
+[[nodiscard]] device_place* current_place(routes& all, CUdevice& device, CUcontext& context) noexcept
 {
   auto& call = all.call;
-  if (!all.found.is_there([&] { return find_functions(call); })) { return nullptr; }
+  if (!all.found.is_there([&] { return find_functions(all); })) { return nullptr; }
+  if (all.newest.load(std::memory_order_acquire) == nullptr) { return nullptr; }
   if (call.current_context(&context) != CUDA_SUCCESS || context == nullptr) { return nullptr; }
   if (call.current_device(&device) != CUDA_SUCCESS || device < 0 || device >= most_devices) { return nullptr; }
   unsigned flags{};
   int is_active{};
-  auto& pool       = all.pools[static_cast<std::size_t>(device)];
-  bool const there = pool.made.is_there([&]() -> int {
+  auto& place      = all.places[static_cast<std::size_t>(device)];
+  bool const there = place.made.is_there([&]() -> int {
     // A program without a primary context does not get one.
     if (call.primary_state(device, &flags, &is_active) != CUDA_SUCCESS || is_active == 0) {
       return made_once::untouched;
     }
-    return make_pool(call, pool, device, context);
+    return make_place(call, place, device, context);
   });
-  return there && pool.context == context ? &pool : nullptr;
+  return there && place.context == context ? &place : nullptr;
 }
 
-/// A stream as the pool names it.
-[[nodiscard]] void* to_pool_stream(use_order order) noexcept
+/// A stream as sources name it.
+[[nodiscard]] void* to_named_stream(use_order order) noexcept
 {
   return order.own_stream && order.stream == nullptr ? CU_STREAM_PER_THREAD : order.stream;
 }
 
-/// Whether the pool can allocate in the order of a stream. A stream that captures is asked nothing else: that could end the capture.
-[[nodiscard]] bool can_order(functions const& call, use_order order, CUcontext current) noexcept
+[[nodiscard]] bool is_of_context(functions const& call, void* stream, CUcontext wanted) noexcept
 {
-  auto* const stream = static_cast<CUstream>(to_pool_stream(order));
-  CUstreamCaptureStatus status{};
   CUcontext context{};
-  return call.is_capturing(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE &&
-         call.stream_context(stream, &context) == CUDA_SUCCESS && context == current;
+  return call.stream_context(static_cast<CUstream>(stream), &context) == CUDA_SUCCESS && context == wanted;
 }
 
-/// Allocates from a pool. Returns nothing if the driver has to.
-[[nodiscard]] std::optional<CUresult> allocate_from(
-  functions const& call, device_pool const& pool, std::size_t bytes, use_order order, void*& block) noexcept
+/// Whether a source can allocate in the order of a stream. A stream that captures is asked nothing else: that could end the capture.
+[[nodiscard]] bool can_order(functions const& call, use_order order, CUcontext current) noexcept
 {
-  pool_call const inside;
-  relaxed_capture_mode const relaxed{call};
-  auto* const stream = order.is_ordered ? to_pool_stream(order) : pool.stream;
-  auto const status  = call.allocate(pool.resource, bytes, 0, stream, &block);
-  if (status == RMM_C_OUT_OF_MEMORY) { return CUDA_ERROR_OUT_OF_MEMORY; }
-  if (status != RMM_C_OK) { return std::nullopt; }
-  if (order.is_ordered) { return CUDA_SUCCESS; }
-  auto const result = call.synchronize_stream(pool.stream);
-  if (result != CUDA_SUCCESS) { call.deallocate(pool.resource, block, bytes, 0, stream); }
-  return result;
+  auto* const stream = to_named_stream(order);
+  CUstreamCaptureStatus status{};
+  return call.is_capturing(static_cast<CUstream>(stream), &status) == CUDA_SUCCESS &&
+         status == CU_STREAM_CAPTURE_STATUS_NONE && is_of_context(call, stream, current);
+}
+
+[[nodiscard]] void* pointer_to(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
+
+/// Blocks whose memory is gone. Their owners end in the destructor: not under the lock, which may not be held meanwhile.
+class gone_blocks {
+ public:
+  gone_blocks() = default;
+  ~gone_blocks()
+  {
+    pool_call const inside;
+    for (auto const& block : blocks_) {
+      block.origin->call.deallocate(block.origin->call.context, block.owner, block.device, nullptr, 0, nullptr);
+      block.origin->end_call();
+    }
+  }
+  gone_blocks(gone_blocks const&)            = delete;
+  gone_blocks& operator=(gone_blocks const&) = delete;
+
+  /// Notes that the memory of a block is gone. Without host memory for that, its owner lives on.
+  void add(routed_block& block) noexcept
+  {
+    auto* const origin = std::exchange(block.origin, nullptr);
+    if (origin == nullptr || !origin->try_begin_call()) { return; }
+    try {
+      blocks_.push_back(block);
+      blocks_.back().origin = origin;
+    } catch (std::exception const&) {
+      origin->end_call();
+    }
+  }
+
+ private:
+  std::vector<routed_block> blocks_;
+};
+
+/// Ends the blocks that begin in a range of addresses. Those in memory that is handed out anew are forgotten, too. Requires the lock.
+void end_blocks(routes& all, std::uintptr_t begin, std::size_t bytes, bool is_new, gone_blocks& gone) noexcept
+{
+  auto const first = all.blocks.lower_bound(begin);
+  auto last        = first;
+  for (; last != all.blocks.end() && last->first - begin < bytes; ++last) { gone.add(last->second); }
+  if (is_new) { all.blocks.erase(first, last); }
+}
+
+/// Keeps a block that was just allocated. Returns nothing if its source was withdrawn meanwhile.
+[[nodiscard]] std::optional<CUresult> keep(routes& all, routed_block const& block) noexcept
+{
+  gone_blocks gone;
+  try {
+    std::lock_guard<std::mutex> const lock{all.mutex};
+    if (block.origin->is_withdrawn()) { return std::nullopt; }
+    end_blocks(all, block.address, block.bytes, true, gone);
+    all.blocks[block.address] = block;
+    return CUDA_SUCCESS;
+  } catch (std::exception const&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+/// Allocates from one source. Returns nothing if that does not serve.
+[[nodiscard]] std::optional<CUresult> allocate_from(source& asked,
+                                                    device_place const& place,
+                                                    routed_block& block,
+                                                    use_order order) noexcept
+{
+  source_call const in_progress{asked};
+  if (!in_progress.has_begun()) { return std::nullopt; }
+  auto& all                                   = the_routes();
+  auto const& [allocate, deallocate, context] = asked.call;
+  auto* const stream                          = order.is_ordered ? to_named_stream(order) : place.stream;
+  void* memory{};
+  asked.has_served.store(true, std::memory_order_relaxed);
+  auto const answer = allocate(context, block.device, block.bytes, stream, &memory, &block.owner);
+  if (answer == rmm::detail::audit_source::not_served) { return std::nullopt; }
+  if (answer != rmm::detail::audit_source::served || memory == nullptr) { return CUDA_ERROR_OUT_OF_MEMORY; }
+  block.address = reinterpret_cast<std::uintptr_t>(memory);
+  block.origin  = &asked;
+  auto const result =
+    order.is_ordered ? CUDA_SUCCESS : all.call.synchronize_stream(place.stream);  // then all streams may use it
+  auto const kept = result == CUDA_SUCCESS ? keep(all, block) : std::optional{result};
+  if (kept != CUDA_SUCCESS) { deallocate(context, block.owner, block.device, memory, block.bytes, stream); }
+  return kept;
 }
 
 /// Waits for the work of a device, as cuMemFree() does.
@@ -238,6 +358,25 @@ class relaxed_capture_mode {
   return result;
 }
 
+/// Finds the stream to free a block on, after a wait on the host for work that this stream is not ordered after.
+[[nodiscard]] CUresult make_freeable(functions const& call,
+                                     device_place const& place,
+                                     use_order order,
+                                     void*& stream) noexcept
+{
+  stream = place.stream;
+  if (!order.is_ordered) { return synchronize(call, place.context); }
+  auto* const named = to_named_stream(order);
+  CUstreamCaptureStatus status{};
+  if (auto const error = call.is_capturing(static_cast<CUstream>(named), &status); error != CUDA_SUCCESS) {
+    return error;
+  }
+  if (status != CU_STREAM_CAPTURE_STATUS_NONE) { return CUDA_ERROR_INVALID_VALUE; }  // not memory of the graph
+  if (!is_of_context(call, named, place.context)) { return call.synchronize_stream(static_cast<CUstream>(named)); }
+  stream = named;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 std::optional<CUresult> allocate_routed(CUdeviceptr* out, std::size_t bytes, use_order order) noexcept
@@ -246,22 +385,18 @@ std::optional<CUresult> allocate_routed(CUdeviceptr* out, std::size_t bytes, use
   auto& all = the_routes();
   CUdevice device{};
   CUcontext context{};
-  auto* const pool = current_pool(all, device, context);
-  if (pool == nullptr || (order.is_ordered && !can_order(all.call, order, context))) { return std::nullopt; }
-  void* block{};
-  auto const result = allocate_from(all.call, *pool, bytes, order, block);
-  if (!result || *result != CUDA_SUCCESS) { return result; }
-  try {
-    auto const address = reinterpret_cast<std::uintptr_t>(block);
-    std::lock_guard<std::mutex> const lock{all.mutex};
-    all.blocks[address] = {address, bytes, device};
-    *out                = static_cast<CUdeviceptr>(address);
-    return CUDA_SUCCESS;
-  } catch (std::exception const&) {
-    pool_call const inside;
-    all.call.deallocate(pool->resource, block, bytes, 0, order.is_ordered ? to_pool_stream(order) : pool->stream);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+  auto* const place = current_place(all, device, context);
+  if (place == nullptr || (order.is_ordered && !can_order(all.call, order, context))) { return std::nullopt; }
+  pool_call const inside;
+  relaxed_capture_mode const relaxed{all.call};
+  for (auto* each = all.newest.load(std::memory_order_acquire); each != nullptr; each = each->older) {
+    routed_block block{0, bytes, device, nullptr, nullptr};
+    auto const result = allocate_from(*each, *place, block, order);
+    if (!result) { continue; }
+    if (*result == CUDA_SUCCESS) { *out = static_cast<CUdeviceptr>(block.address); }
+    return result;
   }
+  return std::nullopt;
 }
 
 std::optional<routed_block> find_routed(CUdeviceptr address) noexcept
@@ -279,29 +414,104 @@ CUresult free_routed(routed_block const& block, use_order order, void (*before_r
 {
   auto& all  = the_routes();
   auto& call = all.call;
-  auto& pool = all.pools[static_cast<std::size_t>(block.device)];
-  if (!order.is_ordered) {
-    if (auto const error = synchronize(call, pool.context); error != CUDA_SUCCESS) { return error; }
-  } else {
-    CUstreamCaptureStatus status{};
-    auto const error = call.is_capturing(static_cast<CUstream>(to_pool_stream(order)), &status);
-    if (error != CUDA_SUCCESS) { return error; }
-    if (status != CU_STREAM_CAPTURE_STATUS_NONE) { return CUDA_ERROR_INVALID_VALUE; }  // not memory of the graph
+  void* stream{};
+  if (block.origin != nullptr) {
+    auto const& place = all.places[static_cast<std::size_t>(block.device)];
+    if (auto const error = make_freeable(call, place, order, stream); error != CUDA_SUCCESS) { return error; }
   }
+  routed_block freed{};
   {
     std::lock_guard<std::mutex> const lock{all.mutex};
-    if (all.blocks.erase(block.address) == 0) { return CUDA_ERROR_INVALID_VALUE; }  // another thread has freed it
+    auto const found = all.blocks.find(block.address);
+    if (found == all.blocks.end()) { return CUDA_ERROR_INVALID_VALUE; }  // another thread has freed it
+    freed = found->second;
+    all.blocks.erase(found);
+    if (freed.origin != nullptr && !freed.origin->try_begin_call()) { freed.origin = nullptr; }
   }
-  before_reuse(block.address);
+  before_reuse(freed.address);
+  if (freed.origin == nullptr) { return CUDA_SUCCESS; }
   pool_call const inside;
   relaxed_capture_mode const relaxed{call};
-  auto* const memory = reinterpret_cast<void*>(block.address);
-  call.deallocate(pool.resource, memory, block.bytes, 0, order.is_ordered ? to_pool_stream(order) : pool.stream);
+  auto const& origin = freed.origin->call;
+  origin.deallocate(origin.context, freed.owner, freed.device, pointer_to(freed.address), freed.bytes, stream);
+  freed.origin->end_call();
   return CUDA_SUCCESS;
+}
+
+void note_end_of_memory(CUdeviceptr begin, std::size_t bytes) noexcept
+{
+  auto& all = the_routes();
+  gone_blocks gone;
+  std::lock_guard<std::mutex> const lock{all.mutex};
+  end_blocks(all, static_cast<std::uintptr_t>(begin), bytes, false, gone);
+}
+
+void note_new_memory(CUdeviceptr begin, std::size_t bytes) noexcept
+{
+  auto& all = the_routes();
+  gone_blocks gone;
+  std::lock_guard<std::mutex> const lock{all.mutex};
+  end_blocks(all, static_cast<std::uintptr_t>(begin), bytes, true, gone);
+}
+
+namespace {
+
+[[nodiscard]] source* find_source(routes& all, int number) noexcept
+{
+  auto* found = all.newest.load(std::memory_order_acquire);
+  while (found != nullptr && found->number != number) { found = found->older; }
+  return found;
+}
+
+}  // namespace
+
+int add_source(rmm::detail::audit_source const* functions) noexcept
+{
+  if (!process::get().chosen.routes_to_current()) { return 0; }
+  try {
+    return append(the_routes(), *functions);
+  } catch (std::exception const&) {
+    return 0;
+  }
+}
+
+void withdraw_source(int number) noexcept
+{
+  auto& all         = the_routes();
+  auto* const ended = find_source(all, number);
+  if (ended == nullptr || ended->is_withdrawn()) { return; }
+  {
+    gone_blocks gone;
+    std::lock_guard<std::mutex> const lock{all.mutex};
+    for (auto& [address, block] : all.blocks) {
+      if (block.origin == ended) { gone.add(block); }
+    }
+    ended->withdraw();
+  }
+  ended->wait_for_calls();
+}
+
+std::size_t bytes_of_source(int number) noexcept
+{
+  auto& all = the_routes();
+  std::size_t bytes{0};
+  std::lock_guard<std::mutex> const lock{all.mutex};
+  for (auto const& [address, block] : all.blocks) {
+    if (block.origin != nullptr && block.origin->number == number) { bytes += block.bytes; }
+  }
+  return bytes;
 }
 
 void lock_routes() noexcept { the_routes().mutex.lock(); }
 void unlock_routes() noexcept { the_routes().mutex.unlock(); }
+
+void continue_routes_in_child() noexcept
+{
+  auto& all = the_routes();
+  for (auto* each = all.newest.load(std::memory_order_relaxed); each != nullptr; each = each->older) {
+    each->continue_in_child();
+  }
+}
 
 }  // namespace audit
 }  // namespace tools

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "source.hpp"
+
 #include <rmm/detail/export.hpp>
 
 #include <cuda.h>
@@ -10,24 +12,27 @@
 #include <optional>
 
 /// @file
-/// Replaces memory of the driver by memory of a pool, through the C interface of RMM.
+/// Replaces memory of the driver by memory of a resource. The sources of memory are asked in turn: those of the program, the newest first,
+/// or one that makes a resource for each device from a text, through the C interface of RMM.
 ///
 /// Every stream may use memory of cuMemAlloc() at once, and cuMemFree() waits for the device. So that memory is allocated on a stream
 /// without other work, with a wait for the stream, and freed on it after a wait for the device. cuMemAllocAsync() and cuMemFreeAsync() call
-/// the pool's own operations in the order of a stream.
+/// the resource's own operations in the order of a stream.
 ///
 /// Left to the driver: allocations of a capturing stream; contexts that are not the primary one of their device; streams of another context
-/// than the current one; requests that the pool refuses for another reason than missing memory.
+/// than the current one; requests that no source serves.
 
 namespace RMM_NAMESPACE {
 namespace tools {
 namespace audit {
 
-/// An allocation that the pool has served.
+/// An allocation that a source has served.
 struct routed_block {
   std::uintptr_t address;
   std::size_t bytes;
   int device;
+  source* origin;  // null: the memory is gone, as its resource has ended first; freeing the block does nothing
+  void* owner;
 };
 
 /// The intended use of memory.
@@ -37,20 +42,32 @@ struct use_order {
   bool own_stream;  // stream 0 is that of the thread
 };
 
-/// Allocates from the pool. Returns nothing if the driver has to allocate.
+/// Allocates from a source. Returns nothing if the driver has to allocate.
 [[nodiscard]] std::optional<CUresult> allocate_routed(CUdeviceptr* out, std::size_t bytes, use_order order) noexcept;
 
-/// Finds the block of the pool that has an address; nothing if the address is not routed.
+/// Finds the routed block that has an address; nothing if the address is not routed.
 [[nodiscard]] std::optional<routed_block> find_routed(CUdeviceptr address) noexcept;
 
-/// Gives a block back. `before_reuse` is called when another thread may not get its address yet.
+/// Gives a block back to its source. `before_reuse` is called when another thread may not get its address yet.
 [[nodiscard]] CUresult free_routed(routed_block const& block,
                                    use_order order,
                                    void (*before_reuse)(std::uint64_t)) noexcept;
 
-/// Locks and unlocks around fork(), so that the lock is free in the child.
+/// Tells that the driver takes memory back. If blocks lie in it, their resource has ended before them.
+void note_end_of_memory(CUdeviceptr begin, std::size_t bytes) noexcept;
+
+/// Tells that the driver has handed out memory. Blocks that were there are gone.
+void note_new_memory(CUdeviceptr begin, std::size_t bytes) noexcept;
+
+/// The functions that audit_library has for programs.
+int add_source(rmm::detail::audit_source const* functions) noexcept;
+void withdraw_source(int number) noexcept;
+[[nodiscard]] std::size_t bytes_of_source(int number) noexcept;
+
+/// Locks and unlocks around fork(), so that the lock is free in the child, which cannot use the sources of its parent.
 void lock_routes() noexcept;
 void unlock_routes() noexcept;
+void continue_routes_in_child() noexcept;
 
 }  // namespace audit
 }  // namespace tools

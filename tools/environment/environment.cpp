@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // librmm_environment.so: makes an unchanged program obey RMM_RESOURCE and RMM_TRACE_FILE. It is preloaded, or linked, and makes the initial
-// resource of every device before the program can.
+// resource of every device before the program can. With RMM_AUDIT=route:current and librmm_audit.so that resource also serves what other
+// libraries allocate from the driver.
 
 #include "environment_trace.hpp"
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/process_wide.hpp>
+#include <rmm/mr/audit_route.hpp>
 #include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/detail/registry.hpp>
@@ -91,6 +93,7 @@ class resource_of_environment final : public rmm::mr::device_memory_resource {
   if (!is_set("RMM_TRACE_FILE") && !is_set("RMM_RESOURCE")) { return; }
   static_cast<void>(rmm::detail::find_or_publish<rmm::mr::detail::registry>(
     rmm_registry_v2, 6, [] { return new rmm::mr::detail::registry{new resource_of_environment}; }));
+  static_cast<void>(new rmm::mr::audit_route);  // until the process ends
 }
 
 }  // namespace

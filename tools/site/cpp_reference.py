@@ -48,6 +48,7 @@ OTHER_HEADERS: dict[str, tuple[str, list[str]]] = {
             "rmm/mr/device_memory_resource.hpp",
             "rmm/resource_ref.hpp",
             "rmm/mr/per_device_resource.hpp",
+            "rmm/mr/audit_route.hpp",
             "rmm/mr/trimmable_resource.hpp",
             "rmm/mr/is_resource_adaptor.hpp",
             "rmm/mr/host/host_memory_resource.hpp",

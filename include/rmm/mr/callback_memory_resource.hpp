@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/audit_library.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
 
@@ -55,11 +56,13 @@ class callback_memory_resource final : public device_memory_resource {
  private:
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
+    rmm::detail::unrouted_scope const scope;
     return allocate_callback_(bytes, stream, allocate_callback_arg_);
   }
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
+    rmm::detail::unrouted_scope const scope;
     deallocate_callback_(ptr, bytes, stream, deallocate_callback_arg_);
   }
 

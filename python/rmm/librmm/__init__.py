@@ -5,6 +5,6 @@ from __future__ import annotations
 
 from librmm._build_facts import git_commit as __git_commit__
 from librmm._build_facts import version as __version__
-from librmm.load import load_library
+from librmm.load import library_path, load_library
 
-__all__ = ["__git_commit__", "__version__", "load_library"]
+__all__ = ["__git_commit__", "__version__", "library_path", "load_library"]

@@ -19,6 +19,7 @@ commands = {
     "demo": "time and memory that resources need for the same work",
     "nvtx-path": "the library for NVTX_INJECTION64_PATH, which makes tags of NVTX ranges",
     "audit-path": "the library for LD_PRELOAD, which lists what libraries allocate past the pool",
+    "c-path": "the library with the C interface, for ctypes, Rust and other languages",
 }
 commands_with_any_arguments = {
     "simulate": "Python with the simulator in the place of CUDA: simulate FILE, or simulate -m MODULE",

@@ -40,7 +40,7 @@
 
 /* The version of this header. */
 #define RMM_C_VERSION_MAJOR 1
-#define RMM_C_VERSION_MINOR 0
+#define RMM_C_VERSION_MINOR 1
 #define RMM_C_VERSION (RMM_C_VERSION_MAJOR * 1000 + RMM_C_VERSION_MINOR)
 
 #if defined(__GNUC__)
@@ -224,6 +224,14 @@ RMM_C_API void rmm_c_capture_end(rmm_c_capture* capture) RMM_C_NOEXCEPT;
  * PyTorch has no other way for a function that must not throw. */
 RMM_C_API void* rmm_c_torch_allocate(size_t bytes, int device, void* stream) RMM_C_NOEXCEPT;
 RMM_C_API void rmm_c_torch_deallocate(void* block, size_t bytes, int device, void* stream) RMM_C_NOEXCEPT;
+
+/* --- other libraries ------------------------------------------------------------------------------------------------ */
+
+/* Lets a resource serve what other libraries of the process, such as cuBLAS, allocate from the driver on its device, instead of the one
+ * that did so before. With a null resource the driver serves them again. RMM_C_NOT_SUPPORTED unless the process was started with
+ * LD_PRELOAD=librmm_audit.so and RMM_AUDIT=route:current; docs/audit.md has the rules. Each block goes back to the resource that it came
+ * from, and one that is destroyed lives until libraries have given all of its blocks back. New in 1.1. */
+RMM_C_API rmm_c_status rmm_c_serve_libraries(int device, rmm_c_resource* resource) RMM_C_NOEXCEPT;
 
 #if defined(__cplusplus)
 }

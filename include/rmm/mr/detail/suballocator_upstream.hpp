@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/detail/base/audit_library.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/cuda/capture.hpp>
@@ -95,6 +96,7 @@ class suballocator_upstream {
     bool const is_another = names_another(stream);
     rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
+    rmm::detail::unrouted_scope const unrouted;
     auto const alignment = upstream_alignment(pointer_, bytes);
     std::optional<cuda_stream> own;
     if (is_another || !rmm::detail::is_known_to_run(stream.value())) { own.emplace(cuda_stream::flags::non_blocking); }
@@ -138,6 +140,7 @@ class suballocator_upstream {
   {
     rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
+    rmm::detail::unrouted_scope const unrouted;
     rmm::detail::mark_memory_ends(ptr, bytes);
     auto const alignment = upstream_alignment(pointer_, bytes);
     if (rmm::detail::query_capture(cudaStreamLegacy).is_none()) { return ref_.deallocate(ptr, bytes, alignment); }
@@ -165,6 +168,7 @@ class suballocator_upstream {
   {
     rmm::detail::device_scope const at_home{device_};
     rmm::detail::capture_exemption const exemption;
+    rmm::detail::unrouted_scope const unrouted;
     rmm::detail::mark_memory_ends(ptr, bytes);
     ref_.deallocate_async(ptr, bytes, upstream_alignment(pointer_, bytes), stream);
   }

@@ -13,4 +13,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return print_path("librmm_nvtx.so", "RMM_BUILD_NVTX_LIBRARY")
+    return print_path("librmm_nvtx.so")

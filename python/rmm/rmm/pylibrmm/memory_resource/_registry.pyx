@@ -18,8 +18,8 @@ import threading
 from rmm._cuda._runtime import device_count
 
 __all__ = [
-    "available_device_memory", "get_current_device_resource", "get_per_device_resource", "set_current_device_resource",
-    "set_per_device_resource", "use_unrounded_sizes",
+    "available_device_memory", "bytes_of_libraries", "get_current_device_resource", "get_per_device_resource", "route_libraries",
+    "set_current_device_resource", "set_per_device_resource", "use_unrounded_sizes",
 ]
 
 
@@ -34,6 +34,11 @@ cdef extern from "rmm/cuda_device.hpp" namespace "rmm" nogil:
 cdef extern from "pylibrmm/memory_resource/_python_frames.hpp" namespace "rmm_python":
     void offer_python_frames() noexcept
     void c_end_python_frames "rmm_python::end_python_frames"() noexcept
+
+
+cdef extern from "pylibrmm/memory_resource/_library_route.hpp" namespace "rmm_python" nogil:
+    bool c_route_libraries "rmm_python::library_route::switch_to"(bool) except +
+    size_t c_bytes_of_libraries "rmm_python::library_route::live_bytes"() except +
 
 
 cdef extern from "pylibrmm/memory_resource/_registry.hpp" namespace "rmm_python" nogil:
@@ -262,3 +267,55 @@ def use_unrounded_sizes(bool enabled=True):
     >>> rmm.mr.use_unrounded_sizes()  # doctest: +SKIP
     """
     c_use_unrounded_sizes(enabled)
+
+
+def route_libraries(bool enabled=True):
+    """Let the current resource of each device serve what other libraries allocate from the CUDA driver, such as cuBLAS or CuPy.
+
+    The process has to be started with `LD_PRELOAD=$(python -m rmm audit-path)` and `RMM_AUDIT=route:current`. Then `import rmm` calls
+    this function. Resources of the type `CudaMemoryResource` serve nothing: the driver itself does.
+
+    A block goes back to the resource that it came from, and keeps it alive. Memory that a resource cannot serve is the error
+    cudaErrorMemoryAllocation of the library. A library that allocates while it holds the GIL can wait for ever for a resource that calls
+    Python, such as a `CallbackMemoryResource`.
+
+    Parameters
+    ----------
+    enabled : bool, optional
+        Whether resources serve libraries from now on.
+
+    Returns
+    -------
+    bool
+        Whether they do: False if the process was not started in this way.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.route_libraries()
+    False
+    """
+    cdef bool on
+    with nogil:
+        on = c_route_libraries(enabled)
+    return on
+
+
+def bytes_of_libraries():
+    """Return the bytes that other libraries have of resources; see `route_libraries`.
+
+    Returns
+    -------
+    int
+        The bytes that they have allocated, and not freed.
+
+    Examples
+    --------
+    >>> import rmm
+    >>> rmm.mr.bytes_of_libraries()
+    0
+    """
+    cdef size_t bytes_now
+    with nogil:
+        bytes_now = c_bytes_of_libraries()
+    return bytes_now

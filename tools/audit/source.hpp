@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rmm/detail/base/audit_library.hpp>
+#include <rmm/detail/export.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace RMM_NAMESPACE {
+namespace tools {
+namespace audit {
+
+/// A source of memory in place of the driver's, in a list of all. Never destroyed.
+///
+/// Invariant: once withdraw() and wait_for_calls() have returned, none of its functions is called.
+class source {
+ public:
+  explicit source(rmm::detail::audit_source const& functions) : call{functions} {}
+
+  rmm::detail::audit_source const call;
+  source* older{nullptr};
+  int number{0};
+  std::atomic<bool> has_served{false};
+
+  /// Begins a call of its functions. Returns false if the source was withdrawn.
+  [[nodiscard]] bool try_begin_call() noexcept
+  {
+    calls_.fetch_add(1);
+    if (!is_withdrawn_.load()) { return true; }
+    end_call();
+    return false;
+  }
+  void end_call() noexcept { calls_.fetch_sub(1); }
+
+  [[nodiscard]] bool is_withdrawn() const noexcept { return is_withdrawn_.load(); }
+  void withdraw() noexcept { is_withdrawn_.store(true); }
+
+  void wait_for_calls() const noexcept
+  {
+    while (calls_.load() != 0) { std::this_thread::sleep_for(std::chrono::microseconds{50}); }
+  }
+
+  /// For a child of fork(), which has none of the threads that call. What the parent allocated cannot be used, nor can CUDA.
+  void continue_in_child() noexcept
+  {
+    calls_.store(0);
+    if (has_served.load()) { withdraw(); }
+  }
+
+ private:
+  std::atomic<int> calls_{0};  // in progress
+  std::atomic<bool> is_withdrawn_{false};
+};
+
+/// A call of a source's functions.
+class source_call {
+ public:
+  explicit source_call(source& called) noexcept : called_{called}, has_begun_{called.try_begin_call()} {}
+  ~source_call()
+  {
+    if (has_begun_) { called_.end_call(); }
+  }
+  source_call(source_call const&)            = delete;
+  source_call& operator=(source_call const&) = delete;
+
+  [[nodiscard]] bool has_begun() const noexcept { return has_begun_; }
+
+ private:
+  source& called_;
+  bool has_begun_;
+};
+
+}  // namespace audit
+}  // namespace tools
+}  // namespace RMM_NAMESPACE
