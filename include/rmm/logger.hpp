@@ -145,6 +145,29 @@ template <class... Args>
   return composed_by_fmt(fmt_argument(args)...);
 }
 
+/// The message of a format that is not known before it runs: of printf if that takes all arguments, else of fmt if it has a placeholder,
+/// else of printf if that takes some of them. The format itself if the arguments do not fit.
+template <class... Args>
+[[nodiscard]] std::string compose_unknown_format(std::string const& format, Args const&... args)
+{
+  if constexpr ((is_printf_argument<Args> && ...)) {
+    auto const taken = printf_arguments_taken<Args...>(format);
+    bool const fits  = taken != printf_reader::does_not_fit;
+    if (taken == sizeof...(Args) || (fits && !has_fmt_placeholder(format))) {
+      return formatted_log(format.c_str(), args...);
+    }
+  }
+  if (!has_fmt_placeholder(format)) { return format; }
+  try {
+    auto const composed = [&](auto const&... printable) {
+      return spdlog::fmt_lib::vformat(format, spdlog::fmt_lib::make_format_args(printable...));
+    };
+    return composed(fmt_argument(args)...);
+  } catch (spdlog::fmt_lib::format_error const&) {
+    return format;
+  }
+}
+
 inline void log_composed(log_level level, std::string_view message)
 {
   logger().log(static_cast<spdlog::level::level_enum>(level), spdlog::string_view_t{message.data(), message.size()});
@@ -161,6 +184,13 @@ void compose_and_log(log_level level, char const* format, Args const&... args)
   } else {
     log_composed(level, compose_message(format, args...));
   }
+}
+
+template <class... Args>
+void compose_and_log(log_level level, std::string const& format, Args const&... args)
+{
+  if (!logger().should_log(static_cast<spdlog::level::level_enum>(level))) { return; }
+  log_composed(level, compose_unknown_format(format, args...));
 }
 
 #undef RMM_DETAIL_LOG

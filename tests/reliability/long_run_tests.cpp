@@ -14,7 +14,10 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/mr/configured_resource.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/mr/statistics_resource_adaptor.hpp>
 #include <rmm/mr/trimmable_resource.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
@@ -594,6 +597,109 @@ TEST_P(LongRun, NeverHandsMemoryOutTooEarly)
 
 INSTANTIATE_TEST_SUITE_P(, LongRun, ::testing::ValuesIn(all_runs()), [](auto const& each) {
   return run_parameter::name_of(each.param);
+});
+
+// --- parts of an elastic pool
+
+/// An elastic pool whose allocations go to three parts and to the pool itself in turn, with statistics, of which each thread has a share.
+class elastic_parts final : public device_memory_resource {
+ public:
+  elastic_parts()
+  {
+    for (auto const& each : tags_) {
+      if (each) { pool_.set_pausable(each); }
+    }
+  }
+  elastic_parts(elastic_parts const&)            = delete;
+  elastic_parts& operator=(elastic_parts const&) = delete;
+  ~elastic_parts() override
+  {
+    EXPECT_EQ(counted_.get_bytes_counter().value, 0);
+    EXPECT_EQ(pool_.figures().live_bytes, 0U);
+    pool_.release_unused();
+    EXPECT_EQ(pool_.mapped_bytes(), 0U);
+  }
+
+ private:
+  void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
+  {
+    rmm::tag_scope const scope{tags_[next_++ % tags_.size()]};
+    return counted_.allocate(bytes, stream);
+  }
+  void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
+  {
+    counted_.deallocate(ptr, bytes, stream);
+  }
+
+  std::array<rmm::tag, 4> tags_{rmm::tag{"weights"}, rmm::tag{"cache"}, rmm::tag{"scratch"}, rmm::tag{}};
+  std::size_t next_{0};  // threads of a run use it in turn
+  rmm::mr::elastic_pool_memory_resource pool_;
+  rmm::mr::statistics_resource_adaptor<rmm::mr::elastic_pool_memory_resource> counted_{&pool_};
+};
+
+struct parts_parameter {
+  tested_program const* program;
+  std::size_t requests_per_thread;
+
+  friend std::ostream& operator<<(std::ostream& out, parts_parameter const& self) { return out << self.program->name; }
+
+  [[nodiscard]] run_plan plan(std::size_t threads) const
+  {
+    run_plan made;
+    made.make_resource = [] { return std::make_shared<elastic_parts>(); };
+    made.make_program  = [program = program](run_requests& requests) {
+      static tested_resource const parts{"Parts", "", "", GiB, true};
+      return program->make(requests, parts);
+    };
+    made.requests = threads * requests_per_thread;
+    return made;
+  }
+};
+
+struct LongRunOfParts : ::testing::TestWithParam<parts_parameter> {
+  void TearDown() override { Simulated::start(cudasim::environment_options()); }
+};
+
+std::vector<parts_parameter> programs_of_threads()
+{
+  std::vector<parts_parameter> made;
+  for (auto const& each : programs()) {
+    std::string const name{each.name};
+    if (name == "ShortThreadsWithBlocksOfAnySize") { made.push_back({&each, 5}); }
+    if (name == "ShortThreadsThatOnlyFree") { made.push_back({&each, 1}); }
+  }
+  return made;
+}
+
+/// What the parts keep for threads that have ended is used by later ones: host memory and time stay what they were.
+TEST_P(LongRunOfParts, EndsAsFastAndAsSmallAsItBeginsAfter30000Threads)
+{
+  if (!tells_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
+  auto const plan = GetParam().plan(30'000);
+  auto result     = make_run(plan);
+  if (is_slower_at_the_end(plan, result) && result.last_ns < 5 * result.first_ns) { result = make_run(plan); }
+  std::printf("%zu requests; one at first %.0f ns, at last %.0f ns; host memory %+lld bytes; objects %+lld\n",
+              result.requests,
+              result.first_ns,
+              result.last_ns,
+              static_cast<long long>(result.host_growth),
+              static_cast<long long>(result.objects_growth));
+  EXPECT_EQ(result.requests, plan.requests);
+  EXPECT_FALSE(is_slower_at_the_end(plan, result)) << result.first_ns << " ns, then " << result.last_ns;
+  EXPECT_LE(result.host_growth, allowed_host_growth(0)) << "bytes of host memory";
+  EXPECT_LE(result.objects_growth, 256) << "more events and other objects of CUDA";
+  LongRun::expect_nothing_is_left(result);
+}
+
+TEST_P(LongRunOfParts, NeverHandsMemoryOutTooEarly)
+{
+  auto plan         = GetParam().plan(1'000);
+  plan.checks_order = true;
+  LongRun::expect_nothing_is_left(make_run(plan));
+}
+
+INSTANTIATE_TEST_SUITE_P(, LongRunOfParts, ::testing::ValuesIn(programs_of_threads()), [](auto const& each) {
+  return std::string{each.param.program->name};
 });
 
 // --- that it is the resource that grows

@@ -9,11 +9,14 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/error.hpp>
+#include <rmm/mr/callback_memory_resource.hpp>
 #include <rmm/mr/cuda_memory_resource.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/pinned_pool_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
+#include <rmm/mr/tracking_resource_adaptor.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -74,6 +77,52 @@ Pool& immortal(Args... args)
 }
 
 rmm::mr::cuda_memory_resource cuda;
+
+/// Ends a forked child by exit(), and this process after it. Aborts if the child does not end well, or writes anything but `expected` to
+/// standard error.
+template <class InChild>
+[[noreturn]] void fork_and_expect(std::string const& expected, InChild in_child)
+{
+  int ends[2];
+  if (pipe(ends) != 0) { std::abort(); }
+  auto const child = fork();
+  if (child == 0) {
+    alarm(60);  // rather than never end
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    in_child();
+    std::exit(0);  // with the static objects of its parent
+  }
+  close(ends[1]);
+  std::string written;
+  char text[256];
+  for (ssize_t bytes{}; (bytes = read(ends[0], text, sizeof text)) > 0;) {
+    written.append(text, static_cast<std::size_t>(bytes));
+  }
+  int status       = 1;
+  bool const ended = child > 0 && waitpid(child, &status, 0) == child;
+  if (!ended || status != 0 || written != expected) {
+    std::fprintf(stderr, "the child has status %d and wrote: %s\n", status, written.c_str());
+    std::abort();
+  }
+  std::_Exit(0);  // the reports of this process are tested elsewhere
+}
+
+using tracked = rmm::mr::tracking_resource_adaptor<rmm::mr::device_memory_resource>;
+
+/// Threads that make and destroy adaptors with leak reports until the process ends.
+void start_threads_with_reports()
+{
+  static std::atomic<int> running{0};
+  for (int i = 0; i < 2; ++i) {
+    std::thread{[] {
+      ++running;
+      for (;;) { tracked const mr{&cuda, false, rmm::mr::leak_report::at_end}; }
+    }}.detach();
+  }
+  while (running < 2) { std::this_thread::yield(); }
+}
 
 using module_use = void(std::size_t);
 
@@ -171,6 +220,66 @@ std::map<std::string, void (*)()> const& lives()
        if (caught != 1) { std::abort(); }
        std::exit(0);
      }},
+    {"forks_while_threads_use_a_pool_with_a_leak_report",
+     [] {
+       static pool own{&cuda, 1U << 20U};
+       static tracked mr{&own, false, rmm::mr::leak_report::at_end};
+       static rmm::device_buffer const buffer{1000, rmm::cuda_stream_legacy, mr};
+       start_threads(mr);
+       fork_and_expect("", [] {});
+     }},
+    {"forks_while_threads_use_tags_and_parts",
+     [] {
+       static rmm::mr::elastic_pool_memory_resource own;
+       static tracked mr{&own, true, rmm::mr::leak_report::at_end};
+       static rmm::tag const part{"part"};
+       own.track_tags();
+       own.set_pausable(part);
+       rmm::tag_scope const scope{part};
+       static rmm::device_buffer const buffer{1000, rmm::cuda_stream_legacy, mr};
+       start_threads(mr);
+       fork_and_expect("", [] {});
+     }},
+    {"forks_while_threads_begin_and_end_streams",
+     [] {
+       static rmm::cuda_stream const stream;
+       static pool mr{&cuda, 1U << 20U};
+       static rmm::device_buffer const buffer{1000, stream, mr};
+       static std::atomic<int> running{0};
+       for (int i = 0; i < 2; ++i) {
+         std::thread{[] {
+           for (++running;; ++running) {
+             std::thread{[] {
+               rmm::cuda_stream const short_lived;
+               rmm::device_buffer const own{1000, short_lived, mr};
+             }}.join();
+           }
+         }}.detach();
+       }
+       while (running < 20) { std::this_thread::yield(); }
+       fork_and_expect("", [] {});
+     }},
+    {"forks_while_threads_make_leak_reports",
+     [] {
+       static tracked mr{&cuda, false, rmm::mr::leak_report::at_end};
+       static rmm::device_buffer const buffer{1000, rmm::cuda_stream_legacy, mr};
+       start_threads_with_reports();
+       fork_and_expect("", [] {});
+     }},
+    {"forks_while_threads_make_leak_reports_and_the_child_has_one",
+     [] {
+       static tracked mr{&cuda, false, rmm::mr::leak_report::at_end};
+       static_cast<void>(mr.allocate(1000));
+       start_threads_with_reports();
+       fork_and_expect("RMM: 7 B in 1 allocations have not been freed\n", [] {
+         static rmm::mr::callback_memory_resource host{
+           [](std::size_t bytes, rmm::cuda_stream_view, void*) { return std::malloc(bytes); },
+           [](void* ptr, std::size_t, rmm::cuda_stream_view, void*) { std::free(ptr); }};
+         static tracked mine{&host, false, rmm::mr::leak_report::at_end};
+         static void* leaked = mine.allocate(7);
+         static_cast<void>(leaked);
+       });
+     }},
     {"forks_while_threads_allocate",
      [] {
        auto& mr = immortal<pool>(&cuda, 1U << 20U);
@@ -239,7 +348,7 @@ struct ProcessLife : ::testing::TestWithParam<std::string> {};
 
 TEST_P(ProcessLife, EndsWell)
 {
-  if (RMM_TEST_UNDER_SANITIZER && GetParam() == "forks_while_threads_allocate") {
+  if (RMM_TEST_UNDER_SANITIZER && GetParam().rfind("forks_while_threads", 0) == 0) {
     GTEST_SKIP() << "a forked child waits for locks of the sanitizer that threads of its parent held";
   }
   constexpr unsigned usual = RMM_TEST_UNDER_SANITIZER ? 5 : 200;

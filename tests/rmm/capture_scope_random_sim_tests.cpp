@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random programs that capture, replay and release graphs beside all else that a heap does, under the ordering checker. A model
-// knows which addresses graphs may use. No other allocation may get them, and the heap's invariants hold after each step.
+// Random programs that capture, replay and release graphs beside all else that a heap or an elastic pool does, under the ordering checker.
+// A model knows which addresses graphs may use. No other allocation may get them, and the invariants hold after each step.
 
 #include "../support/graph.hpp"
 #include "../support/seeds.hpp"
@@ -11,6 +11,10 @@
 #include <rmm/capture_scope.hpp>
 #include <rmm/cuda_stream.hpp>
 #include <rmm/cuda_stream_view.hpp>
+#include <rmm/error.hpp>
+#include <rmm/heap_figures.hpp>
+#include <rmm/mr/elastic_pool_memory_resource.hpp>
+#include <rmm/tag_scope.hpp>
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
@@ -24,6 +28,7 @@
 #include <new>
 #include <optional>
 #include <random>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,6 +39,111 @@ using rmm::test::synchronize_beside_captures;
 
 constexpr std::size_t KiB = 1024;
 
+/// What the programs run on: a heap whose whole state is visible.
+class bare_heap {
+ public:
+  static constexpr std::size_t largest = 100 * KiB;
+  static constexpr std::array<char const*, 7> fallible_calls{"cudaMalloc",
+                                                             "cudaEventCreateWithFlags",
+                                                             "cudaEventRecord",
+                                                             "cudaEventQuery",
+                                                             "cudaStreamWaitEvent",
+                                                             "cudaStreamGetId",
+                                                             "cudaDeviceSynchronize"};
+
+  bare_heap(std::size_t first_block, std::size_t most) : heap_{first_block, most} {}
+
+  [[nodiscard]] void* allocate(std::size_t bytes, rmm::cuda_stream_view stream, std::size_t /*random*/)
+  {
+    return heap_.allocate(bytes, stream);
+  }
+  void deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) { heap_.deallocate(ptr, bytes, stream); }
+  [[nodiscard]] rmm::heap_figures figures() const { return heap_.figures(); }
+  [[nodiscard]] bool good() const { return heap_.good(); }
+  void expect_empty() const { EXPECT_TRUE(good()); }
+
+ private:
+  device_heap heap_;
+};
+
+/// An elastic pool with a part that can be paused, which gives memory back, pauses and resumes at any time.
+class elastic_pool {
+ public:
+  static constexpr std::size_t chunk   = 2048 * KiB;
+  static constexpr std::size_t largest = 3 * chunk;
+  static constexpr std::array<char const*, 9> fallible_calls{"cuMemCreate",
+                                                             "cuMemMap",
+                                                             "cuMemSetAccess",
+                                                             "cudaEventCreateWithFlags",
+                                                             "cudaEventRecord",
+                                                             "cudaEventQuery",
+                                                             "cudaStreamWaitEvent",
+                                                             "cudaStreamGetId",
+                                                             "cudaDeviceSynchronize"};
+
+  elastic_pool(std::size_t first_bytes, std::size_t most) : pool_{first_bytes, most}, most_{most}
+  {
+    pool_.set_pausable(part_);
+  }
+
+  [[nodiscard]] void* allocate(std::size_t bytes, rmm::cuda_stream_view stream, std::size_t random)
+  {
+    rmm::tag_scope const scope{random % 3 == 0 ? part_ : rmm::tag{}};
+    return pool_.allocate(bytes, stream);
+  }
+  void deallocate(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream) { pool_.deallocate(ptr, bytes, stream); }
+  [[nodiscard]] rmm::heap_figures figures() const { return pool_.figures(); }
+
+  [[nodiscard]] bool good() const
+  {
+    auto const now = pool_.figures();
+    return now.live_bytes + now.free_bytes + now.graph_bytes == now.reserved_bytes &&
+           pool_.mapped_bytes() == now.reserved_bytes && now.reserved_bytes <= most_ &&
+           cudasim::usage(0).physical >= now.reserved_bytes;
+  }
+
+  /// Gives memory back, or pauses and resumes the pool or its part, which a capture forbids.
+  void rearrange(std::mt19937_64& random, bool captures)
+  {
+    if (random() % 3 != 0) {
+      given_back_ += pool_.trim_to(random() % 2 == 0 ? 0 : random() % (pool_.mapped_bytes() + 1));
+    } else if (captures) {
+      EXPECT_THROW(pool_.pause(), rmm::logic_error);
+      EXPECT_FALSE(pool_.is_paused());
+    } else {
+      bool const keep = pool_.figures().live_bytes < 4 * chunk;  // to copy more takes long
+      auto const how  = keep ? rmm::mr::paused_contents::kept_pageable : rmm::mr::paused_contents::dropped;
+      if (random() % 2 == 0) {
+        pool_.pause(how);
+        pool_.resume();
+      } else {
+        pool_.pause(part_, how);
+        pool_.resume(part_);
+      }
+      ++pauses_;
+    }
+  }
+
+  void expect_empty()
+  {
+    EXPECT_TRUE(good());
+    pool_.release_unused();
+    EXPECT_EQ(pool_.mapped_bytes(), 0U);
+    EXPECT_EQ(cudasim::usage(0).physical, 0U);
+  }
+
+  [[nodiscard]] std::size_t given_back() const noexcept { return given_back_; }
+  [[nodiscard]] std::size_t pauses() const noexcept { return pauses_; }
+
+ private:
+  rmm::mr::elastic_pool_memory_resource pool_;
+  rmm::tag part_{"part"};
+  std::size_t most_;
+  std::size_t given_back_{};
+  std::size_t pauses_{};
+};
+
+template <class Heap>
 class random_captures {
  public:
   random_captures(std::uint64_t seed, std::size_t first_block, std::size_t most, bool faults)
@@ -57,8 +167,10 @@ class random_captures {
     for (auto& each : memories_) { release(each); }
     EXPECT_EQ(heap_.figures().live_bytes, 0U);
     EXPECT_EQ(heap_.figures().graph_bytes, 0U);
-    EXPECT_TRUE(heap_.good());
+    heap_.expect_empty();
   }
+
+  [[nodiscard]] Heap const& heap() const noexcept { return heap_; }
 
   /// How often what a capture freed was used again in it or by a later one.
   [[nodiscard]] std::uint64_t reused() const noexcept { return reused_; }
@@ -103,6 +215,9 @@ class random_captures {
 
   void do_something()
   {
+    if constexpr (std::is_same_v<Heap, elastic_pool>) {
+      if (pick(12) == 0) { return heap_.rearrange(random_, capture_.has_value()); }
+    }
     auto const what = pick(100);
     if (what < 45) { return allocate(pick(streams_.size())); }
     if (what < 75) {
@@ -119,16 +234,10 @@ class random_captures {
   void allocate(std::size_t stream)
   {
     if (live_.size() > 60) { return; }
-    auto const bytes = rmm::align_up(1 + pick(pick(4) == 0 ? 100 * KiB : 4 * KiB), 256);
+    auto const bytes = rmm::align_up(1 + pick(pick(4) == 0 ? Heap::largest : Heap::largest / 25), 256);
     bool const in    = captures(stream);
     if (faults_ && pick(8) == 0) {
-      static constexpr std::array<char const*, 7> calls{"cudaMalloc",
-                                                        "cudaEventCreateWithFlags",
-                                                        "cudaEventRecord",
-                                                        "cudaEventQuery",
-                                                        "cudaStreamWaitEvent",
-                                                        "cudaStreamGetId",
-                                                        "cudaDeviceSynchronize"};
+      auto const& calls = Heap::fallible_calls;
       cudasim::inject({calls[pick(calls.size())], 1 + pick(2), cudaErrorUnknown, 1});
     }
     auto* const ptr = static_cast<char*>(try_allocate(bytes, streams_[stream]));
@@ -151,7 +260,7 @@ class random_captures {
   void* try_allocate(std::size_t bytes, rmm::cuda_stream_view stream)
   {
     try {
-      return heap_.allocate(bytes, stream);
+      return heap_.allocate(bytes, stream, pick(3));
     } catch (std::bad_alloc const&) {
       return nullptr;
     }
@@ -250,7 +359,7 @@ class random_captures {
   std::mt19937_64 random_;
   bool faults_;
   std::array<rmm::cuda_stream, 4> streams_;
-  device_heap heap_;
+  Heap heap_;
   std::vector<block> live_;
   std::size_t live_bytes_{};
   std::array<memory, 2> memories_;
@@ -262,21 +371,29 @@ class random_captures {
 };
 
 struct CaptureRandomSim : Stepped {
+  template <class Heap = bare_heap>
   static void run(std::uint64_t programs, std::size_t first_block, std::size_t most, bool faults = false)
   {
     std::uint64_t reused{};
     std::uint64_t launches{};
+    std::uint64_t given_back{};
+    std::uint64_t pauses{};
     rmm::test::for_each_seed(programs, [&](std::uint64_t seed) {
       begin(seed);
-      random_captures program{seed, first_block, most, faults};
+      random_captures<Heap> program{seed, first_block, most, faults};
       program.run(1500);
       reused += program.reused();
       launches += program.launches();
+      if constexpr (std::is_same_v<Heap, elastic_pool>) {
+        given_back += program.heap().given_back();
+        pauses += program.heap().pauses();
+      }
       for (auto const& violation : cudasim::violations()) { ADD_FAILURE() << violation.text; }
       cudasim::clear_violations();
     });
     EXPECT_GT(reused, 0U);
     EXPECT_GT(launches, 0U);
+    EXPECT_EQ(given_back != 0 && pauses != 0, (std::is_same_v<Heap, elastic_pool>));
   }
 };
 
@@ -287,5 +404,17 @@ TEST_F(CaptureRandomSim, HoldsOnATightHeap) { run(16, 512 * KiB, 1536 * KiB); }
 TEST_F(CaptureRandomSim, HoldsOnAHeapOfManyBlocks) { run(12, 0, 4 * 1024 * KiB); }
 
 TEST_F(CaptureRandomSim, HoldsWhenCallsOfTheRuntimeFail) { run(16, 256 * KiB, 2 * 1024 * KiB, true); }
+
+TEST_F(CaptureRandomSim, HoldsOnAnElasticPoolWithRoom)
+{
+  run<elastic_pool>(12, 16 * elastic_pool::chunk, 200 * elastic_pool::chunk);
+}
+
+TEST_F(CaptureRandomSim, HoldsOnATightElasticPool) { run<elastic_pool>(16, 0, 24 * elastic_pool::chunk); }
+
+TEST_F(CaptureRandomSim, HoldsOnAnElasticPoolWhenCallsOfTheDriverFail)
+{
+  run<elastic_pool>(16, 0, 40 * elastic_pool::chunk, true);
+}
 
 }  // namespace

@@ -97,6 +97,45 @@ TEST_F(DebugLog, TakesFormatsOfPrintf)
   EXPECT_EQ(out.str(), "error: text and 00ff of {1}\n");
 }
 
+TEST_F(DebugLog, TakesFormatsThatAreStrings)
+{
+  std::string const number{"%d of %-3zu|"};
+  std::string text{"%s"};
+  RMM_LOG_INFO(number, 5, sizeof(char));
+  RMM_LOG_WARN(text + ": %.*f, %p, %c, %5.1Lf%%", "x", 2, 0.5, static_cast<void*>(nullptr), 'c', 1.0L);
+  RMM_LOG_INFO(std::string{"{} and {:04x}"}, std::string{"text"}, 255);
+  RMM_LOG_INFO(std::string{"of {}: %d"}, 5);  // all arguments are printf's
+  EXPECT_EQ(out.str(), "info: 5 of 1  |\nwarning: x: 0.50, (nil), c,   1.0%\ninfo: text and 00ff\ninfo: of {}: 5\n");
+}
+
+TEST_F(DebugLog, TakesAStringAsItIsIfTheArgumentsDoNotFit)
+{
+  int written{7};
+  RMM_LOG_INFO(std::string{"%s"});  // alone
+  for (auto const* const format : {"%s", "%d %d", "%n", "%f", "%ls", "%Lf", "%", "%1$d", "%", "{1}", "{:s} %"}) {
+    out.str("");
+    RMM_LOG_INFO(std::string{format}, 5);
+    EXPECT_EQ(out.str(), std::string{"info: "} + format + "\n");
+  }
+  out.str("");
+  RMM_LOG_INFO(std::string{"%d%n"}, 5, &written);
+  RMM_LOG_INFO(std::string{"%d"}, std::string{"text"});
+  RMM_LOG_INFO(std::string{"%*d"}, "x", 5);
+  RMM_LOG_INFO(std::string{"%d, 100%%"}, 5, "not used");
+  EXPECT_EQ(out.str(), "info: %d%n\ninfo: %d\ninfo: %*d\ninfo: 5, 100%\n");
+  EXPECT_EQ(written, 7);
+}
+
+TEST_F(DebugLog, TakesWhatConvertsToAString)
+{
+  struct name {
+    operator std::string() const { return "%d"; }
+  };
+  RMM_LOG_INFO(name{});
+  RMM_LOG_INFO(name{}, 5);
+  EXPECT_EQ(out.str(), "info: %d\ninfo: 5\n");
+}
+
 TEST_F(DebugLog, PrintsSizes)
 {
   using rmm::detail::bytes;

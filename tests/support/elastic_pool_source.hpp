@@ -6,6 +6,7 @@
 #include <rmm/aligned.hpp>
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/cuda/driver.hpp>
+#include <rmm/error.hpp>
 #include <rmm/mr/elastic_pool_memory_resource.hpp>
 
 #include <cuda.h>
@@ -65,7 +66,7 @@ class elastic_pool_source final : public memory_source {
 
   void rearrange(std::mt19937_64& random) override
   {
-    if (!may_fail_ && random() % 4 == 0) { return pause_and_resume(); }
+    if (random() % 4 == 0) { return pause_and_resume(); }
     auto const size   = pool_.pool_size();
     auto const unused = unused_chunk_bytes();
     auto const target = random() % 2 == 0 ? 0 : random() % (size + 1);
@@ -81,6 +82,9 @@ class elastic_pool_source final : public memory_source {
   /// The bytes that were given back so far.
   [[nodiscard]] std::size_t given_back() const noexcept { return given_back_; }
 
+  /// How often the pool was paused and resumed so far.
+  [[nodiscard]] std::size_t pauses() const noexcept { return pauses_; }
+
   [[nodiscard]] mr::elastic_pool_memory_resource& pool() noexcept { return pool_; }
 
   /// Allows requests to fail although memory is free, because calls of the runtime fail at times from now on.
@@ -91,10 +95,30 @@ class elastic_pool_source final : public memory_source {
   {
     auto const size = pool_.pool_size();
     bool const keep = pool_.figures().live_bytes <= std::size_t{8} << 20U;  // to copy more takes long
-    pool_.pause(keep ? mr::paused_contents::kept_pageable : mr::paused_contents::dropped);
+    bool const paused =
+      succeeds([&] { pool_.pause(keep ? mr::paused_contents::kept_pageable : mr::paused_contents::dropped); });
+    EXPECT_EQ(pool_.is_paused(), paused);
+    if (!paused) { return; }
     EXPECT_EQ(cudasim::usage(pool_.get_device().value()).physical, 0U);
-    pool_.resume();
+    for (int tries = 0; tries < 10 && !succeeds([&] { pool_.resume(); }); ++tries) { EXPECT_TRUE(pool_.is_paused()); }
+    EXPECT_FALSE(pool_.is_paused());
     EXPECT_EQ(pool_.pool_size(), size);
+    ++pauses_;
+  }
+
+  /// Whether the call throws nothing. It may throw only if calls of the runtime fail, and only what says so.
+  template <class Call>
+  [[nodiscard]] bool succeeds(Call const& call)
+  {
+    try {
+      call();
+      return true;
+    } catch (std::bad_alloc const& error) {
+      EXPECT_TRUE(may_fail_) << error.what();
+    } catch (cuda_error const& error) {
+      EXPECT_TRUE(may_fail_) << error.what();
+    }
+    return false;
   }
 
   /// The bytes of the chunks that hold no allocation.
@@ -132,6 +156,7 @@ class elastic_pool_source final : public memory_source {
   std::size_t most_;
   std::map<std::uintptr_t, std::size_t> live_;
   std::size_t given_back_{};
+  std::size_t pauses_{};
   std::size_t largest_chunk_{chunk_};
   bool may_fail_{};
 };

@@ -53,7 +53,8 @@
 /// `RMM_LOG_TRACE`, `RMM_LOG_DEBUG`, `RMM_LOG_INFO`, `RMM_LOG_WARN`, `RMM_LOG_ERROR`, `RMM_LOG_CRITICAL`.
 ///
 /// A message alone is taken as it is. A format is one of printf, where `%s` takes a std::string too; with spdlog it may have
-/// the placeholders of fmt instead. Below the active level the arguments are not evaluated.
+/// the placeholders of fmt instead. A format that is a std::string is read before it is used: if the arguments do not fit it, the line has
+/// the format alone. Below the active level the arguments are not evaluated.
 #if RMM_LOG_ACTIVE_LEVEL <= RMM_LOG_LEVEL_TRACE
 #define RMM_LOG_TRACE(...) RMM_DETAIL_LOG(trace, __VA_ARGS__)
 #else
@@ -104,6 +105,14 @@ template <class... Args>
 void log_message(log_level level, char const* format, Args const&... args)
 {
   if (is_logging()) { log(level, formatted_log(format, args...).c_str()); }
+}
+
+template <class... Args>
+void log_message(log_level level, std::string const& format, Args const&... args)
+{
+  if (!is_logging()) { return; }
+  bool const fits = printf_arguments_taken<Args...>(format) != printf_reader::does_not_fit;
+  log(level, fits ? formatted_log(format.c_str(), args...).c_str() : format.c_str());
 }
 
 }  // namespace detail

@@ -10,6 +10,7 @@
 #include <rmm/detail/error.hpp>
 #include <rmm/detail/export.hpp>
 #include <rmm/error.hpp>
+#include <rmm/memory_report.hpp>
 #include <rmm/mr/detail/immediate_resource.hpp>
 #include <rmm/mr/detail/resource_adaptor.hpp>
 #include <rmm/mr/device_memory_resource.hpp>
@@ -42,7 +43,7 @@ struct watermark {
 /// The maximum of a spill_resource_adaptor, and shares of it.
 struct spill_options {
   /// The bytes to which shares refer, such as the maximum of the pool below. Nothing: the memory of the current device. For a larger
-  /// allocation the hook is not asked.
+  /// allocation the hook is asked only if upstream is known to have as much; see spill_resource_adaptor.
   std::optional<std::size_t> maximum_bytes{};
   /// The hook is asked before the use rises above this share of the maximum.
   double spill_above{1};
@@ -70,6 +71,8 @@ namespace detail {
 ///  S3  a watermark is raised from the call of its callback until the use was at or below its lower share
 ///  S4  used_ <= claimed_, which has the bytes in use and those of requests that upstream has not served yet. used_ is counted only if
 ///      there are watermarks, because that takes two more atomic additions
+///  S5  asked_now_ is the sum of the bytes that running calls of the hook have yet to free. Memory that the thread of a call frees leaves
+///      claimed_ and asked_now_ together, under the mutex, so that another thread finds the bytes in both or in none
 ///
 /// Order: claimed_ guards no data. Of two threads that pass the hook's share together, the second one to add reads the sum.
 ///
@@ -143,7 +146,12 @@ class spill_policy {
   void note_freed(std::size_t bytes) noexcept
   {
     bool const is_low = has_marks() && used_.fetch_sub(bytes) - bytes < lowered_under_.load();
-    unclaim(bytes);
+    // A thread that runs the hook sees what it has added to asked_now_. For other threads a stale value does no harm.
+    if (asked_now_.load(std::memory_order_relaxed) == 0) {
+      unclaim(bytes);
+    } else {
+      unclaim_during_spill(bytes);
+    }
     if (is_low) { lower(); }
   }
 
@@ -159,15 +167,35 @@ class spill_policy {
     }
   }
 
-  /// Asks the hook for `bytes` bytes after upstream had too little. `freed`: what earlier calls for the same allocation freed. Returns
-  /// whether to try again.
-  [[nodiscard]] RMM_COLD bool try_spill(std::size_t bytes, std::size_t& freed)
+  /// A request on its way to memory, for as long as upstream has too little.
+  struct attempts {
+    std::size_t bytes;               // as the program asked
+    std::size_t charge;              // rounded up; 0 if that overflows
+    std::uint64_t spilled_before{};  // spilled() before upstream was asked
+    std::size_t limit{};             // the most that can be free for it; 0 until upstream has failed
+    std::size_t freed{};             // what was freed since the first failure, at most the limit
+  };
+
+  /// Returns a count that rises by the bytes that calls of the hook free.
+  [[nodiscard]] std::uint64_t spilled() const noexcept { return spilled_.load(); }
+
+  /// Asks the hook for the bytes of a request after upstream had too little. Does not ask if calls in other threads have freed as much
+  /// since `request.spilled_before`. Returns whether to try again.
+  [[nodiscard]] RMM_COLD bool try_spill(attempts& request, out_of_memory const& failure)
   {
-    auto const room = maximum_ - freed;
-    if (!hook_ || is_in_call() || room == 0) { return false; }
-    auto const now = call_hook(bytes);
-    freed += now < room ? now : room;
-    return now != 0;
+    if (!hook_ || request.charge == 0 || is_in_call()) { return false; }
+    if (request.limit == 0) { request.limit = most_bytes(failure); }
+    auto const room = request.limit - request.freed;
+    if (request.bytes > request.limit || room == 0) { return false; }
+
+    std::uint64_t progress = spilled() - request.spilled_before;
+    if (progress < request.charge) {
+      auto const call   = call_hook(request.charge, rmm::detail::mutex_lock{mutex_});
+      auto const others = spilled() - request.spilled_before - call.counted;
+      progress          = call.freed < room ? call.freed + others : room;
+    }
+    request.freed += progress < room ? static_cast<std::size_t>(progress) : room;
+    return progress != 0;
   }
 
  private:
@@ -178,10 +206,16 @@ class spill_policy {
     bool raised;
   };
 
+  struct hook_result {
+    std::size_t freed;      // what the hook returned
+    std::uint64_t counted;  // by how much the call has raised spilled_
+  };
+
   /// A function of the program that this thread runs. A list, because a function can use another adaptor.
   class call_frame {
    public:
-    explicit call_frame(spill_policy const* policy) noexcept : policy_{policy}, outer_{innermost_}
+    explicit call_frame(spill_policy const* policy, std::size_t asked = 0) noexcept
+      : to_free{asked}, policy_{policy}, outer_{innermost_}
     {
       innermost_ = this;
     }
@@ -189,23 +223,27 @@ class spill_policy {
     call_frame& operator=(call_frame const&) = delete;
     ~call_frame() { innermost_ = outer_; }
 
-    [[nodiscard]] static bool has(spill_policy const* policy) noexcept
+    /// Returns the frame of this thread for `policy`, or null. There is one at most (S2).
+    [[nodiscard]] static call_frame* find(spill_policy const* policy) noexcept
     {
-      auto const* frame = innermost_;
+      auto* frame = innermost_;
       while (frame != nullptr && frame->policy_ != policy) { frame = frame->outer_; }
-      return frame != nullptr;
+      return frame;
     }
 
+    std::size_t to_free;  // the part of asked_now_ that is this call's
+    std::size_t freed{};  // the part of spilled_ that this call has freed so far
+
    private:
-    inline static thread_local call_frame const* innermost_{nullptr};
+    inline static thread_local call_frame* innermost_{nullptr};
 
     spill_policy const* policy_;
-    call_frame const* outer_;
+    call_frame* outer_;
   };
 
   [[nodiscard]] bool has_marks() const noexcept { return !marks_.empty(); }
 
-  [[nodiscard]] bool is_in_call() const noexcept { return call_frame::has(this); }
+  [[nodiscard]] bool is_in_call() const noexcept { return call_frame::find(this) != nullptr; }
 
   [[nodiscard]] static std::size_t known_maximum(spill_options const& options)
   {
@@ -222,38 +260,74 @@ class spill_policy {
     return share == 1 ? maximum_ : static_cast<std::size_t>(share * static_cast<double>(maximum_));
   }
 
-  /// Asks for the bytes above the share, less those that other threads ask for at this moment.
+  /// Returns the most bytes that one allocation can have: the maximum, or more if the use or the report of upstream's failure shows that
+  /// there is more.
+  [[nodiscard]] std::size_t most_bytes(out_of_memory const& failure) const noexcept
+  {
+    auto const use      = used();
+    auto const* report  = failure.report();
+    auto const reported = report != nullptr ? capacity_of(*report) : 0;
+    auto const known    = use < reported ? reported : use;
+    return known < maximum_ ? maximum_ : known;
+  }
+
+  /// Returns the bytes that a pool has, and those that it can still take as far as its report tells.
+  [[nodiscard]] static std::size_t capacity_of(memory_report const& report) noexcept
+  {
+    auto const reserved   = report.pool.reserved_bytes;
+    bool const has_device = report.is_of_device && report.device_figures.has_value();
+    auto growth           = has_device ? report.device_figures->free_bytes : std::size_t{};
+    if (report.maximum_bytes) {
+      auto const allowed = *report.maximum_bytes > reserved ? *report.maximum_bytes - reserved : std::size_t{};
+      if (!has_device || allowed < growth) { growth = allowed; }
+    }
+    return reserved + growth;
+  }
+
+  /// Takes back the claim of freed bytes. If this thread runs the hook, these are bytes that it was asked for.
+  RMM_COLD void unclaim_during_spill(std::size_t bytes) noexcept
+  {
+    auto* const frame = call_frame::find(this);
+    if (frame == nullptr) { return unclaim(bytes); }
+    auto const locked  = rmm::detail::mutex_lock{mutex_};
+    auto const counted = bytes < frame->to_free ? bytes : frame->to_free;
+    unclaim(bytes);
+    asked_now_ -= counted;
+    frame->to_free -= counted;
+    frame->freed += bytes;
+    spilled_ += bytes;
+  }
+
+  /// Asks for the bytes above the share, less those that running calls of the hook are still to free.
   RMM_COLD void spill_excess()
   {
     if (!hook_ || is_in_call()) { return; }
-    std::size_t excess{};
-    {
-      auto const locked = rmm::detail::mutex_lock{mutex_};
-      auto const wanted = claimed_.load(std::memory_order_relaxed);
-      auto const known  = spill_at_ + asked_now_;
-      if (wanted <= known) { return; }
-      excess = wanted - known;
-      asked_now_ += excess;
-    }
-    rmm::detail::scope_guard const leave{[&]() noexcept {
-      auto const locked = rmm::detail::mutex_lock{mutex_};
-      asked_now_ -= excess;
-    }};
-    static_cast<void>(call_hook(excess));
+    auto locked       = rmm::detail::mutex_lock{mutex_};
+    auto const wanted = claimed_.load(std::memory_order_relaxed);
+    auto const known  = spill_at_ + asked_now_;
+    if (wanted > known) { static_cast<void>(call_hook(wanted - known, std::move(locked))); }
   }
 
-  [[nodiscard]] std::size_t call_hook(std::size_t bytes)
+  /// Takes the locked mutex, and unlocks it.
+  hook_result call_hook(std::size_t bytes, rmm::detail::mutex_lock locked)
   {
-    {
-      auto const locked = rmm::detail::mutex_lock{mutex_};
-      ++figures_.calls;
-      figures_.asked_bytes += bytes;
-    }
-    call_frame const frame{this};
-    auto const freed  = hook_(bytes);
-    auto const locked = rmm::detail::mutex_lock{mutex_};
+    ++figures_.calls;
+    figures_.asked_bytes += bytes;
+    asked_now_ += bytes;
+    locked = {};
+
+    call_frame frame{this, bytes};
+    rmm::detail::scope_guard const leave{[&]() noexcept {
+      auto const locked_again = rmm::detail::mutex_lock{mutex_};
+      asked_now_ -= frame.to_free;
+    }};
+    auto const freed        = hook_(bytes);
+    auto const locked_again = rmm::detail::mutex_lock{mutex_};
     figures_.freed_bytes += freed;
-    return freed;
+    auto const said = freed < maximum_ ? freed : maximum_;
+    auto const rest = said > frame.freed ? said - frame.freed : 0;  // freed by other threads, or past the adaptor
+    spilled_ += rest;
+    return {freed, frame.freed + rest};
   }
 
   /// Raises a watermark if the use is above it. Returns whether its callback has to be called.
@@ -299,9 +373,10 @@ class spill_policy {
   std::atomic<std::size_t> used_{0};
   std::atomic<std::size_t> raised_above_{};   // the lowest share that is not raised: above it, notify() is needed
   std::atomic<std::size_t> lowered_under_{};  // one more than the highest lower share that is raised; 0: none is
-  mutable rmm::detail::mutex mutex_;          // guards the members below, and writes of the levels
+  std::atomic<std::size_t> asked_now_{0};     // S5
+  std::atomic<std::uint64_t> spilled_{0};     // see spilled()
+  mutable rmm::detail::mutex mutex_;          // guards the members below, and writes of the levels and of the two above
   std::vector<mark> marks_;                   // their number never changes, and may be read without the mutex
-  std::size_t asked_now_{};  // the bytes above the share that calls of the hook at this moment are to free
   spill_figures figures_;
 };
 
@@ -313,9 +388,14 @@ class spill_policy {
 /// The hook is called with
 ///  - the bytes above `spill_above`, before the allocation, which is then made in any case.
 ///  - the bytes of the allocation, if upstream throws out_of_memory. Upstream is tried again until it has the memory, the hook returns 0,
-///    or its results add up to the maximum. The caller gets the last exception of upstream then.
+///    or what was freed adds up to the maximum. The caller gets the last exception of upstream then.
 ///
-/// The hook is not called for an allocation above the maximum, which only upstream decides.
+/// Memory that the hook's thread frees through the adaptor counts at once: another thread that passes `spill_above` meanwhile asks for the
+/// rest. Other memory counts when the hook returns. A thread whose allocation has failed tries again, without a call, if calls of other
+/// threads have freed as much. It also tries again if its own call returns 0 but others have freed something.
+///
+/// No freed memory makes room for an allocation above the maximum. So the hook is called for it only if upstream fails and is known to have
+/// as much: because as much is in use, or by the report of the pool that failed.
 ///
 /// A watermark's callback is called after the allocation. Exceptions of the hook and of callbacks reach the caller of allocate(), which
 /// then fails. Both may allocate and free, on any stream; their own allocations from this adaptor call none of them.
@@ -336,7 +416,7 @@ class spill_policy {
 /// rmm::device_buffer const next{800'000, rmm::cuda_stream_default, spilling};  // `cached` is empty now
 /// @endcode
 /// Threads  thread-safe if upstream and the functions are. Several threads may call the hook at a time; those that pass `spill_above`
-///          together ask for the sum once. One thread calls a watermark's callback for all that rise above it.
+///          together ask for the sum once. No thread waits for a call of another one. One thread calls a watermark's callback for all that rise above it.
 template <class Upstream>
 class spill_resource_adaptor final : public detail::resource_adaptor<spill_resource_adaptor<Upstream>, Upstream> {
  public:
@@ -393,9 +473,8 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     auto const charge    = align_up(bytes, CUDA_ALLOCATION_ALIGNMENT);  // 0 if it overflows, which upstream refuses
-    bool const could_fit = charge - 1 < policy_.maximum();
-    void* const ptr =
-      could_fit ? allocate_or_spill(bytes, charge, stream) : allocate_without_hook(bytes, charge, stream);
+    bool const could_fit = charge != 0 && bytes <= policy_.maximum();
+    void* const ptr = could_fit ? allocate_claimed(bytes, charge, stream) : allocate_unclaimed(bytes, charge, stream);
     if (policy_.note_served(charge)) { notify(ptr, bytes, stream); }
     return ptr;
   }
@@ -407,28 +486,34 @@ class spill_resource_adaptor final : public detail::resource_adaptor<spill_resou
       align_up(bytes, CUDA_ALLOCATION_ALIGNMENT));  // last: the bytes are in use until upstream has them
   }
 
-  /// Allocates, and leaves `charge` bytes claimed.
-  [[nodiscard]] void* allocate_or_spill(std::size_t bytes, std::size_t charge, cuda_stream_view stream)
+  /// Claims `charge` bytes, and allocates.
+  [[nodiscard]] void* allocate_claimed(std::size_t bytes, std::size_t charge, cuda_stream_view stream)
   {
     policy_.claim(charge);
     rmm::detail::scope_guard undo{[&]() noexcept { policy_.unclaim(charge); }};
-    for (std::size_t freed{};;) {
-      try {
-        void* const ptr = this->upstream().allocate(bytes, stream);
-        undo.dismiss();
-        return ptr;
-      } catch (out_of_memory const&) {
-        if (!policy_.try_spill(charge, freed)) { throw; }
-      }
-    }
+    void* const ptr = allocate_or_spill(bytes, charge, stream);
+    undo.dismiss();
+    return ptr;
   }
 
   /// Allocates, and claims `charge` bytes afterwards. A claim before would make the hook spill all for other requests meanwhile.
-  [[nodiscard]] RMM_COLD void* allocate_without_hook(std::size_t bytes, std::size_t charge, cuda_stream_view stream)
+  [[nodiscard]] RMM_COLD void* allocate_unclaimed(std::size_t bytes, std::size_t charge, cuda_stream_view stream)
   {
-    void* const ptr = this->upstream().allocate(bytes, stream);
+    void* const ptr = allocate_or_spill(bytes, charge, stream);
     policy_.claim_silently(charge);
     return ptr;
+  }
+
+  [[nodiscard]] void* allocate_or_spill(std::size_t bytes, std::size_t charge, cuda_stream_view stream)
+  {
+    for (detail::spill_policy::attempts request{bytes, charge};;) {
+      request.spilled_before = policy_.spilled();
+      try {
+        return this->upstream().allocate(bytes, stream);
+      } catch (out_of_memory const& failure) {
+        if (!policy_.try_spill(request, failure)) { throw; }
+      }
+    }
   }
 
   RMM_COLD void notify(void* ptr, std::size_t bytes, cuda_stream_view stream)

@@ -4,6 +4,7 @@
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/detail/base/exit_action.hpp>
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/base/scope_guard.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
@@ -41,7 +42,8 @@ enum class leak_report {
 /// An adaptor that records all live allocations, and on request their call stacks. Use it to find leaks.
 ///
 /// It logs deallocations of unknown pointers and of wrong sizes as errors, and passes them on to upstream. It does not track allocations
-/// of 0 bytes, because several of them can have one address.
+/// of 0 bytes, because several of them can have one address. A forked child writes no leak report of its parent's adaptors, and they track
+/// nothing there.
 ///
 /// @code{.cpp}
 /// rmm::mr::cuda_memory_resource cuda;
@@ -91,7 +93,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
 
   ~tracking_resource_adaptor() override
   {
-    if (report_at_exit_ && report_at_exit_->is_in_its_process()) { write_leaks(); }
+    if (report_at_exit_ && process_.is_current()) { write_leaks(); }
   }
 
   /// Returns the live table, keyed by address. It must not be read while other threads use the adaptor. The first call slows all later
@@ -179,7 +181,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
   void* do_allocate(std::size_t bytes, cuda_stream_view stream) override
   {
     void* const ptr = this->upstream().allocate(bytes, stream);
-    if (bytes == 0) { return ptr; }
+    if (bytes == 0 || !process_.is_current()) { return ptr; }
 
     rmm::detail::scope_guard give_back{[&]() noexcept { this->upstream().deallocate(ptr, bytes, stream); }};
     allocations_.add(ptr, allocation_info{bytes, capture_stacks_});
@@ -189,7 +191,8 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
 
   void do_deallocate(void* ptr, std::size_t bytes, cuda_stream_view stream) override
   {
-    forget(ptr, bytes);  // first: as soon as upstream has the memory, another thread can get the same address
+    // First: as soon as upstream has the memory, another thread can get the same address.
+    if (process_.is_current()) { forget(ptr, bytes); }
     this->upstream().deallocate(ptr, bytes, stream);
   }
 
@@ -212,6 +215,7 @@ class tracking_resource_adaptor final : public detail::resource_adaptor<tracking
   }
 
   bool capture_stacks_;
+  rmm::detail::owning_process process_;
   detail::outstanding_allocations<allocation_info> allocations_;  // its locks are not held during calls of upstream
   bool has_reported_{false};
   std::optional<rmm::detail::exit_action> report_at_exit_;

@@ -16,6 +16,8 @@ namespace {
 using rmm::detail::format_bytes;
 using rmm::detail::format_stream;
 using rmm::detail::formatted_log;
+using rmm::detail::printf_arguments_taken;
+using rmm::detail::printf_reader;
 
 TEST(FormatBytes, UsesTheLargestUnitOfWhichThereIsOne)
 {
@@ -73,6 +75,37 @@ TEST(FormattedLog, HasNoLimitOfLength)
 {
   std::string const lengthy(100'000, 'x');
   EXPECT_EQ(formatted_log("%s!", lengthy), lengthy + "!");
+}
+
+TEST(PrintfArguments, AreCountedIfTheyFit)
+{
+  enum plain { one };
+  enum class scoped : char { two };
+  EXPECT_EQ(printf_arguments_taken<>("%%, 100%%"), 0U);
+  EXPECT_EQ((printf_arguments_taken<int, char, bool, plain, scoped>("%d%c%u%x%i")), 5U);
+  EXPECT_EQ((printf_arguments_taken<std::string, char const*, char*, char[4]>("%s%-5s%.3s%s")), 4U);
+  EXPECT_EQ((printf_arguments_taken<float, double, long double>("%f%+5.1e%'Lg")), 3U);
+  EXPECT_EQ((printf_arguments_taken<int*, std::nullptr_t, void const*>("%p%p%p")), 3U);
+  EXPECT_EQ((printf_arguments_taken<int, unsigned, std::size_t>("%*.*zu")), 3U);
+  EXPECT_EQ((printf_arguments_taken<int, int>("%d")), 1U);
+}
+
+TEST(PrintfArguments, DoNotFitIfTheyAreTooFewOrOfAnotherKind)
+{
+  struct other {};
+  constexpr auto never = printf_reader::does_not_fit;
+  for (auto const* const format :
+       {"%d%d", "%*d", "%.*d", "%s", "%f", "%p", "%n", "%ls", "%m", "%1$d", "%y", "%", "%-", "%l"}) {
+    EXPECT_EQ(printf_arguments_taken<int>(format), never) << format;
+  }
+  EXPECT_EQ(printf_arguments_taken<>("%d"), never);
+  EXPECT_EQ(printf_arguments_taken<double>("%Lf"), never);
+  EXPECT_EQ(printf_arguments_taken<long double>("%f"), never);
+  EXPECT_EQ(printf_arguments_taken<std::string>("%d"), never);
+  EXPECT_EQ(printf_arguments_taken<std::string>("%ls"), never);
+  EXPECT_EQ(printf_arguments_taken<int*>("%s"), never);
+  EXPECT_EQ(printf_arguments_taken<int*>("%n"), never);
+  EXPECT_EQ(printf_arguments_taken<other>("%d"), never);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <random>
@@ -88,6 +89,106 @@ TEST_F(ElasticPoolFaults, LoseNothingInRandomPrograms)
     source.deallocate(all, 24 * chunk, rmm::cuda_stream_legacy);
   });
   EXPECT_GT(faults, fired);
+}
+
+/// Makes the n-th call of one function fail among those that the pool makes in a random program.
+class nth_fault {
+ public:
+  nth_fault(std::string call, std::uint64_t n, cudaError_t error) : call_{std::move(call)}, n_{n}, error_{error} {}
+
+  void arm()
+  {
+    calls_before_ = cudasim::calls(call_);
+    fired_before_ = cudasim::faults_fired();
+    if (n_ > seen_) { cudasim::inject({call_, n_ - seen_, error_, 1}); }
+  }
+
+  /// Returns whether the call has failed since arm().
+  bool disarm()
+  {
+    seen_ += cudasim::calls(call_) - calls_before_;
+    cudasim::clear_faults();
+    bool const fired = cudasim::faults_fired() != fired_before_;
+    has_fired_       = has_fired_ || fired;
+    return fired;
+  }
+
+  [[nodiscard]] std::uint64_t seen() const noexcept { return seen_; }
+  [[nodiscard]] bool has_fired() const noexcept { return has_fired_; }
+
+ private:
+  std::string call_;
+  std::uint64_t n_;  // 0: none fails
+  cudaError_t error_;
+  std::uint64_t seen_{};
+  std::uint64_t calls_before_{};
+  std::uint64_t fired_before_{};
+  bool has_fired_{};
+};
+
+/// Runs a random program with that fault, and checks that the pool then has all that it may have, and gives all back. Returns how often
+/// the pool was paused.
+std::size_t run_with(nth_fault& fault)
+{
+  Stepped::begin(1);
+  elastic_pool_options options;
+  options.maximum_bytes = 24 * chunk;
+  random_program::options how;
+  how.steps      = 300;
+  how.largest    = 4 * chunk;
+  how.most_live  = 60;
+  how.rearranges = true;
+  how.arm        = [&](std::mt19937_64&) { fault.arm(); };
+  how.disarm     = [&] { return fault.disarm(); };
+  std::vector<std::unique_ptr<memory_source>> sources;
+  sources.push_back(std::make_unique<elastic_pool_source>(options));
+  auto& source = static_cast<elastic_pool_source&>(*sources[0]);
+  source.expect_faults();
+  random_program program{1, how, std::move(sources)};
+  program.run();
+  source.pool().release_unused();
+  EXPECT_EQ(source.pool().pool_size(), 0U);
+  EXPECT_EQ(cudasim::usage(0).physical, 0U);
+  void* const all = source.allocate(24 * chunk, rmm::cuda_stream_legacy);
+  EXPECT_NE(all, nullptr);
+  source.deallocate(all, 24 * chunk, rmm::cuda_stream_legacy);
+  return source.pauses();
+}
+
+/// One fault in each program, so that whatever goes wrong later comes from it. RMM_TEST_EVERY_FAULT=1 makes each call fail; otherwise up to
+/// six of each function do.
+TEST_F(ElasticPoolFaults, LoseNothingWhicheverCallOfARandomProgramFails)
+{
+  std::uint64_t const most = std::getenv("RMM_TEST_EVERY_FAULT") != nullptr ? ~std::uint64_t{0} : 6;
+  for (std::string const call : {"cuMemCreate",
+                                 "cuMemMap",
+                                 "cuMemSetAccess",
+                                 "cudaMemGetInfo",
+                                 "cudaMemcpyAsync",
+                                 "cudaEventCreateWithFlags",
+                                 "cudaEventRecord",
+                                 "cudaEventQuery",
+                                 "cudaStreamIsCapturing",
+                                 "cudaStreamGetId",
+                                 "cudaStreamWaitEvent",
+                                 "cudaDeviceSynchronize"}) {
+    nth_fault warm_up{call, 0, cudaErrorUnknown};  // answers what is asked once for the process
+    EXPECT_GT(run_with(warm_up), 0U);
+    nth_fault none{call, 0, cudaErrorUnknown};
+    run_with(none);
+    ASSERT_GT(none.seen(), 0U) << call;
+    auto const step = (none.seen() - 1) / most + 1;
+    int fired{0};
+    for (std::uint64_t n = 1; n <= none.seen(); n += step) {
+      auto const error = (n / step) % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+      nth_fault fault{call, n, error};
+      run_with(fault);
+      fired += fault.has_fired() ? 1 : 0;  // handles of streams differ from run to run, and with them a few calls
+      ASSERT_FALSE(HasFailure()) << call << " failed the " << n << "th time with " << cudaGetErrorName(error);
+      EXPECT_EQ(cudasim::leak_report(), "");
+    }
+    EXPECT_GT(fired, 0) << call;
+  }
 }
 
 /// Makes a pool, and makes it grow, remap and give back.

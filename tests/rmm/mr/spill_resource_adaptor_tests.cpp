@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -209,6 +210,185 @@ TEST_F(Spill, IsNotAskedByOtherThreadsWhileARequestOfMoreThanTheMaximumFails)
   EXPECT_THAT(asked, IsEmpty());
 }
 
+TEST_F(Spill, IsAskedForMoreThanTheMaximumIfAsMuchIsInUse)
+{
+  bool frees = false;
+  mr.emplace(
+    &upstream, [&](std::size_t bytes) { return frees ? spill(bytes) : 0; }, options_of(16 * kib));
+  cache(7);
+  frees           = true;
+  void* const ptr = mr->allocate(40 * kib);
+  EXPECT_THAT(asked, ElementsAre(40 * kib));
+  EXPECT_EQ(mr->get_allocated_bytes(), 56 * kib);
+  mr->deallocate(ptr, 40 * kib);
+}
+
+TEST_F(Spill, IsAskedForMoreThanTheMaximumIfThePoolHasAsMuch)
+{
+  rmm::mr::pool_memory_resource pool{&upstream, 64 * kib, 64 * kib};
+  spill_resource_adaptor over_pool{&pool, hook(), options_of(32 * kib)};
+  void* held = over_pool.allocate(24 * kib);
+  spill_resource_adaptor freeing{&pool,
+                                 [&](std::size_t bytes) {
+                                   asked.push_back(bytes);
+                                   if (held == nullptr) { return std::size_t{0}; }
+                                   over_pool.deallocate(std::exchange(held, nullptr), 24 * kib);
+                                   return 24 * kib;
+                                 },
+                                 options_of(32 * kib)};
+  void* const large = freeing.allocate(48 * kib);
+  EXPECT_THAT(asked, ElementsAre(48 * kib));
+  freeing.deallocate(large, 48 * kib);
+
+  EXPECT_THROW(freeing.allocate(64 * kib + 1), rmm::out_of_memory);
+  EXPECT_EQ(asked.size(), 1U);
+}
+
+TEST_F(Spill, IsAskedForMoreThanTheMaximumIfThePoolCanStillGrowAsMuch)
+{
+  std::size_t free{};
+  std::size_t total{};
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  for (auto const limit : {std::optional<std::size_t>{}, std::optional{16 * kib}}) {
+    rmm::mr::pool_memory_resource pool{&upstream, 8 * kib, limit};
+    spill_resource_adaptor over_pool{&pool,
+                                     [&](std::size_t bytes) {
+                                       asked.push_back(bytes);
+                                       return std::size_t{0};
+                                     },
+                                     options_of(4 * kib)};
+    asked.clear();
+    EXPECT_THROW(over_pool.allocate(total + 9 * kib), rmm::out_of_memory);
+    EXPECT_THAT(asked, IsEmpty());
+    EXPECT_THROW(over_pool.allocate(65 * kib), rmm::out_of_memory);
+    EXPECT_EQ(asked.size(), limit ? 0U : 1U);
+  }
+}
+
+TEST_F(Spill, IsAskedForAllOfAMaximumThatIsNoMultipleOfTheAlignment)
+{
+  mr.emplace(&upstream, hook(), options_of(64 * kib - 100));
+  cache(1);
+  auto const ptr = mr->allocate(64 * kib - 100);
+  EXPECT_THAT(asked, ElementsAre(8 * kib + 100));
+  mr->deallocate(ptr, 64 * kib - 100);
+}
+
+TEST_F(Spill, IsAskedForTheRestWhileACallOfAnotherThreadFrees)
+{
+  void* other = nullptr;
+  mr.emplace(
+    &upstream,
+    [&](std::size_t bytes) {
+      asked.push_back(bytes);
+      auto const free_one = [&] {
+        mr->deallocate(cached.back(), block_bytes);
+        cached.pop_back();
+      };
+      free_one();
+      if (asked.size() == 1) {
+        std::thread{[&] { other = mr->allocate(block_bytes); }}.join();
+        free_one();
+      }
+      return bytes;
+    },
+    options_of(64 * kib, 0.5));
+  cache(4);
+  void* const ptr = mr->allocate(16 * kib);
+  EXPECT_THAT(asked, ElementsAre(16 * kib, 8 * kib));
+  EXPECT_EQ(mr->get_allocated_bytes(), 32 * kib);
+  mr->deallocate(ptr, 16 * kib);
+  mr->deallocate(other, block_bytes);
+}
+
+TEST_F(Spill, IsAskedForTheRestWhileACallAfterAFailureFrees)
+{
+  void* other = nullptr;
+  mr.emplace(
+    &upstream,
+    [&](std::size_t bytes) {
+      if (asked.size() != 1) {
+        asked.push_back(bytes);
+        return std::size_t{0};
+      }
+      auto const freed = spill(bytes - block_bytes);
+      std::thread{[&] { other = mr->allocate(kib); }}.join();
+      return freed + spill(block_bytes);
+    },
+    options_of(56 * kib));
+  cache(7);
+  void* const ptr = mr->allocate(16 * kib);
+  // 9 KiB above the maximum, of which the other call is still to free 8
+  EXPECT_THAT(asked, ElementsAre(16 * kib, 8 * kib, kib, 8 * kib));
+  mr->deallocate(ptr, 16 * kib);
+  mr->deallocate(other, kib);
+}
+
+TEST_F(Spill, IsNotAskedAfterAFailureIfACallOfAnotherThreadHasFreedAsMuch)
+{
+  spill_resource_adaptor<rmm::mr::callback_memory_resource>* over{};
+  bool is_first{true};
+  rmm::mr::callback_memory_resource late{
+    [&](std::size_t bytes, rmm::cuda_stream_view stream, void*) {
+      if (bytes == 16 * kib && std::exchange(is_first, false)) {
+        std::thread{[&] { over->deallocate(over->allocate(17 * kib), 17 * kib); }}.join();
+        throw rmm::out_of_memory{"looked before the other thread has freed"};
+      }
+      return upstream.allocate(bytes, stream);
+    },
+    [&](void* ptr, std::size_t bytes, rmm::cuda_stream_view stream, void*) {
+      upstream.deallocate(ptr, bytes, stream);
+    }};
+  std::vector<void*> blocks;
+  spill_resource_adaptor over_late{&late,
+                                   [&](std::size_t bytes) {
+                                     asked.push_back(bytes);
+                                     for (std::size_t freed{}; freed < bytes; freed += block_bytes) {
+                                       over->deallocate(blocks.back(), block_bytes);
+                                       blocks.pop_back();
+                                     }
+                                     return bytes;
+                                   },
+                                   options_of(1024 * kib)};
+  over = &over_late;
+  for (int i = 0; i < 7; ++i) { blocks.push_back(over->allocate(block_bytes)); }
+  void* const ptr = over->allocate(16 * kib);
+  EXPECT_THAT(asked, ElementsAre(17 * kib));
+  over->deallocate(ptr, 16 * kib);
+  for (auto* const each : blocks) { over->deallocate(each, block_bytes); }
+}
+
+TEST_F(Spill, ThatFreesNothingIsTriedAgainIfACallOfAnotherThreadHasFreedSomething)
+{
+  mr.emplace(
+    &upstream,
+    [&](std::size_t bytes) {
+      if (bytes != 16 * kib) { return spill(bytes); }
+      std::thread{[&] { mr->deallocate(mr->allocate(9 * kib), 9 * kib); }}.join();
+      return std::size_t{0};
+    },
+    options_of(1024 * kib));
+  cache(7);
+  void* const ptr = mr->allocate(16 * kib);
+  EXPECT_THAT(asked, ElementsAre(9 * kib));
+  mr->deallocate(ptr, 16 * kib);
+}
+
+TEST_F(Spill, EndsIfACallReturnsNothingThatUsesMemoryMeanwhile)
+{
+  mr.emplace(
+    &upstream,
+    [&](std::size_t bytes) {
+      asked.push_back(bytes);
+      mr->deallocate(mr->allocate(kib), kib);
+      return std::size_t{0};
+    },
+    options_of(64 * kib));
+  cache(7);
+  EXPECT_THROW(mr->allocate(16 * kib), rmm::out_of_memory);
+  EXPECT_EQ(asked.size(), 2U);  // for the share, and after the failure
+}
+
 TEST_F(Spill, IsAskedForTheBytesAboveItsShareBeforeTheAllocation)
 {
   mr.emplace(&upstream, hook(), options_of(64 * kib, 0.5));
@@ -308,6 +488,47 @@ TEST_F(Spill, AsksOnceForWhatSeveralThreadsNeedTogether)
   EXPECT_EQ(sum, 4 * kib);
   for (auto* const ptr : blocks) { over.deallocate(ptr, kib); }
   over.deallocate(held, 16 * kib);
+}
+
+TEST_F(Spill, IsAskedForTheRightBytesAfterManyThreadsHaveCalledIt)
+{
+  std::mutex mutex;
+  std::vector<void*> idle;
+  auto const take_idle = [&] {
+    std::lock_guard<std::mutex> const lock{mutex};
+    auto* const ptr = idle.empty() ? nullptr : idle.back();
+    if (ptr != nullptr) { idle.pop_back(); }
+    return ptr;
+  };
+  mr.emplace(
+    &upstream,
+    [&](std::size_t bytes) {
+      std::size_t freed{};
+      for (void* ptr{}; freed < bytes && (ptr = take_idle()) != nullptr; freed += kib) { mr->deallocate(ptr, kib); }
+      return freed;
+    },
+    options_of(64 * kib, 0.5));
+  std::atomic<int> failures{0};
+  run_on_threads(8, [&](int) {
+    for (int i = 0; i < 500; ++i) {
+      try {
+        auto* const ptr = mr->allocate(kib);
+        std::lock_guard<std::mutex> const lock{mutex};
+        idle.push_back(ptr);
+      } catch (rmm::out_of_memory const&) {
+        ++failures;
+      }
+    }
+  });
+  EXPECT_EQ(failures, 0);  // at most 8 requests and what the share allows are live at a time
+  EXPECT_GT(mr->figures().calls, 100U);
+  while (auto* const ptr = take_idle()) { mr->deallocate(ptr, kib); }
+  ASSERT_EQ(mr->get_allocated_bytes(), 0U);
+
+  auto const asked_before = mr->figures().asked_bytes;
+  void* const ptr         = mr->allocate(33 * kib);
+  EXPECT_EQ(mr->figures().asked_bytes - asked_before, kib);
+  mr->deallocate(ptr, 33 * kib);
 }
 
 TEST_F(Spill, NeedsNoHook)

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 namespace RMM_NAMESPACE {
@@ -17,13 +16,14 @@ namespace detail {
 /// An action that runs when the program ends, unless this object is destroyed before. For objects that programs often never destroy.
 ///
 /// exit() calls the action on its thread, while other threads may still run. The action may only use objects that are never destroyed.
-/// A forked child does not call the actions of its parent: they would tell of the parent's memory, and could wait for its threads.
+/// A forked child does not call the actions of its parent: they would tell of the parent's memory, and could wait for its threads. It has a
+/// list of its own, because a thread of the parent may have held the lock of the parent's.
 class exit_action {
  public:
   using function = void (*)(void* argument) noexcept;
 
   /// Throws std::bad_alloc.
-  exit_action(function action, void* argument) : action_{action}, argument_{argument}, process_{::getpid()}
+  exit_action(function action, void* argument) : action_{action}, argument_{argument}
   {
     auto& all = list();
     detail::mutex_lock const lock{all.mutex};
@@ -36,16 +36,18 @@ class exit_action {
   /// Waits for the action if it is running.
   ~exit_action()
   {
+    if (!is_in_its_process()) { return; }
     auto& all = list();
     detail::mutex_lock const lock{all.mutex};
     all.actions.erase(std::remove(all.actions.begin(), all.actions.end(), this), all.actions.end());
   }
 
   /// Whether this process made the action; false in a forked child.
-  [[nodiscard]] bool is_in_its_process() const noexcept { return process_ == ::getpid(); }
+  [[nodiscard]] bool is_in_its_process() const noexcept { return process_.is_current(); }
 
  private:
   struct action_list {
+    owning_process process;
     detail::mutex mutex;
     std::vector<exit_action*> actions;
   };
@@ -57,25 +59,37 @@ class exit_action {
     ~runner() { run(); }
   };
 
+  /// Returns the newest list: that of this process, that of a parent, or null.
+  [[nodiscard]] static std::atomic<action_list*>& newest()
+  {
+    static std::atomic<action_list*> list{nullptr};
+    return list;
+  }
+
+  /// Returns the list of this process, which is never destroyed. Throws std::bad_alloc if there is none yet.
   [[nodiscard]] static action_list& list()
   {
-    static auto& all = *new action_list;  // never destroyed
     static runner const at_exit{};
-    return all;
+    auto* now = newest().load(std::memory_order_acquire);
+    if (now == nullptr || !now->process.is_current()) {
+      auto* const made = new action_list;
+      if (newest().compare_exchange_strong(now, made, std::memory_order_acq_rel)) { return *made; }
+      delete made;  // another thread was faster
+    }
+    return *now;
   }
 
   RMM_COLD static void run()
   {
-    auto& all = list();
-    detail::mutex_lock const lock{all.mutex};
-    for (auto* const each : all.actions) {
-      if (each->is_in_its_process()) { each->action_(each->argument_); }
-    }
+    auto* const all = newest().load(std::memory_order_acquire);
+    if (all == nullptr || !all->process.is_current()) { return; }
+    detail::mutex_lock const lock{all->mutex};
+    for (auto* const each : all->actions) { each->action_(each->argument_); }
   }
 
   function action_;
   void* argument_;
-  pid_t process_;  // in which the action was made
+  owning_process process_;
 };
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/mutex.hpp>
 #include <rmm/detail/base/owned_ptr.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/config.hpp>
 #include <rmm/detail/export.hpp>
 
@@ -25,7 +26,8 @@ namespace detail {
 ///
 /// `Derived` is the table of one kind of owners. Its destructor calls give_back(). `Link` connects to an owner, which may be destroyed
 /// before the thread ends. It has a `mutex`, and a function `is_gone()` that is called with the mutex held. An owner that is destroyed
-/// locks the mutex, and makes is_gone() return true.
+/// locks the mutex, and makes is_gone() return true. The `process` of a link is the one that made the owner: in a forked child, the owners
+/// of its parent count as gone.
 template <class Derived, class Key, class Object, class Link>
 class thread_slots {
  public:
@@ -115,6 +117,7 @@ class thread_slots {
   {
     has_ended = true;
     for_each([&](entry const& each) {
+      if (!each.link->process.is_current()) { return; }
       detail::mutex_lock const lock{each.link->mutex};
       if (!each.link->is_gone()) { return_object(*each.link, each.object); }
     });
@@ -143,6 +146,7 @@ class thread_slots {
 
   [[nodiscard]] static bool is_gone(entry const& each) noexcept
   {
+    if (!each.link->process.is_current()) { return true; }
     detail::mutex_lock const lock{each.link->mutex};
     return each.link->is_gone();
   }
@@ -203,6 +207,7 @@ class per_thread {
 
   ~per_thread()
   {
+    if (!link_->process.is_current()) { return; }
     detail::mutex_lock const lock{link_->mutex};
     link_->has_gone = true;
   }
@@ -239,6 +244,7 @@ class per_thread {
   };
 
   struct link {
+    owning_process process;
     detail::mutex mutex;
     bool has_gone{false};
     owned_part* first_free{};  // the list of parts whose threads have ended

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/base/process_wide.hpp>
 #include <rmm/detail/config.hpp>
@@ -33,12 +34,15 @@ struct stream_end_listener {
 /// Order: a thread that uses the handle of a new stream got it from the thread that made the stream, after the runtime had destroyed the
 /// old one, which end() precedes. So the change of ends() happens before the use, and a load there reads it or a later one, also relaxed.
 ///
+/// In a forked child of a process that had known streams, no stream is or becomes known: a thread of the parent may have held the lock.
+///
 /// Thread-safe. One object per process; releases of the library that use one name and number of the anchor share the layout.
 class stream_lifetimes {
  public:
   /// Makes a new stream known. If host memory runs out, it stays unknown.
   void begin(cudaStream_t stream) noexcept
   {
+    if (is_of_a_parent()) { return; }
     locked const lock{mutex_};
     static_cast<void>(known_.try_add(stream));
   }
@@ -46,6 +50,7 @@ class stream_lifetimes {
   /// Tells the listeners that a stream is about to be destroyed. Holds the lock, so that no listener is removed meanwhile.
   void end(cudaStream_t stream) noexcept
   {
+    if (is_of_a_parent()) { return; }
     locked const lock{mutex_};
     if (!known_.contains(stream)) { return; }
     for (void* const each : listeners_) {
@@ -58,6 +63,7 @@ class stream_lifetimes {
 
   [[nodiscard]] bool is_known(cudaStream_t stream) const noexcept
   {
+    if (is_of_a_parent()) { return false; }
     locked const lock{mutex_};
     return known_.contains(stream);
   }
@@ -69,6 +75,7 @@ class stream_lifetimes {
   template <class Visit>
   void with_known(Visit&& visit) const
   {
+    if (is_of_a_parent()) { return visit(pointer_bag{}); }
     locked const lock{mutex_};
     visit(known_);
   }
@@ -78,7 +85,7 @@ class stream_lifetimes {
   template <class Visit>
   [[nodiscard]] bool try_with_known(Visit&& visit) const
   {
-    if (pthread_mutex_trylock(&mutex_) != 0) { return false; }
+    if (is_of_a_parent() || pthread_mutex_trylock(&mutex_) != 0) { return false; }
     visit(known_);
     pthread_mutex_unlock(&mutex_);
     return true;
@@ -93,17 +100,36 @@ class stream_lifetimes {
   /// Throws std::bad_alloc.
   void add(stream_end_listener& listener)
   {
+    if (is_of_a_parent()) { return; }
     locked const lock{mutex_};
     if (!listeners_.try_add(&listener)) { throw std::bad_alloc{}; }
   }
 
   void remove(stream_end_listener& listener) noexcept
   {
+    if (is_of_a_parent()) { return; }
     locked const lock{mutex_};
     listeners_.remove(&listener);
   }
 
+  /// Called before the object is used. The first process that calls it owns the object.
+  static void note_use() noexcept
+  {
+    if (owner.load(std::memory_order_relaxed) != 0) { return; }
+    unsigned none{0};
+    owner.compare_exchange_strong(none, owning_process::number(), std::memory_order_relaxed);
+  }
+
  private:
+  [[nodiscard]] static bool is_of_a_parent() noexcept
+  {
+    auto const process = owner.load(std::memory_order_relaxed);
+    return process != 0 && process != owning_process::number();
+  }
+
+  // The number of the owning process; 0 before the first use. Static, so that the layout, which releases share, stays.
+  inline static std::atomic<unsigned> owner{0};
+
   // A std::lock_guard for a pthread mutex. <mutex> is too large for a header that all programs include.
   class locked {
    public:
@@ -134,6 +160,7 @@ namespace detail {
 /// Returns the object of this process, which is never destroyed. Throws std::bad_alloc.
 [[nodiscard]] RMM_HIDDEN inline stream_lifetimes& known_streams()
 {
+  stream_lifetimes::note_use();
   return process_wide_object<stream_lifetimes>(rmm_stream_lifetimes_v1, 2, [] { return new stream_lifetimes; });
 }
 

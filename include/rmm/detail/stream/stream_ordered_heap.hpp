@@ -301,6 +301,7 @@ class basic_stream_ordered_heap {
   /// The slow path of deallocate(): memory of graphs, the cache with coalescing, or a store.
   RMM_OUT_OF_LINE void deallocate_slow(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
+    if (!is_of_this_process()) { return; }
     context_scope const with_context{context_for(stream.value())};
     bytes           = align_up(bytes, heap_granule);
     bool const asks = slow_path_.asks_for_captures() && !is_legacy_stream(stream.value());
@@ -505,10 +506,12 @@ class basic_stream_ordered_heap {
   }
 
   /// Waits for the work that may use free memory, and calls release(pointer, bytes) for each block. The heap is empty afterwards, whatever
-  /// was allocated. No other call may run at the same time, and only the destructor may follow.
+  /// was allocated. No other call may run at the same time, and only the destructor may follow. Does nothing in a forked child of the
+  /// process that made the heap.
   template <class Release>
   RMM_COLD void release_blocks(Release&& release) noexcept
   {
+    if (!is_of_this_process()) { return; }
     context_scope const with_context{home_device()};
     auto const waiting = device_waits::ask();
     // While another stream captures, the host can wait for events, but not for devices.
@@ -534,6 +537,9 @@ class basic_stream_ordered_heap {
   }
 
   // --- figures ---
+
+  /// Whether this process made the heap. A forked child leaves the heaps of its parent alone: deallocate() loses the memory there.
+  [[nodiscard]] bool is_of_this_process() const noexcept { return caches_.link().process.is_current(); }
 
   /// The device that the memory belongs to; -1 if the runtime did not say which was current.
   [[nodiscard]] int home_device() const noexcept { return waits_.home(); }
@@ -851,6 +857,7 @@ class basic_stream_ordered_heap {
   /// calls it, without the lock.
   RMM_COLD void fence_in_turn(stream_cache& cache) noexcept
   {
+    if (!is_of_this_process()) { return; }
     context_scope const with_context{context_for(cache.stream())};
     bool current = false;
     {

@@ -3,6 +3,7 @@
 
 #include <rmm/detail/assert.hpp>
 #include <rmm/detail/base/mutex.hpp>
+#include <rmm/detail/base/owning_process.hpp>
 #include <rmm/detail/base/pointer_bag.hpp>
 #include <rmm/detail/base/thread_slots.hpp>
 #include <rmm/detail/config.hpp>
@@ -26,6 +27,7 @@ using stream_ordered_heap = basic_stream_ordered_heap<void>;
 
 /// A link by which a thread finds the heap of one of its caches.
 struct heap_link {
+  owning_process process;
   detail::mutex mutex;
   stream_ordered_heap* heap{};  // null once the heap is gone
   void (*retire)(stream_ordered_heap& heap,

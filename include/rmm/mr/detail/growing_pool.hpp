@@ -327,6 +327,7 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
 
   RMM_OUT_OF_LINE void deallocate_blocking(void* ptr, std::size_t bytes, cuda_stream_view stream) noexcept
   {
+    if (!heap_.is_of_this_process()) { return; }
     if (auto* const tags = tags_.load(std::memory_order_acquire)) { tags->remove(ptr); }
     part_with(ptr).heap_.deallocate_slow(ptr, bytes, stream);
   }

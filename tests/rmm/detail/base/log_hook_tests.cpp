@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rmm/detail/base/log_hook.hpp>
+#include <rmm/detail/logger_frontend.hpp>
 
 #include <gtest/gtest.h>
 
@@ -41,6 +42,23 @@ TEST_F(LogHook, HandsLevelAndMessageToTheListener)
   ASSERT_EQ(messages.size(), 1U);
   EXPECT_EQ(messages[0].first, log_level::warn);
   EXPECT_EQ(messages[0].second, "heard");
+}
+
+/// What the macros call without spdlog.
+TEST_F(LogHook, GetsMessagesAndFormatsThatAreStrings)
+{
+  using rmm::detail::log_message;
+  log_message(log_level::info, std::string{"%d"}, 1);  // nobody listens
+  log_hook.store(record);
+  log_message(log_level::info, "100%");
+  log_message(log_level::info, std::string{"100%"});
+  log_message(log_level::info, "%d", 1);
+  log_message(log_level::info, std::string{"%d %s"}, 1, std::string{"text"});
+  log_message(log_level::info, std::string{"%s %d {}"}, 1);
+  log_message(log_level::info, std::string{"100%% {}"}, 1);
+  std::vector<std::string> texts;
+  for (auto const& each : messages) { texts.push_back(each.second); }
+  EXPECT_EQ(texts, (std::vector<std::string>{"100%", "100%", "1", "1 text", "%s %d {}", "100% {}"}));
 }
 
 TEST_F(LogHook, LevelsHaveTheNumbersOfTheMacros)

@@ -33,6 +33,7 @@ struct thing {
 };
 
 struct thing_link {
+  rmm::detail::owning_process process;
   rmm::detail::mutex mutex;
   bool has_gone{false};
 

@@ -184,11 +184,12 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
     spill : callable, optional
         Called as `spill(nbytes)`. Frees memory, and returns the bytes that it freed; 0 if it can free nothing. It is asked for the
         bytes above `spill_above` before an allocation, which is made in any case then. It is asked for the bytes of an allocation
-        if the upstream is out of memory, again and again until the upstream has the memory, `spill` returns 0, or its results add
-        up to the maximum.
+        if the upstream is out of memory, again and again until the upstream has the memory, `spill` returns 0, or what was freed
+        adds up to the maximum.
     maximum : int or str, optional
         The bytes that shares refer to, such as the maximum of the pool; the memory of the current device if None. For a larger
-        allocation `spill` is not asked.
+        allocation `spill` is asked only after a failure, and only if as much is in use or the pool's report says that the pool has
+        as much.
     spill_above : float, optional
         A share of the maximum.
     watermarks : iterable of (float, float, callable), optional

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rmm/detail/base/owning_process.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using rmm::detail::owning_process;
+
+/// Returns the status with which a forked child ends that returns what `in_child` returns.
+template <class InChild>
+int status_of_child(InChild in_child)
+{
+  auto const child = ::fork();
+  if (child == 0) { ::_Exit(in_child()); }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(OwningProcess, IsThisOneForAnObjectThatItMade)
+{
+  owning_process const made;
+  EXPECT_TRUE(made.is_current());
+  EXPECT_EQ(status_of_child([] { return owning_process{}.is_current() ? 0 : 1; }), 0);
+}
+
+TEST(OwningProcess, IsNotAForkedChildNorTheChildOfOne)
+{
+  owning_process const made;
+  EXPECT_EQ(status_of_child([&] { return made.is_current() ? 1 : 0; }), 0);
+  EXPECT_EQ(status_of_child([&] {
+              owning_process const of_child;
+              return status_of_child([&] { return made.is_current() || of_child.is_current() ? 1 : 0; });
+            }),
+            0);
+  EXPECT_TRUE(made.is_current());
+}
+
+}  // namespace
