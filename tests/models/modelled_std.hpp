@@ -16,7 +16,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <map>
 #include <memory>
 #include <mutex>
 
@@ -34,21 +33,15 @@ namespace detail {
 
 // Not functions: argument-dependent lookup would find those of the system, too.
 
-/// The mutex of the explorer that stands for one of the system. Mutexes are told apart by their addresses; forget_mutexes() starts anew.
-inline ::std::map<pthread_mutex_t*, ::weak_memory::mutex>& modelled_mutexes()
-{
-  static ::std::map<pthread_mutex_t*, ::weak_memory::mutex> all;
-  return all;
-}
 inline constexpr auto pthread_mutex_lock = [](pthread_mutex_t* held) noexcept {
-  modelled_mutexes()[held].lock();
+  ::weak_memory::mutex_of(held).lock();
   return 0;
 };
 inline constexpr auto pthread_mutex_trylock = [](pthread_mutex_t* held) noexcept {
-  return modelled_mutexes()[held].try_lock() ? 0 : 1;
+  return ::weak_memory::mutex_of(held).try_lock() ? 0 : 1;
 };
 inline constexpr auto pthread_mutex_unlock = [](pthread_mutex_t* held) noexcept {
-  modelled_mutexes()[held].unlock();
+  ::weak_memory::mutex_of(held).unlock();
   return 0;
 };
 

@@ -133,9 +133,8 @@ void keep_part(program& made)
 weak_memory::checked_part per_thread_part()
 {
   weak_memory::checked_part checked;
-  checked.file                 = "include/rmm/detail/base/thread_slots.hpp";
-  checked.programs             = {come_and_end, visit, owner_goes};
-  checked.given.in_own_threads = true;  // the slots are thread_local
+  checked.file     = "include/rmm/detail/base/thread_slots.hpp";
+  checked.programs = {come_and_end, visit, owner_goes};
   return checked;
 }
 

@@ -2,18 +2,19 @@
 
 #include "weak_memory.hpp"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
-#include <condition_variable>
+#include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <sstream>
 #include <stdexcept>
-#include <thread>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 namespace weak_memory {
@@ -111,40 +112,96 @@ struct location {
 
 namespace {
 
-/// Runs code that can be left and continued.
-class routine {
- public:
-  virtual ~routine()             = default;
-  virtual void resume()          = 0;  // called by the explorer
-  virtual void pause()           = 0;  // called by the code
-  virtual bool has_ended() const = 0;
+/// The thread_local variables of the program: not those of shared objects. All fibers run in one thread of the system, so the explorer
+/// exchanges the contents of these variables when it goes from one fiber to another.
+struct thread_local_segment {
+  unsigned char* begin{};
+  unsigned char const* image{};  // what the variables are initially; the rest is 0
+  std::size_t image_bytes{};
+  std::size_t bytes{};
+
+  [[nodiscard]] static thread_local_segment const& of_program()
+  {
+    static thread_local_segment const found = [] {
+      thread_local_segment segment;
+      ::dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* to) {
+          auto& program = *static_cast<thread_local_segment*>(to);
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            auto const& each = info->dlpi_phdr[i];
+            if (each.p_type != PT_TLS) { continue; }
+            program = {static_cast<unsigned char*>(info->dlpi_tls_data),
+                       reinterpret_cast<unsigned char const*>(info->dlpi_addr + each.p_vaddr),
+                       each.p_filesz,
+                       each.p_memsz};
+          }
+          return 1;  // the first object is the program
+        },
+        &segment);
+      return segment;
+    }();
+    return found;
+  }
+
+  [[nodiscard]] bool contains(std::uintptr_t address) const noexcept
+  {
+    return address - reinterpret_cast<std::uintptr_t>(begin) < bytes;
+  }
+  [[nodiscard]] std::vector<unsigned char> initial_contents() const
+  {
+    std::vector<unsigned char> contents(bytes);
+    std::copy_n(image, image_bytes, contents.begin());
+    return contents;
+  }
+  void exchange(std::vector<unsigned char>& contents) const
+  {
+    std::swap_ranges(begin, begin + bytes, contents.begin());
+  }
 };
 
-class fiber final : public routine {
+// Whether a thread of a run executes its own code, and not that of the explorer.
+bool is_in_code = false;
+
+/// The time that a thread spends in the explorer.
+class explorer_call {
  public:
-  explicit fiber(std::function<void()> body) : body_{std::move(body)}, stack_{take_stack()} {}
+  explorer_call() noexcept : was_in_code_{std::exchange(is_in_code, false)} {}
+  explorer_call(explorer_call const&)            = delete;
+  explorer_call& operator=(explorer_call const&) = delete;
+  ~explorer_call() { is_in_code = was_in_code_; }
+
+ private:
+  bool was_in_code_;
+};
+
+/// Runs code that can be left and continued, with thread_local variables of its own.
+class fiber {
+ public:
+  explicit fiber(program::thread_code code) : code_{std::move(code)}, stack_{take_stack()} {}
   fiber(fiber const&)            = delete;
   fiber& operator=(fiber const&) = delete;
-  ~fiber() override { stacks().push_back(std::move(stack_)); }
+  ~fiber() { stacks().push_back(std::move(stack_)); }
 
-  void resume() override
+  /// The fiber that runs; null if none does.
+  [[nodiscard]] static fiber* running() noexcept { return running_; }
+
+  void resume()
   {
-    if (_setjmp(explorer_) != 0) { return; }
-    if (was_started_) { _longjmp(own_, 1); }
-    was_started_ = true;
-    starting     = this;
-    ucontext_t context{};
-    ::getcontext(&context);
-    context.uc_stack.ss_sp   = stack_.get();
-    context.uc_stack.ss_size = stack_bytes;
-    ::makecontext(&context, &fiber::run, 0);
-    ::setcontext(&context);
+    auto* const outer = std::exchange(running_, this);
+    thread_local_segment::of_program().exchange(variables_);
+    run_until_pause();
+    thread_local_segment::of_program().exchange(variables_);
+    running_ = outer;
   }
-  void pause() override
+  void pause()
   {
     if (_setjmp(own_) == 0) { _longjmp(explorer_, 1); }
   }
-  bool has_ended() const override { return has_ended_; }
+  [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
+
+  /// Calls `destroy(object)` when the code has ended.
+  void destroy_at_end(void (*destroy)(void*), void* object) { at_end_.emplace_back(destroy, object); }
+  void keep_at_end() noexcept { at_end_.clear(); }
 
  private:
   static constexpr std::size_t stack_bytes = 256 * 1024;
@@ -163,92 +220,101 @@ class fiber final : public routine {
     return taken;
   }
 
+  void run_until_pause()
+  {
+    if (_setjmp(explorer_) != 0) { return; }
+    if (was_started_) { _longjmp(own_, 1); }
+    was_started_ = true;
+    ucontext_t context{};
+    ::getcontext(&context);
+    context.uc_stack.ss_sp   = stack_.get();
+    context.uc_stack.ss_size = stack_bytes;
+    ::makecontext(&context, &fiber::run, 0);
+    ::setcontext(&context);
+  }
+
   static void run()
   {
-    auto* const self = starting;
-    self->body_();
+    auto* const self = running_;
+    is_in_code       = true;
+    if (self->code_.before) {
+      self->code_.before();
+      self->pause();
+    }
+    self->code_.body();
+    while (!self->at_end_.empty()) {
+      auto const [destroy, object] = self->at_end_.back();
+      self->at_end_.pop_back();
+      destroy(object);
+    }
+    is_in_code       = false;
     self->has_ended_ = true;
     _longjmp(self->explorer_, 1);
   }
 
-  static inline fiber* starting = nullptr;
-  std::function<void()> body_;
+  static inline fiber* running_ = nullptr;
+  program::thread_code code_;
   stack_type stack_;
+  std::vector<unsigned char> variables_ = thread_local_segment::of_program().initial_contents();
+  std::vector<std::pair<void (*)(void*), void*>> at_end_;
   jmp_buf explorer_{};
   jmp_buf own_{};
   bool was_started_{false};
   bool has_ended_{false};
 };
 
-class own_thread final : public routine {
+/// What is known of the accesses to plain memory in a run.
+class plain_memory {
  public:
-  explicit own_thread(std::function<void()> body) : body_{std::move(body)} {}
-  own_thread(own_thread const&)            = delete;
-  own_thread& operator=(own_thread const&) = delete;
-  ~own_thread() override
+  /// The accesses to some bytes of a word.
+  struct record {
+    unsigned bytes;  // a bit for each
+    plain_state state;
+  };
+  struct word {
+    std::uint64_t run{};
+    std::vector<record> records;
+  };
+
+  [[nodiscard]] word& at(std::uintptr_t address, std::uint64_t run)
   {
-    if (thread_.joinable()) { thread_.join(); }
+    auto const number = address / page_bytes;
+    if (number != last_number_) {
+      auto& found = pages_[number];
+      if (found == nullptr) { found = std::make_unique<page>(); }
+      last_number_ = number;
+      last_        = found.get();
+    }
+    auto& found = (*last_)[address % page_bytes / word_bytes];
+    if (found.run != run) {
+      found.run = run;
+      found.records.clear();
+    }
+    return found;
   }
 
-  void resume() override
+  /// Called between runs.
+  void limit_pages()
   {
-    if (!thread_.joinable()) {
-      is_its_turn_ = true;
-      thread_      = std::thread{[this] {
-        // The objects of the thread are destroyed while it has its turn.
-        thread_local struct at_end {
-          own_thread* self{};
-          ~at_end()
-          {
-            if (self != nullptr) { self->end(); }
-          }
-        } last;
-        last.self = this;
-        body_();
-      }};
-    } else {
-      give(true);
-    }
-    wait_for(false);
-    if (has_ended_) { thread_.join(); }
+    if (pages_.size() <= most_pages) { return; }
+    pages_.clear();
+    last_number_ = ~std::uintptr_t{0};
   }
-  void pause() override
-  {
-    give(false);
-    wait_for(true);
-  }
-  bool has_ended() const override { return has_ended_; }
+
+  static constexpr std::uintptr_t word_bytes = 8;
 
  private:
-  void end()
-  {
-    std::lock_guard<std::mutex> const lock{mutex_};
-    has_ended_   = true;
-    is_its_turn_ = false;
-    changed_.notify_all();
-  }
-  void give(bool to_thread)
-  {
-    std::lock_guard<std::mutex> const lock{mutex_};
-    is_its_turn_ = to_thread;
-    changed_.notify_all();
-  }
-  void wait_for(bool turn)
-  {
-    std::unique_lock<std::mutex> lock{mutex_};
-    changed_.wait(lock, [&] { return is_its_turn_ == turn; });
-  }
+  static constexpr std::size_t most_pages    = 1024;
+  static constexpr std::uintptr_t page_bytes = 4096;
+  using page                                 = std::array<word, page_bytes / word_bytes>;
 
-  std::function<void()> body_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_its_turn_{false};
-  bool has_ended_{false};
-  std::thread thread_;
+  std::unordered_map<std::uintptr_t, std::unique_ptr<page>> pages_;
+  std::uintptr_t last_number_{~std::uintptr_t{0}};
+  page* last_{};
 };
 
 struct thread_state {
-  std::unique_ptr<routine> code;
+  std::unique_ptr<fiber> code;
   knowledge now;       // what the thread knows
   knowledge acquired;  // what it knows after an acquire fence
   knowledge released;  // what it knew at its last release fence
@@ -280,12 +346,11 @@ class explorer {
   [[nodiscard]] std::uint64_t run() const noexcept { return run_; }
   [[nodiscard]] int self() const noexcept { return running_; }
   thread_state& me() { return threads_[static_cast<std::size_t>(running_)]; }
-  [[nodiscard]] bool is_draining() const noexcept { return drains_; }
 
   void fail(std::string const& text)
   {
     if (result_.error.empty()) { result_.error = text + "\n" + log_text(); }
-    leave_run();
+    if (is_running()) { me().code->pause(); }  // for good
   }
 
   std::memory_order order_at(ordered_place::kind_type kind, std::memory_order asked, place where)
@@ -425,6 +490,26 @@ class explorer {
     state.written = own_clock();
   }
 
+  /// An access to plain memory. The caller is the code of a thread.
+  void access(std::uintptr_t from, std::size_t bytes, bool writes, void const* code)
+  {
+    if (thread_local_segment::of_program().contains(from)) { return; }
+    auto const to = from + bytes;
+    for (auto at = from / plain_memory::word_bytes * plain_memory::word_bytes; at < to;
+         at += plain_memory::word_bytes) {
+      auto const first = std::max(at, from) - at;
+      auto const last  = std::min(at + plain_memory::word_bytes, to) - at;
+      auto const mask  = (1U << last) - (1U << first);
+      access(memory_.at(at, run_).records, mask, writes, code);
+    }
+  }
+
+  /// Memory that is made anew.
+  void forget(std::uintptr_t from, std::size_t bytes)
+  {
+    for (auto at = from; at < from + bytes; at += plain_memory::word_bytes) { memory_.at(at, run_).records.clear(); }
+  }
+
   unsigned own_clock() { return me().now.clock[static_cast<std::size_t>(running_)]; }
 
   static constexpr int nobody = -1;
@@ -447,19 +532,19 @@ class explorer {
     position_             = 0;
     sleeping_             = 0;
     log_.clear();
-    drains_ = false;
+    memory_.limit_pages();
     program made;
     run_ = 0;  // variables are made, and changed, as plain ones
     make_(made);
     run_ = ++runs;
     start(made);
     while (true) {
-      if (!result_.error.empty()) { return drain(); }
+      if (!result_.error.empty()) { return leave_run(); }
       auto const next = pick();
       if (next == nobody) { break; }
       resume(next);
     }
-    if (!result_.error.empty() || was_cut_off_) { return drain(); }
+    if (!result_.error.empty() || was_cut_off_) { return leave_run(); }
     ++result_.runs;
     if (made.last) { made.last(); }
     run_ = 0;
@@ -473,11 +558,8 @@ class explorer {
     threads_.resize(made.threads.size());
     for (std::size_t i = 0; i != threads_.size(); ++i) {
       auto& each = threads_[i];
-      if (limits_.in_own_threads) {
-        each.code = std::make_unique<own_thread>(made.threads[i]);
-      } else {
-        each.code = std::make_unique<fiber>(made.threads[i]);
-      }
+      each.code  = std::make_unique<fiber>(made.threads[i]);
+      if (made.threads[i].before) { each.code->resume(); }
       each.now.clock[i] = 1;
     }
     for (std::size_t i = 0; i != threads_.size(); ++i) { resume(static_cast<int>(i)); }
@@ -490,25 +572,12 @@ class explorer {
     running_ = nobody;
   }
 
-  /// Ends a run that is of no interest. Threads of the system have to end by themselves; fibers are left.
-  void drain()
+  /// Ends a run that is of no interest. Its fibers are left where they are.
+  void leave_run()
   {
     if (was_cut_off_) { ++result_.cut_off; }
     was_cut_off_ = false;
-    drains_      = true;
-    if (limits_.in_own_threads) {
-      for (std::size_t i = 0; i != threads_.size(); ++i) {
-        while (!threads_[i].code->has_ended()) { resume(static_cast<int>(i)); }
-      }
-    }
-    run_ = 0;
-  }
-
-  void leave_run()
-  {
-    if (is_running() && !drains_) {
-      me().code->pause();  // for good, if it is a fiber
-    }
+    run_         = 0;
   }
 
   bool advance()
@@ -726,6 +795,46 @@ class explorer {
     if (std::find(all.begin(), all.end(), &on) == all.end()) { all.push_back(&on); }
   }
 
+  void access(std::vector<plain_memory::record>& records, unsigned mask, bool writes, void const* code)
+  {
+    plain_memory::record* same = nullptr;
+    for (auto& each : records) {
+      if ((each.bytes & mask) == 0) { continue; }
+      bool races = is_unknown(each.state.writer, each.state.written);
+      for (int i = 0; writes && i != static_cast<int>(threads_.size()); ++i) {
+        races = races || is_unknown(i, each.state.read[static_cast<std::size_t>(i)]);
+      }
+      if (races) { fail("a data race, at " + text_of(code)); }
+      if (each.bytes == mask) { same = &each; }
+    }
+    if (same == nullptr) { same = &records.emplace_back(plain_memory::record{mask, {}}); }
+    if (writes) {
+      same->state.writer  = running_;
+      same->state.written = own_clock();
+    } else {
+      same->state.read[static_cast<std::size_t>(running_)] = own_clock();
+    }
+  }
+
+  /// Whether the running thread does not know what another one did at that time.
+  [[nodiscard]] bool is_unknown(int thread, unsigned clock)
+  {
+    return thread != nobody && thread != running_ && clock > me().now.clock[static_cast<std::size_t>(thread)];
+  }
+
+  /// A place in the code, in a way that addr2line understands.
+  [[nodiscard]] static std::string text_of(void const* code)
+  {
+    Dl_info found{};
+    std::ostringstream text;
+    text << code;
+    if (::dladdr(code, &found) != 0 && found.dli_fbase != nullptr) {
+      text << ": addr2line -Cfpie " << found.dli_fname << " 0x" << std::hex
+           << reinterpret_cast<std::uintptr_t>(code) - reinterpret_cast<std::uintptr_t>(found.dli_fbase) - 1;
+    }
+    return text.str();
+  }
+
   void check_after_write(plain_state const& state, char const* name)
   {
     if (state.writer != nobody && state.written > me().now.clock[static_cast<std::size_t>(state.writer)]) {
@@ -759,7 +868,6 @@ class explorer {
   std::size_t position_{0};
   unsigned sleeping_{0};  // threads whose next step has been tried before steps that do not touch it
   bool was_cut_off_{false};
-  bool drains_{false};
 
   std::uint64_t run_{0};
   int running_{nobody};
@@ -769,14 +877,18 @@ class explorer {
   view sequential_;            // of seq_cst fences
   view written_sequentially_;  // by seq_cst stores
   std::vector<logged> log_;
+  plain_memory& memory_ = all_memory();
+
+  [[nodiscard]] static plain_memory& all_memory()
+  {
+    static plain_memory all;
+    return all;
+  }
 };
 
 explorer* current = nullptr;
 
-[[nodiscard]] bool is_modelled() noexcept
-{
-  return current != nullptr && current->is_running() && !current->is_draining();
-}
+[[nodiscard]] bool is_modelled() noexcept { return current != nullptr && current->is_running(); }
 
 /// The newest value of a variable, where nobody runs.
 [[nodiscard]] bits& plain_value(variable& of, bits& initial) noexcept
@@ -790,6 +902,7 @@ explorer* current = nullptr;
 
 void construct(variable& made) noexcept
 {
+  explorer_call const call;
   made.in_run  = nullptr;
   made.run     = current != nullptr ? current->run() : 0;
   made.creator = explorer::nobody;
@@ -801,6 +914,7 @@ void construct(variable& made) noexcept
 
 bits load(variable& from, bits& initial, std::memory_order order, place where)
 {
+  explorer_call const call;
   if (!is_modelled()) { return plain_value(from, initial); }
   auto const actual = current->order_at(ordered_place::load, order, where);
   return current->load(current->find(from, initial), actual, where);
@@ -808,6 +922,7 @@ bits load(variable& from, bits& initial, std::memory_order order, place where)
 
 void store(variable& to, bits& initial, bits value, std::memory_order order, place where)
 {
+  explorer_call const call;
   if (!is_modelled()) {
     plain_value(to, initial) = value;
     return;
@@ -824,6 +939,7 @@ bits update(variable& of,
             std::memory_order failure,
             place where)
 {
+  explorer_call const call;
   if (!is_modelled()) {
     auto& value    = plain_value(of, initial);
     auto const old = value;
@@ -838,6 +954,7 @@ bits update(variable& of,
 
 void fence(std::memory_order order, place where)
 {
+  explorer_call const call;
   if (!is_modelled()) { return; }
   auto const actual = current->order_at(ordered_place::fence, order, where);
   if (actual != std::memory_order_relaxed) { current->fence(actual, where); }
@@ -845,40 +962,68 @@ void fence(std::memory_order order, place where)
 
 void read_plain(plain_state& state, char const* name)
 {
+  explorer_call const call;
   if (is_modelled()) { current->read_plain(state, name); }
 }
 void write_plain(plain_state& state, char const* name)
 {
+  explorer_call const call;
   if (is_modelled()) { current->write_plain(state, name); }
+}
+
+void access_memory(void const* at, std::size_t bytes, bool writes, void const* code) noexcept
+{
+  if (!is_in_code || !is_modelled()) { return; }
+  explorer_call const call;
+  current->access(reinterpret_cast<std::uintptr_t>(at), bytes, writes, code);
+}
+
+void take_memory(void const* at, std::size_t bytes) noexcept
+{
+  if (!is_in_code || !is_modelled()) { return; }
+  explorer_call const call;
+  current->forget(reinterpret_cast<std::uintptr_t>(at), bytes);
 }
 
 }  // namespace detail
 
 void mutex::lock()
 {
+  detail::explorer_call const call;
   detail::bits none{};
   if (detail::is_modelled()) { detail::current->lock(detail::current->find(state_, none)); }
 }
 void mutex::unlock()
 {
+  detail::explorer_call const call;
   detail::bits none{};
   if (detail::is_modelled()) { detail::current->unlock(detail::current->find(state_, none)); }
 }
 bool mutex::try_lock()
 {
+  detail::explorer_call const call;
   detail::bits none{};
   return !detail::is_modelled() || detail::current->try_lock(detail::current->find(state_, none));
 }
 
 void expect(bool condition, char const* what)
 {
-  if (!condition && detail::current != nullptr && !detail::current->is_draining()) {
-    detail::current->fail(std::string{"not so: "} + what);
-  }
+  detail::explorer_call const call;
+  if (!condition && detail::current != nullptr) { detail::current->fail(std::string{"not so: "} + what); }
 }
+
+void run_before(std::function<void()> body)
+{
+  detail::explorer_call const call;
+  detail::fiber thread{{std::move(body), {}}};
+  thread.resume();
+}
+
+void keep_thread_local_objects() { detail::fiber::running()->keep_at_end(); }
 
 void barrier_in_all_threads()
 {
+  detail::explorer_call const call;
   if (detail::is_modelled()) { detail::current->barrier({"", 0}); }
 }
 
@@ -927,4 +1072,28 @@ char const* name_of(std::memory_order order) noexcept
   return "unknown";
 }
 
+mutex& mutex_of(void const* object)
+{
+  detail::explorer_call const call;
+  static std::map<void const*, mutex> all;
+  return all[object];
+}
+
 }  // namespace weak_memory
+
+extern "C" {
+
+extern int __cxa_thread_atexit_impl(void (*destroy)(void*), void* object, void* module);
+
+/// Called by code that makes a thread_local object. Instead of that of the C++ library, which does not know fibers.
+int __cxa_thread_atexit(void (*destroy)(void*), void* object, void* module) noexcept
+{
+  weak_memory::detail::explorer_call const call;
+  if (auto* const running = weak_memory::detail::fiber::running()) {
+    running->destroy_at_end(destroy, object);
+    return 0;
+  }
+  return __cxa_thread_atexit_impl(destroy, object, module);
+}
+
+}  // extern "C"

@@ -27,6 +27,14 @@
 ///
 /// Threads that differ only in the order of independent operations are run once (sleep sets).
 ///
+/// A thread of a run is a fiber. It has its own copy of the program's thread_local variables, whose destructors run when it ends.
+///
+/// Which accesses of plain variables the explorer sees: those of `plain`, and all accesses in sources that are compiled with
+/// -fsanitize=thread and linked with plain_accesses.cpp instead of the sanitizer. Then each access of the library's own variables that
+/// races with another one is an error, and so is memory that is freed while another thread may use it. Not seen: what the C++ library,
+/// the simulator and the system access, and the order of the construction of static variables in functions. A program calls such
+/// functions before its threads begin.
+///
 /// Limits: loads do not read what is written later in the run (no load buffering, as in RC11); a weak compare_exchange does not fail
 /// spuriously; the order of seq_cst operations agrees with happens-before, as in C++17, and on x86-64 and 64-bit Arm; a thread that
 /// loads `most_idle_loads` times without learning anything new waits until there is something new.
@@ -64,8 +72,6 @@ struct limits {
   std::uint64_t most_runs{20'000'000};
   int most_idle_loads{2};         // more than the longest sequence of loads that is no loop
   bool tries_every_order{false};  // also of independent operations
-  bool in_own_threads{
-    false};  // runs each thread in a thread of the system, for code with thread_local variables; slower
 };
 
 struct outcome {
@@ -81,23 +87,28 @@ struct outcome {
 /// The threads of one run.
 class program {
  public:
-  program& thread(std::function<void()> body)
+  /// `before` is called as the thread, but before all threads begin: for what the thread has done long ago.
+  program& thread(std::function<void()> body, std::function<void()> before = {})
   {
-    threads.push_back(std::move(body));
+    threads.push_back({std::move(body), std::move(before)});
     return *this;
   }
   /// A thread that loads only. It runs when the threads that write have ended, and does not know that: what it could have read before,
   /// it can read then. So no run is missed, and fewer are needed.
   program& reader(std::function<void()> body)
   {
-    readers.push_back(std::move(body));
+    readers.push_back({std::move(body), {}});
     return *this;
   }
   /// Called when all threads have ended.
   void finally(std::function<void()> body) { last = std::move(body); }
 
-  std::vector<std::function<void()>> threads;
-  std::vector<std::function<void()>> readers;
+  struct thread_code {
+    std::function<void()> body;
+    std::function<void()> before;
+  };
+  std::vector<thread_code> threads;
+  std::vector<thread_code> readers;
   std::function<void()> last;
 };
 
@@ -113,6 +124,12 @@ class program {
 
 /// Fails the run if the condition does not hold.
 void expect(bool condition, char const* what);
+
+/// Runs a thread to its end, before the threads of the program begin. May be called inside such a thread, which then ends later.
+void run_before(std::function<void()> body);
+
+/// Keeps the thread_local objects of the calling thread when it ends: as if the thread lived on.
+void keep_thread_local_objects();
 
 /// A barrier in all threads: the system's membarrier. Each thread executes a seq_cst fence at some moment of the call.
 void barrier_in_all_threads();
@@ -152,6 +169,10 @@ struct plain_state {
 void read_plain(plain_state& state, char const* name);
 void write_plain(plain_state& state, char const* name);
 
+/// For plain_accesses.cpp: `code` reads or writes memory; memory is made anew.
+void access_memory(void const* at, std::size_t bytes, bool writes, void const* code) noexcept;
+void take_memory(void const* at, std::size_t bytes) noexcept;
+
 }  // namespace detail
 
 /// A plain variable. An access that races with another one is an error.
@@ -188,6 +209,9 @@ class mutex {
  private:
   detail::variable state_;
 };
+
+/// The mutex that stands for an object of the system. Objects are told apart by their addresses.
+[[nodiscard]] mutex& mutex_of(void const* object);
 
 /// As std::atomic. Outside of explore() it is a plain variable.
 template <class T>

@@ -495,27 +495,36 @@ TEST(WeakMemory, RunsOneOfEqualOrdersAndFindsTheSameResults)
   }
 }
 
-TEST(WeakMemory, RunsCodeInThreadsOfTheSystem)
+TEST(WeakMemory, GivesEachThreadItsThreadLocalVariables)
 {
-  weak_memory::limits given;
-  given.in_own_threads = true;
+  struct counted {
+    int calls{0};
+    atomic<int>* at_end{};
+    ~counted() { at_end->store(calls, relaxed); }
+  };
   results seen;
-  auto const outcome = explore(
-    [&](program& made) {
-      static thread_local int own = 0;
-      auto const state            = std::make_shared<litmus>();
-      for (std::size_t i = 0; i != 2; ++i) {
-        made.thread([=] {
-          auto& stored = i == 0 ? state->x : state->y;
-          stored.store(++own, relaxed);
-          state->read[i] = (i == 0 ? state->y : state->x).load(relaxed);
-        });
-      }
-      made.finally([&, state] { seen.insert(std::to_string(state->read[0]) + std::to_string(state->read[1])); });
-    },
-    given);
+  auto const outcome = explore([&](program& made) {
+    static thread_local int own = 1;
+    auto const state            = std::make_shared<litmus>();
+    for (std::size_t i = 0; i != 2; ++i) {
+      made.thread([=] {
+        thread_local counted calls;
+        calls.at_end = i == 0 ? &state->x : &state->y;
+        for (int call = 0; call != 3; ++call) {
+          state->z.store(++own, relaxed);
+          ++calls.calls;
+        }
+        state->read[i] = own;
+      });
+    }
+    made.finally([&, state] {
+      std::string text = std::to_string(state->x.load()) + std::to_string(state->y.load());
+      for (std::size_t i = 0; i != 2; ++i) { text += std::to_string(state->read[i]); }
+      seen.insert(text + std::to_string(own));
+    });
+  });
   EXPECT_TRUE(outcome.holds()) << outcome.error;
-  EXPECT_EQ(seen, (results{"00", "01", "10", "11"}));
+  EXPECT_EQ(seen, results{"33441"});
 }
 
 TEST(WeakMemory, WeakensTheOrderAtAPlace)

@@ -29,8 +29,9 @@
 #define RMM_COMPILED_ONCE(...) static_assert(true)
 #endif
 
-/// 1 if the program is compiled for ThreadSanitizer, else 0.
-#if defined(__SANITIZE_THREAD__)
+/// 1 if the program is compiled for ThreadSanitizer, else 0. A build may define it: the models use what the compiler adds otherwise.
+#if defined(RMM_DETAIL_THREAD_SANITIZER)
+#elif defined(__SANITIZE_THREAD__)
 #define RMM_DETAIL_THREAD_SANITIZER 1
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
