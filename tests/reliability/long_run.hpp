@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/host_bytes.hpp"
 #include "../support/pool_contents.hpp"
 #include "../support/simulated.hpp"
 #include "../support/worker.hpp"
@@ -11,8 +12,6 @@
 
 #include <cuda_runtime_api.h>
 #include <cudasim/cudasim.h>
-
-#include <malloc.h>
 
 #include <algorithm>
 #include <array>
@@ -31,17 +30,6 @@
 /// Long runs of requests on one resource, and what a run costs at its beginning and at its end.
 
 namespace rmm::test {
-
-/// Bytes of host memory that the process has allocated; 0 where the C library does not tell.
-inline std::size_t allocated_host_bytes()
-{
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
-  auto const now = mallinfo2();
-  return now.uordblks + now.hblkhd;
-#else
-  return 0;
-#endif
-}
 
 /// A block that a run has allocated.
 struct run_block {

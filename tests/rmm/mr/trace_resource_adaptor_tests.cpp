@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../../support/host_bytes.hpp"
 #include "../../support/mock_resource.hpp"
 #include "../../support/recycling_upstream.hpp"
 #include "../../support/sanitizers.hpp"
@@ -391,6 +392,54 @@ TEST_F(Trace, TellsThreadsApartThatEndedAndBegan)
   auto const trace = read();
   ASSERT_THAT(trace.events, SizeIs(3));
   for (std::size_t i = 0; i < 3; ++i) { EXPECT_EQ(trace.threads[trace.events[i].thread], numbers[i]); }
+}
+
+/// Runs threads that trace at the same time, and end.
+template <class Adaptor>
+void trace_on_threads_that_end(Adaptor& mr, int threads)
+{
+  std::atomic<int> waiting{threads};
+  run_on_threads(threads, [&](int) {
+    mr.deallocate(mr.allocate(5), 5);
+    --waiting;
+    while (waiting.load() != 0) { std::this_thread::yield(); }
+  });
+}
+
+TEST_F(Trace, FreesTheBuffersOfThreadsThatHaveEnded)
+{
+  if (allocated_host_bytes() == 0) { GTEST_SKIP() << "the C library does not tell how much memory is allocated"; }
+  trace_resource_adaptor mr{&upstream, options()};
+  trace_on_threads_that_end(mr, 1);
+  auto const before = allocated_host_bytes();
+  trace_on_threads_that_end(mr, 64);
+  EXPECT_LE(allocated_host_bytes(), before + 64 * 2048);
+}
+
+TEST_F(Trace, LosesNothingOfThreadsThatEndDuringAFlush)
+{
+  trace_resource_adaptor mr{&upstream, options()};
+  std::atomic<bool> is_flushing{true};
+  std::thread flusher{[&] {
+    while (is_flushing.load()) { mr.flush(); }
+  }};
+  for (int round = 0; round < 10; ++round) { trace_on_threads_that_end(mr, 64); }
+  is_flushing = false;
+  flusher.join();
+  EXPECT_THAT(read().events, SizeIs(10 * 64 * 2));
+}
+
+TEST_F(Trace, NeedsNoMoreMemoryWithMoreThreads)
+{
+  if (allocated_host_bytes() == 0) { GTEST_SKIP() << "the C library does not tell how much memory is allocated"; }
+  constexpr int at_a_time{50};
+  constexpr int rounds{600};
+  trace_resource_adaptor mr{&upstream, options()};
+  trace_on_threads_that_end(mr, at_a_time);
+  auto const before = allocated_host_bytes();
+  for (int i = 1; i < rounds; ++i) { trace_on_threads_that_end(mr, at_a_time); }
+  EXPECT_LE(allocated_host_bytes(), before + at_a_time * 1024);
+  EXPECT_THAT(read().events, SizeIs(std::size_t{2} * at_a_time * rounds));
 }
 
 TEST_F(Trace, FlushesWhatOtherThreadsTraced)

@@ -64,7 +64,8 @@ struct trace_context {
   std::size_t const stack_every;
   int const device;
   // Whether two threads, or one, have recorded events. A single thread need not read the time in order. The second thread sets has_threads
-  // within its first event, so threads that receive something from it later see that.
+  // within its first event: of two first updates of has_thread, one reads the other. That store happens before all that later receives
+  // something from this thread, so relaxed loads read it there: a load never reads a value older than one that happens before it.
   std::atomic<bool> has_threads{false};
   std::atomic<bool> has_thread{false};
   std::atomic<std::uint64_t> lost{0};  // all events that could not be written
@@ -74,6 +75,19 @@ struct trace_context {
 ///
 /// A block defines a place (device, stream and tag) before its first event there, and names it by a number. The numbers are looked up in a
 /// table with one slot for each value of a hash.
+///
+/// Order: the members are plain variables.
+/// - The thread uses them inside `lock`, and the writer's flush() when it has locked the thread out. Invariant O2 of biased_lock makes each
+///   see what the other wrote.
+/// - adopt() and release() run with the mutex of per_thread held, and so do both passes of flush(). So a thread sees what the last thread
+///   of the object wrote, and a thread that ends between the passes writes its events itself, without `lock`.
+/// - is_kept_out belongs to flush(), under the writer's mutex.
+/// An event that happens before flush() is written when that returns. Its thread was in the list of per_thread before the event, so the
+/// first pass finds it. Either the thread ends before the second pass, and writes the event, or the second pass writes it.
+///
+/// The thread loads the number of ended streams relaxed. Whoever passes the handle of a new stream to it does so after the number changed,
+/// so the load reads that change or a later one.
+/// tests/models/trace_model.cpp tries all executions.
 class alignas(64) thread_trace {
  public:
   /// Called by the thread, before it uses the buffer.
@@ -87,25 +101,30 @@ class alignas(64) thread_trace {
     }
     ids_.clear();
     slots_ = {};
+    line_  = {};  // the first event reads the time in order
   }
 
-  /// Called by the thread when it ends.
+  /// Called by the thread when it ends. Writes the events and frees their memory, which would grow with the most threads that ever ran.
+  /// A later thread that adopts the object makes an encoder and begins a block. `lost_` and `context_` are kept.
   void release() noexcept
   {
-    if (!lock.try_enter()) { return; }  // the thread that keeps this one out writes the buffer
     write();
-    lock.leave();
+    encoder_.reset();
+    flush_at_     = 0;
+    tags_named_   = {};
+    frames_named_ = {};
+    ids_          = {};
   }
 
   /// Records an event. The caller is the thread, inside the lock.
   RMM_ALWAYS_INLINE void add(
     trace_context& context, kind what, void const* ptr, std::size_t bytes, cudaStream_t stream) noexcept
   {
-    auto const time   = context.clock.now(line_, context.has_threads.load(std::memory_order_acquire));
+    auto const time   = context.clock.now(line_, context.has_threads.load(std::memory_order_relaxed));
     auto const tag    = *tag_;
     auto const& found = slot_of(stream, tag);
     if (time < flush_at_ && (what == kind::allocate ? found.has_id : found.is_used) && found.stream == stream &&
-        found.tag == tag && lifetimes_seen_ == lifetimes_->load(std::memory_order_acquire) && encoder_->has_room() &&
+        found.tag == tag && lifetimes_seen_ == lifetimes_->load(std::memory_order_relaxed) && encoder_->has_room() &&
         (what != kind::allocate || allocations_to_stack_ != 1)) {
       allocations_to_stack_ -= what == kind::allocate ? 1 : 0;
       encoder_->add(what, found.place, time, bytes, reinterpret_cast<std::uintptr_t>(ptr));
@@ -193,18 +212,23 @@ class alignas(64) thread_trace {
   /// Throws std::bad_alloc, or std::system_error.
   void prepare(trace_context& context)
   {
-    if (encoder_ == nullptr) {
-      context_              = &context;
-      lifetimes_            = &known_streams().ends();
-      allocations_to_stack_ = context.stack_every == 0 ? never : context.stack_every;
-      encoder_              = std::make_unique<block_encoder>(context.buffer_bytes);
-      if (context.has_thread.exchange(true)) { context.has_threads.store(true); }
-    }
-    auto const ends = lifetimes_->load(std::memory_order_acquire);
+    if (context_ == nullptr) { be_used_first(context); }
+    if (encoder_ == nullptr) { encoder_ = std::make_unique<block_encoder>(context.buffer_bytes); }
+    auto const ends = lifetimes_->load(std::memory_order_relaxed);
     if (ends != lifetimes_seen_) {  // a stream has ended, so its handle may name another one now
       lifetimes_seen_ = ends;
       ids_.clear();
       slots_ = {};
+    }
+  }
+
+  void be_used_first(trace_context& context) noexcept
+  {
+    context_              = &context;
+    lifetimes_            = &known_streams().ends();
+    allocations_to_stack_ = context.stack_every == 0 ? never : context.stack_every;
+    if (context.has_thread.exchange(true, std::memory_order_relaxed)) {
+      context.has_threads.store(true, std::memory_order_relaxed);
     }
   }
 
@@ -319,6 +343,8 @@ class alignas(64) thread_trace {
 };
 
 /// A writer of a trace for any number of threads. Thread-safe.
+///
+/// Memory: a buffer for each thread that records and lives, and about 1 KiB for each thread of the largest number that lived at a time.
 class trace_writer {
  public:
   /// Throws logic_error if neither the options nor the environment name a file, and std::runtime_error if it cannot be opened.
