@@ -102,6 +102,22 @@ TEST(PlainAccesses, OfMemoryThatIsMadeAnewDoNotRaceWithOlderOnes)
   EXPECT_EQ(error_of(use, use), "");
 }
 
+TEST(PlainAccesses, OfThreadsThatWereThereBeforeRace)
+{
+  auto const result = explore([](program& made) {
+    auto const state = std::make_shared<shared>();
+    for (int i = 0; i != 2; ++i) {
+      made.thread(
+        [=] {
+          static_cast<void>(state->flag.load(std::memory_order_acquire));
+          state->number += 1;
+        },
+        [=] { state->number += 1; });
+    }
+  });
+  EXPECT_EQ(result.error.substr(0, result.error.find(',')), race);
+}
+
 TEST(PlainAccesses, OfThreadLocalVariablesDoNotRace)
 {
   static thread_local int own = 0;

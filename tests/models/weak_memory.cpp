@@ -236,11 +236,11 @@ class fiber {
   static void run()
   {
     auto* const self = running_;
-    is_in_code       = true;
     if (self->code_.before) {
       self->code_.before();
       self->pause();
     }
+    is_in_code = true;
     self->code_.body();
     while (!self->at_end_.empty()) {
       auto const [destroy, object] = self->at_end_.back();
@@ -319,8 +319,14 @@ struct thread_state {
   knowledge acquired;  // what it knows after an acquire fence
   knowledge released;  // what it knew at its last release fence
   operation next;
-  int idle_loads{};
-  std::vector<location const*> idle_on;  // locations of these loads
+
+  /// A load that taught nothing new, since the thread last learned or wrote something.
+  struct idle_load {
+    location const* on;
+    place where;
+    int count;
+  };
+  std::vector<idle_load> idle;
 };
 
 class explorer {
@@ -384,7 +390,7 @@ class explorer {
     take_turn({step::load, &from, is_seq_cst(order), -1, where});
     auto const& got = from.messages[choose_message(from, is_seq_cst(order), false)];
     bool const news = learn(from, got, order);
-    note_idle(from, news);
+    note_idle(from, where, news);
     log(got.value);
     tick();
     return got.value;
@@ -423,7 +429,7 @@ class explorer {
       of.messages[chosen].is_updated = true;
       write(of, chosen, now, order, known);
     }
-    note_idle(of, news || changes);
+    note_idle(of, where, news || changes);
     log(changes ? now : got);
     tick();
     return got;
@@ -619,7 +625,10 @@ class explorer {
 
   [[nodiscard]] bool is_waiting(thread_state const& thread) const noexcept
   {
-    return thread.next.kind == step::load && thread.idle_loads >= limits_.most_idle_loads;
+    return thread.next.kind == step::load &&
+           std::any_of(thread.idle.begin(), thread.idle.end(), [&](thread_state::idle_load const& each) {
+             return each.count >= limits_.most_idle_loads && is_same(each, *thread.next.on, thread.next.where);
+           });
   }
 
   [[nodiscard]] static bool has_newer(thread_state const& thread, location const& on) noexcept
@@ -632,14 +641,14 @@ class explorer {
     if (thread.next.kind == step::lock) { return thread.next.on->holder == nobody; }
     if (!is_waiting(thread)) { return true; }
     return has_newer(thread, *thread.next.on) ||
-           std::any_of(
-             thread.idle_on.begin(), thread.idle_on.end(), [&](auto* each) { return has_newer(thread, *each); });
+           std::any_of(thread.idle.begin(), thread.idle.end(), [&](auto& each) { return has_newer(thread, *each.on); });
   }
 
   [[nodiscard]] bool touches(thread_state const& thread, location const* on) const
   {
     return thread.next.on == on ||
-           (is_waiting(thread) && std::find(thread.idle_on.begin(), thread.idle_on.end(), on) != thread.idle_on.end());
+           (is_waiting(thread) &&
+            std::any_of(thread.idle.begin(), thread.idle.end(), [&](auto& each) { return each.on == on; }));
   }
 
   /// Whether the next steps of two threads have the same effect in any order.
@@ -782,17 +791,21 @@ class explorer {
     me().acquired.clock[static_cast<std::size_t>(running_)] = clock;
   }
 
-  void progress()
-  {
-    me().idle_loads = 0;
-    me().idle_on.clear();
-  }
-  void note_idle(location const& on, bool news)
+  void progress() { me().idle.clear(); }
+  void note_idle(location const& on, place where, bool news)
   {
     if (news) { return progress(); }
-    ++me().idle_loads;
-    auto& all = me().idle_on;
-    if (std::find(all.begin(), all.end(), &on) == all.end()) { all.push_back(&on); }
+    auto& all        = me().idle;
+    auto const known = std::find_if(all.begin(), all.end(), [&](auto& each) { return is_same(each, on, where); });
+    if (known != all.end()) {
+      ++known->count;
+    } else {
+      all.push_back({&on, where, 1});
+    }
+  }
+  [[nodiscard]] static bool is_same(thread_state::idle_load const& idle, location const& on, place where) noexcept
+  {
+    return idle.on == &on && idle.where.line == where.line && std::strcmp(idle.where.file, where.file) == 0;
   }
 
   void access(std::vector<plain_memory::record>& records, unsigned mask, bool writes, void const* code)

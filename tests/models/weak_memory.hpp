@@ -37,7 +37,7 @@
 ///
 /// Limits: loads do not read what is written later in the run (no load buffering, as in RC11); a weak compare_exchange does not fail
 /// spuriously; the order of seq_cst operations agrees with happens-before, as in C++17, and on x86-64 and 64-bit Arm; a thread that
-/// loads `most_idle_loads` times without learning anything new waits until there is something new.
+/// loads a variable `most_idle_loads` times at one place without learning anything new waits until there is something new.
 namespace weak_memory {
 
 /// Where an operation stands in the source.
@@ -70,7 +70,7 @@ struct weakening {
 
 struct limits {
   std::uint64_t most_runs{20'000'000};
-  int most_idle_loads{2};         // more than the longest sequence of loads that is no loop
+  int most_idle_loads{2};         // more than what is no loop does at one place
   bool tries_every_order{false};  // also of independent operations
 };
 

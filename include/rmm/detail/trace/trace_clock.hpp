@@ -66,6 +66,11 @@ struct clock_line {
 /// With C1 and the ordering of time_counter::now(), a thread that receives something from another thread, and reads the time in order,
 /// gets no earlier time than that thread had.
 ///
+/// Order: the mutex guards all that changes, except for counts_. A thread computes the time with its own copy of a line, without the
+/// mutex; C1 holds for any two lines, and the order of the values is that of the counter. Once counts_ is false, threads read
+/// latest_counted_ without the mutex: it was written before counts_ was released, and counts() acquires. tests/models/trace_model.cpp
+/// tries all executions.
+///
 /// `Clocks` is machine_clocks, or the clocks of a test. Thread-safe.
 template <class Clocks>
 class basic_trace_clock {
