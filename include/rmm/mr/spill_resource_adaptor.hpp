@@ -70,6 +70,14 @@ namespace detail {
 ///  S3  a watermark is raised from the call of its callback until the use was at or below its lower share
 ///  S4  used_ <= claimed_, which has the bytes in use and those of requests that upstream has not served yet. used_ is counted only if
 ///      there are watermarks, because that takes two more atomic additions
+///
+/// Order: claimed_ guards no data. Of two threads that pass the hook's share together, the second one to add reads the sum.
+///
+/// S3 is Dekker's argument. A thread that frees subtracts from used_ and then reads lowered_under_. A thread that raises a watermark writes
+/// lowered_under_ and then reads used_. All four are seq_cst, so one of the reads comes after both writes in the single order of such
+/// operations, and that thread lowers the watermark again.
+/// A thread that allocates while another one lowers a watermark may not see that it is lowered. The next allocation calls it then.
+/// tests/models/spill_model.cpp tries all executions.
 class spill_policy {
  public:
   spill_policy(spill_hook_t hook, spill_options options)
@@ -101,7 +109,7 @@ class spill_policy {
   /// Claims `bytes` bytes, and asks the hook first if that brings the claims above its share. Throws what the hook throws.
   void claim(std::size_t bytes)
   {
-    auto const now = claimed_.fetch_add(bytes) + bytes;
+    auto const now = claimed_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (now <= spill_at_) { return; }
     rmm::detail::scope_guard undo{[&]() noexcept { unclaim(bytes); }};
     spill_excess();
@@ -109,21 +117,21 @@ class spill_policy {
   }
 
   /// Claims `bytes` bytes without calling the hook.
-  void claim_silently(std::size_t bytes) noexcept { claimed_.fetch_add(bytes); }
+  void claim_silently(std::size_t bytes) noexcept { claimed_.fetch_add(bytes, std::memory_order_relaxed); }
 
   /// Claims `bytes` bytes. Returns false, and changes nothing, if the hook or a watermark may have to be called.
   [[nodiscard]] bool try_claim(std::size_t bytes) noexcept
   {
     // Adding and undoing would not do, because a hook or another thread would count the claim meanwhile.
-    for (auto now = claimed_.load();
+    for (auto now = claimed_.load(std::memory_order_relaxed);
          now <= spill_at_ && bytes <= spill_at_ - now && now + bytes <= raised_above_.load();) {
-      if (claimed_.compare_exchange_weak(now, now + bytes)) { return true; }
+      if (claimed_.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed)) { return true; }
     }
     return false;
   }
 
   /// Takes back the claim of a request that has failed.
-  void unclaim(std::size_t bytes) noexcept { claimed_.fetch_sub(bytes); }
+  void unclaim(std::size_t bytes) noexcept { claimed_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   /// Counts claimed bytes as used, after upstream has served them. Returns whether notify() has to be called.
   [[nodiscard]] bool note_served(std::size_t bytes) noexcept
@@ -221,7 +229,7 @@ class spill_policy {
     std::size_t excess{};
     {
       auto const locked = rmm::detail::mutex_lock{mutex_};
-      auto const wanted = claimed_.load();
+      auto const wanted = claimed_.load(std::memory_order_relaxed);
       auto const known  = spill_at_ + asked_now_;
       if (wanted <= known) { return; }
       excess = wanted - known;
