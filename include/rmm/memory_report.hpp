@@ -163,6 +163,7 @@ class counted_report final : public shared_report {
   void acquire() const noexcept override { owners_.fetch_add(1, std::memory_order_relaxed); }
   void release() const noexcept override
   {
+    // acq_rel: as in detail::counted_ptr, the last owner sees all uses of the others
     if (owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) { delete this; }
   }
   [[nodiscard]] memory_report const& get() const noexcept override { return report_; }

@@ -271,8 +271,8 @@ class sink_logger final : public logger_implementation {
   }
 
   std::string name_;
-  std::vector<sink_ptr> sinks_;  // changed by one thread while no other logs
-  std::atomic<level_enum> level_{level_enum::info};
+  std::vector<sink_ptr> sinks_;                      // changed by one thread while no other logs
+  std::atomic<level_enum> level_{level_enum::info};  // the levels guard no data
   std::atomic<level_enum> flush_level_{level_enum::off};
   std::mutex mutex_;  // guards pattern_
   line_pattern pattern_{"[%6t][%H:%M:%S:%f][%-6l] %v"};

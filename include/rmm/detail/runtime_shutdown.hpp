@@ -16,7 +16,7 @@ namespace detail {
 
 /// A flag that says whether the process has begun to exit. All shared objects of the process use one.
 struct process_exit {
-  std::atomic<bool> has_begun{false};
+  std::atomic<bool> has_begun{false};  // guards no data
   /// Registers a handler with std::atexit() that sets the flag. The code is in the shared object that created this struct, which stays
   /// loaded. A handler in another object would also run when that object is unloaded.
   void (*register_handler)() noexcept {};

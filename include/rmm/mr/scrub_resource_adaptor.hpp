@@ -137,8 +137,8 @@ class scrub_resource_adaptor final : public detail::resource_adaptor<scrub_resou
     return try_wait_for_device() && try_fill_async(ptr, 0, bytes, cudaStreamLegacy) && try_wait_for_device();
   }
 
-  std::atomic<bool> has_kept_{false};
-  rmm::detail::mutex mutex_;  // guards kept_; not held while upstream is called
+  std::atomic<bool> has_kept_{false};  // relaxed: says only whether to take the mutex, which guards the blocks
+  rmm::detail::mutex mutex_;           // guards kept_; not held while upstream is called
   std::vector<kept_block> kept_;
 };
 

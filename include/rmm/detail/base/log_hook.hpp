@@ -18,7 +18,8 @@ enum class log_level : int { trace, debug, info, warn, error, critical };
 /// Receives one message. Any thread may call it, also while it holds locks of the library, so it must not call the library.
 using log_function = void (*)(log_level level, char const* message) noexcept;
 
-/// The function that receives messages. While it is null, messages are discarded.
+/// The function that receives messages. While it is null, messages are discarded. Stores release what the function uses, and loads acquire
+/// it.
 inline std::atomic<log_function> log_hook{nullptr};
 
 /// Whether messages are received. Check it before composing a message.

@@ -36,6 +36,9 @@
 ///  A4  the object is on the heap, and the shared object whose code made it is pinned before it is published
 /// So every search finds one object, whatever is unloaded, and an anchor that is set answers with one read.
 ///
+/// Order: the update that publishes the object in the home releases, and so does each store of a copy, by a thread that has acquired the
+/// address. All loads acquire. So what made the object happens before each use of it, through however many anchors.
+///
 /// Functions that read an anchor or call find_or_publish() are RMM_HIDDEN. If the linker merged such a function, one shared object
 /// could use an inlined copy, which reads its own anchor, and also call the merged function, which sets the anchor of another.
 

@@ -71,7 +71,9 @@ struct usage_counter {
 /// only grows while frozen_, to the value at that moment.
 ///
 /// Order: a share's members are plain variables. Its thread uses them inside the share's biased lock; another thread uses them when it
-/// has locked that thread out, with the mutex held. Invariant O2 of biased_lock makes each see what the other wrote.
+/// has locked that thread out, with the mutex held. Invariant O2 of biased_lock makes each see what the other wrote. A new share is locked
+/// out, so its thread first takes the mutex, and sees whether all are frozen. All other members are guarded by the mutex.
+/// tests/models/statistics_model.cpp tries all executions.
 ///
 /// Thread-safe. All threads share one stack of sections.
 class usage_statistics {

@@ -75,7 +75,8 @@ class capture_announcements {
     if (count_.fetch_sub(1, std::memory_order_relaxed) == 1) { tell(false); }
   }
 
-  /// Whether any announcement exists. Does not lock.
+  /// Whether any announcement exists. Does not lock. Relaxed, because it guards no data: a call that happens after add() reads its count or
+  /// a later one.
   [[nodiscard]] bool any() const noexcept { return count_.load(std::memory_order_relaxed) != 0; }
 
   /// Returns the announcement of the capture that `stream` is in; `state` is that of the stream. The stream may have joined it.

@@ -70,7 +70,7 @@ template <class Function>
 [[nodiscard]] RMM_COLD RMM_HIDDEN inline bool has_current_context() noexcept
 {
   using current_context_function = int (*)(void** context);
-  static std::atomic<current_context_function> known{nullptr};
+  static std::atomic<current_context_function> known{nullptr};  // relaxed: see detail/cuda/stream_calls.hpp
   auto ask = known.load(std::memory_order_relaxed);
   if (ask == nullptr) {
     cudaError_t status{};

@@ -21,6 +21,9 @@ namespace detail {
 // functions changes the runtime's last error.
 //
 // Hidden for the reason that find_device_of_current_context() gives.
+//
+// The addresses of these functions are stored relaxed: they point to no data of the library, all threads find the same ones, and a thread
+// that reads null asks itself.
 
 /// Finds a function of the driver, or `fallback` if the driver lacks it. Stores the result in `known`, unless the search failed.
 template <class Function>

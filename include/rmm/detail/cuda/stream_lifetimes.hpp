@@ -30,6 +30,9 @@ struct stream_end_listener {
 ///
 /// Invariant: ends() changes before a known handle can name another stream.
 ///
+/// Order: a thread that uses the handle of a new stream got it from the thread that made the stream, after the runtime had destroyed the
+/// old one, which end() precedes. So the change of ends() happens before the use, and a load there reads it or a later one, also relaxed.
+///
 /// Thread-safe. One object per process; releases of the library that use one name and number of the anchor share the layout.
 class stream_lifetimes {
  public:

@@ -133,7 +133,7 @@ class memory_marks {
 
   memory_marks() : domain_{nvtxDomainCreateA(librmm_domain::name)} {}
 
-  /// Whether a tool accepts heaps.
+  /// Whether a tool accepts heaps. Relaxed, because it guards no data: allocations in a heap happen after the tool has accepted it.
   [[nodiscard]] bool is_listening() const noexcept { return listening_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] heap_map::iterator first_touching(std::uintptr_t address)

@@ -56,6 +56,9 @@ namespace detail {
 ///  S2  the limits follow from block_bytes(), the number of caches, and whether memory is scarce
 ///  S3  ended_ counts the listed caches whose stream has ended
 ///
+/// Order: the limits are numbers that owners read relaxed, without the lock. They guard no data. An owner may read some of them before and
+/// some after a change: then its cache keeps more or less than it should, until its next call.
+///
 /// Guarded by the heap's lock; functions in the section "a thread's own cache" take it themselves where they need it. A template only
 /// so that translation units that make no heap do not compile its members.
 template <class Unused>

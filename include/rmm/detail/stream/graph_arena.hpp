@@ -377,7 +377,9 @@ class graph_arena {
 
   Heap& heap_;
   capture_announcements& captures_{announced_captures()};
-  std::atomic<std::uintptr_t> begin_{0};  // the bounds: no chunk lies below or above them
+  // The bounds: no chunk lies below or above them. Relaxed: a thread that frees a block got it after its chunk was added, so it reads the
+  // bounds of that moment or later ones. All of those have the chunk between them, whichever two are read together.
+  std::atomic<std::uintptr_t> begin_{0};
   std::atomic<std::uintptr_t> end_{0};
   std::atomic<bool> unannounced_was_logged_{false};
   mutable detail::mutex mutex_;  // guards what follows

@@ -130,7 +130,8 @@ class stream_cache {
   /// Whether the handle still names that stream; asks CUDA if necessary. Call it only in calls that the program makes with this handle.
   [[nodiscard]] bool is_current() noexcept { return is_trusted() || ask_identity(); }
 
-  /// Notes that the stream has ended, so that the owner drops the cache. Any thread may call it.
+  /// Notes that the stream has ended, so that the owner drops the cache. Any thread may call it. Relaxed: a hint, which the owner may see
+  /// late.
   void set_ended() noexcept { has_ended_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_.load(std::memory_order_relaxed); }
 

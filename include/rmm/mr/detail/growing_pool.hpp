@@ -358,6 +358,8 @@ class basic_growing_pool : public suballocator, public immediate_resource, priva
     return suballocator::climb(*this, climbing, align_up(climbing.asked, CUDA_ALLOCATION_ALIGNMENT), ask);
   }
 
+  // Written with the growth mutex held, before the heap's slow path is set. A call that happens after both reads the new values, and one
+  // that overlaps may read either. The pointer and has_parts_ release what they lead to.
   std::atomic<live_by_tag*> tags_{nullptr};  // null while tags are not tracked
   std::atomic<bool> has_parts_{false};
   std::atomic<bool> suspended_{false};

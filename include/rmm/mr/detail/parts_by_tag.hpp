@@ -18,6 +18,9 @@ namespace detail {
 /// Every call of the pool searches the parts, without a lock; one thread at a time adds parts. Parts, and outdated lists of them, stay
 /// until clear(), because other threads may read them.
 ///
+/// Order: a new list is released with its address, which readers acquire. A list never changes after that. A thread that frees a block got
+/// it after the block's part was added, so it reads that list or a later one.
+///
 /// `Pool` has a function `contains(pointer)`, which says whether a block lies in it.
 template <class Pool>
 class parts_by_tag {
