@@ -33,7 +33,8 @@
 /// -fsanitize=thread and linked with plain_accesses.cpp instead of the sanitizer. Then each access of the library's own variables that
 /// races with another one is an error, and so is memory that is freed while another thread may use it. Not seen: what the C++ library,
 /// the simulator and the system access, and the order of the construction of static variables in functions. A program calls such
-/// functions before its threads begin.
+/// functions before its threads begin. Memory that std::malloc() returns again counts as the same memory, so code that uses it seems to
+/// race.
 ///
 /// Limits: loads do not read what is written later in the run (no load buffering, as in RC11); a weak compare_exchange does not fail
 /// spuriously; the order of seq_cst operations agrees with happens-before, as in C++17, and on x86-64 and 64-bit Arm; a thread that
