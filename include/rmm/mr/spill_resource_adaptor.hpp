@@ -74,7 +74,8 @@ namespace detail {
 ///  S5  asked_now_ is the sum of the bytes that running calls of the hook have yet to free. Memory that the thread of a call frees leaves
 ///      claimed_ and asked_now_ together, under the mutex, so that another thread finds the bytes in both or in none
 ///
-/// Order: claimed_ guards no data. Of two threads that pass the hook's share together, the second one to add reads the sum.
+/// Order: claimed_ guards no data. Of two threads that pass the hook's share together, the second one to add reads the sum. asked_now_ is
+/// written under the mutex. A thread that acquires a sum of spilled_ tries upstream again after the frees which are in the sum.
 ///
 /// S3 is Dekker's argument. A thread that frees subtracts from used_ and then reads lowered_under_. A thread that raises a watermark writes
 /// lowered_under_ and then reads used_. All four are seq_cst, so one of the reads comes after both writes in the single order of such
@@ -177,7 +178,7 @@ class spill_policy {
   };
 
   /// Returns a count that rises by the bytes that calls of the hook free.
-  [[nodiscard]] std::uint64_t spilled() const noexcept { return spilled_.load(); }
+  [[nodiscard]] std::uint64_t spilled() const noexcept { return spilled_.load(std::memory_order_acquire); }
 
   /// Asks the hook for the bytes of a request after upstream had too little. Does not ask if calls in other threads have freed as much
   /// since `request.spilled_before`. Returns whether to try again.
@@ -292,10 +293,10 @@ class spill_policy {
     auto const locked  = rmm::detail::mutex_lock{mutex_};
     auto const counted = bytes < frame->to_free ? bytes : frame->to_free;
     unclaim(bytes);
-    asked_now_ -= counted;
+    asked_now_.fetch_sub(counted, std::memory_order_relaxed);
     frame->to_free -= counted;
     frame->freed += bytes;
-    spilled_ += bytes;
+    spilled_.fetch_add(bytes, std::memory_order_release);
   }
 
   /// Asks for the bytes above the share, less those that running calls of the hook are still to free.
@@ -304,7 +305,7 @@ class spill_policy {
     if (!hook_ || is_in_call()) { return; }
     auto locked       = rmm::detail::mutex_lock{mutex_};
     auto const wanted = claimed_.load(std::memory_order_relaxed);
-    auto const known  = spill_at_ + asked_now_;
+    auto const known  = spill_at_ + asked_now_.load(std::memory_order_relaxed);
     if (wanted > known) { static_cast<void>(call_hook(wanted - known, std::move(locked))); }
   }
 
@@ -313,20 +314,20 @@ class spill_policy {
   {
     ++figures_.calls;
     figures_.asked_bytes += bytes;
-    asked_now_ += bytes;
+    asked_now_.fetch_add(bytes, std::memory_order_relaxed);
     locked = {};
 
     call_frame frame{this, bytes};
     rmm::detail::scope_guard const leave{[&]() noexcept {
       auto const locked_again = rmm::detail::mutex_lock{mutex_};
-      asked_now_ -= frame.to_free;
+      asked_now_.fetch_sub(frame.to_free, std::memory_order_relaxed);
     }};
     auto const freed        = hook_(bytes);
     auto const locked_again = rmm::detail::mutex_lock{mutex_};
     figures_.freed_bytes += freed;
     auto const said = freed < maximum_ ? freed : maximum_;
     auto const rest = said > frame.freed ? said - frame.freed : 0;  // freed by other threads, or past the adaptor
-    spilled_ += rest;
+    spilled_.fetch_add(rest, std::memory_order_release);
     return {freed, frame.freed + rest};
   }
 
