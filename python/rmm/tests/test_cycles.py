@@ -43,6 +43,11 @@ class Owner:
         self.upstream.deallocate(ptr, nbytes, stream)
 
 
+def kept_owner() -> Any:
+    """An owner that the garbage collector has kept although nothing refers to it, not even weakly any more; or None."""
+    return next((each for each in gc.get_objects() if type(each) is Owner), None)
+
+
 layers: list[Callable[[Any], Any]] = [
     lambda resource: resource,
     rmm.mr.StatisticsResourceAdaptor,
@@ -99,33 +104,99 @@ def test_memory_without_a_buffer_keeps_the_functions_too() -> None:
 def test_a_live_buffer_in_the_cycle_is_not_collected_and_crashes_nothing() -> None:
     owner: Any = Owner()
     owner.buffer = rmm.DeviceBuffer(size=1024, mr=owner.resource)
-    ended: Any = weakref.ref(owner)
+    freed = owner.freed
+    del owner
+    for _ in range(2):
+        gc.collect()
+    assert freed == []
+    kept_owner().buffer = None  # its buffer wants the function: see lent_callables
+    gc.collect()
+    assert freed == [1024]
+    assert kept_owner() is None
+
+
+pools: list[Callable[[Any], Any]] = [
+    lambda resource: rmm.mr.PoolMemoryResource(resource, 1 << 20),
+    lambda resource: rmm.mr.CachedMemoryResource(resource, initial_size=1 << 20, block_size=1 << 18),
+    lambda resource: rmm.mr.StatisticsResourceAdaptor(rmm.mr.PoolMemoryResource(resource, 1 << 20)),
+    lambda resource: rmm.mr.PoolMemoryResource(rmm.mr.StatisticsResourceAdaptor(resource), 1 << 20),
+]
+
+
+@pytest.mark.parametrize("wrap", pools)
+def test_a_pool_with_memory_gives_it_back_and_is_collected_with_its_owner(wrap: Any) -> None:
+    owner = Owner(wrap)
+    ended, freed = weakref.ref(owner), owner.freed
+    ptr = owner.resource.allocate(1000)
+    owner.resource.deallocate(ptr, 1000)
     del owner
     gc.collect()
-    assert ended() is not None  # its buffer will want the function: see lent_callables
-    ended().buffer = None
-    gc.collect()
+    assert sum(freed) >= 1 << 20
     assert ended() is None
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda resource: rmm.mr.PoolMemoryResource(resource, 1 << 20),
-        lambda resource: rmm.mr.FixedSizeMemoryResource(resource, 4096, 16),
-    ],
-)
-def test_a_pool_with_memory_keeps_its_owner_until_it_is_removed(wrap: Any) -> None:
+@pytest.mark.parametrize("wrap", pools)
+def test_memory_of_a_pool_that_is_in_use_keeps_its_owner(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     owner: Any = Owner(wrap)
+    owner.buffer = rmm.DeviceBuffer(size=1024, mr=owner.resource)
     freed = owner.freed
-    ended: Any = weakref.ref(owner)
+    del owner
+    for _ in range(2):
+        gc.collect()
+    owner = kept_owner()
+    rmm.DeviceBuffer(size=1 << 21, mr=owner.resource)  # all goes on
+    owner.buffer = owner.resource = None
     del owner
     gc.collect()
-    assert ended() is not None  # the documented limit: see CallbackMemoryResource
-    ended().resource = None
+    assert kept_owner() is None
+    assert sum(freed) >= 1 << 20
+    assert unraisable == []
+
+
+def test_an_owner_that_was_kept_is_safe_when_it_allocates_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    owner: Any = Owner()
+    owner.buffer = rmm.DeviceBuffer(size=1024, mr=owner.resource)
+    freed = owner.freed
+    del owner
+    gc.collect()
+    owner = kept_owner()
+    owner.buffer = None
+    owner.buffer = rmm.DeviceBuffer(size=2048, mr=owner.resource)  # the resource is not finalized again
+    del owner
+    gc.collect()
+    kept_owner().buffer = None
+    gc.collect()
+    assert kept_owner() is None
+    assert freed == [1024, 2048]
+    assert unraisable == []
+
+
+def test_functions_that_refer_to_no_pool_free_its_memory() -> None:
+    upstream, freed = rmm.mr.CudaMemoryResource(), []
+
+    def deallocate(ptr: int, nbytes: int, stream: Stream) -> None:
+        freed.append(nbytes)
+        upstream.deallocate(ptr, nbytes, stream)
+
+    pool = rmm.mr.FixedSizeMemoryResource(rmm.mr.CallbackMemoryResource(upstream.allocate, deallocate), 4096, 16)
+    del pool
+    assert sum(freed) >= 16 * 4096
+
+
+def test_a_pool_that_keeps_unused_memory_keeps_its_owner_until_it_is_removed() -> None:
+    owner: Any = Owner(lambda resource: rmm.mr.FixedSizeMemoryResource(resource, 4096, 16))
+    freed = owner.freed
+    del owner
+    gc.collect()
+    assert freed == []
+    kept_owner().resource = None  # the documented limit: see CallbackMemoryResource
     gc.collect()
     assert sum(freed) >= 16 * 4096
-    assert ended() is None
+    assert kept_owner() is None
 
 
 def test_zero_bytes_null_pointers_and_too_many_deallocations_do_no_harm() -> None:

@@ -175,6 +175,14 @@ def test_nothing_is_asked_for_more_than_the_maximum() -> None:
     assert cache.asked == []
 
 
+def test_more_than_the_maximum_is_asked_for_if_the_pool_has_as_much() -> None:
+    cache = Cache(maximum=32 * KIB)
+    cache.add(4)
+    assert buffer(40, cache.resource).size == 40 * KIB
+    assert cache.asked == [40 * KIB]
+    assert cache.buffers == []
+
+
 def test_without_a_function_nothing_is_asked() -> None:
     resource = rmm.mr.SpillResourceAdaptor(pool(), maximum=KIB)
     assert buffer(2, resource).size == 2 * KIB

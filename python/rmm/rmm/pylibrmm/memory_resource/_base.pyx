@@ -27,6 +27,21 @@ cdef extern from "pylibrmm/memory_resource/_lent_callables.hpp" namespace "rmm_p
         void own()
 
 
+class _Finalizer:
+    """Calls `action` when the garbage collector finalizes the object that holds this, before it clears the functions of a cycle.
+
+    A class of Python, because Cython calls no `__del__` of its classes with the stable ABI. `action` may not refer to the object.
+    """
+
+    __slots__ = ("action",)
+
+    def __init__(self, action):
+        self.action = action
+
+    def __del__(self):
+        self.action()
+
+
 cdef extern from *:
     immediate_resource* as_immediate "dynamic_cast<rmm::mr::detail::immediate_resource*>"(device_memory_resource*)
 

@@ -4,6 +4,7 @@ from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, UpstreamRe
 
 
 cdef class CallbackMemoryResource(DeviceMemoryResource):
+    cdef object _finalizer
     cdef object _allocate_func
     cdef object _deallocate_func
 

@@ -31,6 +31,8 @@ from rmm.pylibrmm.memory_resource._lent cimport (
 )
 from rmm.pylibrmm.stream cimport Stream
 
+from rmm.pylibrmm.memory_resource._base import _Finalizer
+
 __all__ = ["CallbackMemoryResource", "FailureCallbackResourceAdaptor", "SpillResourceAdaptor"]
 
 
@@ -69,16 +71,28 @@ cdef extern from "pylibrmm/memory_resource/_callbacks.hpp" namespace "rmm_python
     spill_figures spill_figures_of(device_memory_resource*)
 
 
+cdef class _Finalization:
+    """Makes C++ hold functions that it may call to free memory."""
+
+    cdef lent_ptr lent
+
+    def __call__(self):
+        if self.lent.get() != NULL:
+            (<lent_functions*>self.lent.get()).finalize()
+
+
 @cython.no_gc_clear
 cdef class CallbackMemoryResource(DeviceMemoryResource):
     """A resource that allocates by calling two functions of yours.
 
-    Any thread that allocates or deallocates calls them. The resource and its live allocations keep the functions alive. If the
-    functions refer to the resource, the garbage collector collects all of them once all allocations were freed.
+    Any thread that allocates or deallocates calls them. The resource keeps the functions alive. If the functions refer to the
+    resource, the garbage collector collects all of them once all allocations were freed.
 
-    All memory that a pool has taken from the resource is allocated, whether the pool is in use or not. So if the functions refer
-    to the pool, as methods of an object that has it as an attribute do, the garbage collector never collects them, and the memory
-    is never freed. Let the functions refer to what they need instead, or remove the attribute when you are done.
+    The functions may refer to a pool over the resource, as methods of an object do that has the pool as an attribute. The garbage
+    collector then lets the pool give its memory back, and collects all of them. It cannot do that while memory of the pool is in
+    use, nor for a resource that keeps unused memory, such as `FixedSizeMemoryResource` and `ArenaMemoryResource`. Then none of them
+    is collected, and the memory is never freed. Let the functions refer to what they need instead, or remove the attribute when
+    you are done.
 
     Parameters
     ----------
@@ -108,9 +122,14 @@ cdef class CallbackMemoryResource(DeviceMemoryResource):
         self._deallocate_func = deallocate_func
         self._lent = lend(<PyObject*>allocate_func, <PyObject*>deallocate_func)
         self.c_obj = make_callback_resource(call_allocate, call_deallocate, self._lent)
+        cdef _Finalization action = _Finalization()
+        action.lent = self._lent
+        self._finalizer = _Finalizer(action)
 
     def __dealloc__(self):
         self.keep_lent()  # that of the base comes when the attributes have gone
+        if self._lent.get() != NULL:
+            (<lent_functions*>self._lent.get()).finalize()  # as long as the functions are there
 
 
 cdef void* call_allocate(lent_callables& lent, size_t nbytes, cudaStream_t stream, python_error& error) noexcept with gil:

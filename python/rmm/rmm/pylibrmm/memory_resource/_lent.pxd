@@ -20,6 +20,8 @@ cdef extern from "pylibrmm/memory_resource/_lent_callables.hpp" namespace "rmm_p
         PyObject* first()
         PyObject* second()
         void note_allocated()
+        void finalize()
+        bint has_live()
         void note_deallocated()
 
     lent_ptr lend(PyObject* first, PyObject* second) except +

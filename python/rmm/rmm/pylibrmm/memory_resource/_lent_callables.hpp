@@ -16,9 +16,9 @@ namespace rmm_python {
 /// While the Python object exists, C++ has no references of its own. So the garbage collector sees all references, and can collect cycles
 /// through the functions. C++ has a reference
 ///  - after own(), which is called when the Python object ends or gets other functions, and the resource may live longer;
-///  - while an allocation is live: the garbage collector clears the functions of a cycle before it destroys objects that call them to free
-///    their memory. The blocks of a pool are such allocations, though a pool in the cycle would free them by itself: a cycle through it and
-///    the functions is never collected while it has any.
+///  - after finalize(), while an allocation is live. The garbage collector finalizes all objects of a cycle, then looks which of them are
+///    referred to from outside, and clears the others before it destroys them. What is cleared cannot free memory any more. So a pool gives
+///    unused memory back when it is finalized, and if anything is live even so, the reference keeps the cycle.
 ///
 /// All functions except the destructor require the GIL.
 class lent_callables {
@@ -30,11 +30,11 @@ class lent_callables {
 
   ~lent_callables()
   {
-    if ((!owns_ && live_ == 0) || Py_IsInitialized() == 0) { return; }
+    if ((!owns_ && !holds_for_live()) || Py_IsInitialized() == 0) { return; }
     run_python([this] {
       auto const state = PyGILState_Ensure();
       if (std::exchange(owns_, false)) { drop(); }
-      if (std::exchange(live_, 0) != 0) { drop(); }
+      if (std::exchange(is_finalized_, false) && live_ != 0) { drop(); }
       PyGILState_Release(state);
     });
   }
@@ -47,18 +47,28 @@ class lent_callables {
     if (!std::exchange(owns_, true)) { hold(); }
   }
 
+  /// Called when the Python object is finalized. It may live on, but is not finalized again.
+  void finalize() noexcept
+  {
+    if (!std::exchange(is_finalized_, true) && live_ != 0) { hold(); }
+  }
+
+  [[nodiscard]] bool has_live() const noexcept { return live_ != 0; }
+
   void note_allocated() noexcept
   {
-    if (live_++ == 0) { hold(); }
+    if (live_++ == 0 && is_finalized_) { hold(); }
   }
 
   /// Counts a deallocation. The last one may destroy the functions and what they refer to. Ignored if nothing is live.
   void note_deallocated() noexcept
   {
-    if (live_ != 0 && --live_ == 0) { drop(); }
+    if (live_ != 0 && --live_ == 0 && is_finalized_) { drop(); }
   }
 
  private:
+  [[nodiscard]] bool holds_for_live() const noexcept { return is_finalized_ && live_ != 0; }
+
   void hold() const noexcept
   {
     Py_INCREF(first_);
@@ -75,6 +85,7 @@ class lent_callables {
   PyObject* first_;
   PyObject* second_;
   bool owns_{false};
+  bool is_finalized_{false};
   std::size_t live_{0};
 };
 

@@ -4,7 +4,7 @@ from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, UpstreamRe
 
 
 cdef class PoolMemoryResource(UpstreamResourceAdaptor):
-    pass
+    cdef object _finalizer
 
 
 cdef class ArenaMemoryResource(UpstreamResourceAdaptor):
@@ -25,7 +25,7 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource):
 
 
 cdef class CachedMemoryResource(UpstreamResourceAdaptor):
-    pass
+    cdef object _finalizer
 
 
 cdef class ConfiguredMemoryResource(DeviceMemoryResource):

@@ -19,6 +19,7 @@ __all__ = [
     "PoolMemoryResource",
 ]
 
+@disjoint_base
 class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
     def __new__(
         cls,
@@ -81,6 +82,7 @@ class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
     @property
     def has_virtual_memory(self) -> bool: ...
 
+@disjoint_base
 class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
     def __new__(
         cls,

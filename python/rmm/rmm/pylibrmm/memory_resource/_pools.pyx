@@ -6,6 +6,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int64_t, uintptr_t
 from libcpp cimport bool
+from libcpp.memory cimport weak_ptr
 from libcpp.optional cimport optional
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -14,7 +15,7 @@ from rmm.librmm._device_memory_resource cimport device_memory_resource
 from rmm.librmm.memory_resource cimport percent_of_free_device_memory
 from rmm.librmm.tag_scope cimport tag as cpp_tag
 from rmm.pylibrmm.helper cimport parse_bytes
-from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, UpstreamResourceAdaptor, resource_ptr
+from rmm.pylibrmm.memory_resource._base cimport DeviceMemoryResource, UpstreamResourceAdaptor, lent_ptr, resource_ptr
 from rmm.pylibrmm.memory_resource._conversions cimport (
     optional_pool_size,
     optional_size,
@@ -22,9 +23,11 @@ from rmm.pylibrmm.memory_resource._conversions cimport (
     raise_error,
     size_of,
 )
+from rmm.pylibrmm.memory_resource._lent cimport lent_functions
 from rmm.pylibrmm.scopes cimport tag
 
 from rmm.pylibrmm._attributes import describe_attribute
+from rmm.pylibrmm.memory_resource._base import _Finalizer
 from rmm.pylibrmm.memory_resource._capabilities import _Binned, _Pool, _Suballocator, _Trimmable
 
 __all__ = [
@@ -84,11 +87,40 @@ cdef extern from "pylibrmm/memory_resource/_pools.hpp" namespace "rmm_python" no
     resource_ptr make_configured(string, string&) except +raise_error
     resource_ptr make_binning(resource_ptr, int, int) except +raise_error
     void add_bin_to(resource_ptr, size_t, resource_ptr) except +raise_error
+    void give_back_unused(device_memory_resource*)
 
 
 ctypedef exported_block (*export_function)(const elastic_pool_memory_resource&, const void*, size_t) except + nogil
 
 
+cdef class _Finalization:
+    """Makes a pool over functions of Python give unused memory back."""
+
+    cdef weak_ptr[device_memory_resource] pool
+    cdef lent_ptr lent
+
+    def __call__(self):
+        cdef resource_ptr pool = self.pool.lock()
+        if pool.get() != NULL and self.lent.get() != NULL and (<lent_functions*>self.lent.get()).has_live():
+            with nogil:
+                give_back_unused(pool.get())
+
+
+cdef object finalizer_of(UpstreamResourceAdaptor pool):
+    """The finalizer of a pool over functions of Python; None if there are none below it."""
+    cdef DeviceMemoryResource below = pool.upstream_mr
+    cdef _Finalization action
+    while isinstance(below, UpstreamResourceAdaptor):
+        below = (<UpstreamResourceAdaptor>below).upstream_mr
+    if below._lent.get() == NULL:
+        return None
+    action = _Finalization()
+    action.pool = weak_ptr[device_memory_resource](pool.c_obj)
+    action.lent = below._lent
+    return _Finalizer(action)
+
+
+@cython.no_gc_clear
 cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
     """A pool: it takes large blocks from `upstream_mr`, allocates parts of them, and reuses freed memory in the order of streams.
 
@@ -121,6 +153,7 @@ cdef class PoolMemoryResource(UpstreamResourceAdaptor, _Pool):
             c_initial = pool_size_of(initial_pool_size)
         with nogil:
             self.c_obj = make_pool(upstream, c_initial, c_maximum)
+        self._finalizer = finalizer_of(self)
 
 
 cdef class ArenaMemoryResource(UpstreamResourceAdaptor, _Suballocator):
@@ -501,6 +534,7 @@ cdef object export_by(export_function export, ElasticPoolMemoryResource pool, ui
     )
 
 
+@cython.no_gc_clear
 cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
     """A front cache: a pool over a resource that shares its memory with others, such as `CudaAsyncMemoryResource`.
 
@@ -531,6 +565,7 @@ cdef class CachedMemoryResource(UpstreamResourceAdaptor, _Pool, _Trimmable):
         cdef size_t c_block = parse_bytes(block_size)
         with nogil:
             self.c_obj = make_cached(upstream, c_initial, c_maximum, c_block)
+        self._finalizer = finalizer_of(self)
 
 
 def check_configuration(str configuration not None):
