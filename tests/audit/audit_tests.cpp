@@ -274,7 +274,7 @@ TEST(AuditCurrent, ServesLibraries)
 
 TEST(AuditCurrent, LeavesToTheDriverWhatResourcesTake)
 {
-  for (char const* const scenario : {"grows", "callback_calls_a_library", "program_itself"}) {
+  for (char const* const scenario : {"grows", "callback_calls_a_library", "library_keeps_memory", "program_itself"}) {
     EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
   }
 }
@@ -289,7 +289,8 @@ TEST(AuditCurrent, GivesEachBlockBackToItsResource)
 
 TEST(AuditCurrent, FreesNothingOfAResourceThatHasEnded)
 {
-  for (char const* const scenario : {"pool_ends_first", "reserved_addresses_end_first", "route_ends"}) {
+  for (char const* const scenario :
+       {"pool_ends_first", "reserved_addresses_end_first", "own_resource_ends_first", "route_ends"}) {
     EXPECT_THAT(output_of_current(scenario), EndsWith("status 0")) << scenario;
   }
 }

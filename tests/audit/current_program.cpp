@@ -188,6 +188,24 @@ void callback_calls_a_library()
   REQUIRE(calls == 0);
 }
 
+/// A library that serves a resource keeps memory, and gives it back when it likes.
+void library_keeps_memory()
+{
+  std::vector<memory> kept;
+  rmm::mr::callback_memory_resource calling{[&](std::size_t bytes, rmm::cuda_stream_view, void*) {
+                                              kept.push_back(allocated(source, way::by_name, "device", bytes));
+                                              return pointer_to(kept.back());
+                                            },
+                                            [](void*, std::size_t, rmm::cuda_stream_view, void*) {}};
+  rmm::mr::set_current_device_resource(&calling);
+  rmm::mr::audit_route const route;
+  release("device", allocated("device", 1000));
+  static_cast<void>(rmm::device_buffer{1000, rmm::cuda_stream_legacy});
+  REQUIRE(kept.size() == 2);
+  REQUIRE(user.release(way::by_name, "device", kept[0], nullptr) == CUDA_ERROR_INVALID_VALUE);  // a second time
+  for (auto const& each : kept) { release(source, way::by_name, "device", each); }
+}
+
 /// The program has RMM inside, so what it takes from the driver itself is its resource's.
 void program_itself_is_not_routed()
 {
@@ -292,6 +310,43 @@ void reserved_addresses_end_first()
   }
   REQUIRE(route.live_bytes() == 0);
   release("device", one);
+}
+
+/// A resource of the program that calls the driver itself, and gives out the begin of what it has.
+class own_resource final : public memory_resource {
+ public:
+  ~own_resource() override
+  {
+    auto const free = reinterpret_cast<decltype(&cuMemFree_v2)>(user.find(way::by_symbol, "cuMemFree_v2", "", 12000));
+    REQUIRE(free(begin_) == CUDA_SUCCESS);
+  }
+
+ private:
+  void* do_allocate(std::size_t, rmm::cuda_stream_view) override
+  {
+    auto const allocate =
+      reinterpret_cast<decltype(&cuMemAlloc_v2)>(user.find(way::by_symbol, "cuMemAlloc_v2", "", 12000));
+    REQUIRE(allocate(&begin_, mib) == CUDA_SUCCESS);
+    return reinterpret_cast<void*>(begin_);
+  }
+  void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) noexcept override { REQUIRE(false); }
+
+  CUdeviceptr begin_{};
+};
+
+void own_resource_ends_first()
+{
+  rmm::mr::audit_route const route;
+  memory one{};
+  {
+    own_resource own;
+    rmm::mr::set_current_device_resource(&own);
+    one = allocated("device", 1000);
+    rmm::mr::set_current_device_resource(nullptr);
+  }
+  REQUIRE(route.live_bytes() == 0);
+  release("device", one);
+  REQUIRE(user.release(way::by_name, "device", one, nullptr) != CUDA_SUCCESS);
 }
 
 void route_ends()
@@ -757,10 +812,12 @@ std::map<std::string, void (*)()> const scenarios{
   {"serves", serves},
   {"grows", grows},
   {"callback_calls_a_library", callback_calls_a_library},
+  {"library_keeps_memory", library_keeps_memory},
   {"program_itself", program_itself_is_not_routed},
   {"changes", changes},
   {"pool_ends_first", pool_ends_first},
   {"reserved_addresses_end_first", reserved_addresses_end_first},
+  {"own_resource_ends_first", own_resource_ends_first},
   {"route_ends", route_ends},
   {"resource_is_at_home", resource_is_at_home},
   {"other_devices_and_threads", other_devices_and_threads},

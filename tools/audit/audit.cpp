@@ -257,7 +257,8 @@ template <class Call, class Key>
   auto const result = call();
   if (result == CUDA_SUCCESS) {
     if (all.chosen.routes_to_current() && asked.space == key_space::address) { note_new_memory(key(), asked.bytes); }
-    record([&] { all.known.add(asked.space, std::uint64_t{key()}, asked.bytes, library, asked.kind); });
+    auto const taker = library == all.pool ? calling_library(all.known, asked.code) : library;
+    record([&] { all.known.add(asked.space, std::uint64_t{key()}, asked.bytes, library, asked.kind, taker); });
   }
   return result;
 }
@@ -284,16 +285,21 @@ template <class Call>
 
 /// Lets the driver free, and counts it. The record ends before, as another thread may then get the same memory.
 template <class Call>
-[[nodiscard]] CUresult release(key_space space, std::uint64_t key, Call&& call) noexcept
+[[nodiscard]] CUresult release(key_space space, std::uint64_t key, void const* code, Call&& call) noexcept
 {
   if (!is_counted()) { return call(); }
   counted_call const inside;
   auto& all        = process::get();
   auto const ended = all.known.remove(space, key);
   if (ended && all.chosen.routes_to_current() && space == key_space::address) { note_end_of_memory(key, ended->bytes); }
-  // A second free of a routed block, where the pool's own memory begins at the same address.
-  bool const is_of_the_pool = ended && ended->library == all.pool && !is_of_resource();
-  auto const result         = is_of_the_pool ? CUDA_ERROR_INVALID_VALUE : call();
+  // A second free of a routed block, where the resource's own memory begins at the same address. A library that has taken memory for a
+  // resource may give it back at any time.
+  bool is_of_another = false;
+  if (ended && ended->library == all.pool && !is_of_resource()) {
+    auto const library = calling_library(all.known, code);
+    is_of_another      = library != ended->taker && !all.has_rmm(library);
+  }
+  auto const result = is_of_another ? CUDA_ERROR_INVALID_VALUE : call();
   if (result != CUDA_SUCCESS && ended) {
     record([&] { all.known.restore(space, key, *ended); });
   }
@@ -603,7 +609,8 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* out, std::size_t bytes, CUmem
 CUresult cuMemFree_v2(CUdeviceptr address)
 {
   if (auto const block = routed_at(address, __builtin_return_address(0))) { return free_routed_block(*block, {}); }
-  return release(key_space::address, address, [&] { return RMM_AUDIT_CALL(cuMemFree_v2, address); });
+  return release(
+    key_space::address, address, __builtin_return_address(0), [&] { return RMM_AUDIT_CALL(cuMemFree_v2, address); });
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
@@ -611,7 +618,9 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
   if (auto const block = routed_at(address, __builtin_return_address(0))) {
     return free_routed_block(*block, {true, stream, false});
   }
-  return release(key_space::address, address, [&] { return RMM_AUDIT_CALL(cuMemFreeAsync, address, stream); });
+  return release(key_space::address, address, __builtin_return_address(0), [&] {
+    return RMM_AUDIT_CALL(cuMemFreeAsync, address, stream);
+  });
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
@@ -619,7 +628,9 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
   if (auto const block = routed_at(address, __builtin_return_address(0))) {
     return free_routed_block(*block, {true, stream, true});
   }
-  return release(key_space::address, address, [&] { return RMM_AUDIT_CALL(cuMemFreeAsync_ptsz, address, stream); });
+  return release(key_space::address, address, __builtin_return_address(0), [&] {
+    return RMM_AUDIT_CALL(cuMemFreeAsync_ptsz, address, stream);
+  });
 }
 
 // --- virtual memory ----------------------------------------------------------------------------------------------------
@@ -706,7 +717,9 @@ CUresult cuArray3DCreate_v2(CUarray* out, CUDA_ARRAY3D_DESCRIPTOR const* what)
 
 CUresult cuArrayDestroy(CUarray array)
 {
-  return release(key_space::array, number_of(array), [&] { return RMM_AUDIT_CALL(cuArrayDestroy, array); });
+  return release(key_space::array, number_of(array), __builtin_return_address(0), [&] {
+    return RMM_AUDIT_CALL(cuArrayDestroy, array);
+  });
 }
 
 /// Counts the first level.
@@ -722,7 +735,9 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* out, CUDA_ARRAY3D_DESCRIPTOR c
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-  return release(key_space::array, number_of(array), [&] { return RMM_AUDIT_CALL(cuMipmappedArrayDestroy, array); });
+  return release(key_space::array, number_of(array), __builtin_return_address(0), [&] {
+    return RMM_AUDIT_CALL(cuMipmappedArrayDestroy, array);
+  });
 }
 
 // --- memory of the host ------------------------------------------------------------------------------------------------
@@ -745,7 +760,9 @@ CUresult cuMemAllocHost_v2(void** out, std::size_t bytes)
 
 CUresult cuMemFreeHost(void* address)
 {
-  return release(key_space::address, number_of(address), [&] { return RMM_AUDIT_CALL(cuMemFreeHost, address); });
+  return release(key_space::address, number_of(address), __builtin_return_address(0), [&] {
+    return RMM_AUDIT_CALL(cuMemFreeHost, address);
+  });
 }
 
 CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned flags)
@@ -758,8 +775,9 @@ CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned flags)
 
 CUresult cuMemHostUnregister(void* address)
 {
-  return release(
-    key_space::registered, number_of(address), [&] { return RMM_AUDIT_CALL(cuMemHostUnregister, address); });
+  return release(key_space::registered, number_of(address), __builtin_return_address(0), [&] {
+    return RMM_AUDIT_CALL(cuMemHostUnregister, address);
+  });
 }
 
 // --- questions about routed memory --------------------------------------------------------------------------------------

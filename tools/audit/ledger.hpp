@@ -73,6 +73,7 @@ struct live_memory {
   library_id library;
   memory_kind kind;
   std::uint32_t uses;  // of physical memory: its handle, and its mappings
+  library_id taker;    // that has called the driver, for a resource that the memory counts for
 };
 
 /// The allocations of libraries: their numbers and bytes, and those that are live.
@@ -111,6 +112,11 @@ class ledger {
   /// Records an allocation. One with the same key that has not ended counts as freed: its free was not seen.
   void add(key_space space, std::uint64_t key, std::uint64_t bytes, library_id library, memory_kind kind)
   {
+    add(space, key, bytes, library, kind, library);
+  }
+  void add(
+    key_space space, std::uint64_t key, std::uint64_t bytes, library_id library, memory_kind kind, library_id taker)
+  {
     std::lock_guard<std::mutex> const lock{mutex_};
     auto& known = live_of(space);
     if (auto const old = known.find(key); old != known.end()) {
@@ -119,7 +125,7 @@ class ledger {
     }
     of(library, kind).add(bytes);
     if (is_of_device(kind)) { on_devices_.add(bytes); }
-    known.emplace(key, live_memory{bytes, library, kind, 1});
+    known.emplace(key, live_memory{bytes, library, kind, 1, taker});
   }
 
   /// Ends an allocation, before the driver does: afterwards another thread may have the same key. Returns nothing for an unknown key.
