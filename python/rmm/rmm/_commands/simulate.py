@@ -18,7 +18,10 @@ def simulated_environment(environment: Mapping[str, str]) -> dict[str, str] | No
     if runtime is None:
         return None
     first = {"LD_LIBRARY_PATH": str(folder), "LD_PRELOAD": str(runtime)}
-    return {**environment, **{name: ":".join(filter(None, (value, environment.get(name)))) for name, value in first.items()}}
+    return {
+        **environment,
+        **{name: ":".join(filter(None, (value, environment.get(name)))) for name, value in first.items()},
+    }
 
 
 def run_simulated(arguments: list[str]) -> int:
