@@ -121,6 +121,7 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
         (["detail/heap/deallocation_reserve.hpp"], ["DETAIL_TEST rmm/detail/heap/deallocation_reserve_tests.cpp"], HEAP_USERS),
         (["detail/heap/range_set.hpp"],
          ["DETAIL_TEST rmm/detail/heap/range_set_tests.cpp", "DETAIL_TEST rmm/detail/heap/range_set_random_tests.cpp"], HEAP_USERS),
+        (["detail/heap/run_filter.hpp"], ["DETAIL_TEST rmm/detail/heap/run_filter_tests.cpp"], HEAP_USERS),
         (["detail/heap/placement.hpp"], ["DETAIL_TEST rmm/detail/heap/placement_tests.cpp"], HEAP_USERS),
     ],
     "stream": [

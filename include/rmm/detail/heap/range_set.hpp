@@ -395,6 +395,21 @@ class range_set {
     return sum;
   }
 
+  /// A size that no more than `ranges` ranges exceed. O(ranges).
+  [[nodiscard]] std::size_t size_of_all_but(std::size_t ranges) const noexcept
+  {
+    for (auto words = filled_words_; words != 0; words &= ~(std::uint64_t{1} << highest_bit(words))) {
+      auto const word = highest_bit(words);
+      for (auto bits = filled_bins_[word]; bits != 0; bits &= ~(std::uint64_t{1} << highest_bit(bits))) {
+        auto const bin = word * 64 + highest_bit(bits);
+        for (auto at = head_of(bin); at != none; at = node_at(at).next) {
+          if (ranges-- == 0) { return largest_in(bin); }
+        }
+      }
+    }
+    return 0;
+  }
+
   /// Whether I1 to I6 hold. O(ranges * log ranges). Defined in range_set_validation.hpp.
   [[nodiscard]] bool validate(seam_list const* seams = nullptr) const noexcept;
 

@@ -10,6 +10,7 @@
 #include <rmm/detail/export.hpp>
 #include <rmm/detail/heap/address_range.hpp>
 #include <rmm/detail/heap/range_set.hpp>
+#include <rmm/detail/heap/run_filter.hpp>
 #include <rmm/detail/stream/asker.hpp>
 #include <rmm/detail/stream/cache_set.hpp>
 #include <rmm/detail/stream/free_store.hpp>
@@ -37,8 +38,11 @@ struct wanted_runs {
 /// each of which ends where the next begins.
 ///
 /// Each set of ranges coalesces by itself. So two neighbours in a run lie in different sets, and most ranges of the largest set belong to
-/// no longer run. From a large set, the list takes only ranges that are a wanted run themselves or that touch a piece of another set. So a
-/// heap with a million free ranges in one set is searched as fast as an empty one. If bound_of_runs() is too small, make no list.
+/// no longer run. From a set with more ranges than all others together, the list takes only ranges that are a wanted run themselves or that
+/// touch a piece of another set. If bound_of_runs() is too small, make no list.
+///
+/// If the other pieces are many, a run_filter selects those that may be part of a wanted run. So each piece is looked at twice, but few
+/// are copied, looked up and sorted. A search takes some nanoseconds for each piece.
 ///
 /// Invariants:
 ///  N1  pieces are ascending and do not overlap
@@ -113,22 +117,27 @@ class basic_piece_list {
     for (auto const& cache : caches_) { cache->empty_stacks(); }
     for_each_source(add_up);
     if (wanted.with_unfenced) {
-      for_each_unfenced([&](address_range range) { total += range.bytes; });
+      shared_.for_each_unfenced([&](address_range range) { ++count, total += range.bytes; });
+      for (auto const& cache : caches_) { count += cache->unfenced_count(), total += cache->unfenced_bytes(); }
     }
     if (total < wanted.least_bytes && wanted.edges == nullptr) { return; }
 
-    bool const all = wanted.least_bytes == 0 || largest.ranges().count() <= few_ranges;
-    pieces_.reserve(all ? count : 2 * (count - largest.ranges().count()) + few_ranges);
-    for_each_source([&](source const& from) {
-      if (all || !(from == largest)) { add_all(from); }
-    });
-    if (wanted.with_unfenced) {
-      for_each_unfenced([&](address_range range) { pieces_.push_back({range, 0, nullptr, nullptr, false}); });
+    // The largest set is searched for what touches the others if it has more ranges than all of them.
+    auto const ranges   = largest.ranges().count();
+    bool const is_large = wanted.least_bytes != 0 && ranges > detail::max(few_ranges, count - ranges);
+    auto const partial  = is_large ? largest : source{};
+    if (is_large) {
+      count -= ranges;
+      total -= partial.ranges().total_bytes();
     }
-    if (!all) { add_some(largest, wanted); }
+    if (wanted.least_bytes == 0 || count <= many_pieces || !try_add_likely(partial, count, total)) {
+      pieces_.reserve(2 * count + few_ranges);
+      for_each_but(partial, [&](address_range, auto const& make) { pieces_.push_back(make()); });
+    }
+    if (is_large) { add_some(partial); }
     sort_pieces();
-    if (!all) { remove_doubles(); }
-    RMM_ASSERT_EXPENSIVE(check_invariants(largest.ranges()));
+    if (is_large) { remove_doubles(); }
+    RMM_ASSERT_EXPENSIVE(!is_check_due<basic_piece_list>(count + ranges) || check_invariants());
   }
 
   [[nodiscard]] iterator begin() noexcept { return pieces_.begin(); }
@@ -219,7 +228,7 @@ class basic_piece_list {
 
  private:
   static constexpr std::size_t few_ranges  = 512;  // a set with fewer is taken whole, which costs less than a selection
-  static constexpr std::size_t many_pieces = 1024;  // more are sorted faster by their digits
+  static constexpr std::size_t many_pieces = 1024;  // more are filtered first, and sorted by their digits
 
   /// A set of ranges, named by its store or cache.
   struct source {
@@ -241,32 +250,26 @@ class basic_piece_list {
     }
   };
 
-  /// Whether N1 holds, and N2 for the neighbours that pieces and edges have in a set of which the list has only some ranges.
-  [[nodiscard]] bool check_invariants(range_set const& partial) const noexcept
+  /// Whether N1 and N2 hold: compares with a list of everything. Throws std::bad_alloc.
+  [[nodiscard]] bool check_invariants()
   {
     for (auto at = pieces_.begin(); at != pieces_.end(); ++at) {
       auto const next = at + 1;
       if (at->range.bytes == 0 || (next != pieces_.end() && next->range.begin < at->range.end())) {
         return false;
       }  // N1
-      bool const has_next = next != pieces_.end() && next->range.begin == at->range.end();
-      if (!at->is_fenced || &at->ranges() == &partial || has_next) { continue; }
-      if (partial.range_beginning_at(at->range.end())) { return false; }  // N2
     }
-    if (wanted_.edges == nullptr) { return true; }
-    return detail::all_of(wanted_.edges->begin(), wanted_.edges->end(), [&](std::uintptr_t edge) {
-      auto const in_list = [&](fenced_range const& found) { return !found || has_piece(found.range.begin); };
-      return in_list(partial.range_beginning_at(edge)) && in_list(partial.range_ending_at(edge));  // N2
-    });
-  }
-
-  [[nodiscard]] bool has_piece(std::uintptr_t begin) const noexcept
-  {
-    auto const at =
-      detail::lower_bound(pieces_.begin(), pieces_.end(), begin, [](piece const& each, std::uintptr_t key) {
-        return each.range.begin < key;
-      });
-    return at != pieces_.end() && at->range.begin == begin;
+    auto const has_blocks = [](auto const& cache) { return cache->has_fenced_blocks(); };  // the host lacked memory
+    if (wanted_.least_bytes == 0 || detail::any_of(caches_.begin(), caches_.end(), has_blocks)) { return true; }
+    basic_piece_list all{shared_, caches_, seams_, {0, nullptr, wanted_.with_unfenced}};
+    auto const found = runs();
+    auto next        = found.begin();
+    for (auto const run : all.runs()) {
+      if (!is_wanted(run)) { continue; }
+      if (next == found.end() || next->begin != run.begin || next->bytes != run.bytes) { return false; }  // N2
+      ++next;
+    }
+    return next == found.end();
   }
 
   [[nodiscard]] bool is_wanted(address_range run) const noexcept
@@ -312,23 +315,51 @@ class basic_piece_list {
   template <class Visit>
   void for_each_unfenced(Visit&& visit) const
   {
-    for (auto const& cache : caches_) {
-      cache->for_each_free([&](address_range range, bool is_fenced) {
-        if (!is_fenced) { visit(range); }
-      });
-    }
+    for (auto const& cache : caches_) { cache->for_each_unfenced(visit); }
     shared_.for_each_unfenced(visit);
   }
 
-  void add_all(source const& from)
+  /// Calls visit(range, make) for all that is free in other sets than this one; make() returns the piece.
+  template <class Visit>
+  void for_each_but(source const& left_out, Visit&& visit) const
   {
-    from.ranges().for_each([&](address_range range, std::uint64_t epoch) {
-      pieces_.push_back({range, from.epoch_of(epoch), from.store, from.cache});
+    for_each_source([&](source const& from) {
+      if (from == left_out) { return; }
+      from.ranges().for_each([&](address_range range, std::uint64_t epoch) {
+        visit(range, [&] { return piece{range, from.epoch_of(epoch), from.store, from.cache}; });
+      });
+    });
+    if (!wanted_.with_unfenced) { return; }
+    for_each_unfenced([&](address_range range) {
+      visit(range, [&] { return piece{range, 0, nullptr, nullptr, false}; });
     });
   }
 
+  /// Adds those pieces of all sets but `partial` that can be parts of wanted runs; they are `count`, and have `total` bytes. False, and has
+  /// added none, if these could be all.
+  [[nodiscard]] bool try_add_likely(source const& partial, std::size_t count, std::size_t total)
+  {
+    // The ranges of `partial` that are larger than this are looked at too. They are fewer than the others.
+    auto const gap = partial.is_none() ? 0 : partial.ranges().size_of_all_but(detail::max(few_ranges, count / 8));
+    if (!run_filter::can_tell(wanted_.least_bytes, gap)) { return false; }
+    run_filter filter{wanted_.least_bytes, gap, count, total};
+    for_each_but(partial, [&](address_range range, auto const&) { filter.add(range); });
+    if (!partial.is_none()) {
+      partial.ranges().for_each_of_at_least(gap + heap_granule,
+                                            [&](fenced_range const& found) { filter.add(found.range); });
+    }
+    if (wanted_.edges != nullptr) {
+      for (auto const edge : *wanted_.edges) { filter.add_edge(edge); }
+    }
+    if (!filter.close()) { return true; }
+    for_each_but(partial, [&](address_range range, auto const& make) {
+      if (filter.may_be_in_run(range)) { pieces_.push_back(make()); }
+    });
+    return true;
+  }
+
   /// Adds the ranges of a large set that are wanted runs or parts of them, some possibly twice.
-  void add_some(source const& from, wanted_runs const& wanted)
+  void add_some(source const& from)
   {
     auto const add = [&](fenced_range const& found) {
       if (found) { pieces_.push_back({found.range, from.epoch_of(found.epoch), from.store, from.cache}); }
@@ -339,9 +370,9 @@ class basic_piece_list {
       add(ranges.range_ending_at(other.begin));
       add(ranges.range_beginning_at(other.end()));
     }
-    ranges.for_each_of_at_least(wanted.least_bytes, [&](fenced_range const& found) { add(found); });
-    if (wanted.edges == nullptr) { return; }
-    for (auto const edge : *wanted.edges) {
+    ranges.for_each_of_at_least(wanted_.least_bytes, add);
+    if (wanted_.edges == nullptr) { return; }
+    for (auto const edge : *wanted_.edges) {
       add(ranges.range_ending_at(edge));
       add(ranges.range_beginning_at(edge));
     }

@@ -424,13 +424,21 @@ class stream_cache {
   {
     ranges_.for_each([&](address_range range, std::uint64_t) { visit(range, true); });
     for_each_filled([&](std::size_t granules) {
-      auto const* const entries = stack_of(granules);
-      for (std::size_t i = 0; i < filled_[granules]; ++i) {
-        visit(address_range{entries[i], granules * heap_granule}, i < fenced_[granules]);
-      }
+      for (std::size_t i = 0; i < fenced_[granules]; ++i) { visit(entry(granules, i), true); }
     });
     for (std::size_t i = 0; i < coalescing_count_; ++i) { visit(coalescing_[i], true); }
-    for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i], false); }
+    for_each_unfenced([&](address_range range) { visit(range, false); });
+  }
+
+  /// Calls visit(range) for each free that lacks an event. O(sizes + frees).
+  template <class Visit>
+  void for_each_unfenced(Visit&& visit) const
+  {
+    for (std::size_t i = 0; i < recent_count_; ++i) { visit(recent_[i]); }
+    if (unfenced_count() == recent_count_) { return; }  // C2
+    for_each_filled([&](std::size_t granules) {
+      for (std::size_t i = fenced_[granules]; i < filled_[granules]; ++i) { visit(entry(granules, i)); }
+    });
   }
 
   /// Whether C2 to C6 hold, as far as the cache can tell, and those of the ranges; O(free * log free). Defined in
@@ -480,6 +488,11 @@ class stream_cache {
   [[nodiscard]] std::uintptr_t* stack_of(std::size_t granules) const noexcept
   {
     return entries_.get() + stacks_[granules].first;
+  }
+
+  [[nodiscard]] address_range entry(std::size_t granules, std::size_t at) const noexcept
+  {
+    return {stack_of(granules)[at], granules * heap_granule};
   }
 
   void note_unfenced(std::size_t bytes) noexcept

@@ -865,6 +865,21 @@ TEST_F(RangeSet, BoundsTheBytesOfSoManyRanges)
   EXPECT_EQ(set.most_bytes_of(903), set.total_bytes());
 }
 
+TEST_F(RangeSet, TellsASizeThatFewRangesExceed)
+{
+  EXPECT_EQ(set.size_of_all_but(0), 0U);
+  ASSERT_TRUE(set.try_reserve(100));
+  for (std::size_t i = 1; i != 51; ++i) { insert(i * 100_g, i * 1_g); }
+  EXPECT_EQ(set.size_of_all_but(0), 50_g);
+  EXPECT_EQ(set.size_of_all_but(10), 40_g);
+  EXPECT_EQ(set.size_of_all_but(49), 1_g);
+  EXPECT_EQ(set.size_of_all_but(50), 0U);
+  insert(10'000_g, 1'000'000_g);
+  EXPECT_GE(set.size_of_all_but(0), 1'000'000_g);
+  EXPECT_LT(set.size_of_all_but(0), 1'040'000_g);
+  EXPECT_EQ(set.size_of_all_but(1), 50_g);
+}
+
 #if RMM_ASSERTIONS_ENABLED
 using RangeSetDeathTest = RangeSet;
 

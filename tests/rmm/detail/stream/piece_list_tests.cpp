@@ -153,47 +153,116 @@ TEST_F(PieceList, FindsPiecesThatTouchAnEdge)
   EXPECT_TRUE(are_equal(runs[1], {base + 804 * heap_granule, 2 * heap_granule}));
 }
 
+/// Holes of two granules everywhere, of several stores in turn, and a run that is nearly long enough.
+TEST_F(PieceList, ListsHardlyAnyPiecesIfNoRunIsLongEnough)
+{
+  constexpr std::size_t holes = 100'000;
+  for (std::size_t i = 0; i != holes; ++i) {
+    add(i % 3 == 0 ? shared.idle() : i % 3 == 1 ? *first : *second, 4 * i, 2);
+  }
+  for (std::size_t i = 0; i != 900; ++i) { add(i % 2 == 0 ? *first : *second, 4 * (holes + 10) + i, 1); }
+  ASSERT_GE(piece_list::bound_of_runs(shared, caches), 1'000 * heap_granule);
+  EXPECT_LT(make({1'000 * heap_granule}).count(), 1'500U);
+  auto pieces = make({900 * heap_granule});
+  EXPECT_TRUE(pieces.has_run(900 * heap_granule));
+  EXPECT_LT(pieces.count(), 3'000U);
+  std::vector<std::uintptr_t> const edges{base + 40'002 * heap_granule};
+  EXPECT_EQ(make({1'000 * heap_granule, &edges}).runs().size(), 1U);
+}
+
+/// How the memory of a random test is divided.
+struct random_memory {
+  std::size_t granules;
+  std::size_t largest_piece;  // in granules
+  std::size_t used_of_100;
+  std::size_t idle_of_8;  // the share of the idle store; the others are two
+  std::size_t seam_each;  // so many pieces, about
+};
+
 /// Of the runs in a list of everything, those that are wanted are in a list of what is wanted, and no others.
-TEST_F(PieceList, ListsWantedRunsWhole)
+struct RandomPieceList : PieceList, ::testing::WithParamInterface<random_memory> {
+  /// Returns the runs of the list of everything.
+  std::vector<address_range> fill(rmm::test::random_choice& random)
+  {
+    auto const memory = GetParam();
+    std::vector<address_range> unfenced;
+    for (std::size_t at = 0; at < memory.granules;) {
+      auto const granules = 1 + random(memory.largest_piece);
+      auto const which    = random(8);
+      auto& store         = which < memory.idle_of_8 ? shared.idle() : which % 2 == 0 ? *first : *second;
+      address_range const range{base + at * heap_granule, granules * heap_granule};
+      at += granules;
+      if (random(100) < memory.used_of_100) { continue; }
+      if (random(memory.seam_each) == 0) { seams.push_back(range.begin); }
+      limits.seam_addresses = {seams.data(), seams.size()};
+      if (random(20) == 0) {
+        unfenced.push_back(range);
+        continue;
+      }
+      EXPECT_TRUE(store.try_make_room(1));
+      store.ranges().insert(range, 0, limits.seams());
+    }
+    first->unfenced() = std::move(unfenced);
+    return make({0, nullptr, true}).runs();
+  }
+
+  void expect_wanted(std::vector<address_range> const& all, wanted_runs const& wanted)
+  {
+    auto const found = make(wanted).runs();
+    auto next        = found.begin();
+    for (auto const run : all) {
+      bool const at_edge = std::any_of(
+        wanted.edges->begin(), wanted.edges->end(), [&](auto edge) { return edge == run.begin || edge == run.end(); });
+      if (run.bytes < wanted.least_bytes && !at_edge) { continue; }
+      ASSERT_TRUE(next != found.end() && are_equal(*next++, run))
+        << run.bytes / heap_granule << " granules at " << (run.begin - base) / heap_granule << ", wanted "
+        << wanted.least_bytes / heap_granule;
+    }
+    EXPECT_TRUE(next == found.end());
+  }
+
+  std::vector<std::uintptr_t> seams;
+};
+
+TEST_P(RandomPieceList, ListsWantedRunsWhole)
 {
   auto const seed = rmm::test::seed_from_environment(1);
   SCOPED_TRACE("RMM_TEST_SEED=" + std::to_string(seed));
   rmm::test::random_choice random{seed};
-  std::vector<std::uintptr_t> seams;
-  for (std::size_t at = 0; at < 20'000;) {
-    auto const granules = 1 + random(6);
-    auto const which    = random(8);
-    auto& store         = which < 5 ? shared.idle() : which == 5 ? *first : *second;
-    if (random(4) != 0) {
-      if (random(50) == 0) { seams.push_back(base + at * heap_granule); }
-      limits.seam_addresses = {seams.data(), seams.size()};
-      ASSERT_TRUE(store.try_make_room(1));
-      store.ranges().insert({base + at * heap_granule, granules * heap_granule}, 0, limits.seams());
-    }
-    at += granules;
-  }
-  ASSERT_GT(shared.idle().ranges().count(), 1000U);
-  auto const all   = make({}).runs();
+  auto const all   = fill(random);
   auto const bound = piece_list::bound_of_runs(shared, caches);
-  for (auto const run : all) { EXPECT_LE(run.bytes, bound); }
-  for (auto least : {2U, 5U, 9U, 14U, 20U, 40U}) {
-    auto const bytes = least * heap_granule;
+  std::size_t longest{};
+  for (auto const run : all) { longest = std::max(longest, run.bytes); }
+  EXPECT_LE(longest, bound);
+  std::vector<std::size_t> sizes;
+  for (std::size_t size = 1; size <= longest / heap_granule; size += 1 + size / 8) { sizes.push_back(size); }
+  sizes.push_back(longest / heap_granule);
+  sizes.push_back(longest / heap_granule + 1);
+  for (auto const least : sizes) {
     std::vector<std::uintptr_t> edges;
-    for (int i = 0; i != 20; ++i) { edges.push_back(base + random(20'000) * heap_granule); }
-    std::sort(edges.begin(), edges.end());
-    auto const found = make({bytes, &edges}).runs();
-    std::size_t wanted{};
-    for (auto const run : all) {
-      bool const at_edge =
-        std::any_of(edges.begin(), edges.end(), [&](auto edge) { return edge == run.begin || edge == run.end(); });
-      if (run.bytes < bytes && !at_edge) { continue; }
-      ++wanted;
-      EXPECT_TRUE(std::any_of(found.begin(), found.end(), [&](auto each) { return are_equal(each, run); }))
-        << run.bytes / heap_granule << " granules at " << (run.begin - base) / heap_granule;
+    for (auto i = random(3) * 20; i != 0; --i) {
+      auto const run = all[random(all.size())];
+      edges.push_back(i % 4 == 0   ? base + random(GetParam().granules) * heap_granule
+                      : i % 2 == 0 ? run.begin
+                                   : run.end());
     }
-    EXPECT_GT(wanted, 0U) << least;
-    EXPECT_EQ(found.size(), wanted) << least;
+    std::sort(edges.begin(), edges.end());
+    ASSERT_NO_FATAL_FAILURE(expect_wanted(all, {least * heap_granule, &edges, true}));
+    EXPECT_EQ(make({least * heap_granule, nullptr, true}).has_run(least * heap_granule),
+              least * heap_granule <= longest);
   }
+  first->unfenced().clear();
 }
+
+INSTANTIATE_TEST_SUITE_P(Memories,
+                         RandomPieceList,
+                         ::testing::Values(random_memory{20'000, 6, 25, 5, 50},
+                                           random_memory{60'000, 6, 50, 6, 1'000},
+                                           random_memory{200'000, 6, 70, 0, 1'000},
+                                           random_memory{200'000, 2, 60, 4, 1'000},
+                                           random_memory{60'000, 3, 4, 5, 1'000},
+                                           random_memory{60'000, 3, 1, 3, 100'000},
+                                           random_memory{400'000, 40, 10, 2, 100'000},
+                                           random_memory{4'000'000, 500, 30, 7, 100'000}));
 
 }  // namespace
