@@ -336,12 +336,14 @@ class basic_cache_set {
   }
 
   /// Moves memory that a cache holds beyond its limits to its stream's store. A cache beyond its share loses all its ranges, small ones
-  /// too, because they would keep their neighbours apart; many ranges move in several calls. The owner calls it, in a call that the
+  /// too, because they would keep their neighbours apart; many ranges move in several calls. Polls the stores first, so that they keep
+  /// hardly any memory that others could use without a wait. The owner calls it, in a call that the
   /// program makes on the stream, after fence().
   void flush(stream_cache& cache) noexcept
   {
     auto& ranges = cache.ranges();
-    if (cache.is_flushing() || has_too_many(cache)) { shared_.poll(polls_in_passing); }
+    if (cache.is_flushing() || has_too_many(cache) || shared_.is_behind()) { shared_.poll(polls_in_passing); }
+    if (!has_to_flush(cache)) { return; }
     cache.set_flushing(cache.is_flushing() || has_too_much(cache));
     if (cache.is_flushing()) { cache.empty_stacks(); }
     auto* const store               = shared_.find_or_make(cache.identity(), cache.device());
@@ -353,7 +355,8 @@ class basic_cache_set {
     } else if (cache.is_flushing()) {
       cache.set_flushing(!ranges.move_to(store->ranges(), limits_.seams(), most, store->newest()));
     } else if (has_too_many(cache)) {
-      ranges.move_to(store->ranges(), limits_.seams(), detail::min(most, ranges.count() / 2), store->newest());
+      auto const some = most_moved / 2;  // while poll() moves more to the idle store
+      ranges.move_to(store->ranges(), limits_.seams(), detail::min(some, ranges.count() / 2), store->newest());
     } else {
       for (auto left = most; left != 0 && has_large_range(cache); --left) {
         store->ranges().insert(ranges.take_up_to(range_set::no_limit).range, store->newest(), limits_.seams());

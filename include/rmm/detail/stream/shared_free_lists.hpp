@@ -20,6 +20,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -135,8 +136,12 @@ class shared_free_lists {
       }
       if (reached || !store.has_fences()) { move_reached(store, moves); }
     }
+    is_behind_.store(moves == 0, std::memory_order_relaxed);
     RMM_ASSERT_EXPENSIVE(!is_check_due<shared_free_lists>(check_steps()) || check_invariants());
   }
+
+  /// Whether the last poll() found as much reached memory as may move in one call, so that there may be more. Without the lock too.
+  [[nodiscard]] bool is_behind() const noexcept { return is_behind_.load(std::memory_order_relaxed); }
 
   /// Makes all memory idle, as far as host memory allows, after all devices that may use it were synchronised.
   void all_reached() noexcept
@@ -349,6 +354,7 @@ class shared_free_lists {
   std::vector<detail::owned_ptr<free_store>> stores_;
   std::vector<owned_event> spare_events_;
   std::size_t next_polled_{};
+  std::atomic<bool> is_behind_{false};
   std::uint64_t lost_devices_{};
   std::uint64_t waits_for_others_{};
 };

@@ -867,7 +867,7 @@ class basic_stream_ordered_heap {
       if (current) {
         if (!caches_.fence_current(cache)) { return; }
         caches_.count_eager_fence();
-        if (!caches_.has_to_flush(cache)) { return; }
+        if (!caches_.has_to_flush(cache) && !shared_.is_behind()) { return; }
       }
     }
     // The handle names a new stream, which made some of these frees. No event can cover the frees of the old one.
