@@ -540,6 +540,8 @@ class basic_cache_set {
   static constexpr std::size_t stores_a_call          = 16;  // whose bytes are added up
   static constexpr std::size_t ranges_in_all          = 16384;
   static constexpr std::size_t ranges_in_each         = 2048;
+  static constexpr std::size_t most_ranges_in_all     = 65536;  // where that leaves each cache least_ranges
+  static constexpr std::size_t least_ranges           = 256;
 
   /// Whether S1 and S3 hold, and what S2 says without numbers; O(caches).
   [[nodiscard]] bool is_listing_right() const noexcept
@@ -652,6 +654,13 @@ class basic_cache_set {
     return detail::max(bytes / 128, alone);
   }
 
+  /// In how many ranges each of so many caches may keep its memory. Each search looks at all of them.
+  [[nodiscard]] static std::size_t most_ranges(std::size_t caches) noexcept
+  {
+    return detail::max(ranges_in_all / caches,
+                       detail::clamp(most_ranges_in_all / caches, least_ranges, ranges_in_each));
+  }
+
   void set_limits() noexcept
   {
     auto const bytes  = block_bytes();
@@ -668,8 +677,7 @@ class basic_cache_set {
     refill_bytes_ = detail::min(align_down(bytes / 1024, heap_granule), scarce ? 2 * large_if_scarce : largest_refill);
     share_.store(shared ? bytes / (4 * caches_.size()) : bytes, std::memory_order_relaxed);
     share_of_consumer_.store(shared ? bytes / 64 : bytes, std::memory_order_relaxed);
-    most_ranges_.store(shared ? detail::max(ranges_in_all / caches_.size(), ranges_in_each) : range_set::no_limit,
-                       std::memory_order_relaxed);
+    most_ranges_.store(shared ? most_ranges(caches_.size()) : range_set::no_limit, std::memory_order_relaxed);
     large_.store(shared ? large : range_set::no_limit, std::memory_order_relaxed);
     RMM_ASSERT(refill_bytes_ % heap_granule == 0 && refill_bytes_ <= largest_refill);
     RMM_ASSERT(shared || (share_.load(std::memory_order_relaxed) == bytes && !is_large(bytes)));
