@@ -233,16 +233,6 @@ class shared_free_lists {
     return sum;
   }
 
-  /// Returns the bytes that no event covers.
-  [[nodiscard]] std::size_t unfenced_bytes() const noexcept
-  {
-    auto sum = limits_.reserve.waiting_bytes();
-    for (auto const& store : stores_) {
-      for (auto const range : store->unfenced()) { sum += range.bytes; }
-    }
-    return sum;
-  }
-
   /// Calls visit(range) for all memory that no event covers.
   template <class Visit>
   void for_each_unfenced(Visit&& visit) const

@@ -226,8 +226,8 @@ class basic_stream_ordered_heap {
     {
       detail::mutex_lock const lock{mutex_};
       all_closed const closed{caches_};
-      // The search before saw all that is fenced now, unless a thread recorded the event of its cache since: H6.
-      bool const is_seen = how == reclaiming::before_growth && unfenced_bytes() == 0 && !wait_failed_;
+      // The search before saw all that is free now, unless a thread freed it since: H6.
+      bool const is_seen = how == reclaiming::before_growth && no_run_of_ <= bytes && !wait_failed_;
       if (is_seen || free_pieces::bound_of_runs(shared_, caches_) < bytes) { return nullptr; }
     }
     auto* const cache  = caches_.find_or_make(stream.value(), true);
@@ -788,6 +788,7 @@ class basic_stream_ordered_heap {
   [[nodiscard]] taken_range take_from_caches(std::size_t bytes, free_store* own, asker& who)
   {
     all_closed const closed{caches_, who.cache};
+    no_run_of_ = range_set::no_limit;
     if (free_pieces::bound_of_runs(shared_, caches_) < bytes) { return {}; }
     taken_range taken{};
     // Large blocks need neighbours that lie in different caches. Once they have coalesced, they serve the next requests too.
@@ -805,8 +806,10 @@ class basic_stream_ordered_heap {
   [[nodiscard]] taken_range take_coalesced(std::size_t bytes, asker& who)
   {
     shared_.poll(std::numeric_limits<std::size_t>::max());  // memory whose work is done needs no wait
-    auto const taken = list_pieces({bytes}).take(bytes, who);
+    auto pieces      = list_pieces({bytes, nullptr, true});
+    auto const taken = pieces.take(bytes, who);
     coalesced_ += taken ? 1U : 0U;
+    if (!taken && !pieces.has_run(bytes)) { no_run_of_ = bytes; }
     return taken;
   }
 
@@ -954,14 +957,6 @@ class basic_stream_ordered_heap {
       if (!store->unfenced().empty()) { devices |= device_waits::every_device; }
     }
     return devices;
-  }
-
-  /// Returns the free bytes that no event covers. Requires that all caches are closed.
-  [[nodiscard]] std::size_t unfenced_bytes() const noexcept
-  {
-    auto sum = shared_.unfenced_bytes();
-    for (auto const& cache : caches_) { sum += cache->unfenced_bytes(); }
-    return sum;
   }
 
   // --- blocks; with the lock ---
@@ -1160,6 +1155,7 @@ class basic_stream_ordered_heap {
   block_map blocks_{limits_.seam_addresses};
   std::size_t pieces_searched_{};  // in other caches and stores, since the last collect_idle()
   bool wait_failed_{false};        // for memory that the last search found
+  std::size_t no_run_of_{};        // the last search found no run of so many bytes, with and without events
   std::uint64_t coalesced_{};
   std::uint64_t device_synchronizations_{};
   listener end_listener_{};

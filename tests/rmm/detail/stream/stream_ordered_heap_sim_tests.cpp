@@ -435,6 +435,26 @@ TEST_F(StreamOrderedHeapSim, RecordsEventsOnKnownStreamsBeforeWaitingForTheDevic
   EXPECT_TRUE(heap.good());
 }
 
+/// An event costs a call of CUDA, and so does growth.
+TEST_F(StreamOrderedHeapSim, RecordsEventsBeforeGrowthIfThatServesTheRequest)
+{
+  constexpr auto before_growth = rmm::detail::stream_ordered_heap::reclaiming::before_growth;
+  device_heap heap{MiB};
+  static_cast<void>(heap.allocate(MiB - 8 * KiB, stream));
+  void* const first  = heap.allocate(4 * KiB, stream);
+  void* const second = heap.allocate(4 * KiB, rmm::cuda_stream_legacy);
+  heap.deallocate(first, 4 * KiB, stream);  // both left unfenced
+  heap.deallocate(second, 4 * KiB, rmm::cuda_stream_legacy);
+  EXPECT_EQ(heap.try_allocate(8 * KiB + 256, other), nullptr);
+  cudasim::inject({"cudaEventRecord", 1, cudaErrorUnknown, 1});
+  EXPECT_EQ(heap.heap().allocate_reclaimed(8 * KiB + 256, other, before_growth), nullptr);
+  EXPECT_EQ(cudasim::faults_fired(), 0U);
+  cudasim::clear_faults();
+  EXPECT_EQ(heap.try_allocate(8 * KiB, other), nullptr);
+  EXPECT_NE(heap.heap().allocate_reclaimed(8 * KiB, other, before_growth), nullptr);
+  EXPECT_TRUE(heap.good());
+}
+
 TEST_F(StreamOrderedHeapSim, NeverWaitsForTheDeviceInANewHeap)
 {
   device_heap heap{MiB};
