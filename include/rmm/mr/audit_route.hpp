@@ -90,9 +90,11 @@ RMM_HIDDEN inline void deallocate_for_library(
 /// }
 /// rmm::mr::set_current_device_resource(previous);
 /// @endcode
-/// Threads  thread-safe. The destructor waits for calls in progress.
+///
+/// Thread-safe. The destructor waits for calls in progress.
 class audit_route {
  public:
+  /// Begins to serve libraries. Check is_active() to see whether it could.
   audit_route()
   {
     auto const* const library = rmm::detail::find_audit_library();
