@@ -256,9 +256,9 @@ class scattered_blocks {
     std::size_t stream;
   };
 
-  void free(std::size_t blocks)
+  void free(std::size_t how_many)
   {
-    for (; blocks != 0; --blocks) {
+    for (; how_many != 0; --how_many) {
       pool_.deallocate(live_.back().ptr, live_.back().bytes, streams_[live_.back().stream]);
       live_.pop_back();
     }
@@ -277,13 +277,13 @@ struct Scattered : Simulated, ::testing::WithParamInterface<scattered_program> {
 TEST_P(Scattered, AnAllocationFailsWithoutSortingAllPieces)
 {
   if (!tells_costs) { GTEST_SKIP() << "the time of this build is not that of the program"; }
-  scattered_blocks blocks{GetParam()};
-  auto const largest = blocks.pool().figures().largest_free_bytes;
+  scattered_blocks scattered{GetParam()};
+  auto const largest = scattered.pool().figures().largest_free_bytes;
   ASSERT_GT(largest, 8 * MiB);
   std::vector<double> times;
   for (int i = 0; i != 5; ++i) {
     times.push_back(time_of([&] {
-      EXPECT_THROW(static_cast<void>(blocks.pool().allocate(2 * largest, blocks.stream())), rmm::out_of_memory);
+      EXPECT_THROW(static_cast<void>(scattered.pool().allocate(2 * largest, scattered.stream())), rmm::out_of_memory);
     }));
   }
   std::printf("allocate() that fails: %.3f ms, again %.3f ms\n", times.front(), median(times));
@@ -293,8 +293,8 @@ TEST_P(Scattered, AnAllocationFailsWithoutSortingAllPieces)
 /// While the device keeps up, frees make idle what frees before them left in the stores of their streams.
 TEST_P(Scattered, StoresKeepNoBacklog)
 {
-  scattered_blocks blocks{GetParam()};
-  auto const waiting = ranges_in_stores(blocks.pool());
+  scattered_blocks scattered{GetParam()};
+  auto const waiting = ranges_in_stores(scattered.pool());
   if (GetParam().device_stands_still) {
     EXPECT_GT(waiting, 40'000U);
   } else {
