@@ -27,11 +27,11 @@ def simulated_environment(environment: Mapping[str, str]) -> dict[str, str] | No
 def run_simulated(arguments: list[str]) -> int:
     """Becomes Python with these arguments; returns an exit status only if that is not possible."""
     environment = simulated_environment(os.environ)
-    if environment is None:
-        print(
-            "python -m rmm simulate: this package is not built for the simulator; build it with RMM_CUDA_BACKEND=sim",
-            file=sys.stderr,
-        )
-        return 2
-    sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, *arguments], environment)
+    if environment is not None:
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, *arguments], environment)
+    print(
+        "python -m rmm simulate: this package is not built for the simulator; build it with RMM_CUDA_BACKEND=sim",
+        file=sys.stderr,
+    )
+    return 2

@@ -29,7 +29,7 @@ def use() -> None:
     buffers.append(rmm.DeviceBuffer(size=5 << 20))
 
 
-with mock.patch.object(rapids_resources, "getDevice", lambda: 0):  # RAPIDS' own CUDA runtime finds no driver here
+with mock.patch.object(rapids_resources, "getDevice", return_value=0):  # RAPIDS' own CUDA runtime finds no driver here
     try:
         use()
     finally:
