@@ -244,9 +244,16 @@ TEST_F(EnvironmentProcess, AWaitThatCannotEndEndsWithTheTimeLimit)
 // ---------------------------------------------------------------------------------------------------------------
 // Mistakes that repeat
 
-void ask_nowhere(int times)
+/// The same number, which the compiler does not know. So it does not make several calls from several places of a loop.
+[[nodiscard]] int unknown(int number)
 {
-  for (int i = 0; i < times; ++i) { cudaGetDeviceCount(nullptr); }
+  int volatile same = number;
+  return same;
+}
+
+[[gnu::noinline]] void ask_nowhere(int times)
+{
+  for (int i = unknown(times); i > 0; --i) { cudaGetDeviceCount(nullptr); }
 }
 
 [[nodiscard]] std::size_t count_of(std::string const& text, std::string const& part)
@@ -287,7 +294,7 @@ TEST_F(EnvironmentProcess, AMistakeFromAnotherPlaceIsAnotherOne)
 {
   EXPECT_EXIT(
     {
-      for (int i = 0; i < 4; ++i) {
+      for (int i = unknown(4); i > 0; --i) {
         cudaGetDeviceCount(nullptr);
         cudaGetDeviceCount(nullptr);
       }
@@ -335,7 +342,7 @@ void race(int times)
   for (auto& s : streams) { cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking); }
   void* bytes = nullptr;
   cudaMalloc(&bytes, 256);
-  for (int i = 0; i < times; ++i) {
+  for (int i = unknown(times); i > 0; --i) {
     cudasim::launch(streams[0], {}, {{bytes, 256}});
     cudasim::launch(streams[1], {}, {{bytes, 256}});
     cudaDeviceSynchronize();
@@ -399,7 +406,7 @@ TEST_F(EnvironmentProcess, TheReportCountsViolationsAndLeaksThatRepeat)
   EXPECT_EXIT(
     {
       ask_nowhere(20);
-      for (int i = 0; i < 10; ++i) {
+      for (int i = unknown(10); i > 0; --i) {
         void* lost = nullptr;
         cudaMalloc(&lost, 1000);
       }
