@@ -16,8 +16,11 @@ if _build_facts.backend != "sim" or not driver.exists():
     pytest.skip("needs faults, which the simulator makes, and the repository", allow_module_level=True)
 
 
-def test_any_call_may_fail(tmp_path: Path) -> None:
-    program = Path(__file__).parent / "programs" / "engine.py"
+@pytest.mark.parametrize("name", ["engine", "dask_plugin"])
+def test_any_call_may_fail(name: str, tmp_path: Path) -> None:
+    if name == "dask_plugin":
+        pytest.importorskip("distributed")
+    program = Path(__file__).parent / "programs" / f"{name}.py"
     # The package that is tested may have assertions, which end a process where a destructor cannot give something back.
     done = subprocess.run(
         [sys.executable, str(driver), "--without-ends", str(program)],

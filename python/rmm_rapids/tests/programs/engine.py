@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine under RAPIDS' own rmm: buffers, an adaptor of RAPIDS on top, more than there is, and the plug-in for Dask."""
+"""The engine under RAPIDS' own rmm: buffers, an adaptor of RAPIDS on top, and more than there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import rmm
 import rmm.pylibrmm.memory_resource._memory_resource as rapids_resources
 
 import rmm_engine_rapids
-import rmm_engine_rapids.dask
 
 
 def use() -> None:
@@ -24,9 +23,6 @@ def use() -> None:
     figures = resource.figures()
     assert figures is not None
     assert figures.live_blocks == len(buffers)
-    buffers.clear()
-    rmm_engine_rapids.dask.EnginePlugin("elastic,max=80%").setup(worker=None)
-    buffers.append(rmm.DeviceBuffer(size=5 << 20))
 
 
 with mock.patch.object(rapids_resources, "getDevice", return_value=0):  # RAPIDS' own CUDA runtime finds no driver here
