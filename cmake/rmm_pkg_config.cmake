@@ -43,7 +43,7 @@ Libs: ${libs}
   install(FILES "${PROJECT_BINARY_DIR}/pkgconfig/${name}.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 endfunction()
 
-rmm_dependency_includes(rmm_includes CUDA::toolkit CCCL::CCCL nvtx3::nvtx3-cpp spdlog::spdlog_header_only)
+rmm_dependency_includes(rmm_includes CCCL::CCCL CUDA::toolkit nvtx3::nvtx3-cpp spdlog::spdlog_header_only)
 set(rmm_definitions "$<REMOVE_DUPLICATES:$<TARGET_PROPERTY:rmm,INTERFACE_COMPILE_DEFINITIONS>>")
 if(CUDA_STATIC_RUNTIME)
   set(rmm_runtime "-lcudart_static -lrt -lpthread")

@@ -107,6 +107,14 @@ foreach(kind IN ITEMS installed subdirectory cpm exported exported_with_rmm)
   endforeach()
 endforeach()
 
+# The CCCL that a project has chosen comes before that of the toolkit, whose folders contain one from CMake 4.1 on.
+configure("a CCCL of the project" "${CMAKE_CURRENT_LIST_DIR}/other_cccl" "${scratch}/other_cccl" "-Drmm_ROOT=${rmm}")
+execute_process(COMMAND "${cmake}" --build "${scratch}/other_cccl" RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(NOT result EQUAL 0)
+  math(EXPR failed "${failed} + 1")
+  message("FAILED with CMake ${version}: a CCCL of the project\n${output}\n")
+endif()
+
 message(STATUS "CMake ${version}: ${tried} projects configured, ${failed} failures")
 if(failed)
   message(FATAL_ERROR "${failed} failures with CMake ${version}")
