@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rmm._build_facts import cuda_backend
+from rmm._commands.simulate import is_simulated
 from rmm._cuda import gpu
 from rmm.pylibrmm.memory_resource._pools import ElasticPoolMemoryResource
 from rmm.pylibrmm.scopes import tag as _tag
@@ -52,7 +53,7 @@ def _contents_of(keep: Keep) -> _Contents:
 def _torch() -> Any:
     """PyTorch, if the program has imported it and it can use a device; else None."""
     torch = sys.modules.get("torch")
-    if torch is None or cuda_backend == "sim":
+    if torch is None or (cuda_backend == "sim" and not is_simulated()):
         return None
     # A module that another thread is importing may lack anything yet.
     built_for_cuda = hasattr(getattr(torch, "_C", None), "_cuda_customAllocator") and hasattr(torch, "cuda")

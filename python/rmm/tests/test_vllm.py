@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for vLLM, with a stand-in for the modules of vLLM that it uses."""
+"""The plug-in for vLLM: with a stand-in for the modules of vLLM that it uses, and with vLLM where it is installed."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -202,3 +205,93 @@ def test_the_plug_in_alone_does_not_import_rmm() -> None:
     program = "import librmm.vllm_plugin as p, sys; p.register(); print('rmm' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"
+
+
+# vLLM finds the plug-in, and both of its backends put tensors to sleep in our pools. vLLM's own class for CUDA imports compiled
+# code, which does not run on the simulator.
+RELEASED = """
+import sys
+from types import SimpleNamespace
+
+import torch
+import vllm.platforms
+from vllm.platforms.interface import Platform, PlatformEnum
+
+MiB = 1 << 20
+
+
+class Simulated(Platform):
+    _enum = PlatformEnum.CUDA
+    device_type = "cuda"
+
+
+if sys.argv[1] == "sim":
+    vllm.platforms._current_platform = Simulated()
+
+from vllm.device_allocator import get_mem_allocator_instance
+from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
+from vllm.plugins import load_general_plugins
+
+load_general_plugins()
+
+
+def free():
+    torch.cuda.synchronize()
+    return torch.cuda.mem_get_info()[0]
+
+
+def use(backend, level):
+    allocator = get_mem_allocator_instance()
+    assert type(allocator).__module__ == "rmm.allocators.vllm"
+    assert allocator.get_current_usage() == 0
+    contents = {tag: torch.randint(0, 255, (20 * MiB,), dtype=torch.uint8) for tag in ("weights", "kv_cache", "runtime")}
+    tensors = {}
+    before = free()
+    for tag, content in contents.items():
+        with allocator.use_memory_pool(tag=tag):
+            tensors[tag] = torch.empty(content.shape, dtype=torch.uint8, device="cuda")
+            tensors[tag].copy_(content)
+    addresses = [tensor.data_ptr() for tensor in tensors.values()]
+    assert allocator.get_current_usage() >= 60 * MiB
+    awake = free()
+    assert before - awake >= 60 * MiB
+    backend.suspend(level)
+    assert backend.state() == "SUSPENDED"
+    assert free() >= before  # nothing is stranded
+    backend.resume(["weights"])
+    assert awake < free() < before
+    backend.resume()
+    assert backend.state() == "RUNNING"
+    assert [tensor.data_ptr() for tensor in tensors.values()] == addresses
+    for tag in ("weights", "runtime") if level == 1 else ("runtime",):
+        assert torch.equal(tensors[tag].cpu(), contents[tag])
+    backend.discard(("kv_cache",))
+    assert awake < free() < before
+    backend.resume(["kv_cache"])
+    tensors.clear()
+    allocator.release_pools()
+    assert allocator.get_current_usage() == 0
+
+
+torch.empty(MiB, device="cuda")  # so that PyTorch has what it needs of the device
+for name in ("cumem", "rmm"):
+    for level in (1, 2):
+        use(SleepModeBackendFactory.create_backend(SimpleNamespace(sleep_mode_backend=name)), level)
+print("done")
+"""
+
+
+@pytest.mark.usefixtures("device_alone")
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+def test_released_vllm_sleeps_in_our_pools(tmp_path: Path) -> None:
+    python = [sys.executable, *(["-m", "rmm", "simulate"] if cuda_backend == "sim" else [])]
+    done = subprocess.run(
+        [*python, "-c", RELEASED, cuda_backend],
+        cwd=tmp_path,
+        env={**os.environ, "RMM_VLLM_SLEEP": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stderr

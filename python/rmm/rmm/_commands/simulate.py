@@ -6,18 +6,29 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import librmm
 
 
+def _simulated_runtime() -> Path | None:
+    """The library that stands in for the CUDA runtime, or None if the package has none."""
+    return next(iter(sorted((Path(librmm.__file__).parent / "lib" / "cudasim").glob("libcudart.so.*"))), None)
+
+
+@cache
+def is_simulated() -> bool:
+    """Return whether this process runs on the simulator, other packages included."""
+    return str(_simulated_runtime()) in os.environ.get("LD_PRELOAD", "").split(":")
+
+
 def simulated_environment(environment: Mapping[str, str]) -> dict[str, str] | None:
     """The variables of a process on the simulator, or None if the package has none."""
-    folder = Path(librmm.__file__).parent / "lib" / "cudasim"
-    runtime = next(iter(sorted(folder.glob("libcudart.so.*"))), None)
+    runtime = _simulated_runtime()
     if runtime is None:
         return None
-    first = {"LD_LIBRARY_PATH": str(folder), "LD_PRELOAD": str(runtime)}
+    first = {"LD_LIBRARY_PATH": str(runtime.parent), "LD_PRELOAD": str(runtime)}
     return {
         **environment,
         **{name: ":".join(filter(None, (value, environment.get(name)))) for name, value in first.items()},
