@@ -4,8 +4,8 @@
 /// @file
 /// The state of the simulated machine, and the one way into it.
 ///
-/// The simulator is a monitor: one mutex guards all state, and every call of the CUDA API holds it, except those that
-/// only read the calling thread's own state. Work of streams (copies, kernels, host functions) runs without it.
+/// The simulator is a monitor: one mutex guards all state, and every call of the CUDA API holds it, except calls that
+/// only use the calling thread's own state. Work of streams (copies, kernels, host functions) runs without it.
 ///
 /// The world is leaked on purpose: threads of the program may call us until the process is gone.
 
@@ -84,7 +84,7 @@ struct operation {
 ///  I1  completed <= submitted; queue holds the operations that are submitted, not running and not completed, in order
 ///  I2  the head of the queue runs only if all points in its `after` are reached, the stream is not held, and no other host
 ///      function runs on the device if it is one: the real runtime has one thread for them
-///  I3  ids are never used twice, handles are, at once: that is how the real runtime behaves
+///  I3  ids are never reused; handles are reused immediately, as in the real runtime
 struct stream : std::enable_shared_from_this<stream> {
   enum class kind { legacy, per_thread, created };
 
@@ -239,13 +239,12 @@ struct world {
 [[nodiscard]] world& the_world();
 [[nodiscard]] thread_state& this_thread();
 
-/// Whether this process was forked from one that used CUDA. Then the threads of the simulator and the state of the lock are
-/// the other one's; as with the real runtime, nothing works here.
+/// Whether this process was forked from one that used CUDA. The simulator's threads stayed in the parent, and another
+/// thread may have held the lock; as with the real runtime, nothing works here.
 [[nodiscard]] bool is_forked() noexcept;
 
-/// Prints the line for a call in a process that was forked from one that used CUDA, unless it printed a few. Returns
-/// cudaErrorInitializationError.
-/// Needs no lock, and takes none.
+/// Prints a line for a call in a process that was forked from one that used CUDA; stops after a few. Returns
+/// cudaErrorInitializationError. Takes no lock.
 cudaError_t report_fork(char const* function);
 
 /// The calling thread's number; gives it one if it has none. Expects the lock.
@@ -254,7 +253,7 @@ cudaError_t report_fork(char const* function);
 /// Makes the devices of a new machine, without streams, events and graphs (streams.cpp).
 void reset_streams();
 
-/// Waits for what runs and drops what does not (streams.cpp).
+/// Waits for running work and drops queued work (streams.cpp).
 void drop_all_work(std::unique_lock<std::mutex>& lock);
 
 /// Destroys the default streams of a thread that ends (streams.cpp).
@@ -263,13 +262,13 @@ void retire_thread(std::uint64_t number);
 /// Forgets faults, counters of calls, version overrides and unloading (faults.cpp).
 void reset_faults();
 
-/// Set while anything makes calls take the slow way in: faults, a broken device, unloading, a fork.
+/// Set while calls have to take the slow way: armed faults, a broken or no device, unloading, a fork.
 extern std::atomic<bool> attention;
 
 /// Set while other processes share the devices.
 extern std::atomic<bool> shares_devices;
 
-/// Lets them see what this process uses now (memory.cpp). Expects the lock.
+/// Publishes this process's use of memory to the other processes (memory.cpp). Expects the lock.
 void tell_usage() noexcept;
 
 /// One API call under way, holding the lock.
@@ -297,17 +296,17 @@ class call {
   void const* site_;
 };
 
-/// Set on a thread that runs work of a stream, a host function or what stands for a kernel: CUDA must not be called there.
-/// Not thread_local, because that of another file is asked for through a function.
+/// Set on a thread that runs a host function, a kernel's stand-in or other work of a stream: CUDA must not be called
+/// there. `__thread`, because a thread_local of another file is accessed through a function.
 extern __thread bool runs_work __attribute__((tls_model("initial-exec")));
 
-/// The answer to a call from there: cudaErrorNotPermitted after a report, or cudaSuccess for the few functions that may be called.
+/// The answer to a call while `runs_work`: cudaSuccess for a few functions, else cudaErrorNotPermitted after a report.
 [[nodiscard]] cudaError_t refuse_inside_work(entry_point const& entry, void const* site) noexcept;
 
-/// The thread's current device gets a context if it has none, and that becomes current. Expects the lock.
+/// Makes the context of the thread's current device current; creates it if it is missing. Expects the lock.
 void make_context_current();
 
-/// The slow way in: the error that this call has to answer with before it does anything, or cudaSuccess.
+/// The slow way into a call: the error that it has to answer with before it does anything, or cudaSuccess.
 [[nodiscard]] cudaError_t attend(entry_point& entry);
 
 /// Makes `error` the thread's last error. Returns it.
@@ -339,7 +338,7 @@ cudaError_t enter(entry_point& entry, void const* returns_to, Body&& body) noexc
   return error == cudaSuccess ? cudaSuccess : remember(error);
 }
 
-/// The same for functions that only touch the thread's own state: without the lock.
+/// enter() without the lock, for functions that only use the thread's own state.
 template <class Body>
 cudaError_t enter_unlocked(entry_point& entry, Body&& body) noexcept
 {
@@ -363,11 +362,11 @@ cudaError_t enter_unlocked(entry_point& entry, Body&& body) noexcept
 ///     CUDASIM_CALL(cudaEventQuery, { ...; return cudaSuccess; });
 ///   }
 ///
-/// In a child after a fork nothing is touched that others may have held at that moment, not even the guard of `entry`.
+/// After a fork, the child must not touch what a thread of the parent may have held, such as the guard of `entry`.
 #define CUDASIM_CALL(function, ...) CUDASIM_CALL_AT(function, __builtin_return_address(0), __VA_ARGS__)
 
-/// The same for a function that stands behind two symbols, cudaX and its twin cudaX_ptsz or cudaX_ptds: both pass on
-/// their own return address as `site`, and the twin passes per_thread(stream).
+/// CUDASIM_CALL for a function behind two symbols, cudaX and its twin cudaX_ptsz or cudaX_ptds: both pass their return
+/// address as `site`, and the twin passes per_thread(stream).
 #define CUDASIM_CALL_AT(function, site, ...)                                                     \
   if (::cudasim::is_forked()) { return ::cudasim::remember(::cudasim::report_fork(#function)); } \
   static ::cudasim::entry_point entry{#function};                                                \
@@ -379,7 +378,8 @@ inline cudaStream_t per_thread(cudaStream_t s) noexcept { return s == nullptr ? 
 // ---------------------------------------------------------------------------------------------------------------
 // Streams, events and time (streams.cpp). All functions below expect the lock.
 
-/// What a handle names for the calling thread: the stream, or null after a misuse report ("cudaErrorInvalidResourceHandle").
+/// The stream or event that a handle names for the calling thread; null after a misuse report
+/// (cudaErrorInvalidResourceHandle).
 [[nodiscard]] std::shared_ptr<stream> find_stream(call& c, cudaStream_t handle);
 [[nodiscard]] std::shared_ptr<event> find_event(call& c, cudaEvent_t handle);
 
@@ -394,41 +394,41 @@ inline cudaStream_t per_thread(cudaStream_t s) noexcept { return s == nullptr ? 
 /// Fails with cudaErrorStreamCapture... if the capture forbids it.
 cudaError_t submit(call& c, std::shared_ptr<stream> const& s, operation&& work);
 
-/// The end of all that the stream has now.
+/// The end of all work that the stream has now.
 [[nodiscard]] point end_of(std::shared_ptr<stream> const& s);
 
-/// Whether all is done that the default stream of the device comes after; if so, the host knows it.
+/// Whether everything is done that the device's default stream waits for. If so, the host's clock covers it.
 [[nodiscard]] bool default_stream_is_done(device const& d);
 
-/// Blocks until the point is reached; then the host knows what came before it.
+/// Blocks until the point is reached. Then the host's clock covers all that came before it.
 cudaError_t wait_for(call& c, point const& where, vector_clock const& clock);
 
-/// Blocks until all that the stream has now is done.
+/// Blocks until all work that the stream has now is done.
 cudaError_t wait_for(call& c, std::shared_ptr<stream> const& s);
 
-/// Blocks until all that the device has now is done, on every stream.
+/// Blocks until all work that the device has now is done, on every stream.
 cudaError_t wait_for_device(call& c, int device);
 
-/// Answers the error for a call that must not be made while a capture is under way (cudaMalloc, cudaMemcpy,
-/// cudaEventQuery, ...), and invalidates that capture, as the runtime does. cudaSuccess if none forbids it.
+/// The error for a call that must not be made during a capture (cudaMalloc, cudaMemcpy, cudaEventQuery, ...).
+/// Invalidates that capture, as the runtime does. cudaSuccess if no capture forbids the call.
 [[nodiscard]] cudaError_t check_unsafe_call(call& c);
 
-/// Adds what a host thread does itself to the checker's history.
+/// Adds an access of a host thread to the checker's history.
 void check_host_access(char const* what, void const* site, std::uintptr_t begin, std::size_t bytes, bool write);
 
 /// Makes every later call on the device answer `error`, until cudaDeviceReset.
 void break_device(int device, cudaError_t error);
 
-/// Adds a violation, and prints its one line unless quiet, or unless the same mistake was printed often enough.
+/// Adds a violation. Prints its line unless CUDASIM_QUIET is set, or the same mistake was printed often enough.
 void report(violation::kind what, mistake const& by, std::string text);
 
-/// Forgets all violations. Tells before how many were not printed.
+/// Forgets all violations. First prints how many were not printed.
 void forget_violations();
 
 // ---------------------------------------------------------------------------------------------------------------
 // Memory (memory.cpp and its companions). All functions below expect the lock.
 
-/// What the simulator needs to know about an address.
+/// The allocation that holds an address.
 struct memory_info {
   std::uintptr_t begin;  ///< of the allocation
   std::size_t bytes;
@@ -446,22 +446,22 @@ bool check_bytes(char const* what, void const* site, std::uintptr_t begin, std::
 /// Checks that work of `device` may touch the memory at `begin`: reports missing peer access, and returns false.
 bool check_peer(char const* what, void const* site, std::uintptr_t begin, int device);
 
-/// The host waited for work of the device: pools give back what they hold above their release threshold.
+/// Called when the host has waited for a device: pools give back what they hold above their release threshold.
 void pools_synchronized(int device);
 
-/// Makes the memory state for a new machine, or throws the old one away.
+/// Replaces the memory state by that of a new machine.
 void reset_memory();
 
 /// Frees everything of a device that cudaDeviceReset destroys; none of its work is under way.
 void drop_device_memory(int device);
 
-/// Appends what memory, pools and mappings are outstanding.
+/// Appends outstanding memory, pools and mappings.
 void list_memory(std::vector<outstanding>& out);
 
-/// Appends streams, events and graphs that are outstanding.
+/// Appends outstanding streams, events and graphs.
 void list_streams(std::vector<outstanding>& out);
 
-/// The address of a driver function by its name, or null: what cudaGetDriverEntryPoint hands out (driver.cpp).
+/// The address of a driver function by its name, or null. cudaGetDriverEntryPoint hands it out (driver.cpp).
 [[nodiscard]] void* driver_function(char const* name);
 
 }  // namespace cudasim

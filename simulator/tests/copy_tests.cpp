@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies and fills: what the simulator adds to the CUDA runtime's behaviour (tests/cuda has that): when the work runs, how
-// long it takes, and what the checker makes of it.
+// Copies and fills: what the simulator adds to the behaviour that tests/cuda tests. When the work runs, how long it
+// takes, and what the checker finds.
 
 #include "support.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 
 using cudasim::violation;
 
-/// Memory that the test's scope owns.
+/// Memory that is freed at the end of the scope.
 class scoped_memory {
  public:
   enum class kind { device, pinned, managed };
@@ -58,7 +58,7 @@ std::array<char, n> counting()
   return bytes;
 }
 
-/// What a stepped stream does with copies. All streams are held by their nature: nothing runs until somebody waits.
+/// Copies on stepped streams: nothing runs until a call waits for it.
 class CopyTest : public Stepped {};
 
 TEST_F(CopyTest, AnAsynchronousCopyFromPageableMemoryTakesTheSourceAtOnce)

@@ -15,7 +15,7 @@ using cudasim::fault;
 
 class FaultTest : public Simulated {
  protected:
-  /// Calls cudaSetDevice(0) so many times, and returns a letter for each: '.' for success, '!' for failure.
+  /// Calls cudaSetDevice(0) `times` times. Returns a letter for each call: '.' for success, '!' for failure.
   static std::string set_device(int times)
   {
     std::string pattern;
