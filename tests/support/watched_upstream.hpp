@@ -41,8 +41,8 @@ struct device_call {
   }
 };
 
-/// Device memory from cudaMalloc, with a record of each call. Expects each deallocation to match its allocation, with the same
-/// device current, and all memory back in the end.
+/// Device memory from cudaMalloc, with a record of each call. Expects each deallocation to match its allocation, with
+/// the same device current, and no live memory at the end.
 class watched_upstream final : public mr::device_memory_resource {
  public:
   std::vector<device_call> calls;                                ///< those that succeeded
