@@ -3,8 +3,7 @@
 // Calls that fail on purpose, and how often each function was called.
 //
 // A call looks here only while `attention` is set: a fault is armed, a device is broken, there is no device, the
-// runtime unloads, or after a fork. `attention` is set when the process starts, so that the first call reads the
-// environment.
+// runtime unloads, or after a fork. `attention` is set when the process starts, so that the first call reads the environment.
 
 #include "driver.hpp"
 #include "reports.hpp"

@@ -378,8 +378,7 @@ inline cudaStream_t per_thread(cudaStream_t s) noexcept { return s == nullptr ? 
 // ---------------------------------------------------------------------------------------------------------------
 // Streams, events and time (streams.cpp). All functions below expect the lock.
 
-/// The stream or event that a handle names for the calling thread; null after a misuse report
-/// (cudaErrorInvalidResourceHandle).
+/// The stream or event that a handle names for the calling thread; null after a misuse report (cudaErrorInvalidResourceHandle).
 [[nodiscard]] std::shared_ptr<stream> find_stream(call& c, cudaStream_t handle);
 [[nodiscard]] std::shared_ptr<event> find_event(call& c, cudaEvent_t handle);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The threads' counters (usage_statistics) and the shards of live allocations (outstanding_allocations), in all
-// executions of the C++ memory model. The compiler tells the explorer of each access to their plain members
-// (plain_accesses.cpp).
+// executions of the C++ memory model. The compiler tells the explorer of each access to their plain members (plain_accesses.cpp).
 
 #include "modelled_std.hpp"
 

@@ -64,8 +64,7 @@ constexpr std::size_t shorter = RMM_TEST_UNDER_SANITIZER ? 20 : 1;
 // --- programs
 
 /// One stream of a program: frees random blocks until the next one fits into the stream's share of the pool, then
-/// allocates it. A memory has `void* allocate(bytes, stream)`, null if it fails, and `void deallocate(pointer, bytes,
-/// stream)`.
+/// allocates it. A memory has `void* allocate(bytes, stream)`, null if it fails, and `void deallocate(pointer, bytes, stream)`.
 template <class Memory>
 class tight_stream {
  public:

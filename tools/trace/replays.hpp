@@ -33,7 +33,7 @@ struct replay_figures {
   double seconds{};                                  ///< of the host, for the whole replay
   std::vector<std::vector<std::uint64_t>> reserved;  ///< of each device, at each moment that was asked for
 
-  /// Returns the part of the peak of reserved memory above the peak of live memory.
+  /// Returns the share of the peak of reserved memory that exceeds the peak of live memory.
   [[nodiscard]] std::optional<double> fragmentation() const
   {
     if (!peak_reserved || *peak_reserved == 0) { return std::nullopt; }
@@ -42,10 +42,10 @@ struct replay_figures {
   }
 };
 
-/// A trace that can be replayed on a simulated machine under any number of configurations.
+/// A trace that can be replayed on a simulated machine, under any number of configurations.
 class replays {
  public:
-  /// `memory` is that of each device. Throws std::invalid_argument if the trace has too many devices.
+  /// `memory` is the size of each device. Throws std::invalid_argument if the trace has too many devices.
   replays(rmm::recorded::recorded_trace const& trace, std::size_t memory);
   ~replays();
   replays(replays const&)            = delete;
@@ -54,8 +54,8 @@ class replays {
   /// Throws std::invalid_argument if the text is not a configuration.
   static void check_configuration(std::string_view configuration);
 
-  /// `moments` are numbers of events, in ascending order, after which the reserved bytes are recorded, until the replay fails.
-  /// `on_progress` is called now and then with the number of replayed events.
+  /// Records the reserved bytes after the events in `moments`, numbers in ascending order, until the replay fails.
+  /// Calls `on_progress` from time to time with the number of replayed events.
   [[nodiscard]] replay_figures replay(std::string const& configuration,
                                       std::vector<std::size_t> const& moments             = {},
                                       std::function<void(std::size_t)> const& on_progress = {});
