@@ -44,16 +44,16 @@ struct input_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-constexpr char const* general_help = R"(rmm-trace: what a program's memory did
+constexpr char const* general_help = R"(rmm-trace: analyses the recorded memory of a program
 
-  rmm-trace report TRACE -o PAGE.html   one page that shows it, in any browser
-  rmm-trace advise TRACE                the configuration that suits the program, found by replaying
+  rmm-trace report TRACE -o PAGE.html   makes a page about it, for any browser
+  rmm-trace advise TRACE                finds the best configuration for the program, by replays
   rmm-trace export TRACE --to FORMAT -o FILE
-                                        the same for other programs: perfetto, torch, csv
+                                        converts it for other programs: perfetto, torch, csv
 
 TRACE is a trace of trace_resource_adaptor, a CSV log of logging_resource_adaptor or a memory snapshot of PyTorch.
-`rmm-trace COMMAND --help` tells more. No GPU is needed: replays run on a simulated one.
-The exit status is 0 if all went well, 1 if not, and 2 if the command line or TRACE is wrong.
+`rmm-trace COMMAND --help` lists the options. No GPU is needed: replays run on a simulated one.
+The exit status is 0 on success, 2 if the command line or TRACE is wrong, and 1 for other failures.
 )";
 
 constexpr char const* report_help = R"(rmm-trace report TRACE -o FILE [OPTION...]
@@ -62,20 +62,20 @@ Writes a page with the memory in use and reserved over time, a map of the pool, 
 failures, and what the same program would have needed under other configurations.
 
   -o, --output FILE         the page; - is standard output
-      --what-if CONFIG      replay under this configuration; several times. The first one gives the reserved memory that the
-                            page shows. Without it: pool, elastic, cuda_async
-      --no-what-if          replay nothing: quicker, and nothing is known of reserved memory
-      --memory AMOUNT       memory of the simulated devices (141GB, or twice what was in use at most)
-      --json                write the figures alone, as JSON
+      --what-if CONFIG      replay under this configuration; can be repeated. The first one supplies the reserved memory that
+                            the page shows. Default: pool, elastic, cuda_async
+      --no-what-if          replay nothing: faster, but the page has no reserved memory
+      --memory AMOUNT       memory of each simulated device. Default: 141GB, or twice the peak of memory in use if that is more
+      --json                write only the figures, as JSON
 )";
 
 constexpr char const* advise_help = R"(rmm-trace advise TRACE [OPTION...]
 
-Replays the trace under several configurations and recommends one, for RMM_RESOURCE or rmm::mr::configured_resource. Of several
-devices, each has a recommendation of its own, and one of them is tried on all.
+Replays the trace under several configurations and recommends one, for RMM_RESOURCE or rmm::mr::configured_resource. If the trace
+has several devices, recommends one for each, and one of these for all devices.
 
-      --what-if CONFIG      try this one; several times. Without it: all kinds of pools
-      --memory AMOUNT       memory of the simulated devices (141GB, or twice what was in use at most)
+      --what-if CONFIG      try this configuration; can be repeated. Default: all kinds of pools
+      --memory AMOUNT       memory of each simulated device. Default: 141GB, or twice the peak of memory in use if that is more
       --json                write the figures as JSON
 )";
 
