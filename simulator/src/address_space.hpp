@@ -31,9 +31,9 @@ namespace cudasim {
 
 constexpr bool few_addresses = CUDASIM_FEW_ADDRESSES;
 
-constexpr std::size_t block_bytes   = std::size_t{2} << 20U;  ///< a device hands memory out in such blocks
-constexpr std::size_t granule_bytes = 512;                    ///< small allocations share a block in such steps
-constexpr std::size_t guard_bytes   = 4096;                   ///< kept out of use between ranges that must not touch
+constexpr std::size_t block_bytes   = std::size_t{2} << 20U;  ///< a device hands out memory in blocks of this size
+constexpr std::size_t granule_bytes = 512;                    ///< small allocations share a block in steps of this size
+constexpr std::size_t guard_bytes   = 4096;                   ///< unused bytes between ranges that must not touch
 
 /// Smallest multiple of `unit`, a power of two, that is not below `bytes`. Requires that there is one.
 [[nodiscard]] constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept
@@ -154,7 +154,7 @@ class memory_file {
   char const* name_;
   int descriptor_{-1};
   std::uint64_t next_{notes_end};
-  std::uint64_t next_note_{note_bytes};  ///< never 0, where a descriptor that we did not export is positioned
+  std::uint64_t next_note_{note_bytes};  ///< never 0, the position of descriptors from other sources
 };
 
 /// The access that memory at an address allows.
@@ -203,7 +203,7 @@ class heap {
   struct segment {
     std::array<std::uint64_t, granules / 64> used{};
     unsigned cursor{0};       ///< where the next search starts
-    unsigned in_use{0};       ///< granules
+    unsigned in_use{0};       ///< number of granules in use
     unsigned room{granules};  ///< upper bound of the longest free run
 
     [[nodiscard]] unsigned next_used(unsigned from) const noexcept;
@@ -233,9 +233,9 @@ class heap {
   memory_file& pages_;
   std::size_t footprint_{0};
   std::map<std::uintptr_t, region> regions_;
-  range_set free_;                                              ///< addresses in no use, without pages
-  std::deque<std::pair<std::uintptr_t, std::size_t>> resting_;  ///< freed lately, without pages; oldest first
-  std::unordered_map<std::uintptr_t, segment> segments_;        ///< in use
+  range_set free_;                                              ///< unused addresses, without pages
+  std::deque<std::pair<std::uintptr_t, std::size_t>> resting_;  ///< recently freed, without pages; oldest first
+  std::unordered_map<std::uintptr_t, segment> segments_;        ///< segments in use
   std::set<std::pair<unsigned, std::uintptr_t>> by_room_;
   std::deque<std::uintptr_t> spares_;  ///< emptied segments, oldest first; they keep their pages
 };

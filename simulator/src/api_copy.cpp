@@ -37,11 +37,11 @@ struct box {
 
 /// One end of a copy.
 struct side {
-  char* base;                  ///< of the box
-  std::size_t pitch{0};        ///< from row to row
-  std::size_t slice_pitch{0};  ///< from slice to slice
-  std::size_t offset{0};       ///< of `base` from the pointer that the program gave
-  memory_info info{};          ///< of the allocation behind that pointer
+  char* base;                  ///< beginning of the box
+  std::size_t pitch{0};        ///< bytes from row to row
+  std::size_t slice_pitch{0};  ///< bytes from slice to slice
+  std::size_t offset{0};       ///< offset of `base` from the program's pointer
+  memory_info info{};          ///< the allocation behind the program's pointer
 
   [[nodiscard]] bool pageable() const noexcept { return info.type == cudaMemoryTypeUnregistered; }
   [[nodiscard]] bool on_host() const noexcept { return pageable() || info.type == cudaMemoryTypeHost; }
@@ -471,7 +471,7 @@ struct batch {
   std::size_t const* bytes;
   std::size_t count;
   cudaMemcpyAttributes const* attributes;
-  std::size_t const* first_copy;  ///< for each attribute, the first copy that it concerns
+  std::size_t const* first_copy;  ///< for each set of attributes, the first copy that it applies to
   std::size_t attribute_count;
 };
 

@@ -211,9 +211,9 @@ constexpr property<int[3]> triple_properties[]{
 
 struct limit_rule {
   std::size_t initial;
-  std::size_t step;   ///< values are rounded up to a multiple
-  std::size_t least;  ///< smaller ones are raised to it
-  std::size_t most;   ///< larger ones are an error, or are lowered to it
+  std::size_t step;   ///< values are rounded up to a multiple of it
+  std::size_t least;  ///< smaller values are raised to it
+  std::size_t most;   ///< larger values are an error, or are lowered to it
   bool lowers;
 };
 

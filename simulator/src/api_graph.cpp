@@ -20,7 +20,7 @@ namespace {
 struct executable : capture {
   std::shared_ptr<capture> graph;
   unsigned long long flags{0};
-  point last;  ///< end of the last launch: launches of one executable graph follow each other
+  point last;  ///< end of the last launch; launches of an executable graph are ordered
   vector_clock last_clock;
 };
 

@@ -20,14 +20,14 @@ namespace {
 struct memory_note {
   static constexpr std::uint64_t expected = 0x79726f6d656d5f6dULL;
   std::uint64_t magic;
-  std::uint64_t process;  ///< token
+  std::uint64_t process;  ///< token of the process
   std::int32_t pid;
   std::int32_t descriptor;
   std::int32_t device;
   std::int32_t unused;
   std::uint64_t offset;
   std::uint64_t bytes;
-  std::uint64_t serial;  ///< of the allocation
+  std::uint64_t serial;  ///< serial of the allocation
 };
 static_assert(sizeof(memory_note) <= sizeof(cudaIpcMemHandle_t) && std::is_trivially_copyable_v<memory_note>);
 

@@ -14,7 +14,7 @@ namespace cudasim {
 namespace {
 
 constexpr std::size_t pitch_bytes   = 512;
-constexpr std::size_t host_bytes    = std::size_t{256} << 30U;  ///< that can be pinned
+constexpr std::size_t host_bytes    = std::size_t{256} << 30U;  ///< host memory that can be pinned
 constexpr std::size_t managed_bytes = std::size_t{16} << 40U;
 constexpr unsigned host_alloc_flags = cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
 constexpr unsigned register_flags   = cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterReadOnly;

@@ -61,8 +61,8 @@ struct driver_entry {
   std::string_view name;
   int since;  ///< CUDA version that introduced this signature
   void* function;
-  void* per_thread;         ///< where stream 0 is the thread's own; null where that makes no difference
-  std::string_view twin{};  ///< the function of the runtime that calls are passed on to; empty where there is none
+  void* per_thread;         ///< variant whose stream 0 is the thread's own; null if there is no difference
+  std::string_view twin{};  ///< runtime function that calls are passed on to; empty if none
 };
 
 /// An entry whose function has the driver's signature.

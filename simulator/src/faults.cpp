@@ -24,7 +24,7 @@ namespace {
 
 struct armed_fault {
   fault what;
-  std::uint64_t seen{0};  ///< calls that it concerns, since it was armed
+  std::uint64_t seen{0};  ///< calls that the fault covers, since it was armed
 };
 
 /// Guarded by the world's lock.

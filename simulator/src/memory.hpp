@@ -45,20 +45,20 @@ struct allocation {
   enum class kind {
     device,      ///< cudaMalloc
     pinned,      ///< cudaMallocHost, cudaHostAlloc
-    registered,  ///< the program's own memory, by cudaHostRegister
+    registered,  ///< the program's own memory, from cudaHostRegister
     managed,     ///< cudaMallocManaged
-    pooled,      ///< cudaMallocAsync and the like; `block` says more
-    imported,    ///< cudaMemPoolImportPointer; `block` says more
+    pooled,      ///< cudaMallocAsync and its relatives; see `block`
+    imported,    ///< cudaMemPoolImportPointer; see `block`
     opened,      ///< cudaIpcOpenMemHandle
-    mapped,      ///< cuMemMap; `view` says more
+    mapped,      ///< cuMemMap; see `view`
   };
   kind type;
   std::size_t bytes;
-  int device;  ///< that owns it; that was current, for pinned and registered memory
+  int device;  ///< owner; for pinned and registered memory, the device that was current
   char const* made_by;
   void const* site;
   unsigned flags{0};
-  std::uint64_t serial{0};  ///< never used twice
+  std::uint64_t serial{0};  ///< never reused
   bool freeing{false};      ///< cudaFreeAsync of memory from cudaMalloc is under way
   std::shared_ptr<pool_block> block{};
   std::shared_ptr<mapping> view{};
@@ -100,7 +100,7 @@ struct device_memory {
   heap blocks;
   std::size_t pools{0};     ///< bytes that pools hold
   std::size_t physical{0};  ///< bytes of chunks made by cuMemCreate
-  std::size_t occupied{0};  ///< by cudasim::occupy()
+  std::size_t occupied{0};  ///< bytes taken by cudasim::occupy()
 
   [[nodiscard]] std::size_t used() const noexcept { return blocks.footprint() + pools + physical + occupied; }
 };
@@ -123,12 +123,12 @@ struct memory_state {
   std::vector<std::unique_ptr<device_memory>> devices;
   allocation_map allocations;
   std::uint64_t next_serial{1};
-  std::deque<freed_range> freed;                                        ///< the latest last
+  std::deque<freed_range> freed;                                        ///< latest last
   std::map<std::uintptr_t, std::pair<std::uintptr_t, advice>> advised;  ///< pages [key, first) of managed memory
   std::map<std::string, opened_memory> opened;                          ///< by IPC handle
   std::unique_ptr<pool_state> pools;
   std::unique_ptr<virtual_memory> mappings;
-  std::unique_ptr<shared_devices> others;  ///< null: the devices are this process's alone
+  std::unique_ptr<shared_devices> others;  ///< null: only this process uses the devices
 };
 
 [[nodiscard]] memory_state& memory();

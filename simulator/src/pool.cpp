@@ -78,7 +78,7 @@ class order_search {
 
   stream const& other_;
   std::uint64_t sequence_;
-  std::map<std::uint64_t, std::uint64_t> seen_;  ///< by stream id: operations that were searched
+  std::map<std::uint64_t, std::uint64_t> seen_;  ///< by stream id: the operations that were searched
 };
 
 /// Whether the program ordered the next operation of the stream after the frees. Their completion alone does not count.
@@ -92,7 +92,7 @@ struct found_block {
   std::uintptr_t begin{0};
   range_set* home{nullptr};  ///< where the bytes go back if they cannot be used
   bool fresh_start{
-    false};  ///< the stream was not ordered after their last use by itself: the checker has to forget that
+    false};  ///< nothing but completion ordered the stream after their last use: the checker has to forget that use
 };
 
 void add_chunks(pool& p, std::uintptr_t begin, std::size_t bytes)

@@ -48,7 +48,7 @@ struct freed_by_stream {
 struct pool {
   struct window {
     std::size_t bytes;
-    std::uint64_t offset;  ///< in the memory file
+    std::uint64_t offset;  ///< offset in the memory file
   };
 
   cudaMemPool_t handle{nullptr};
@@ -60,7 +60,7 @@ struct pool {
   char const* made_by{""};
   void const* site{nullptr};
   std::shared_ptr<memory_file> imported_pages{};
-  std::uint64_t imported_id{0};  ///< of the pool that was exported
+  std::uint64_t imported_id{0};  ///< id of the exported pool
   std::uint64_t imported_process{0};
 
   int follow_event_dependencies{1};
@@ -71,7 +71,7 @@ struct pool {
   std::uint64_t used_high{0};
   std::uint64_t reserved{0};
   std::uint64_t reserved_high{0};
-  std::size_t live{0};  ///< blocks
+  std::size_t live{0};  ///< number of live blocks
   std::map<int, cudaMemAccessFlags> access{};
 
   std::map<std::uintptr_t, window> windows{};
@@ -107,11 +107,11 @@ struct pool {
 /// A pool's block, beside its address and size.
 struct pool_block {
   std::shared_ptr<pool> from;
-  std::shared_ptr<stream> by;  ///< that it was allocated on
-  std::uint64_t sequence{0};   ///< of the allocation on that stream
+  std::shared_ptr<stream> by;  ///< stream of the allocation
+  std::uint64_t sequence{0};   ///< number of the allocation on that stream
   std::weak_ptr<capture> graph{};
   bool of_graph{false};
-  bool live{true};  ///< false for memory of a graph that is not the program's to free: see allocate_for_launch()
+  bool live{true};  ///< false while memory of a graph is not the program's to free: see allocate_for_launch()
   bool freed_in_graph{false};  ///< the graph has a node that frees it
 };
 
@@ -123,7 +123,7 @@ struct pool_state {
   std::map<pool_place, std::shared_ptr<pool>> defaults;
   std::map<pool_place, std::shared_ptr<pool>> current;
   std::map<int, std::shared_ptr<pool>> of_graphs;  ///< by device
-  std::vector<std::shared_ptr<pool>> condemned;    ///< destroyed; memory of theirs is in use still
+  std::vector<std::shared_ptr<pool>> condemned;    ///< destroyed pools with blocks in use
   std::uint64_t next_id{1};
 };
 

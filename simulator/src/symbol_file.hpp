@@ -17,7 +17,7 @@ class symbol_file {
   explicit symbol_file(char const* path);
 
   struct function {
-    char const* name;  ///< as the linker knows it; lives as long as the file's symbols
+    char const* name;  ///< the linker's name; lives as long as the file's symbols
     std::uint64_t begin;
   };
 

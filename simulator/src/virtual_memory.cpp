@@ -74,7 +74,7 @@ void drop_if_unused(std::shared_ptr<chunk_handle> const& handle)
 struct mapping_range {
   allocation_map::iterator first;
   allocation_map::iterator last;
-  std::size_t mapped{0};  ///< bytes
+  std::size_t mapped{0};  ///< mapped bytes
 };
 
 /// Finds the mappings of a range. Returns false, after a report, if no reservation holds it or it cuts a mapping.

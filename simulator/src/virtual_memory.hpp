@@ -24,8 +24,8 @@ struct chunk {
   std::size_t bytes{0};
   std::uint64_t offset{0};
   CUmemAllocationProp properties{};
-  std::shared_ptr<memory_file> imported{};  ///< the file, if another process made the chunk; it is not counted here
-  bool exported{false};                     ///< somebody else may have it: its pages are never given back
+  std::shared_ptr<memory_file> imported{};  ///< the file, if another process made the chunk; then not counted here
+  bool exported{false};                     ///< another process may have it, so its pages are never given back
   std::uint64_t id{0};
 };
 

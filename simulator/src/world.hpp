@@ -40,14 +40,14 @@ struct capture;
 struct memory_state;  // memory.cpp
 
 constexpr int most_devices        = 256;
-constexpr std::size_t most_memory = std::size_t{64} << 40U;  ///< of a device: half of what there are addresses for
+constexpr std::size_t most_memory = std::size_t{64} << 40U;  ///< of a device: half of the available addresses
 
 /// A point in the work of a stream: everything up to operation `sequence`.
 struct point {
   std::shared_ptr<stream> of;
   std::uint64_t sequence{0};
-  std::shared_ptr<std::uint64_t const> end_ns;  ///< where the time of arrival is written
-  std::uint64_t known_ns{unknown_ns};           ///< the time, of a point that was reached when it was made
+  std::shared_ptr<std::uint64_t const> end_ns;  ///< receives the time of arrival
+  std::uint64_t known_ns{unknown_ns};           ///< the time, if the point was already reached when it was made
   static constexpr std::uint64_t unknown_ns = ~std::uint64_t{0};
   [[nodiscard]] bool reached() const noexcept;
   [[nodiscard]] std::uint64_t time_ns() const noexcept;  ///< requires reached()
@@ -64,18 +64,18 @@ struct access {
 struct operation {
   char const* what{""};
   void const* call_site{nullptr};
-  std::function<void()> run;                       ///< without the lock; may be empty
-  std::function<void(std::uint64_t end_ns)> done;  ///< with the lock, when the work is complete; may be empty
+  std::function<void()> run;                       ///< called without the lock; may be empty
+  std::function<void(std::uint64_t end_ns)> done;  ///< called with the lock when the work is complete; may be empty
   std::vector<access> accesses;
   std::uint64_t duration_ns{0};
-  bool host_function{false};              ///< runs one at a time on a device, and what it knows, the host knows
-  std::vector<point> after;               ///< submit() adds what the default stream's rules ask for
-  vector_clock clock;                     ///< what `after` knows; submit() adds the rest
-  std::shared_ptr<std::uint64_t> end_ns;  ///< where the time of its end is written, once somebody may ask for it
+  bool host_function{false};              ///< one at a time runs on a device; the host learns what it knows
+  std::vector<point> after;               ///< submit() adds points for the default stream's rules
+  vector_clock clock;                     ///< what `after` covers; submit() adds the rest
+  std::shared_ptr<std::uint64_t> end_ns;  ///< receives the end time, once it may be asked for
   // set by submit()
   std::uint64_t not_before_ns{0};
-  std::uint64_t sequence{0};  ///< on its stream
-  std::uint64_t order{0};     ///< among all operations
+  std::uint64_t sequence{0};  ///< position on its stream
+  std::uint64_t order{0};     ///< position among all operations
 };
 
 /// The work queue behind a stream handle.
@@ -97,12 +97,12 @@ struct stream : std::enable_shared_from_this<stream> {
   bool destroyed{false};
   bool held{false};
   bool running{false};
-  operation* running_work{nullptr};  ///< what runs
+  operation* running_work{nullptr};  ///< the running operation
   std::uint64_t submitted{0};
   std::uint64_t completed{0};
-  std::uint64_t time_ns{0};  ///< end of the last operation that completed
+  std::uint64_t time_ns{0};  ///< end of the last completed operation
   std::deque<operation> queue;
-  vector_clock clock;  ///< of the last operation that was submitted
+  vector_clock clock;  ///< clock of the last submitted operation
   std::shared_ptr<capture> capturing;
   void const* created_at{nullptr};
 
@@ -143,21 +143,21 @@ struct capture {
   std::uint64_t owner_thread{0};
   std::weak_ptr<stream> origin;
   bool invalidated{false};
-  std::deque<graph_node> nodes;                                ///< addresses of nodes are their handles
+  std::deque<graph_node> nodes;                                ///< the addresses of nodes are their handles
   std::map<std::uint64_t, std::vector<std::size_t>> frontier;  ///< by stream id: nodes that its next node follows
   std::vector<std::weak_ptr<stream>> members;
-  std::vector<cudaGraphNode_t> asked_for;         ///< what cudaStreamGetCaptureInfo handed out last
-  std::vector<std::function<void()>> on_destroy;  ///< frees what the graph owns (memory nodes); with the lock
+  std::vector<cudaGraphNode_t> asked_for;         ///< the nodes that cudaStreamGetCaptureInfo handed out last
+  std::vector<std::function<void()>> on_destroy;  ///< free memory of the graph's memory nodes; called with the lock
 };
 
 /// What belongs to one device.
 struct device {
   int number{0};
   std::shared_ptr<stream> legacy;
-  std::vector<std::shared_ptr<stream>> streams;  ///< all but the legacy one; destroyed ones while they have work
-  vector_clock retired;                          ///< what destroyed streams did, and nobody waited for yet
-  vector_clock retired_blocking;                 ///< those among them that the legacy stream waits for
-  std::uint64_t retired_ns{0};                   ///< when the last of them was done
+  std::vector<std::shared_ptr<stream>> streams;  ///< all but the legacy one; destroyed ones, too, while they have work
+  vector_clock retired;                          ///< work of destroyed streams that no host thread has waited for
+  vector_clock retired_blocking;                 ///< the part of it that the legacy stream waits for
+  std::uint64_t retired_ns{0};                   ///< when the last of this work was done
   std::uint64_t retired_blocking_ns{0};
   bool runs_host_function{false};
   bool has_context{false};          ///< its primary context exists
@@ -168,18 +168,18 @@ struct device {
 
 /// The calling thread's own state.
 struct thread_state {
-  std::uint64_t epoch;  ///< of the world that this state belongs to
+  std::uint64_t epoch;  ///< epoch of the world that this state belongs to
   int device;
   cudaError_t last_error;
-  std::uint64_t number;  ///< of the thread; never used twice; 0 is none yet
+  std::uint64_t number;  ///< number of the thread; never reused; 0: none yet
   cudaStreamCaptureMode capture_mode;
-  bool has_context;  ///< a context of `device` is current; none is before the thread needs one
-  unsigned pushed;   ///< contexts pushed over others
+  bool has_context;  ///< a context of `device` is current; threads begin without one
+  unsigned pushed;   ///< number of contexts under the current one
   struct covered_context {
     int device;
     bool is_there;
   };
-  std::array<covered_context, 16> covered;  ///< what was current under them, the latest last
+  std::array<covered_context, 16> covered;  ///< the contexts under the current one, latest last
 };
 
 /// Counter of one API function, and its name.
@@ -187,7 +187,7 @@ class entry_point {
  public:
   explicit entry_point(char const* name);
   char const* const name;
-  bool const makes_context;  ///< current, if none is: a function of the runtime that works on the device
+  bool const makes_context;  ///< if none is current: a runtime function that works on the device
   std::atomic<std::uint64_t> calls{0};
 };
 
@@ -195,13 +195,13 @@ class entry_point {
 struct world {
   std::mutex mutex;
   std::condition_variable progress;  ///< some operation completed, or some stream was let go
-  std::condition_variable work;      ///< called_workers is not 0
+  std::condition_variable work;      ///< signalled when called_workers is not 0
   std::uint64_t waiters{0};          ///< threads that wait for `progress`
 
   options machine;
   std::chrono::seconds timeout{60};
   bool quiet{false};
-  bool prints_all{false};  ///< violations that repeat, too
+  bool prints_all{false};  ///< also prints violations that repeat
   bool checking{false};
   int driver_version{0};  ///< 0: not overridden
   int runtime_version{0};
@@ -211,25 +211,25 @@ struct world {
   std::uint64_t next_thread{1};
   std::uint64_t next_capture{1};
   std::uint64_t next_order{1};
-  std::uint64_t host_sequence{0};  ///< number of the host's own accesses
+  std::uint64_t host_sequence{0};  ///< number of the host's own accesses so far
   std::uint64_t host_ns{0};
   std::uint64_t random_state{0};
   vector_clock host_clock;
 
   std::unordered_map<cudaStream_t, std::shared_ptr<stream>> stream_handles;
-  std::vector<cudaStream_t> free_stream_handles;                                        ///< taken from the back
+  std::vector<cudaStream_t> free_stream_handles;                                        ///< used from the back
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<stream>> per_thread_streams;  ///< by thread and device
   std::unordered_map<cudaEvent_t, std::shared_ptr<event>> event_handles;
   std::vector<cudaEvent_t> free_event_handles;
   std::unordered_map<cudaGraph_t, std::shared_ptr<capture>> graphs;
   std::unordered_map<cudaGraphExec_t, std::shared_ptr<capture>> graph_execs;
-  std::vector<std::shared_ptr<capture>> captures;  ///< under way
+  std::vector<std::shared_ptr<capture>> captures;  ///< captures in progress
 
   std::vector<std::shared_ptr<stream>> active;  ///< streams whose queue is not empty
   unsigned workers{0};
-  unsigned idle_workers{0};    ///< that wait for `work`
-  unsigned called_workers{0};  ///< of these, how many are to get up; called_workers <= idle_workers
-  std::uint64_t running{0};    ///< operations that run now
+  unsigned idle_workers{0};    ///< workers that wait for `work`
+  unsigned called_workers{0};  ///< idle workers that shall wake up; called_workers <= idle_workers
+  std::uint64_t running{0};    ///< number of running operations
 
   access_history history;
   violation_list violations;
@@ -429,10 +429,10 @@ void forget_violations();
 
 /// The allocation that holds an address.
 struct memory_info {
-  std::uintptr_t begin;  ///< of the allocation
+  std::uintptr_t begin;  ///< beginning of the allocation
   std::size_t bytes;
-  int device;           ///< that owns it; cudaCpuDeviceId for host memory
-  cudaMemoryType type;  ///< cudaMemoryTypeDevice, Host (pinned or registered), Managed; Unregistered if unknown to us
+  int device;           ///< owner; cudaCpuDeviceId for host memory
+  cudaMemoryType type;  ///< Device, Host (pinned or registered) or Managed; Unregistered if unknown to the simulator
 };
 
 /// Looks up the allocation that holds `address`; type is cudaMemoryTypeUnregistered, and begin and bytes are 0, if none does.

@@ -76,8 +76,8 @@ class ascending_upstream final : public device_memory_resource {
 struct surroundings {
   std::uintptr_t first_address;
   double done_at_once;      ///< probability that the device finishes all its work before the next call
-  bool has_another_pool;    ///< made, used and destroyed before
-  bool has_another_thread;  ///< the program runs in one
+  bool has_another_pool;    ///< an earlier pool was made, used and destroyed
+  bool has_another_thread;  ///< the program runs in another thread
 };
 
 constexpr surroundings all_surroundings[] = {

@@ -264,11 +264,11 @@ class every_fault {
     return failures() == before;
   }
 
-  [[nodiscard]] std::uint64_t runs() const noexcept { return runs_; }  ///< that met their fault
+  [[nodiscard]] std::uint64_t runs() const noexcept { return runs_; }  ///< runs that met their fault
   [[nodiscard]] std::uint64_t of_host_memory() const noexcept { return of_host_memory_; }
-  [[nodiscard]] std::uint64_t of_ends() const noexcept { return of_ends_; }  ///< after which something may stay
-  [[nodiscard]] std::uint64_t thrown() const noexcept { return thrown_; }    ///< of these, that threw
-  [[nodiscard]] std::uint64_t named() const noexcept { return named_; }      ///< of these, whose text names the error
+  [[nodiscard]] std::uint64_t of_ends() const noexcept { return of_ends_; }  ///< runs after which something may stay
+  [[nodiscard]] std::uint64_t thrown() const noexcept { return thrown_; }    ///< runs that threw
+  [[nodiscard]] std::uint64_t named() const noexcept { return named_; }      ///< exceptions whose text names the error
   [[nodiscard]] std::size_t triples() const noexcept { return triples_.size(); }  ///< distinct (scenario, call, error)
 
   /// Writes the running scenario to a file. Called by a signal handler.

@@ -237,8 +237,8 @@ class blocks {
 struct resource_under_test {
   std::string name;
   std::function<std::shared_ptr<device_memory_resource>()> make;
-  std::size_t largest;  ///< bytes that one allocation may have
-  bool is_pool{false};  ///< serves captures, and takes no memory from the device for a small block
+  std::size_t largest;  ///< most bytes of an allocation
+  bool is_pool{false};  ///< serves captures, and serves small blocks without device calls
 };
 
 struct way_to_use {

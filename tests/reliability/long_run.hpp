@@ -169,19 +169,19 @@ struct run_plan {
   std::function<std::unique_ptr<run_program>(run_requests&)> make_program;
   std::size_t requests{};  ///< a multiple of 20 rounds
   int devices{1};          ///< the resource and all streams belong to the last one; device 0 is current
-  bool checks_order{};     ///< with work, under the ordering checker
+  bool checks_order{};     ///< works on the blocks, under the ordering checker
 };
 
 /// The result of a run. A run that makes an error, or becomes very slow, ends early.
 struct run_result {
   std::size_t requests{};  ///< number of requests that were made
-  double first_ns{};       ///< per request in the first tenth after the warm-up: the median of its rounds
-  double last_ns{};        ///< the same in the last tenth
+  double first_ns{};       ///< per request in the first tenth after the warm-up; median of the rounds
+  double last_ns{};        ///< per request in the last tenth
   std::int64_t
-    host_growth{};  ///< bytes of host memory, from a fifth of the run, or less if it ended before, to its end
-  std::int64_t objects_growth{};  ///< events, streams and other objects of CUDA, likewise
-  std::size_t reserved_first{};   ///< bytes that the resource had from upstream, at most in the first fifth
-  std::size_t reserved_later{};   ///< the same in the rest
+    host_growth{};  ///< bytes of host memory from the first fifth of the run (earlier if it ended early) to its end
+  std::int64_t objects_growth{};  ///< events, streams and other objects of CUDA, counted likewise
+  std::size_t reserved_first{};   ///< most bytes from upstream in the first fifth
+  std::size_t reserved_later{};   ///< most bytes from upstream in the rest
   std::size_t live_at_end{};
   std::vector<std::string> violations{};
   std::string leaks{};

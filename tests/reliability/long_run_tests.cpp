@@ -62,10 +62,10 @@ constexpr std::size_t GiB = 1024 * MiB;
 
 struct tested_resource {
   char const* name;
-  char const* configuration;          ///< with its memory from the beginning
-  char const* growing_configuration;  ///< without
-  std::size_t largest;                ///< bytes of a block
-  bool serves_all_at_once;            ///< one request may have all memory
+  char const* configuration;          ///< has all its memory from the beginning
+  char const* growing_configuration;  ///< begins without memory
+  std::size_t largest;                ///< bytes of the largest block
+  bool serves_all_at_once;            ///< one request may take all memory
 };
 
 std::vector<tested_resource> const& resources()
@@ -422,9 +422,9 @@ void use_any_stream(run_requests& requests, std::size_t bytes, std::size_t numbe
 struct tested_program {
   char const* name;
   program_maker make;
-  bool takes_all{};  ///< needs a resource that gives all its memory to one request
-  int devices{1};    ///< the resource is of the last
-  bool must_grow{};  ///< the resource has no memory at first
+  bool takes_all{};  ///< needs a resource that can serve all its memory in one request
+  int devices{1};    ///< the resource belongs to the last one
+  bool must_grow{};  ///< the resource begins without memory
 };
 
 std::vector<tested_program> const& programs()

@@ -128,10 +128,10 @@ TEST(ReferencePool, JoinsFreeNeighbours)
 struct step {
   enum class kind : std::uint8_t {
     allocate,        ///< block `block` of `bytes` bytes
-    free,            ///< on `stream`, which waits for that of the block if it is another
+    free,            ///< on `stream`, which first waits for the block's stream if that differs
     synchronize,     ///< the host waits for `stream`
-    replace_stream,  ///< it ends, and another takes its place
-    replace_thread   ///< likewise
+    replace_stream,  ///< the stream ends, and another takes its place
+    replace_thread   ///< the thread ends, and another takes its place
   };
   kind what;
   std::size_t thread;
@@ -231,7 +231,7 @@ struct program_result {
   std::size_t requests{};
   std::size_t failures{};
   std::size_t failures_of_the_model{};
-  std::string broken{};  ///< the first request that did not get what was free; empty if there is none
+  std::string broken{};  ///< the first request that did not get the free memory; empty if none
 };
 
 struct program_options {

@@ -38,14 +38,14 @@ namespace rmm::test {
 struct schedule_step {
   enum class kind : std::uint8_t {
     allocate,        ///< `block` of `bytes` bytes on `stream`, which writes it
-    write,           ///< by the stream of the block
-    free,            ///< after the block's stream wrote it again
-    free_elsewhere,  ///< on `stream`, which waits for the block's
+    write,           ///< its stream writes the block
+    free,            ///< the block's stream writes it again, then it is freed
+    free_elsewhere,  ///< freed on `stream`, which first waits for the block's
     synchronize,     ///< the host waits for `stream`
     advance,         ///< one operation of the device runs
-    replace_stream,  ///< it ends with work pending, and another begins; its blocks are freed first
+    replace_stream,  ///< the stream ends with pending work, and another begins; its blocks are freed first
     replace_thread,  ///< `thread` ends, and another takes its place
-    trim,            ///< the resource of the stream's device gives back what it can
+    trim,            ///< the resource of the stream's device gives back memory
   };
   kind what;
   std::uint8_t thread;
@@ -58,14 +58,14 @@ struct schedule_step {
 struct schedule_resource {
   std::string code;  ///< an expression that makes the resource, as an owning pointer
   std::function<std::shared_ptr<mr::device_memory_resource>()> make;
-  std::uint32_t largest{300'000};  ///< bytes of a block
+  std::uint32_t largest{300'000};  ///< bytes of the largest block
 };
 
 struct schedule {
   std::uint64_t seed{1};
   int devices{1};
   std::uint8_t threads{1};
-  std::uint8_t streams{2};  ///< those with number i are of device i modulo `devices`
+  std::uint8_t streams{2};  ///< stream i belongs to device i modulo `devices`
   std::vector<schedule_step> steps{};
 
   static schedule random(std::uint64_t seed, std::size_t steps, std::uint32_t largest);
@@ -73,10 +73,10 @@ struct schedule {
 
 /// The result of a program.
 struct schedule_result {
-  std::string failure{};  ///< the step at which the failure was seen
-  std::size_t step{};     ///< at which it was seen
+  std::string failure{};  ///< empty if there is none
+  std::size_t step{};     ///< the step at which the failure was seen
   std::uint64_t operations{};
-  std::set<std::uint32_t> refused{};  ///< blocks for which there was no memory
+  std::set<std::uint32_t> refused{};  ///< blocks whose requests were refused
 };
 
 // --- making

@@ -126,10 +126,10 @@ class tight_stream {
 struct program {
   char const* name;
   std::size_t pool_bytes;
-  std::size_t percent;         ///< of the pool, that its streams keep live together
-  std::size_t steps;           ///< of each stream
-  bool known_streams;          ///< those of rmm::cuda_stream; else the pool never learns of their ends
-  bool device_keeps_up{true};  ///< work is done and events are reached before the next request
+  std::size_t percent;         ///< share of the pool that its streams keep live together
+  std::size_t steps;           ///< steps of each stream
+  bool known_streams;          ///< rmm::cuda_streams; else the pool never learns of their ends
+  bool device_keeps_up{true};  ///< work is done and events complete before the next request
 
   friend std::ostream& operator<<(std::ostream& out, program const& self) { return out << self.name; }
 

@@ -124,13 +124,13 @@ class random_program {
  public:
   struct options {
     std::size_t threads{2};
-    std::size_t streams{3};  ///< of each device, besides the default ones
+    std::size_t streams{3};  ///< streams of each device, besides the default ones
     int steps{1000};
-    int between_checks{8};            ///< steps; invariants of the whole heap are checked then
-    std::size_t largest{100 * 1024};  ///< bytes of a block
-    std::size_t most_live{300};       ///< blocks
+    int between_checks{8};            ///< steps between checks of the whole heap's invariants
+    std::size_t largest{100 * 1024};  ///< bytes of the largest block
+    std::size_t most_live{300};       ///< live blocks
     bool threads_end{true};
-    bool rearranges{false};  ///< calls memory_source::rearrange() now and then
+    bool rearranges{false};  ///< sometimes calls memory_source::rearrange()
 
     /// Called before each allocation and deallocation, to inject a fault.
     std::function<void(std::mt19937_64&)> arm;

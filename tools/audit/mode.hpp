@@ -19,10 +19,10 @@ struct mode {
   enum class action { report, allow, deny, route };
 
   action does{action::report};
-  std::string text{"report"};  ///< for the report
+  std::string text{"report"};  ///< the value as the report shows it
   std::vector<std::string>
     libraries;                ///< patterns: those that may allocate, or those that may not; empty after "deny" alone
-  std::string configuration;  ///< of the resource to route to; empty: that of RMM_RESOURCE; or "current"
+  std::string configuration;  ///< of the resource to route to; empty: use RMM_RESOURCE; or "current"
   std::string complaint;      ///< the mistake in the text, if any; then the library only reports
 
   /// Whether allocations are routed to the program's own current resources.

@@ -41,11 +41,11 @@ struct event {
   {}
 
   action act{};
-  std::size_t size{};        ///< as asked for
-  std::uintptr_t pointer{};  ///< what the allocation returned, or what is freed
+  std::size_t size{};        ///< requested bytes
+  std::uintptr_t pointer{};  ///< address of the allocation
   std::size_t thread_id{};
   std::uintptr_t stream{};
-  std::size_t index{};  ///< of the row, from 0
+  std::size_t index{};  ///< number of the row, from 0
 
   std::uint64_t time_ns{};  ///< since the first event
   int device{};

@@ -40,9 +40,9 @@ class allocation_history {
   struct stream {
     int device{};
     std::uintptr_t handle{};
-    std::uint64_t id{};  ///< 0: not known
+    std::uint64_t id{};  ///< 0: unknown
     std::size_t calls{};
-    bool has_successor{};  ///< of the same handle: it has ended
+    bool has_successor{};  ///< a later stream has the same handle, so this one has ended
   };
 
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -84,14 +84,14 @@ struct leftovers {
 struct replay_target {
   int device{};
   rmm::mr::device_memory_resource* resource{};
-  std::function<std::size_t()> reserved{};  ///< bytes that the resource has from the device now; none: not known
+  std::function<std::size_t()> reserved{};  ///< the bytes that the resource holds on the device now; empty if unknown
 };
 
 /// Memory at one moment of a replay, on all devices together.
 struct replay_moment {
   std::size_t event{};
-  std::uint64_t time_ns{};  ///< of the log
-  std::size_t live{};       ///< bytes allocated, as they were asked for
+  std::uint64_t time_ns{};  ///< time in the log
+  std::size_t live{};       ///< requested bytes of live allocations
   std::size_t reserved{};
 };
 
@@ -100,7 +100,7 @@ struct replay_failure {
   rmm::detail::event event;
   std::string what;
   replay_moment before;
-  std::size_t pass{};  ///< from 0
+  std::size_t pass{};  ///< number of the pass, from 0
 };
 
 /// Replays a history any number of times. A thread for each thread of the log makes the same calls, in the order of the
@@ -134,8 +134,8 @@ class log_replay {
 
   // --- results; call these while no thread replays ---
   [[nodiscard]] std::optional<replay_failure> const& failure() const { return failure_; }
-  [[nodiscard]] leftovers const& left() const { return left_; }               ///< by the first pass
-  [[nodiscard]] std::size_t unknown_frees() const { return unknown_frees_; }  ///< left out in all passes
+  [[nodiscard]] leftovers const& left() const { return left_; }               ///< after the first pass
+  [[nodiscard]] std::size_t unknown_frees() const { return unknown_frees_; }  ///< skipped in all passes
   [[nodiscard]] replay_moment const& peak_live() const
   {
     return peak_live_;

@@ -17,8 +17,8 @@ struct recorded_region {
   int device{};
   std::uint64_t address{};
   std::uint64_t bytes{};
-  std::size_t begin{};  ///< number of the event before which it was taken
-  std::size_t end{};    ///< number of the event before which it was given back; the number of all events if it was not
+  std::size_t begin{};  ///< number of the first event with the region
+  std::size_t end{};    ///< number of the first event without it; the number of all events if it stayed
 };
 
 /// The allocations and frees of a program, from any kind of file.

@@ -56,9 +56,9 @@ struct event {
   std::uint64_t time_ns;  ///< since the trace began
   std::uint64_t address;  ///< 0 for a failure
   std::uint64_t bytes;
-  std::uint32_t thread;  ///< in recorded_trace::threads
-  std::uint32_t place;   ///< in recorded_trace::places
-  std::uint32_t stack;   ///< in recorded_trace::stacks; none if no_stack
+  std::uint32_t thread;  ///< position in recorded_trace::threads
+  std::uint32_t place;   ///< position in recorded_trace::places
+  std::uint32_t stack;   ///< position in recorded_trace::stacks, or no_stack
   kind what;
 };
 
@@ -74,10 +74,10 @@ struct recorded_trace {
   std::vector<std::vector<std::uint64_t>> stacks;  ///< addresses, innermost first
   std::unordered_map<std::uint64_t, std::string> frame_names;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> reports;  ///< of failures, by thread and time
-  std::uint64_t bytes{};                                                   ///< of all files
+  std::uint64_t bytes{};                                                   ///< size of all files
   std::uint64_t lost{};                                                    ///< events that could not be written
-  std::uint64_t missing_files{};            ///< between the first and the last of those that were read
-  std::optional<std::uint64_t> cut_off_at;  ///< offset of a last block that is not whole: the program crashed meanwhile
+  std::uint64_t missing_files{};            ///< files missing between the first and the last that were read
+  std::optional<std::uint64_t> cut_off_at;  ///< offset of an incomplete last block: the program crashed while it wrote
 };
 
 /// Reads the files of a trace.

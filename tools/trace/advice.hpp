@@ -17,7 +17,7 @@ using rmm::recorded::progress;
 /// The configurations that were tried on a trace, and the best of them.
 struct advice {
   std::vector<replay_figures> tried;
-  std::optional<std::size_t> best;  ///< in `tried`; nothing if the trace fails under all of them
+  std::optional<std::size_t> best;  ///< position in `tried`; nothing if the trace fails under all of them
   std::string why;
 };
 
@@ -33,7 +33,7 @@ struct advice {
 struct device_trace {
   int device{};
   rmm::recorded::recorded_trace trace;
-  std::vector<std::size_t> positions;  ///< of its events, in the trace of all
+  std::vector<std::size_t> positions;  ///< positions of its events in the whole trace
 };
 
 /// Returns a trace for each device with events, in the order of their numbers.

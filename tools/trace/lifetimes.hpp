@@ -19,7 +19,7 @@ struct lifetime {
   std::uint64_t address;
   std::uint64_t bytes;
   std::uint32_t begin;
-  std::uint32_t end;  ///< none: it lived when the trace ended
+  std::uint32_t end;  ///< none if it was live at the end of the trace
 };
 
 /// The allocations of a trace, with their frees.
@@ -66,7 +66,7 @@ struct region {
   std::uint64_t begin;  ///< addresses
   std::uint64_t end;
   std::uint32_t begin_event;
-  std::uint32_t end_event;  ///< none: it was there when the trace ended
+  std::uint32_t end_event;  ///< none if it remained at the end of the trace
 };
 
 /// Returns at most `most` regions of a device, by address. If the file has none, or more, derives them from the

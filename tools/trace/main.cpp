@@ -64,7 +64,7 @@ failures, and what the same program would have needed under other configurations
   -o, --output FILE         the page; - is standard output
       --what-if CONFIG      replay under this configuration; can be repeated. The first one supplies the reserved memory that
                             the page shows. Default: pool, elastic, cuda_async
-      --no-what-if          replay nothing: faster, but the page has no reserved memory
+      --no-what-if          replay nothing: faster, but reserved memory is shown only if TRACE has it
       --memory AMOUNT       memory of each simulated device. Default: 141GB, or twice the peak of memory in use if that is more
       --json                write only the figures, as JSON
 )";

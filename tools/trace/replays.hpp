@@ -19,19 +19,19 @@ namespace rmm::tools {
 struct replay_figures {
   struct failure {
     std::size_t event{};
-    std::uint64_t time_ns{};  ///< of the trace
+    std::uint64_t time_ns{};  ///< time in the trace
     std::uint64_t bytes{};
     std::string text;
   };
 
   std::string configuration;
-  std::optional<failure> first_failure;        ///< the replay ends there
-  std::uint64_t peak_live{};                   ///< bytes, as they were asked for, on all devices together
-  std::optional<std::uint64_t> peak_reserved;  ///< bytes taken from the devices; nothing for memory that is not theirs
-  std::optional<std::uint64_t> reserved_at_end;      ///< with what the trace never freed
-  std::uint64_t upstream_calls{};                    ///< that took memory from a device or gave it back
-  double seconds{};                                  ///< of the host, for the whole replay
-  std::vector<std::vector<std::uint64_t>> reserved;  ///< of each device, at each moment that was asked for
+  std::optional<failure> first_failure;              ///< the replay ends there
+  std::uint64_t peak_live{};                         ///< requested bytes, on all devices together
+  std::optional<std::uint64_t> peak_reserved;        ///< bytes taken from the devices; nothing for other memory
+  std::optional<std::uint64_t> reserved_at_end;      ///< includes memory that the trace never freed
+  std::uint64_t upstream_calls{};                    ///< calls that took memory from a device or gave it back
+  double seconds{};                                  ///< time of the whole replay on the host
+  std::vector<std::vector<std::uint64_t>> reserved;  ///< for each device, at each requested moment
 
   /// Returns the share of the peak of reserved memory that exceeds the peak of live memory.
   [[nodiscard]] std::optional<double> fragmentation() const

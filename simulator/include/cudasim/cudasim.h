@@ -53,9 +53,9 @@ enum class execution {
 /// What the simulated machine looks like.
 struct options {
   int devices{1};
-  std::size_t memory_bytes{141'000'000'000};  ///< of each device
+  std::size_t memory_bytes{141'000'000'000};  ///< bytes of memory of each device
   execution mode{execution::threads};
-  std::uint64_t seed{0};  ///< 0: step() runs ready work in order of submission; else in a random order of that seed
+  std::uint64_t seed{0};  ///< 0: step() runs ready work in order of submission; else the order is drawn from it
   bool check_ordering{false};
 };
 
@@ -101,7 +101,7 @@ struct memory_usage {
   std::size_t allocated;          ///< cudaMalloc, with the granularity of the device
   std::size_t reserved_by_pools;  ///< held by async pools, used or not
   std::size_t physical;           ///< chunks made by cuMemCreate
-  std::size_t occupied;           ///< by occupy()
+  std::size_t occupied;           ///< taken by occupy()
 };
 
 /// The present use of a device's memory.
@@ -185,10 +185,10 @@ struct violation {
     use_after_free,  ///< work on memory that was freed before the work was submitted
     out_of_bounds,   ///< work on memory that no allocation holds
     misuse,          ///< a call that CUDA answers with an error, and that no correct program makes
-    deadlock,        ///< a wait that could not end
+    deadlock,        ///< a wait that cannot end
   };
   kind what;
-  std::string text;  ///< one line; names both places where there are two
+  std::string text;  ///< one line; names both places if there are two
 };
 
 /// Turns the checker on or off. Work submitted while it is off is neither checked nor used as ordering for later work.
@@ -213,11 +213,11 @@ CUDASIM_EXPORT void clear_violations();
 /// Something that was made and not yet given back.
 struct outstanding {
   std::string made_by;   ///< the call, e.g. "cudaMalloc"
-  std::string freed_by;  ///< the call that would have given it back
+  std::string freed_by;  ///< the call that gives it back
   void const* handle;
-  std::size_t bytes;  ///< 0 for what is not memory
+  std::size_t bytes;  ///< 0 if it is not memory
   int device;
-  std::string where;  ///< the place of the call, as far as symbols tell
+  std::string where;  ///< the place of the call, if symbols tell it
 };
 
 /// Everything that has not been given back: memory of all kinds, streams, events, pools, graphs, handles, mappings.
@@ -231,10 +231,10 @@ struct outstanding {
 
 /// Makes calls fail that would have succeeded. A call that fails this way has no effect.
 struct fault {
-  std::string function{"*"};  ///< name of the CUDA function, e.g. "cudaMalloc", as for calls(); "*" is any
-  std::uint64_t nth{1};       ///< counted from the injection; 1 is the next call
+  std::string function{"*"};  ///< name of a CUDA function, e.g. "cudaMalloc", as for calls(); "*" is any function
+  std::uint64_t nth{1};       ///< number of the first failing call; 1 is the next call
   cudaError_t error{cudaErrorMemoryAllocation};
-  std::uint64_t count{1};  ///< so many calls fail in a row
+  std::uint64_t count{1};  ///< number of calls in a row that fail
 };
 
 /// Arms one more fault. Throws std::invalid_argument if the function does not exist, or if `nth` or `count` is 0.
