@@ -114,8 +114,7 @@ C_TESTS = ["C_INTERFACE_SIM_TEST resource_sim_tests.cpp", "C_INTERFACE_SIM_TEST 
 TORCH_TESTS = ["PYTEST test_torch.py", "PYTEST test_sleep_torch.py"]
 BUFFER_TESTS_OF_PYTHON = ["PYTEST test_dlpack.py", "PYTEST test_shared_memory.py", "PYTEST test_device_buffer.py"]
 
-# Files, their own tests (programs with one source each), and the tests of their users. The first failing test ends a
-# mutant.
+# Files, their own tests (programs with one source each), and the tests of their users. The first failing test ends a mutant.
 GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "heap": [
         (["detail/heap/block_map.hpp"], ["DETAIL_TEST rmm/detail/heap/block_map_tests.cpp"], HEAP_USERS),

@@ -45,8 +45,7 @@ void mark_freed(std::uintptr_t begin, std::size_t bytes) noexcept
   std::memset(at(begin), freed_byte, std::min(bytes, most_marked));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// range_set
+// --- range_set
 
 void range_set::add(by_address::const_iterator hint, std::uintptr_t begin, std::size_t bytes)
 {
@@ -131,8 +130,7 @@ bool range_set::check_invariants() const
   return by_size_.size() == by_address_.size();
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// territory
+// --- territory
 
 territory::~territory()
 {
@@ -197,8 +195,7 @@ bool territory::owns(std::uintptr_t address) const
   return address - claim->first < claim->second;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// memory_file
+// --- memory_file
 
 memory_file::~memory_file()
 {
@@ -274,8 +271,7 @@ void unmap_pages(std::uintptr_t begin, std::size_t bytes) noexcept
   ::mmap(at(begin), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// heap
+// --- heap
 
 unsigned heap::segment::next_used(unsigned from) const noexcept
 {

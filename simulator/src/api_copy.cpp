@@ -275,8 +275,7 @@ cudaError_t copy_between_devices_async(
   return submit(c, s, std::move(work));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Rows
+// --- Rows
 
 cudaError_t copy_rows(
   call& c, side to, side from, box const& size, cudaMemcpyKind kind, cudaStream_t handle, host asked)
@@ -299,8 +298,7 @@ cudaError_t fill_rows(call& c, side to, box const& size, int value, cudaStream_t
   return fill(c, to, size, value, handle, asked);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Boxes
+// --- Boxes
 
 [[nodiscard]] box make_box(cudaExtent const& extent) { return {extent.width, extent.height, extent.depth}; }
 
@@ -369,8 +367,7 @@ cudaError_t fill_boxes(
   return fill(c, make_side(memory.ptr, memory.pitch, memory.pitch * memory.ysize), size, value, handle, asked);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Functions behind both a symbol and its per-thread twin
+// --- Functions behind both a symbol and its per-thread twin
 
 cudaError_t memcpy_at(
   void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t s, void const* site)
@@ -461,8 +458,7 @@ cudaError_t memset_3d_async_at(cudaPitchedPtr to, int value, cudaExtent extent, 
 {
   CUDASIM_CALL_AT(cudaMemset3DAsync, site, { return fill_boxes(c, to, value, extent, s, host::goes_on); });
 }
-// ---------------------------------------------------------------------------------------------------------------
-// Batches
+// --- Batches
 
 #if CUDART_VERSION >= 12080
 struct batch {

@@ -18,8 +18,7 @@ extern "C" cudaError_t cudaProfilerStop();
 namespace cudasim {
 namespace {
 
-// ---------------------------------------------------------------------------------------------------------------
-// Properties of a device
+// --- Properties of a device
 
 /// Attributes 1, 2, 3, ... as an H200 (driver 580) reports them. Some have names in the driver only.
 // clang-format off
@@ -206,8 +205,7 @@ constexpr property<int[3]> triple_properties[]{
          (has.multiProcessorCount >= wanted.multiProcessorCount ? 1 : 0);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Settings of a device that are remembered and have no effect
+// --- Settings of a device that are remembered and have no effect
 
 struct limit_rule {
   std::size_t initial;
@@ -338,8 +336,7 @@ void set_device_attribute(int device, cudaDeviceAttr attribute, int value)
 
 using namespace cudasim;
 
-// ---------------------------------------------------------------------------------------------------------------
-// The current device
+// --- The current device
 
 cudaError_t cudaGetDevice(int* number)
 {
@@ -421,8 +418,7 @@ cudaError_t cudaDeviceReset()
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Properties of a device
+// --- Properties of a device
 
 // The header of 12.x renames this to cudaGetDeviceProperties_v2.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int number)
@@ -520,8 +516,7 @@ cudaError_t cudaRuntimeGetVersion(int* version)
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Settings of the current device
+// --- Settings of the current device
 
 cudaError_t cudaSetDeviceFlags(unsigned flags)
 {

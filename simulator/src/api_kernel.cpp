@@ -60,8 +60,7 @@ thread_local std::vector<launch_configuration> pushed_configurations;
 
 using namespace cudasim;
 
-// ---------------------------------------------------------------------------------------------------------------
-// Launches
+// --- Launches
 
 #define CUDASIM_REFUSE_LAUNCH(function, host_function) \
   static entry_point entry{#function};                 \
@@ -107,8 +106,7 @@ CUDASIM_EXPORT cudaError_t __cudaLaunchKernel_ptsz(void* kernel, dim3, dim3, voi
   CUDASIM_REFUSE_LAUNCH(__cudaLaunchKernel, kernel);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Called by nvcc's code before main() and around a launch. Undocumented; not counted; never fails.
+// --- Called by nvcc's code before main() and around a launch. Undocumented; not counted; never fails.
 
 CUDASIM_EXPORT void** __cudaRegisterFatBinary(void*)
 {
@@ -162,8 +160,7 @@ CUDASIM_EXPORT cudaError_t __cudaGetKernel(void** kernel, void const* host_funct
   return cudaSuccess;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Depends on its arguments alone, and is the only function here that returns no error
+// --- Depends on its arguments alone, and is the only function here that returns no error
 
 cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, cudaChannelFormatKind kind)
 {

@@ -149,8 +149,7 @@ constexpr driver_error driver_errors[]{
   return overridden != 0 ? overridden : CUDART_VERSION;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Driver, devices, contexts, streams
+// --- Driver, devices, contexts, streams
 
 CUresult init(unsigned flags)
 {
@@ -376,8 +375,7 @@ CUresult stream_contexts_per_thread(CUstream handle, CUcontext* out, void** gree
   return stream_contexts(per_thread(handle), out, green);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Pointers
+// --- Pointers
 
 CUresult get_memory_info(std::size_t* free, std::size_t* total)
 {
@@ -557,8 +555,7 @@ CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes,
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The table
+// --- The table
 
 #define CUDASIM_DRIVER_ENTRY(name, since, ...) entry_for<decltype(name)>(#name, since, __VA_ARGS__)
 

@@ -78,8 +78,7 @@ template <bool OfThread>
   return OfThread ? per_thread(handle) : handle;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Devices and contexts
+// --- Devices and contexts
 
 CUresult get_name(char* out, int length, CUdevice number)
 {
@@ -227,8 +226,7 @@ CUresult stop_profiler()
   return pass_on([&] { return ::cudaProfilerStop(); });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Memory
+// --- Memory
 
 CUresult allocate(CUdeviceptr* out, std::size_t bytes)
 {
@@ -369,8 +367,7 @@ CUresult close_ipc_handle(CUdeviceptr ptr)
   return pass_on_in_context([&] { return ::cudaIpcCloseMemHandle(pointer_to(ptr)); });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Pools
+// --- Pools
 
 template <bool OfThread>
 CUresult allocate_in_order(CUdeviceptr* out, std::size_t bytes, CUstream handle)
@@ -502,8 +499,7 @@ CUresult set_pool_at(CUmemLocation* where, CUmemAllocationType type, CUmemoryPoo
 
 #endif
 
-// ---------------------------------------------------------------------------------------------------------------
-// Copies and fills
+// --- Copies and fills
 
 template <bool OfThread>
 CUresult copy_bytes(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind)
@@ -666,8 +662,7 @@ CUresult fill_2d_in_order(
     [&] { return ::cudaMemset2DAsync(pointer_to(ptr), pitch, value, width, height, named<OfThread>(handle)); });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Streams and events
+// --- Streams and events
 
 CUresult create_stream(CUstream* out, unsigned flags)
 {
@@ -762,8 +757,7 @@ CUresult get_elapsed_time(float* out, CUevent begin, CUevent end)
   return pass_on_in_context([&] { return ::cudaEventElapsedTime(out, begin, end); });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Captures and graphs
+// --- Captures and graphs
 
 template <bool OfThread>
 CUresult begin_capture(CUstream handle, CUstreamCaptureMode mode)

@@ -413,8 +413,7 @@ void list_memory(std::vector<outstanding>& out)
   list_virtual_memory(out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// What a test asks for
+// --- What a test asks for
 
 bool occupy(int device, std::size_t bytes)
 {

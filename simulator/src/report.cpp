@@ -28,8 +28,7 @@ namespace {
 constexpr int exit_malformed_environment = 64;
 constexpr int exit_unclean               = 66;
 
-// ---------------------------------------------------------------------------------------------------------------
-// The environment
+// --- The environment
 
 /// Value of a variable; null if it is unset or empty.
 [[nodiscard]] char const* environment(char const* variable)
@@ -138,8 +137,7 @@ void warn_of_unknown_variables()
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The report at exit
+// --- The report at exit
 
 /// Uses one write, so that lines of several threads and processes do not mix.
 void print_line(std::string const& text)
@@ -367,8 +365,7 @@ void apply_environment()
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Violations
+// --- Violations
 
 namespace {
 
@@ -463,8 +460,7 @@ void clear_violations()
   forget_violations();
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The ledger
+// --- The ledger
 
 std::vector<outstanding> ledger()
 {

@@ -606,8 +606,7 @@ void reset_streams()
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Functions that let a test control time
+// --- Functions that let a test control time
 
 namespace {
 

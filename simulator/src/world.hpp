@@ -375,8 +375,7 @@ cudaError_t enter_unlocked(entry_point& entry, Body&& body) noexcept
 /// What stream 0 means in code compiled for per-thread default streams.
 inline cudaStream_t per_thread(cudaStream_t s) noexcept { return s == nullptr ? cudaStreamPerThread : s; }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Streams, events and time (streams.cpp). All functions below expect the lock.
+// --- Streams, events and time (streams.cpp). All functions below expect the lock.
 
 /// The stream or event that a handle names for the calling thread; null after a misuse report (cudaErrorInvalidResourceHandle).
 [[nodiscard]] std::shared_ptr<stream> find_stream(call& c, cudaStream_t handle);
@@ -424,8 +423,7 @@ void report(violation::kind what, mistake const& by, std::string text);
 /// Forgets all violations. First prints how many were not printed.
 void forget_violations();
 
-// ---------------------------------------------------------------------------------------------------------------
-// Memory (memory.cpp and its companions). All functions below expect the lock.
+// --- Memory (memory.cpp and its companions). All functions below expect the lock.
 
 /// The allocation that holds an address.
 struct memory_info {

@@ -188,8 +188,7 @@ TEST_F(CallerTest, OutsideOfCodeIsPrintedAsAnAddress)
   EXPECT_EQ(cudasim::describe_address(reinterpret_cast<void const*>(std::uintptr_t{0x1234})), "0x1234");
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Names
+// --- Names
 
 TEST(StandardNamesTest, AreThoseOfTheNamespacesOfTheCppLibrary)
 {
@@ -291,8 +290,7 @@ TEST(KnownSitesTest, ForgetWhatTheyHaveNoRoomFor)
   EXPECT_TRUE(known->find(reinterpret_cast<void const*>(many * 5), of_program));  // the newest
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Files of symbols
+// --- Files of symbols
 
 [[nodiscard]] std::vector<char> own_file()
 {

@@ -221,8 +221,7 @@ TEST_F(CopyTest, UseOfFreedMemoryIsReportedAndRefused)
   EXPECT_EQ(take_count(violation::kind::use_after_free), 1U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Virtual time
+// --- Virtual time
 
 TEST_F(CopyTest, CopiesWithTheHostTakeTimeByTheirBytes)
 {
@@ -253,8 +252,7 @@ TEST_F(CopyTest, CopiesOnOneDeviceAreFasterThanBetweenTwo)
   EXPECT_EQ(time_of_copy(other_device, here), 101'000U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The checker
+// --- The checker
 
 TEST_F(CopyTest, TheCheckerSeesWhatCopiesReadAndWrite)
 {
@@ -306,8 +304,7 @@ TEST_F(CopyTest, PageableMemoryIsTheProgramsOwnAffair)
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Between devices
+// --- Between devices
 
 TEST_F(CopyTest, APeerCopyComesAfterTheDefaultStreamsOfBothDevicesAndBeforeTheirLaterWork)
 {
@@ -406,8 +403,7 @@ TEST_F(CopyTest, BoxesGoBetweenDevices)
   EXPECT_EQ(there[55], 7);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Captures
+// --- Captures
 
 TEST_F(CopyTest, APageableSourceIsReadWhenTheGraphRuns)
 {
@@ -438,8 +434,7 @@ TEST_F(CopyTest, ASynchronousCopyInvalidatesTheCaptureOfABlockingStream)
   EXPECT_EQ(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Rows and boxes
+// --- Rows and boxes
 
 TEST_F(CopyTest, RowsArePackedAndUnpacked)
 {
@@ -520,8 +515,7 @@ TEST_F(CopyTest, ArraysAreNotSimulated)
   EXPECT_EQ(take_count(violation::kind::misuse), 1U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Batches
+// --- Batches
 
 #if CUDART_VERSION >= 13000
 class CopyBatchTest : public Stepped {
@@ -596,8 +590,7 @@ TEST_F(CopyBatchTest, ABatchNeedsAStreamOfItsOwnThatDoesNotCapture)
 }
 #endif
 
-// ---------------------------------------------------------------------------------------------------------------
-// Threads
+// --- Threads
 
 class CopyThreadsTest : public Simulated {};
 

@@ -255,8 +255,7 @@ TEST_F(DeviceTest, CacheAndBankSettingsAreChecked)
   EXPECT_EQ(take_count(violation::kind::misuse), 1U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Reset, and devices that are broken or missing
+// --- Reset, and devices that are broken or missing
 
 TEST_F(DeviceTest, ResettingADeviceFreesWhatItHas)
 {

@@ -194,8 +194,7 @@ TEST_F(FaultTest, ManyThreadsMeetAFaultExactlyAsOftenAsAsked)
   EXPECT_EQ(cudasim::faults_fired(), 250U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Every call in turn
+// --- Every call in turn
 
 TEST_F(FaultTest, EveryCallOfAScenarioFailsOnce)
 {
@@ -233,8 +232,7 @@ TEST_F(FaultTest, WhatTheScenarioThrowsLeavesTheDriverWithTheFaultsCleared)
   EXPECT_EQ(set_device(2), "..");
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Counters
+// --- Counters
 
 TEST_F(FaultTest, CallsAreCountedByFunctionAndTogether)
 {
@@ -254,8 +252,7 @@ TEST_F(FaultTest, CallsThatFailAreCountedToo)
   EXPECT_EQ(cudasim::calls("cudaSetDevice"), 1U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Unloading
+// --- Unloading
 
 TEST_F(FaultTest, EveryCallFailsWhileTheRuntimeIsUnloading)
 {

@@ -298,8 +298,7 @@ TEST_F(OrderingTest, NothingIsCheckedWhileItIsOff)
   expect_races(0);
 }
 
-// -----------------------------------------------------------------------------------------------------------------
-// Random programs against a model that knows, for each operation, all operations before it.
+// --- Random programs against a model that knows, for each operation, all operations before it.
 
 constexpr std::size_t most_operations = 160;
 using predecessors                    = std::bitset<most_operations>;

@@ -47,8 +47,7 @@ class scoped_variable {
   char const* name_;
 };
 
-// ---------------------------------------------------------------------------------------------------------------
-// The machine
+// --- The machine
 
 TEST(EnvironmentTest, WithoutVariablesThereIsOneDeviceOf141GB)
 {
@@ -117,8 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Units,
                                            size_text{"3GiB", 3UL << 30U},
                                            size_text{"3TiB", 3UL << 40U}));
 
-// ---------------------------------------------------------------------------------------------------------------
-// Malformed variables
+// --- Malformed variables
 
 struct malformed {
   char const* variable;
@@ -164,8 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
     malformed{"CUDASIM_FAULT", "cudaMaloc:1:2", "there is no CUDA function 'cudaMaloc'"},
     malformed{"CUDASIM_FAULT", "cudaMalloc:1:2,", "expected FUNCTION:N:ERROR"}));
 
-// ---------------------------------------------------------------------------------------------------------------
-// What the other variables do
+// --- What the other variables do
 
 class EnvironmentProcess : public ::testing::Test {};
 
@@ -242,8 +239,7 @@ TEST_F(EnvironmentProcess, AWaitThatCannotEndEndsWithTheTimeLimit)
     MatchesRegex("(.|\n)*cudaStreamSynchronize \\(called from [^\n]*\\) waited 1 s(.|\n)*"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Mistakes that repeat
+// --- Mistakes that repeat
 
 /// Hides a number from the compiler, which could otherwise unroll a loop and so make calls from several places.
 [[nodiscard]] int unknown(int number)
@@ -435,8 +431,7 @@ TEST_F(EnvironmentProcess, TheReportHasAllOnRequest)
     ::testing::Truly([](std::string const& text) { return count_of(text, "misuse: ") == 20; }));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The report at exit
+// --- The report at exit
 
 TEST_F(EnvironmentProcess, TheReportOfACleanProgramHasItsCallsAndLeavesTheStatus)
 {
@@ -610,8 +605,7 @@ TEST_F(EnvironmentProcess, MemoryThatStaticDestructorsFreeIsNotReportedAsALeak)
     HasSubstr("cudasim: leaks: none"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Violations and the ledger
+// --- Violations and the ledger
 
 class ReportTest : public Simulated {};
 

@@ -355,8 +355,7 @@ TEST_F(StreamTest, SeedsGiveDifferentOrdersAndTheSameOneAgain)
   EXPECT_EQ(order_of(0), "abcdefghijkl");
 }
 
-// -----------------------------------------------------------------------------------------------------------------
-// Virtual time
+// --- Virtual time
 
 TEST_F(StreamTest, KernelsOfDifferentStreamsOverlapInVirtualTime)
 {
@@ -392,8 +391,7 @@ TEST_F(StreamTest, EventsMeasureVirtualTimeAlsoAcrossStreams)
   cudaGetLastError();
 }
 
-// -----------------------------------------------------------------------------------------------------------------
-// Background execution
+// --- Background execution
 
 using ThreadedStreamTest = Simulated;
 

@@ -105,8 +105,7 @@ TEST_F(SymbolTest, ChannelDescriptionsAreMade)
   EXPECT_EQ(d.f, cudaChannelFormatKindUnsigned);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Programs with kernels
+// --- Programs with kernels
 
 TEST_F(SymbolTest, AKernelIsRegisteredAndItsLaunchFailsWithItsName)
 {
@@ -185,8 +184,7 @@ TEST_F(SymbolTest, LaunchConfigurationsAreAStack)
   EXPECT_EQ(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, &s), cudaErrorMissingConfiguration);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Programs with another runtime
+// --- Programs with another runtime
 
 TEST_F(SymbolTest, AProgramWhoseCallsGoElsewhereIsEndedWhenItIsLoaded)
 {

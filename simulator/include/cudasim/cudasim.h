@@ -41,8 +41,7 @@
 
 namespace cudasim {
 
-// ---------------------------------------------------------------------------------------------------------------
-// The machine
+// --- The machine
 
 /// How the work of streams runs.
 enum class execution {
@@ -107,8 +106,7 @@ struct memory_usage {
 /// The present use of a device's memory.
 [[nodiscard]] CUDASIM_EXPORT memory_usage usage(int device);
 
-// ---------------------------------------------------------------------------------------------------------------
-// Time and stepping
+// --- Time and stepping
 
 /// The host's virtual time. Advances when the host waits for work, and by advance().
 [[nodiscard]] CUDASIM_EXPORT std::uint64_t now_ns();
@@ -134,8 +132,7 @@ CUDASIM_EXPORT void let_go(cudaStream_t stream);
 /// Number of operations of `stream` that have not completed.
 [[nodiscard]] CUDASIM_EXPORT std::size_t pending(cudaStream_t stream);
 
-// ---------------------------------------------------------------------------------------------------------------
-// Kernels
+// --- Kernels
 
 /// Bytes that an operation touches.
 struct range {
@@ -175,8 +172,7 @@ CUDASIM_EXPORT cudaError_t launch(cudaStream_t stream,
     stream, std::move(reads), std::move(writes), std::move(body), traits, __builtin_return_address(0));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The ordering checker
+// --- The ordering checker
 
 /// Something that a correct program does not do.
 struct violation {
@@ -207,8 +203,7 @@ CUDASIM_EXPORT void touch(void const* ptr, std::size_t bytes, bool write);
 /// Forgets the violations so far. A report at exit does not list them.
 CUDASIM_EXPORT void clear_violations();
 
-// ---------------------------------------------------------------------------------------------------------------
-// The ledger
+// --- The ledger
 
 /// Something that was made and not yet given back.
 struct outstanding {
@@ -226,8 +221,7 @@ struct outstanding {
 /// ledger() as text, one line each; empty if nothing is outstanding.
 [[nodiscard]] CUDASIM_EXPORT std::string leak_report();
 
-// ---------------------------------------------------------------------------------------------------------------
-// Faults and counters
+// --- Faults and counters
 
 /// Makes calls fail that would have succeeded. A call that fails this way has no effect.
 struct fault {
