@@ -484,7 +484,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int* number, char const* text)
     unsigned bus    = 0;
     unsigned slot   = 0;
     if (number == nullptr || text == nullptr || !parse_bus_id(text, domain, bus, slot)) {
-      return c.misuse(cudaErrorInvalidValue, "'%s' is no PCI address", text == nullptr ? "(null)" : text);
+      return c.misuse(cudaErrorInvalidValue, "'%s' is not a PCI address", text == nullptr ? "(null)" : text);
     }
     for (auto const& d : the_world().devices) {
       if (has_address(d, domain, bus, slot)) {

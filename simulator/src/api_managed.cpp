@@ -304,15 +304,18 @@ struct batch {
   call& c, batch const& b, cudaMemLocation const* where, std::size_t const* indices, std::size_t count)
 {
   if (where == nullptr || indices == nullptr || count == 0 || count > b.count) {
-    return c.misuse(cudaErrorInvalidValue, "%zu locations for %zu ranges", count, b.count);
+    return c.misuse(cudaErrorInvalidValue, "%zu locations do not fit %zu ranges", count, b.count);
   }
   if (indices[0] != 0) {
-    return c.misuse(cudaErrorInvalidValue, "the first location is for range %zu, not 0", indices[0]);
+    return c.misuse(cudaErrorInvalidValue, "the first location begins at range %zu, not 0", indices[0]);
   }
   for (std::size_t k = 0; k < count; ++k) {
     if (auto const error = check_location(c, where[k], cudaErrorInvalidDevice); error != cudaSuccess) { return error; }
     if (indices[k] >= b.count || (k != 0 && indices[k] <= indices[k - 1])) {
-      return c.misuse(cudaErrorInvalidValue, "location %zu is for range %zu", k, indices[k]);
+      return c.misuse(cudaErrorInvalidValue,
+                      "location %zu begins at range %zu: out of order, or beyond the last range",
+                      k,
+                      indices[k]);
     }
   }
   return cudaSuccess;

@@ -496,7 +496,9 @@ cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t* out,
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); }
     if (type != cudaMemHandleTypePosixFileDescriptor) { return cudaErrorNotSupported; }
     auto const descriptor = static_cast<int>(reinterpret_cast<std::intptr_t>(handle));
-    if (::fcntl(descriptor, F_GETFD) < 0) { return c.misuse(cudaErrorUnknown, "%d is no open descriptor", descriptor); }
+    if (::fcntl(descriptor, F_GETFD) < 0) {
+      return c.misuse(cudaErrorUnknown, "%d is not an open descriptor", descriptor);
+    }
     pool_note note{};
     if (!memory_file::read_note(descriptor, &note, sizeof note) || note.magic != pool_note::expected) {
       return c.misuse(cudaErrorInvalidValue, "descriptor %d is not that of a pool", descriptor);

@@ -245,7 +245,9 @@ CUresult get_device_of_context(CUdevice* out, CUcontext context)
     if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the device is null"); }
     if (context == nullptr && !this_thread().has_context) { return cudaErrorDeviceUninitialized; }
     auto const device = context == nullptr ? this_thread().device : device_of_context(context);
-    if (device < 0) { return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context)); }
+    if (device < 0) {
+      return c.misuse(cudaErrorDeviceUninitialized, "%p is not a context", static_cast<void*>(context));
+    }
     *out = device;
     return cudaSuccess;
   });
@@ -281,7 +283,9 @@ CUresult push_context(CUcontext context)
 {
   CUDASIM_DRIVER_CALL(cuCtxPushCurrent, {
     auto const device = device_of_context(context);
-    if (device < 0) { return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context)); }
+    if (device < 0) {
+      return c.misuse(cudaErrorDeviceUninitialized, "%p is not a context", static_cast<void*>(context));
+    }
     auto& thread = this_thread();
     if (thread.pushed == thread.covered.size()) {
       return c.misuse(cudaErrorNotSupported, "more than %zu contexts on a thread", thread.covered.size());

@@ -167,7 +167,7 @@ CUresult set_current_context(CUcontext context)
     auto& thread      = this_thread();
     auto const device = device_of_context(context);
     if (context != nullptr && device < 0) {
-      return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context));
+      return c.misuse(cudaErrorDeviceUninitialized, "%p is not a context", static_cast<void*>(context));
     }
     thread.has_context = context != nullptr;
     if (context != nullptr) { thread.device = device; }

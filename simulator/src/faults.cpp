@@ -243,7 +243,7 @@ std::string check_fault(fault const& what)
 {
   if (what.nth == 0) { return "calls are counted from 1"; }
   if (what.count == 0) { return "a count of 0 fails no call"; }
-  if (what.error == cudaSuccess) { return "cudaSuccess is no error"; }
+  if (what.error == cudaSuccess) { return "cudaSuccess is not an error"; }
   if (what.function == "*" || what.function == "cudasim::launch") { return {}; }
   auto const name = function_of(what.function);
   if (contains(never_fail, name)) { return name + " cannot fail"; }

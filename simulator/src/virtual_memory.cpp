@@ -276,7 +276,7 @@ CUresult free_addresses(CUdeviceptr begin, std::size_t bytes)
     auto& reservations = memory().mappings->reservations;
     auto const found   = reservations.find(begin);
     if (found == reservations.end() || found->second.bytes != bytes) {
-      return c.misuse(cudaErrorInvalidValue, "%zu bytes at %#llx are no reservation", bytes, begin);
+      return c.misuse(cudaErrorInvalidValue, "%zu bytes at %#llx are not a reservation", bytes, begin);
     }
     auto const& all = memory().allocations;
     auto const next = all.lower_bound(begin);
@@ -301,7 +301,8 @@ CUresult create(CUmemGenericAllocationHandle* out,
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
     if (auto const error = check_properties(c, *wanted); error != cudaSuccess) { return error; }
     if (bytes == 0 || bytes % block_bytes != 0) {
-      return c.misuse(cudaErrorInvalidValue, "%zu bytes are no multiple of the granularity, %zu", bytes, block_bytes);
+      return c.misuse(
+        cudaErrorInvalidValue, "%zu bytes are not a multiple of the granularity, %zu", bytes, block_bytes);
     }
     auto const device = wanted->location.id;
     if (bytes > free_bytes(device) && (trim_pools_of(device) == 0 || bytes > free_bytes(device))) {
@@ -366,7 +367,7 @@ CUresult map(CUdeviceptr begin,
     }
     mapping_range there{};
     if (begin % block_bytes != 0) {
-      return c.misuse(cudaErrorInvalidValue, "address %#llx is no multiple of %zu", begin, block_bytes);
+      return c.misuse(cudaErrorInvalidValue, "address %#llx is not a multiple of %zu", begin, block_bytes);
     }
     if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }
     if (there.mapped != 0) {
@@ -484,7 +485,9 @@ CUresult import_handle(CUmemGenericAllocationHandle* out, void* handle, CUmemAll
     if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the handle is null"); }
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) { return cudaErrorNotSupported; }
     auto const descriptor = static_cast<int>(reinterpret_cast<std::intptr_t>(handle));
-    if (::fcntl(descriptor, F_GETFD) < 0) { return c.misuse(cudaErrorUnknown, "%d is no open descriptor", descriptor); }
+    if (::fcntl(descriptor, F_GETFD) < 0) {
+      return c.misuse(cudaErrorUnknown, "%d is not an open descriptor", descriptor);
+    }
     chunk_note note{};
     if (!memory_file::read_note(descriptor, &note, sizeof note) || note.magic != chunk_note::expected) {
       return c.misuse(cudaErrorInvalidValue, "descriptor %d is not that of physical memory", descriptor);

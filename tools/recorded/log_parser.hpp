@@ -179,7 +179,7 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
   for (std::size_t i = 0; i < column_count; ++i) {
     auto const found = std::find(names.begin(), names.end(), wanted[i]);
     if (found == names.end() && i != 0) {
-      throw logic_error("line 1: this is no log, for it has no column '" + std::string{wanted[i]} + "'.");
+      throw logic_error("line 1: this is not a log: it has no column '" + std::string{wanted[i]} + "'.");
     }
     column[i] = static_cast<std::size_t>(found - names.begin());
   }

@@ -212,7 +212,7 @@ class trace_reader {
 
   void read_content(std::string_view content, std::string const& name)
   {
-    if (!is_trace(content)) { throw bad_trace(name, 0, "this is no trace"); }
+    if (!is_trace(content)) { throw bad_trace(name, 0, "this is not a trace"); }
     file_header header;
     if (content.size() < sizeof header) { throw bad_trace(name, content.size(), "the header is cut off"); }
     std::memcpy(&header, content.data(), sizeof header);
@@ -283,7 +283,9 @@ class trace_reader {
       if (!state.report.empty()) { trace_.reports.try_emplace({thread, time}, std::exchange(state.report, {})); }
       events.push_back({time, address, bytes, thread, where, std::exchange(state.stack, no_stack), what});
     }
-    if (events.size() - before != header.events) { from.fail("the block does not have as many events as it says"); }
+    if (events.size() - before != header.events) {
+      from.fail("the number of events differs from that in the header of the block");
+    }
   }
 
   void read_extra(block_state& state, extra what, cursor& from)
@@ -300,7 +302,7 @@ class trace_reader {
         place where;
         if (content.size() < 1 + sizeof where) { from.fail("a record is too short"); }
         std::memcpy(&where, content.data() + 1, sizeof where);
-        if (where.device < 0 || where.device >= most_devices) { from.fail("a place is of a device that cannot be"); }
+        if (where.device < 0 || where.device >= most_devices) { from.fail("a place has an impossible device number"); }
         auto const tag = state.tags.find(where.tag);
         if (tag == state.tags.end()) { from.fail("a place has a tag that the block does not name"); }
         where.tag                                                 = tag->second;
@@ -309,7 +311,7 @@ class trace_reader {
       }
       case extra::tag_name: {
         auto const tag = key(std::uint32_t{});
-        if (tag == 0) { from.fail("a tag has the number of none"); }
+        if (tag == 0) { from.fail("a tag has the number 0, which means no tag"); }
         state.tags[tag] = tag_of(std::string{content.substr(sizeof tag)});
         return;
       }
