@@ -11,7 +11,7 @@
 
 namespace rmm_c {
 
-/// Returns the number of forks between the process that loaded the library and this one. Others' objects are unusable.
+/// Returns the number of forks between the process that loaded the library and this one. Objects of another generation cannot be used.
 [[nodiscard]] std::uint32_t fork_generation() noexcept;
 
 /// Whether CUDA may be used for an object of `generation`: not while the process exits, nor in a child.

@@ -234,6 +234,7 @@ cudaError_t order_after_device(call& c, int number, operation& work)
 }
 
 /// Copies on the current device's default stream, after earlier and before later work of both devices' default streams.
+/// The host does not wait.
 cudaError_t copy_between_devices(call& c, side to, int to_device, side from, int from_device, box const& size)
 {
   if (size.empty()) { return cudaSuccess; }

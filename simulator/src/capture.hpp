@@ -20,7 +20,8 @@ cudaError_t capture_record(stream const& s, event& e);
 /// cudaStreamWaitEvent where the stream captures or the event was captured: the stream joins the event's capture.
 cudaError_t capture_wait(stream& s, std::shared_ptr<stream> const& shared, event const& e);
 
-/// Takes a stream that is destroyed out of its capture, whose nodes stay. An origin's capture ends without a graph.
+/// Takes a stream that is destroyed out of its capture, whose nodes stay. If the capture began on that stream, it ends
+/// without a graph.
 void leave_capture(stream& s);
 
 }  // namespace cudasim

@@ -537,7 +537,7 @@ CUresult get_pointer_attribute(void* out, CUpointer_attribute attribute, CUdevic
   });
 }
 
-/// Unlike the call for one attribute, this one succeeds for a pointer that CUDA does not know.
+/// Unlike the call for one attribute, this one succeeds for a pointer that CUDA does not know: it has no memory type.
 CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** out, CUdeviceptr ptr)
 {
   CUDASIM_DRIVER_CALL(cuPointerGetAttributes, {

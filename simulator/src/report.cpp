@@ -224,7 +224,7 @@ void print_line(std::string const& text)
   if (std::strcmp(path, "-") == 0) {
     return std::fwrite(text.data(), 1, text.size(), stderr) == text.size() && std::fflush(stderr) == 0;
   }
-  // No O_TRUNC before the file is locked, and no link that someone else may have put there. /dev/std* are links.
+  // No O_TRUNC before the file is locked, and no link that someone else may have put there. Only /dev/std* may be links.
   int const follow = std::strncmp(path, "/dev/std", 8) == 0 ? 0 : O_NOFOLLOW;
   int const file =
     ::open(with_process_id(path).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | follow, S_IRUSR | S_IWUSR);

@@ -305,7 +305,8 @@ using predecessors                    = std::bitset<most_operations>;
 
 class RandomOrderTest : public OrderingTest, public ::testing::WithParamInterface<unsigned> {};
 
-/// Runs one random program until its first race. Expects the checker and the model to find it at the same operation.
+/// Runs one random program until its first race. Expects the checker and the model to find it at the same operation, or
+/// neither to find one.
 void run_random_program(std::uint64_t seed, char* memory, bool& had_race)
 {
   struct touched {

@@ -40,7 +40,8 @@ struct spilling {
   void free(std::size_t bytes) { policy.note_freed(bytes); }
 };
 
-/// The use rises above the watermark while another thread frees. At the end the next rise is reported.
+/// The use rises above the watermark while another thread frees. At the end the use is at the lower share, so the
+/// next rise is reported.
 void rise_beside_free(program& made)
 {
   auto const state = std::make_shared<spilling>();

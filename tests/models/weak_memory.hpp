@@ -128,7 +128,7 @@ class program {
 /// Fails the run if the condition does not hold.
 void expect(bool condition, char const* what);
 
-/// Runs a thread to its end before the threads of the program begin. Such a thread may call this, too.
+/// Runs a thread to its end before the threads of the program begin. Such a thread may call this, too; it then ends later.
 void run_before(std::function<void()> body);
 
 /// Keeps the calling thread's thread_local objects at its end, as if the thread lived on.

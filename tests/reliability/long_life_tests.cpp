@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One pool for a long time, in one process or in several that share a device, while threads and their streams begin and
-// end. At the end a request may not cost more than at the beginning, and no more memory may be in use.
+// end. At the end a request may not cost more than at the beginning, and host, device and pool may not use more memory.
 //
 // RMM_SOAK_SECONDS=n       duration; by default 3 on the simulator, 20 on a device
 // RMM_SOAK_PROCESSES=n     number of processes; by default 1

@@ -260,7 +260,7 @@ class wrong_device final : public run_program {
   size_range sizes_;
 };
 
-/// Expects that the resource can serve part of its memory in one piece without growth when all of it is free.
+/// Expects that the resource can serve part of its memory in one piece without growth when all of it is free and the device is idle.
 class whole_request {
  public:
   explicit whole_request(run_requests& requests) : requests_{requests} {}
@@ -601,7 +601,7 @@ INSTANTIATE_TEST_SUITE_P(, LongRun, ::testing::ValuesIn(all_runs()), [](auto con
 
 // --- parts of an elastic pool
 
-/// An elastic pool that serves from three parts and from itself in turn, with statistics by thread.
+/// An elastic pool that serves from three parts and from itself in turn, with statistics, which give each thread a share.
 class elastic_parts final : public device_memory_resource {
  public:
   elastic_parts()

@@ -418,7 +418,8 @@ schedule shrink(schedule program, Fails fails)
 
 // --- printing
 
-/// The program as C++ statements that do the same on the simulator and end with its violations. `refused`: its failed blocks.
+/// The program as C++ statements that do the same on the simulator and end with its violations. `refused`: the blocks
+/// whose requests fail.
 inline std::string to_code(schedule const& program,
                            schedule_resource const& resource,
                            std::set<std::uint32_t> const& refused)

@@ -356,7 +356,7 @@ class timed_pool {
     notes.uses[used].last = clock_.fetch_add(1);
   }
 
-  /// Expects for up to `most` failures that no free run was large enough during the whole call. Returns the failures.
+  /// Expects for up to `most` failures that no free run was large enough during the whole call. Returns how many there were.
   std::size_t check_failures(std::size_t most) const
   {
     std::vector<use> uses;

@@ -106,7 +106,8 @@ class elastic_pool_source final : public memory_source {
     ++pauses_;
   }
 
-  /// Whether the call throws nothing. It may throw only if calls of the runtime fail.
+  /// Whether the call throws nothing. It may throw only if calls of the runtime fail, and only an exception that says
+  /// so.
   template <class Call>
   [[nodiscard]] bool succeeds(Call const& call)
   {

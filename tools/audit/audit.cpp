@@ -195,7 +195,7 @@ template <class... Arguments>
 
 [[nodiscard]] bool is_counted() noexcept { return this_thread().calls == 0; }
 
-/// Whether the caller is the resource that memory is routed to.
+/// Whether the thread is in a resource that memory is routed to, or in a scope in which the program's resource takes memory.
 [[nodiscard]] bool is_of_resource() noexcept
 {
   auto const& thread = this_thread();

@@ -247,7 +247,7 @@ CUDASIM_EXPORT void clear_faults();
 /// Runs `scenario` again and again, with its 1st, 2nd, ... CUDA call failing with `error`, until a run meets no fault.
 ///
 /// Calls `verify(n)` after each run that met a fault, where n is the number of the failed call. Returns the number of
-/// such runs. The scenario catches the errors it expects. Others leave this function, without faults.
+/// such runs. The scenario catches the errors it expects. Other exceptions leave this function after the faults are cleared.
 template <class Scenario, class Verify>
 std::uint64_t for_each_fault(Scenario&& scenario,
                              Verify&& verify,
