@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What it takes to build a project of many files that use pools, header-only and with rmm::rmm_compiled.
+"""Times the build of a project of many files that use pools, header-only and with rmm::rmm_compiled.
 
     build_time.py [--files N] [--jobs N] [--compiler C++] [--isystem FOLDER]... [--flags "-O2"]
 
-Each file makes a pool and uses it, a container and a stream. Printed are the user time of all compilations and the elapsed time,
-and what the second way saves.
+Each file makes and uses a pool, a container and a stream. Prints the user time of all compilations and the elapsed time of both builds,
+and what the second one saves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ std::size_t use_{number}(std::size_t count)
 
 
 def build(sources: list[Path], options: list[str], compiler: str, jobs: int) -> tuple[float, float]:
-    """User time of all compilations, and elapsed time, in seconds."""
+    """Compiles the sources. Returns the user time of all compilations, and the elapsed time, in seconds."""
     def compile_one(source: Path) -> None:
         subprocess.run([compiler, *options, "-c", str(source), "-o", "/dev/null"], check=True)
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the drawings of call paths in docs/design.md: each function exists where they say, and calls what they say.
+"""Checks the drawings of call paths in docs/design.md: each function exists in the named file, and calls those drawn below it.
 
     check_call_paths.py [PAGE] [INCLUDE]
 
-A drawing is a block of code whose first line is `calls:`. A line of it is `name  file`, the file below include/rmm, and calls
-those that are indented below it. What follows a `|` is for the reader.
+A drawing is a code block whose first line is `calls:`. Each further line is `name  file`, with the file below include/rmm; the function
+calls those that are indented below it. Text after a `|` is for the reader only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Call:
 
 
 def calls_in(drawing: str) -> list[Call]:
-    """The lines of a drawing."""
+    """Returns the lines of a drawing."""
     calls = []
     for line in drawing.splitlines():
         if not line.strip():
@@ -43,7 +43,7 @@ def calls_in(drawing: str) -> list[Call]:
 
 
 def bodies_of(text: str, name: str) -> list[str]:
-    """The bodies of all functions of that name that are defined in a file."""
+    """Returns the bodies of all functions of that name that a file defines."""
     text = re.sub(r"//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", text)
     bodies = []
     for found in re.finditer(rf"(?<![\w.>]){re.escape(name)}\s*\(", text):
@@ -57,7 +57,7 @@ def bodies_of(text: str, name: str) -> list[str]:
 
 
 def matching(text: str, begin: int, opening: str, closing: str) -> int:
-    """Where the bracket at `begin` is closed, and one behind it."""
+    """Returns the position behind the bracket that closes the one at `begin`."""
     depth = 0
     for at in range(begin, len(text)):
         depth += (text[at] == opening) - (text[at] == closing)
@@ -67,7 +67,7 @@ def matching(text: str, begin: int, opening: str, closing: str) -> int:
 
 
 def errors_of(calls: list[Call], include: Path) -> list[str]:
-    """What is wrong with a drawing."""
+    """Returns the errors of a drawing."""
     errors = []
     callers: list[Call] = []
     for call in calls:

@@ -4,8 +4,8 @@
 
     check_commits.py [--count N]     default: the newest 20
 
-A subject may begin with a scope, such as `Python: `, behind which the verb may be in lower case. That a word is a verb cannot be
-checked; endings that no imperative has can. Commits up to FIRST are older than the rule. Nothing is checked without a history.
+A subject may begin with a scope, such as `Python: `, after which the verb may be in lower case. Whether a word is a verb cannot be checked,
+but endings that no imperative has can. Commits up to FIRST are older than the rule. Without a history nothing is checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_VERBS = {"a", "an", "the", "this", "no", "new", "some", "more", "what", "who"
 
 
 def wrong_in(subject: str) -> str:
-    """What is wrong with a subject, or nothing."""
+    """Returns what is wrong with a subject, or an empty text."""
     if len(subject) > MOST_CHARACTERS:
         return f"{len(subject)} characters, at most {MOST_CHARACTERS}"
     if subject.endswith("."):
@@ -42,7 +42,7 @@ def wrong_in(subject: str) -> str:
 
 
 def subjects(root: Path, count: int) -> list[tuple[str, str]]:
-    """Hash and subject of the newest commits that the rule applies to, without merges."""
+    """Returns hash and subject of the newest commits that the rule applies to, without merges."""
     git = ["git", "-C", str(root)]
     known = subprocess.run([*git, "cat-file", "-e", f"{FIRST}^{{commit}}"], capture_output=True, check=False).returncode == 0
     log = subprocess.run(

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks tests/compatibility.md: every row has tests, every test is there, and every header of 24.08 is named.
+"""Checks tests/compatibility.md: every row has tests, every test exists, and every header of 24.08 is named.
 
     check_compatibility.py [ROOT]     default: this repository
 
-A cell of tests has entries `FILE` or `FILE`: `TEST`, `TEST`, separated by semicolons. A file alone is one that has to compile or to
-run as a whole. A test is Suite.Name, or refuses_NAME for a file that must not compile. Names in `code` that rows have in the column
-`name` are also on the page for users.
+A cell of tests has entries `FILE` or `FILE`: `TEST`, `TEST`, separated by semicolons. A file alone has to compile or to run as a whole.
+A test is Suite.Name, or refuses_NAME for a file that must not compile. Names in `code` in the column `name` must also be on the page
+for users.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REFUSAL = re.compile(r"^\s*rmm_add_refusal\((\w+)\.cpp", re.MULTILINE)
 
 @lru_cache(maxsize=None)
 def tests_of(file: Path) -> frozenset[str]:
-    """Names of the tests that `file` defines."""
+    """Returns the names of the tests that `file` defines."""
     text = file.read_text(encoding="utf-8")
     if file.name == "CMakeLists.txt":
         return frozenset(f"refuses_{name}" for name in REFUSAL.findall(text))
@@ -34,7 +34,7 @@ def tests_of(file: Path) -> frozenset[str]:
 
 
 def problems_of_tests(root: Path, cell: str) -> list[str]:
-    """What is wrong with a cell of tests."""
+    """Returns what is wrong with a cell of tests."""
     if not cell:
         return ["no tests"]
     problems: list[str] = []
@@ -53,13 +53,13 @@ def problems_of_tests(root: Path, cell: str) -> list[str]:
 
 
 def older_headers(root: Path) -> list[str]:
-    """Names, without suffix, of the headers at the paths of 24.08."""
+    """Returns the names, without suffix, of the headers at the paths of 24.08."""
     mr = root / "include" / "rmm" / "mr"
     return sorted(file.stem for folder in (mr / "device", mr / "host") for file in folder.glob("*.hpp"))
 
 
 def check(root: Path) -> list[str]:
-    """All problems of the document, as lines `file:line: what is wrong`."""
+    """Returns all problems of the document, as lines `file:line: what is wrong`."""
     problems: list[str] = []
     text = (root / DOCUMENT).read_text(encoding="utf-8")
     page = (root / PAGE).read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tells which functions of the library are too long or have too many ways through them. Needs lizard, of PyPI."""
+"""Lists the functions of the library that are too long or too complex (cyclomatic complexity). Needs lizard, from PyPI."""
 
 from __future__ import annotations
 

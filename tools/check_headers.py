@@ -7,8 +7,8 @@
 Public headers are compiled by each compiler in each standard. The headers in detail folders, and those that only forward to
 another header, are compiled once, by the first compiler in the first standard.
 
-Without --isystem the folders of the CUDA toolkit are looked for in CUDAToolkit_ROOT, CUDA_HOME, CUDA_PATH, beside the nvcc on PATH,
-and in /usr/local/cuda. With --cache, what compiled without a warning is not compiled again until a header that it includes changes.
+Without --isystem, looks for the folders of the CUDA toolkit in CUDAToolkit_ROOT, CUDA_HOME, CUDA_PATH, beside the nvcc on PATH,
+and in /usr/local/cuda. With --cache, a header that compiled without a warning is not compiled again until a header it includes changes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
 FLAGS = ["-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 DEFINITIONS = ["-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE"]
-# Headers that say themselves, in one error, that they need a package that is not installed.
+# Headers that report by one error that they need a package which is not installed.
 NEEDS = {"rmm/logger.hpp": "spdlog/spdlog.h"}
 
 
 def toolkit_folders() -> list[Path]:
-    """Include folders of the CUDA toolkit."""
+    """Returns the include folders of the CUDA toolkit."""
     candidates = [Path(os.environ[name]) for name in ("CUDAToolkit_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     nvcc = shutil.which("nvcc")
     if nvcc:
@@ -57,7 +57,7 @@ def is_compiled_once(header: str) -> bool:
 
 @lru_cache(maxsize=None)
 def closure(header: str) -> frozenset[str]:
-    """`header` and all of our headers that it includes, directly or not."""
+    """Returns `header` and all of our headers that it includes, directly or indirectly."""
     seen: set[str] = set()
     todo = [header]
     while todo:
@@ -71,7 +71,7 @@ def closure(header: str) -> frozenset[str]:
 
 
 def key_of(header: str, command: list[str], compiler_version: str) -> str:
-    """Changes whenever the result of compiling `header` by `command` may."""
+    """Returns a hash that changes whenever the result of compiling `header` by `command` may change."""
     digest = hashlib.sha256(" ".join([compiler_version, *command]).encode())
     for name in sorted(closure(header)):
         digest.update(name.encode() + (INCLUDE / name).read_bytes())
@@ -88,7 +88,7 @@ def main() -> int:
     parser.add_argument("header", nargs="*", help="as it is included, such as rmm/error.hpp; default: all")
     args = parser.parse_args()
 
-    # A compiler that gets its own folder by -isystem no longer finds the C library behind the C++ one.
+    # A compiler that gets its own folder by -isystem no longer finds the C library's headers from those of C++.
     folders = [folder for folder in args.isystem or toolkit_folders() if folder != Path("/usr/include")]
     headers = args.header or sorted(file.relative_to(INCLUDE).as_posix() for file in INCLUDE.rglob("*.hpp"))
     skipped = [header for header in headers

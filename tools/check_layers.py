@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the layers of include/rmm: a header includes headers of its own layer and of lower ones only.
+"""Checks the layers of include/rmm: a header includes only headers of its own layer and of lower ones.
 
     check_layers.py [FOLDER]     FOLDER contains rmm/; default: include/ of this repository
 
-A header that the table does not know is an error: whoever adds a folder of headers decides where it stands. Also checked:
+A header that the table lacks is an error, so that the author of a new folder decides on its layer. Also checks
 which foreign headers a layer may include, that includes form no cycle, that only detail/cuda calls the CUDA runtime, that each
-class that a header declares or befriends is defined in a header of its own layer or of a lower one, and that each header of detail
-is included by another one. Without FOLDER, also that no program that is shipped includes anything of benchmarks/.
+class that a header declares or befriends is defined in its own layer or a lower one, and that each header of detail
+is included by another one. Without FOLDER, also checks that no shipped program includes a file of benchmarks/.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-# Layer of each header: the first pattern that fits its path below rmm/ decides. What clients reach into stays where
-# they expect it, so some detail headers stand alone here, with the layer of their content.
+# The layer of each header: the first pattern that matches its path below rmm/ decides. Headers that clients include
+# keep their paths, so some detail headers are listed alone, with the layer of their content.
 LAYERS: list[tuple[int, tuple[str, ...]]] = [
     (1, ("detail/config.hpp", "detail/export.hpp", "detail/assert.hpp", "detail/exec_check_disable.hpp", "version_config.hpp")),
     (2, ("aligned.hpp", "detail/base/*", "detail/logging_assert.hpp", "detail/runtime_shutdown.hpp",
@@ -41,7 +41,7 @@ LAYERS: list[tuple[int, tuple[str, ...]]] = [
     (8, ("device_buffer.hpp", "device_uvector.hpp", "device_scalar.hpp")),
 ]
 
-# Foreign headers and the layer from which on they may be included.
+# Foreign headers, and the lowest layer that may include them.
 FOREIGN: list[tuple[str, re.Pattern[str], int]] = [
     ("the C++ library", re.compile(r"[a-z_0-9]+"), 1),
     ("the system", re.compile(r"(cpuid|cxxabi|dirent|dlfcn|execinfo|fcntl|link|pthread|sched|unistd)\.h|(linux|sanitizer|sys)/\w+\.h"), 2),
@@ -52,7 +52,7 @@ FOREIGN: list[tuple[str, re.Pattern[str], int]] = [
     ("the logging library", re.compile(r"(spdlog|fmt|rapids_logger)/.*"), 9),
 ]
 
-# Headers of detail that programs include themselves, so that no other header has to.
+# Headers of detail that programs include themselves, so no other header has to.
 ENTRY_POINTS = {
     "detail/cuda_memory_resource.hpp",
     "detail/dynamic_load_runtime.hpp",
@@ -61,14 +61,14 @@ ENTRY_POINTS = {
     "mr/detail/device_memory_resource_view.hpp",
 }
 
-# Classes of higher layers that a header may declare, because it uses nothing that they have.
+# Classes of higher layers that a header may declare, because it does not use their members.
 DECLARED_ONLY = {
     ("detail/resource_facade.hpp", "device_memory_resource"),
     ("error.hpp", "memory_report"),
     ("mr/detail/growing_pool.hpp", "memory_reservation"),
 }
 
-# Folders of the repository whose programs and libraries are installed or packed.
+# Folders whose programs and libraries are installed or packaged.
 SHIPPED = ("include", "python/rmm", "tools/audit", "tools/environment", "tools/gdb", "tools/nvtx", "tools/recorded", "tools/trace")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
@@ -85,7 +85,7 @@ COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOT
 
 
 def layer_of(path: str) -> int | None:
-    """Layer of the header at `path` below rmm/, or None if the table does not know it."""
+    """Returns the layer of the header at `path` below rmm/, or None if the table lacks it."""
     for layer, patterns in LAYERS:
         if any(fnmatchcase(path, pattern) for pattern in patterns):
             return layer
@@ -93,7 +93,7 @@ def layer_of(path: str) -> int | None:
 
 
 def foreign_problem(path: str, layer: int, include: str) -> str | None:
-    """Why the header at `path` may not include the foreign header `include`, or None."""
+    """Returns why the header at `path` may not include the foreign header `include`, or None."""
     if include == "cuda/memory_resource" and path != "detail/cuda_mr.hpp":
         return f"<{include}> is included by detail/cuda_mr.hpp only"
     for name, pattern, first_layer in FOREIGN:
@@ -105,7 +105,7 @@ def foreign_problem(path: str, layer: int, include: str) -> str | None:
 
 
 def blanked(text: str) -> str:
-    """`text` without comments and string literals, the lines kept."""
+    """Returns `text` without comments and string literals, with the same line numbers."""
 
     def blank(match: re.Match[str]) -> str:
         return "\n" * match.group().count("\n")
@@ -114,13 +114,13 @@ def blanked(text: str) -> str:
 
 
 def without_headers(table: str) -> str:
-    """The table of resources without the headers that it includes for files that define RMM_RESOURCE_HEADERS."""
+    """Returns the table of resources without the headers that it includes for files that define RMM_RESOURCE_HEADERS."""
     return re.sub(r"^#ifdef RMM_RESOURCE_HEADERS$.*?^#endif$", lambda match: "\n" * match.group().count("\n"), table,
                   flags=re.MULTILINE | re.DOTALL)
 
 
 def declaration_problems(codes: dict[str, str]) -> list[str]:
-    """Problems of classes that are declared, or are friends, and are defined in no header or in those of higher layers only.
+    """Returns the problems of classes that are declared or befriended, but defined in no header or only in headers of higher layers.
 
     `codes`: the text of each header, blanked.
     """
@@ -142,7 +142,7 @@ def declaration_problems(codes: dict[str, str]) -> list[str]:
 
 
 def unused_headers(graph: dict[str, list[str]]) -> list[str]:
-    """Problems of headers of detail that no other header includes. `graph`: the headers that each header includes."""
+    """Returns the problems of headers of detail that no other header includes. `graph`: the headers that each header includes."""
     used = {included for includes in graph.values() for included in includes}
     return [
         f"rmm/{path}:1: no header includes it; what only a tool needs belongs to that tool"
@@ -152,7 +152,7 @@ def unused_headers(graph: dict[str, list[str]]) -> list[str]:
 
 
 def benchmarks_included(repository: Path) -> list[str]:
-    """Problems of files that are shipped and include something of benchmarks/, which is not."""
+    """Returns the problems of shipped files that include a file of benchmarks/, which is not shipped."""
     problems = []
     for folder in SHIPPED:
         for file in sorted((repository / folder).rglob("*")):
@@ -166,7 +166,7 @@ def benchmarks_included(repository: Path) -> list[str]:
 
 
 def find_cycle(graph: dict[str, list[str]]) -> list[str] | None:
-    """A cycle of includes, or None."""
+    """Returns a cycle of includes, or None."""
     finished: set[str] = set()
     path: list[str] = []
 
@@ -188,9 +188,9 @@ def find_cycle(graph: dict[str, list[str]]) -> list[str] | None:
 
 
 def check(root: Path, is_whole: bool = False) -> list[str]:
-    """All problems of the headers in root/rmm, as lines `file:line: what is wrong`.
+    """Returns all problems of the headers in root/rmm, as lines `file:line: what is wrong`.
 
-    `is_whole`: these are all headers of the library, so that each of detail should be used by another one.
+    `is_whole`: these are all headers of the library, so another one should include each header of detail.
     """
     problems: list[str] = []
     graph: dict[str, list[str]] = {}

@@ -4,9 +4,9 @@
 
     check_links.py [PAGE.md | FOLDER]...
 
-A link within the repository has to name a file or folder that is there, and its anchor a heading of that page. Of links
-elsewhere only the form is checked, because nothing here asks the network. Links in comments are not checked. A folder is a site: each link of its pages has to name
-a file of it, and its anchor an element with that id. Without arguments: all pages of the repository.
+A link within the repository has to name an existing file or folder, and its anchor a heading of that page. Of external links only the form
+is checked, because this script does not use the network. Links in comments are not checked. A folder is a site: each link of its pages
+has to name one of its files, and its anchor an element with that id. Without arguments, checks all pages of the repository.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def blanked(match: re.Match[str]) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """Anchors of the headings of a page, as readers of the repository get them."""
+    """Returns the anchors of a page's headings, in the form that the repository's viewer makes."""
     found: set[str] = set()
     for heading in HEADING.findall(FENCE.sub(blanked, text)):
         shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
@@ -46,7 +46,7 @@ def anchors(text: str) -> set[str]:
 
 
 def wrong_outside(target: str) -> str:
-    """What is wrong with the form of a link elsewhere, or nothing."""
+    """Returns what is wrong with the form of an external link, or an empty text."""
     parts = urlsplit(target)
     if parts.scheme not in ("http", "https", "mailto"):
         return f"unknown kind of link '{target}'"
@@ -58,7 +58,7 @@ def wrong_outside(target: str) -> str:
 def check_page(page: Path) -> list[str]:
     text = page.read_text(encoding="utf-8")
     prose = COMMENT.sub(blanked, CODE.sub(blanked, FENCE.sub(blanked, text)))
-    # A label in `code` is blanked, its target is not: the brackets have stayed.
+    # Labels in `code` are blanked, but their brackets are kept, and so are the targets.
     wrong = []
     for match in LINK.finditer(prose):
         target = match.group(1)
@@ -119,7 +119,7 @@ def check_site(folder: Path) -> list[str]:
 
 
 def pages_of_repository(root: Path = ROOT) -> list[Path]:
-    """The pages in root, without those of other projects: in what builds make, and in virtual environments."""
+    """Returns the pages in root, without pages of other projects in build folders and virtual environments."""
     skipped = {"build", "dist", ".cache", "install", "_skbuild", ".git"}
     environments = {marker.parent for marker in root.rglob("pyvenv.cfg")}
     return sorted(page for page in root.rglob("*.md")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the prose of the documentation: sentences of at most 35 words, sizes of pages, and how pages begin and end.
+"""Checks the prose of the documentation: sentences of at most 35 words, sizes of pages, and the beginnings and ends of pages.
 
     check_prose.py [PAGE.md]...
 
-A word is what blanks separate. Code, tables, comments and the targets of links do not count; code within a sentence is one word.
-A guide page (docs/*.md) begins with a heading and a sentence that says what it is for, and ends with a line `Next: ...` that has
-two links. Without arguments the pages are those of the repository, and the limits on lines are checked as well.
+A word is a text between blanks. Code, tables, comments and the targets of links do not count; code within a sentence is one word.
+A guide page (docs/*.md) begins with a heading and a sentence on its purpose, and ends with a line `Next: ...` that has two links.
+Without arguments, checks the pages of the repository, and the limits on their lines.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def blanked(match: re.Match[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """The text with as many lines, without what does not count."""
+    """Returns the text without the parts that do not count, with the same number of lines."""
     text = COMMENT.sub(blanked, FENCE.sub(blanked, text))
     text = CODE.sub(lambda match: "code" + "\n" * match.group(0).count("\n"), text)
     return TAG.sub("", LINK.sub(lambda match: match.group(1), text))
 
 
 def paragraphs(text: str) -> list[tuple[int, str]]:
-    """Paragraphs, items of lists and headings, each with its first line."""
+    """Returns paragraphs, items of lists and headings, each with its first line."""
     found: list[tuple[int, str]] = []
     fresh = True
     for number, line in enumerate(plain(text).splitlines(), 1):
@@ -97,7 +97,7 @@ def wrong_sentences(page: Path) -> list[str]:
 
 
 def wrong_frame(page: Path) -> list[str]:
-    """What is wrong with the beginning and the end of a guide page."""
+    """Returns what is wrong with the beginning and the end of a guide page."""
     lines = [line for line in COMMENT.sub("", page.read_text(encoding="utf-8")).splitlines() if line.strip()]
     wrong = []
     if len(lines) < 3 or not lines[0].startswith("# ") or not re.match(r"[A-Z`*\[]", lines[1]):

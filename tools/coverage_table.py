@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Merges what gcov counted in all programs of a build folder, and prints how many lines and branches of each folder were reached.
+"""Merges gcov's counts of all programs of a build folder, and prints how many lines and branches of each folder were reached.
 
     coverage_table.py FOLDER [--report FOLDER] [--jobs N] [--least PERCENT]
 
-FOLDER is where the notes of the compiler (*.gcno) and the counts of the programs that ran (*.gcda) are. A line of the source counts
-once, however many instances of a template, functions it is inlined into, and programs have it, and is reached if it ran in any of
-them. So are branches: an object has those of a line as often as the line was inlined, one copy behind the other, so the line itself
-has as many as divide the number in each object, and one is taken if a copy of it was. The two ways out of a call that may throw are
-not counted, and neither are branches of lines without code (what ends a block).
+FOLDER contains the notes of the compiler (*.gcno) and the counts of the programs that ran (*.gcda). A line of the source counts
+once, however many template instances, inlined copies and programs contain it, and is reached if any copy of it ran. The same holds
+for branches: an object lists the branches of a line once for each inlined copy, one copy after the other. So the line itself has the
+greatest common divisor of the numbers in all objects, and one branch is taken if any copy of it was. The two ways out of a call that may
+throw do not count, and neither do branches of lines without code, at the ends of blocks.
 
-The report is summary.json with the sums of each file, unreached.txt with one line for each run of lines that were not reached, and,
-where gcovr is installed, its pages in index.html. The exit status is 1 if fewer than PERCENT (95) of the lines of include/rmm were
-reached, or none of it was counted.
+The report is summary.json with the sums of each file, unreached.txt with a line for each run of unreached lines, and,
+if gcovr is installed, its pages in index.html. The exit status is 1 if fewer than PERCENT (95) of the lines of include/rmm were
+reached, or none of them was counted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDERS = ["include/rmm", "include/rmm/detail", "include/rmm/mr", "include/rmm/mr/detail", "simulator"]
 COUNTED = ("include/", "simulator/include/", "simulator/src/")
 JUDGED = "include/rmm"
-HARMLESS = (":cannot open data file, assuming not executed", ":no functions found")  # it did not run, or is a precompiled header
+HARMLESS = (":cannot open data file, assuming not executed", ":no functions found")  # the object did not run, or is a precompiled header
 NO_CODE = re.compile(r"[\s{}();,]*(//.*)?")
 
 
 @dataclass
 class File:
     lines: dict[int, int] = field(default_factory=dict)  # runs of each line that has code
-    branches: dict[int, dict[int, list[int]]] = field(default_factory=dict)  # of instances that have so many there: how often taken
+    branches: dict[int, dict[int, list[int]]] = field(default_factory=dict)  # by line and number of branches there: times taken
 
     def add_line(self, number: int, count: int) -> None:
         self.lines[number] = self.lines.get(number, 0) + count
@@ -51,9 +51,9 @@ class File:
         sums[:] = [so_far + more for so_far, more in zip(sums, taken, strict=True)]
 
     def count(self, counted: dict) -> None:
-        """Adds what gcov says of this file in one object."""
+        """Adds gcov's counts of this file in one object."""
         for line in counted["lines"]:
-            self.add_line(line["line_number"], max(line["count"], 0))  # what a process that was ended did not count can be owed
+            self.add_line(line["line_number"], max(line["count"], 0))  # counts of a killed process can be negative
             if taken := choices(line["branches"]):
                 self.add_branches(line["line_number"], taken)
 
@@ -65,7 +65,7 @@ class File:
                 self.add_branches(number, taken)
 
     def all_branches(self, number: int) -> list[int]:
-        """How often each branch was taken of what the line has once, however often it is inlined into one object."""
+        """Returns how often each branch of the line was taken, merged over the copies that were inlined into one object."""
         instances = self.branches.get(number, {})
         once = math.gcd(*instances)
         return [sum(count for counts in instances.values() for count in counts[place::once]) for place in range(once)]
@@ -76,7 +76,7 @@ class File:
                 "branch_covered": sum(count > 0 for count in branches), "branch_total": len(branches)}
 
     def unreached(self) -> list[tuple[int, int]]:
-        """First and last line of each run that was not reached; lines without code do not end one."""
+        """Returns first and last line of each unreached run. Lines without code do not end a run."""
         runs: list[tuple[int, int]] = []
         goes_on = False
         for number in sorted(self.lines):
@@ -91,7 +91,7 @@ class File:
 
 
 def choices(branches: list[dict]) -> list[int]:
-    """How often each branch was taken that the source has. A call that may throw has two, the one that throws behind the other."""
+    """Returns how often each branch of the source was taken. A call that may throw has two, the throwing one second."""
     kept: list[int] = []
     for branch in branches:
         if branch["throw"]:
@@ -102,7 +102,7 @@ def choices(branches: list[dict]) -> list[int]:
 
 
 def count_object(root: Path, gcov: str, notes: Path) -> dict[str, File]:
-    """What gcov says of one object, by names of files. Where there are no counts, no function of it ran."""
+    """Returns gcov's counts of one object, by file name. Without counts, none of its functions ran."""
     done = subprocess.run([gcov, "--json-format", "--stdout", "--branch-probabilities", notes.name],
                           cwd=notes.parent, capture_output=True, text=True, check=False)
     complaints = [line for line in done.stderr.splitlines() if not line.endswith(HARMLESS)]
@@ -123,7 +123,7 @@ def lines_of(root: Path, name: str) -> list[str]:
 
 
 def merge(root: Path, gcov: str, folder: Path, jobs: int) -> dict[str, File]:
-    """All files of the repository that are counted, by their names in it."""
+    """Returns the counts of all files of the repository, by their names in it."""
     files: dict[str, File] = {}
     with ProcessPoolExecutor(jobs) as pool:
         for found in pool.map(partial(count_object, root, gcov), sorted(folder.rglob("*.gcno"))):
@@ -141,7 +141,7 @@ def share(covered: int, total: int) -> str:
 
 
 def sums(files: list[dict], folder: str) -> tuple[int, int, int, int]:
-    """Lines reached and all, branches taken and all, of a folder with all that is in it."""
+    """Returns lines reached, all lines, branches taken and all branches, of a folder and its subfolders."""
     inside = [each for each in files if each["filename"].startswith(folder + "/")]
     keys = ("line_covered", "line_total", "branch_covered", "branch_total")
     lines, all_lines, branches, all_branches = (sum(each[key] for each in inside) for key in keys)
@@ -164,7 +164,7 @@ def most_left(files: list[dict], count: int) -> str:
 
 
 def listing(root: Path, files: dict[str, File]) -> str:
-    """Each run of lines that were not reached, with the text of its first."""
+    """Returns the unreached runs, each with the text of its first line."""
     rows = []
     for name, file in files.items():
         text = lines_of(root, name)
@@ -175,8 +175,8 @@ def listing(root: Path, files: dict[str, File]) -> str:
 
 
 def write_pages(root: Path, files: dict[str, File], page: Path) -> str:
-    """Lets gcovr render what was merged, and returns where, or why not. Each release of gcovr takes its own version of the format
-    alone and calls it by another number, so it is asked first; what is needed of the format is the same in all."""
+    """Makes gcovr render the merged counts. Returns where the pages are, or why there are none. Each release of gcovr accepts only its own
+    version of the format, so it is asked for the number of that version; the parts that are used here are the same in all."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             empty = subprocess.run(["gcovr", "--json", "--root", "."], cwd=folder, capture_output=True, text=True, check=True)
@@ -190,18 +190,18 @@ def write_pages(root: Path, files: dict[str, File], page: Path) -> str:
             subprocess.run(["gcovr", "--root", str(root), "--add-tracefile", str(merged_file), "--html-details", str(page)],
                            capture_output=True, text=True, check=True)
         except (OSError, KeyError, ValueError, subprocess.CalledProcessError) as error:
-            return f"no pages, for gcovr is not installed or does not read what was merged: {error}"
+            return f"no pages, because gcovr is not installed or cannot read the merged counts: {error}"
     return str(page)
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder", type=Path)
-    arguments.add_argument("--report", type=Path, help="where to write it (FOLDER/report)")
+    arguments.add_argument("--report", type=Path, help="folder to write the report to (FOLDER/report)")
     arguments.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments.add_argument("--least", type=float, default=95)
-    arguments.add_argument("--gcov", default="gcov", help="of the compiler that made the programs")
-    arguments.add_argument("--root", type=Path, default=REPOSITORY, help="where the sources are")
+    arguments.add_argument("--gcov", default="gcov", help="gcov of the compiler that made the programs")
+    arguments.add_argument("--root", type=Path, default=REPOSITORY, help="root folder of the sources")
     given = arguments.parse_args()
     root = given.root.resolve()
     report = (given.report or given.folder / "report").resolve()

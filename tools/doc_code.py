@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The code in the pages of the documentation and in the comments of headers: checks it, and writes it where it can be compiled and run.
+"""Checks the code in the pages of the documentation and in the comments of headers, and writes it to files to be compiled and run.
 
     doc_code.py check [PAGE]...         every block is of a known kind and well formed; without PAGE: of all pages
     doc_code.py cpp FOLDER [PAGE]...    writes the C++ blocks to FOLDER/PAGE_N.cpp, programs to PAGE_N_program.cpp
@@ -8,26 +8,26 @@
     doc_code.py pages                   prints all pages; `cpp` and `cmake` print what they wrote
     doc_code.py examples FILE           writes the examples of all public headers to FILE, as one program
 
-What becomes of a block depends on its language:
+The language of a block decides how it is checked:
 
     cpp      a file by itself: compiled; with a main(), run on the simulator
     cmake    a project by itself: configured against the installed package, built and run. Its sources are the program that
              the page shows next
     python   run on the simulator, all blocks of a page in one interpreter; doctests are compared with what they print
-    sh       checked: its syntax, and that the files, commands of build.sh and presets that it names are there
-    console  lines that begin with `$ ` as sh; the rest is output
+    sh       checked: its syntax, and that the files, commands of build.sh and presets that it names exist
+    console  lines that begin with `$ ` are checked like sh; the rest is output
     text     output, or a grammar
-    c, rust  a part of a file that other tests compile: the comment in the line before the block names the file, which has these
-             lines one after the other
+    c, rust  a part of a file that other tests compile: the comment in the line before the block names the file, which contains these
+             lines in a row
 
-A block that cannot be treated so has a comment in the line before it that says why:
+A block that cannot be checked that way has a comment in the line before it that says why:
 
     <!-- not run: needs PyTorch -->
     <!-- not compiled: a fragment of another project's file -->
     <!-- not compiled: a part of examples/c_interface/main.c -->
 
-An example in a comment of a header is what stands between `@code{.cpp}` and `@endcode`: #include lines, then statements, which become
-a function of the program. Each public header has one, unless WITHOUT_EXAMPLE says why not; `check` looks for it.
+An example in a comment of a header is the text between `@code{.cpp}` and `@endcode`: #include lines, then statements, which become
+a function of the program. Each public header has an example, unless WITHOUT_EXAMPLE says why not; `check` looks for it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Block:
 
     @property
     def name(self) -> str:
-        """A name for files: the page's, with its folder where several pages have the same."""
+        """Returns a file name: the page's, with its folder if several pages share a name."""
         stem = self.page.stem.lower()
         if stem == "readme" and self.page.resolve().parent != ROOT:
             stem = f"{self.page.resolve().parent.name}_{stem}"
@@ -114,7 +114,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def public_headers(root: Path = ROOT) -> list[Path]:
-    """Headers that programs include, without those that only forward to another header."""
+    """Returns the headers that programs include, without those that only forward to another header."""
     include = root / "include" / "rmm"
     found = [header for folder in ("", "mr", "mr/host") for header in sorted((include / folder).glob("*.hpp"))]
     found += (include / "detail").glob("cuda_stream.hpp")  # the class of rmm/cuda_stream.hpp
@@ -135,7 +135,7 @@ def examples(header: Path) -> list[Block]:
 
 
 def program_of_examples(headers: list[Path]) -> str:
-    """One program that runs all examples, and prints the place of each before it, so that a failure shows where it happened."""
+    """Returns one program that runs all examples, and prints the place of each before it runs, so that a failure shows its place."""
     includes = ["#include <cstdio>\n"]
     functions = []
     calls = []
@@ -163,7 +163,7 @@ def without_example(root: Path = ROOT) -> list[str]:
 
 
 def commands_of_build(root: Path) -> set[str]:
-    """Words that build.sh takes."""
+    """Returns the words that build.sh accepts."""
     text = (root / "build.sh").read_text(encoding="utf-8")
     return {
         word.strip()
@@ -223,7 +223,7 @@ def wrong_part(block: Block, root: Path) -> list[str]:
 
 
 def wrong_in(page: Path, root: Path = ROOT) -> list[str]:
-    """What is wrong with the blocks of a page, a line for each thing."""
+    """Returns what is wrong with the blocks of a page, a line for each error."""
     wrong = []
     for block in blocks(page):
         if block.language not in LANGUAGES:

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What each public header costs whoever includes it, compared with the table tools/header_cost.csv.
+"""Measures the cost of including each public header, and compares it with the table tools/header_cost.csv.
 
     header_cost.py [--update] [--seconds] [--jobs N] [--isystem FOLDER]...
 
-The cost is the number of lines that are left after preprocessing, without blank lines and line markers; the compiler is
-g++ -std=c++17. --seconds compiles the headers that have a time in the table as well, with -O1, and prints the user time, which
-is that of the machine and not compared. The exit status is 1 if a header has more than 10 % more lines than the table says, or
-the table lacks it, or has one that does not exist. --update writes what was measured to the table. A new resource or adaptor may be
-missing in the table as long as it costs no more than the dearest on its page of the reference, which the table of resources tells.
+The cost is the number of lines after preprocessing, without blank lines and line markers; the compiler is
+g++ -std=c++17. --seconds also compiles the headers that have a time in the table, with -O1, and prints the user time, which depends on the
+machine and is not compared. The exit status is 1 if a header has more than 10 % more lines than the table says, or if
+the table lacks a header or has one that does not exist. --update writes the measured costs to the table. A new resource or adaptor may be
+missing in the table if it costs no more than the most expensive one on its page of the reference, as the table of resources says.
 
-Lines depend on the compiler and on CCCL. Where they are not those of the table nothing is compared, and a line says so.
+Lines depend on the compiler and on CCCL. If these differ from the table's, nothing is compared, and a line says so.
 
-Headers that only forward to another cost what that costs and are not listed; rmm/logger.hpp costs what spdlog does. The other
-headers are measured as they are without spdlog.
+Headers that only forward to another cost as much as that and are not listed; rmm/logger.hpp costs as much as spdlog. The other
+headers are measured as if spdlog were not installed.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ class Table:
 
 
 def public_headers(include: Path) -> list[str]:
-    """Public headers under `include` that have content of their own, as they are included."""
+    """Returns the public headers under `include` that have content of their own, by the names to include them."""
     found = sorted(file.relative_to(include).as_posix() for file in include.rglob("*.hpp"))
     return [header for header in found
             if header not in check_headers.NEEDS and not check_headers.is_compiled_once(header)]
 
 
 def count_lines(preprocessed: str) -> int:
-    """Lines that are neither blank nor line markers."""
+    """Returns the number of lines that are neither blank nor line markers."""
     return sum(1 for line in preprocessed.splitlines() if line.strip() and not line.startswith("#"))
 
 
 def read_table(file: Path) -> Table:
-    """The table in `file`: a comment with the platform, then header, lines and, for some, seconds."""
+    """Returns the table in `file`: a comment with the platform, then header, lines and, for some, seconds."""
     if not file.is_file():
         return Table("", {})
     comment, *rows = file.read_text(encoding="utf-8").splitlines()
@@ -76,13 +76,13 @@ def write_table(file: Path, table: Table) -> None:
 
 
 def peers_of(header: str) -> list[str]:
-    """The headers of the resources on the same page of the reference; none for a header of no resource."""
+    """Returns the headers of the resources on the same page of the reference; none for a header without a resource."""
     topics = [row.topic for row in resource_table.rows() if row.header == header]
     return [peer for topic in topics for peer in resource_table.headers_of(topic)]
 
 
 def problems(recorded: dict[str, Cost], measured: dict[str, Cost]) -> list[str]:
-    """What is wrong with the measured costs, one line each."""
+    """Returns what is wrong with the measured costs, a line for each."""
     found = []
     for header, cost in measured.items():
         before = recorded.get(header)
@@ -99,7 +99,7 @@ def problems(recorded: dict[str, Cost], measured: dict[str, Cost]) -> list[str]:
 
 
 def platform(folders: list[Path]) -> str:
-    """The compiler and the CCCL that the lines depend on."""
+    """Returns the compiler and the CCCL that the lines depend on."""
     version = subprocess.run(["g++", "-dumpversion"], capture_output=True, text=True, check=True).stdout.split(".")[0].strip()
     text = "#include <cuda/std/version>\nCCCL_VERSION\n"
     result = subprocess.run([*COMMAND, "-E", *includes(folders)], input=text, capture_output=True, text=True, check=True)
@@ -119,7 +119,7 @@ def measure_lines(header: str, folders: list[Path]) -> int:
 
 
 def measure_seconds(header: str, folders: list[Path]) -> float:
-    """User time of compiling `header` alone, the best of three."""
+    """Returns the user time of compiling `header` alone, the best of three."""
     times = []
     for _ in range(3):
         before = os.times().children_user
@@ -131,8 +131,8 @@ def measure_seconds(header: str, folders: list[Path]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compares the cost of each public header with the table.")
-    parser.add_argument("--update", action="store_true", help="write what was measured to the table")
-    parser.add_argument("--seconds", action="store_true", help="compile those that have a time in the table, too")
+    parser.add_argument("--update", action="store_true", help="write the measured costs to the table")
+    parser.add_argument("--seconds", action="store_true", help="also compile the headers that have a time in the table")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--isystem", action="append", type=Path, help="folder of foreign headers")
     args = parser.parse_args()
@@ -156,13 +156,13 @@ def main() -> int:
         write_table(TABLE, Table(here, measured))
         return 0
     if here != table.platform:
-        print(f"not compared: the table is of {table.platform}, and these lines of {here}")
+        print(f"not compared: the table was made with {table.platform}, and this is {here}")
         return 0
     found = problems(table.costs, measured)
     for problem in found:
         print(problem)
     if found:
-        print("If it has to cost that much: tools/header_cost.py --update, and say in the commit what for.")
+        print("If the cost is justified: run tools/header_cost.py --update, and say in the commit what it buys.")
     return 1 if found else 0
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the instructions of the hot calls under callgrind, and fails if allocating and freeing costs too many, or more in a pinned pool
-with many holes than in one with a hole.
+"""Counts the instructions of the hot calls under callgrind, and fails if allocating and freeing costs too many, or in a pinned pool
+notably more with many holes than with one.
 
     instruction_budget.py PROGRAM [--budget N] [--valgrind PATH]
 
-PROGRAM is INSTRUCTION_BUDGET of the benchmarks, on the simulated CUDA runtime. A call's figure is the difference of two runs
-over the difference of their numbers of calls, so what a program does once does not count, and the figures of one binary are
+PROGRAM is INSTRUCTION_BUDGET of the benchmarks, on the simulated CUDA runtime. The figure of a call is the difference between two runs
+divided by the difference in their numbers of calls, so one-time work does not count, and the figures of a binary are
 always the same.
 """
 
@@ -26,17 +26,17 @@ MEASURED = {
     "uvector": "device_uvector<int>(1000) made and destroyed",
     "getter": "get_current_device_resource()",
     "pinned-1": "72 KiB allocated and freed in a pinned pool with one hole of 1 KiB",
-    "pinned-65536": "the same with 65,536 holes",
+    "pinned-65536": "72 KiB allocated and freed in a pinned pool with 65,536 holes of 1 KiB",
 }
 FEW, MANY = 2000, 6000
 COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
 
 
 def count_instructions(valgrind: str, program: str, what: str, times: int) -> int:
-    """Instructions of a whole run of `program`."""
+    """Returns the instructions of a whole run of `program`."""
     with tempfile.TemporaryDirectory() as folder:
         command = [valgrind, "--tool=callgrind", f"--callgrind-out-file={folder}/out", program, what, str(times)]
-        environment = {**os.environ, "CUDASIM_MODE": "stepped"}  # no thread but the program's own
+        environment = {**os.environ, "CUDASIM_MODE": "stepped"}  # no threads but the program's own
         run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     found = COLLECTED.search(run.stderr)
     if run.returncode != 0 or found is None:
@@ -45,7 +45,7 @@ def count_instructions(valgrind: str, program: str, what: str, times: int) -> in
 
 
 def cost_of(few: int, many: int, calls: int) -> float:
-    """Instructions of one call, from those of two runs that differ by `calls` calls."""
+    """Returns the instructions of one call, from those of two runs that differ by `calls` calls."""
     return (many - few) / calls
 
 
@@ -53,9 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Counts the instructions of the hot calls under callgrind.")
     parser.add_argument("program", type=Path, help="INSTRUCTION_BUDGET")
     parser.add_argument("--budget", type=float, default=150, help="most instructions of a pair (%(default)g)")
-    parser.add_argument("--middle-budget", type=float, default=830, help="most of a replacement of middle sizes (%(default)g)")
+    parser.add_argument("--middle-budget", type=float, default=830, help="most instructions of a replacement of middle sizes (%(default)g)")
     parser.add_argument("--holes-factor", type=float, default=1.05,
-                        help="most that many holes may cost, over what one costs (%(default)g)")
+                        help="largest ratio of the cost with many holes to that with one (%(default)g)")
     parser.add_argument("--valgrind", default="valgrind")
     options = parser.parse_args(arguments)
 

@@ -21,7 +21,7 @@ RUNTIME_SYMBOL = re.compile(r"(__)?cuda[A-Z]\w*")
 
 
 def symbols(file: Path, *options: str) -> set[str]:
-    """The runtime's symbols that nm lists for `file`, without their versions."""
+    """Returns the runtime's symbols that nm lists for `file`, without their versions."""
     result = subprocess.run(["nm", "-P", *options, str(file)], capture_output=True, text=True)
     if result.returncode != 0:
         print(f"missing_sim_symbols.py: {result.stderr.strip() or file}", file=sys.stderr)
@@ -31,7 +31,7 @@ def symbols(file: Path, *options: str) -> set[str]:
 
 
 def needed(file: Path) -> set[str]:
-    """The runtime's symbols that `file` needs from elsewhere."""
+    """Returns the runtime's symbols that `file` needs from elsewhere."""
     try:
         with file.open("rb") as stream:
             head = stream.read(18)

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Breaks the library on purpose, one small change at a time, and says how many of the changes the tests notice.
+"""Breaks the library on purpose, one small change at a time, and counts the changes that the tests notice.
 
     mutants.py --build build/sim [--seed 1] [--count 200] [--group heap ...] [--minutes 60] [--results FILE]
 
 A mutant is one file with one change: another operator, another bound, a statement dropped, two statements swapped, or a
-condition negated. Which ones is drawn by the seed; none is picked by hand. For each, the tests that cover the file are compiled
-with the changed one in place of the real one, in a folder of its own, and run, one source after the other until one fails. It is
-killed if a test fails, crashes or does not end; one that does not compile says nothing and is not counted. Bodies of
-check_invariants() are not changed: they test the library, and are not what is tested.
+condition negated. The seed draws them; none is picked by hand. For each mutant, the tests that cover the file are compiled
+with the changed file in place of the real one, in a separate folder, and run, one source after the other until one fails. A mutant is
+killed if a test fails, crashes or does not end. A mutant that does not compile proves nothing and is not counted. Bodies of
+check_invariants() are not changed, because they test the library.
 
 Each killed mutant is recorded with the way it died: by an "assertion" of the library before any expectation of a test failed, by an
-"expectation" of a test, by a "crash", or by a "timeout". For the first, build with -DRMM_EXPENSIVE_ASSERTIONS=ON.
+"expectation" of a test, by a "crash", or by a "timeout". Assertions need a build with -DRMM_EXPENSIVE_ASSERTIONS=ON.
 
-A file is a header below include/rmm, or a header or source elsewhere in the repository. A source, or one that includes the header, is then compiled
-and linked in place of the real one, for librmm_c.so with the whole library.
+A file is a header below include/rmm, or a header or source elsewhere in the repository. In the latter case, the source, or a source that
+includes the header, is compiled and linked in place of the real one; for librmm_c.so, the whole library is.
 
---build names a build folder in which rmm_death_test_style and the simulator have been built, for the readers BENCHMARKS_TEST and for the C interface
-C_INTERFACE_SIM_TEST, and which compiles each file of tests
-by itself (-DRMM_UNITE_TESTS=OFF). Most of the time goes into compiling: `-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0`, clang++ and lld make it a third. --own runs the tests of the
-file itself only; --again then runs all tests with what survived them. Results are added to a file, one a line; a run with the
-same seed goes on where the last one stopped. --report prints what the file has; --show prints mutants.
+--build names a build folder that compiles each file of tests by itself (-DRMM_UNITE_TESTS=OFF), and in which rmm_death_test_style and the
+simulator have been built; also BENCHMARKS_TEST for mutants of the readers, and C_INTERFACE_SIM_TEST for the C interface. Most of the time
+goes into compiling: `-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0`, clang++ and lld cut it to a third. --own runs only the tests of
+the file itself; --again then runs all tests on the mutants that survived. Results are added to a file, one per line; a run with the
+same seed continues where the last one stopped. --report prints the results in the file; --show prints mutants.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# Tests of what is made of the heap: they run, in this order, when the tests of the file itself let a mutant pass.
+# Tests of users of the heap. They run, in this order, if the tests of the file itself let a mutant pass.
 HEAP_USERS = [
     "SUBALLOCATOR_SIM_TEST rmm/detail/stream/stream_ordered_heap_sim_tests.cpp",
     "POOL_MR_TEST rmm/mr/pool_memory_resource_tests.cpp",
@@ -114,7 +114,7 @@ C_TESTS = ["C_INTERFACE_SIM_TEST resource_sim_tests.cpp", "C_INTERFACE_SIM_TEST 
 TORCH_TESTS = ["PYTEST test_torch.py", "PYTEST test_sleep_torch.py"]
 BUFFER_TESTS_OF_PYTHON = ["PYTEST test_dlpack.py", "PYTEST test_shared_memory.py", "PYTEST test_device_buffer.py"]
 
-# Files, their own tests (programs with one source each), and those of what is made of them. The first that fails ends a mutant.
+# Files, their own tests (programs with one source each), and the tests of their users. The first failing test ends a mutant.
 GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     "heap": [
         (["detail/heap/block_map.hpp"], ["DETAIL_TEST rmm/detail/heap/block_map_tests.cpp"], HEAP_USERS),
@@ -238,7 +238,7 @@ GROUPS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
     ],
 }
 
-# Sources that are compiled for a header that no test includes.
+# Sources to compile for a header that no test includes.
 SOURCES = {
     **{f"python/rmm/rmm/librmm/_torch_{name}.hpp": "librmm/_torch_allocator.cpp" for name in ("memory", "usage", "graphs", "reserved")},
     **{f"python/rmm/rmm/pylibrmm/{name}.hpp": "rmm/pylibrmm/device_buffer.cpp" for name in ("_dlpack", "_imported_memory", "_buffer_location")},
@@ -248,7 +248,7 @@ SOURCES = {
     "tools/recorded/log_parser.hpp": "tools/recorded/recorded_file.cpp",
 }
 NEEDS_THE_REAL_LIBRARY = "-*.SharesNothingBetweenCopies"
-COPIED = ["include", "tools/recorded", "c/src", "python/rmm/rmm/librmm", "python/rmm/rmm/pylibrmm"]  # what has the files of groups
+COPIED = ["include", "tools/recorded", "c/src", "python/rmm/rmm/librmm", "python/rmm/rmm/pylibrmm"]  # the folders of the groups' files
 
 OPERATORS = [
     (r" == ", " != "), (r" != ", " == "), (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "),
@@ -279,22 +279,22 @@ class Mutant:
 
 
 def place_of(file: str) -> str:
-    """The path of a group's file below the repository."""
+    """Returns the path of a group's file below the repository."""
     return file if file.startswith(("tools/", "c/", "python/")) else f"include/rmm/{file}"
 
 
 def source_of(file: str) -> str | None:
-    """The source that is compiled and linked if the file changes; None if the tests include it."""
+    """Returns the source that is compiled and linked if the file changes; None if the tests include the file."""
     return file if file.endswith(".cpp") else SOURCES.get(file)
 
 
 def code_of(line: str) -> str:
-    """The line without its comment."""
+    """Returns the line without its comment."""
     return line.split("//", 1)[0]
 
 
 def lines_of_checks(lines: list[str]) -> set[int]:
-    """The indices of the lines that belong to definitions of check_invariants()."""
+    """Returns the indices of the lines in definitions of check_invariants()."""
     found: set[int] = set()
     end = ""
     for index, line in enumerate(lines):
@@ -307,7 +307,7 @@ def lines_of_checks(lines: list[str]) -> set[int]:
 
 
 def mutants_of(file: str, text: str) -> Iterator[Mutant]:
-    """All mutants of a file."""
+    """Yields all mutants of a file."""
     lines = text.split("\n")
     checks = lines_of_checks(lines)
     for index, line in enumerate(lines):
@@ -336,7 +336,7 @@ def mutants_of(file: str, text: str) -> Iterator[Mutant]:
 
 
 def draw(groups: list[str], seed: int) -> Iterator[Mutant]:
-    """All mutants of the groups in the order of the seed: a group, a file of it and a kind by chance, so that none has most."""
+    """Yields all mutants of the groups in the order of the seed. Draws group, file and kind in turn, so that none dominates."""
     chance = random.Random(seed)
     pools: dict[str, dict[tuple[str, str], list[Mutant]]] = {}
     for group in groups:
@@ -363,22 +363,22 @@ def cover_of(file: str, own: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Unchanged:
-    """What a cover is without a change."""
+    """The state of a test source without a change."""
 
-    object: str  # a hash
-    seconds: float  # that it runs
+    object: str  # a hash of the object file
+    seconds: float  # running time
 
 
 @dataclass(frozen=True)
 class Death:
     """How a test program ended that did not pass."""
 
-    way: str  # assertion, expectation, crash or timeout; "" where none was run
-    by: str  # the assertion, the test, or what else is known
+    way: str  # assertion, expectation, crash or timeout; "" if no program ran
+    by: str  # the assertion, the test, or another reason
 
 
 def death_of(program: str, status: int, output: str, errors: str) -> Death | None:
-    """Tells from a program's exit status, standard output and standard error how it ended; None if it passed."""
+    """Returns how a program ended, by its exit status, standard output and standard error; None if it passed."""
     if status == 0:
         return None
     if status == -signal.SIGXCPU:
@@ -394,21 +394,21 @@ def death_of(program: str, status: int, output: str, errors: str) -> Death | Non
 
 
 class Builder:
-    """Compiles and runs tests with a file replaced, as the build folder would. One thread's."""
+    """Compiles and runs tests with a file replaced, the way the build folder does. Used by one thread."""
 
     def __init__(self, build: Path, work: Path, factor: float, own: bool, unchanged: dict[str, Unchanged]):
         self.build = build
         self.work = work
-        self.factor = factor  # how much longer than without a change a test may take
-        self.compiled = ""  # the cover whose tests test.o has, without a change
-        self.own = own  # only the tests of the file itself
-        for folder in COPIED:  # who edits them meanwhile changes nothing
+        self.factor = factor  # a test may take so many times longer than without a change
+        self.compiled = ""  # the test source that test.o was compiled from, without a change
+        self.own = own  # run only the tests of the file itself
+        for folder in COPIED:  # so that edits during the run have no effect
             shutil.copytree(REPOSITORY / folder, work / folder)
         self.commands: dict[str, list[str]] = {}
-        self.unchanged = unchanged  # all builders' one
+        self.unchanged = unchanged  # shared by all builders
 
     def compile(self, cover: str, changed: str | None) -> str:
-        """Compiles the changed source, if there is one, and the cover unless that has been. The errors."""
+        """Compiles the changed source, if there is one, and the test source unless that was compiled. Returns the errors."""
         program, source = cover.split()
         if program not in self.commands:
             listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "commands", program], capture_output=True, text=True, check=True)
@@ -429,22 +429,22 @@ class Builder:
         return shlex.split(command)
 
     def compile_as(self, words: list[str], name: str) -> str:
-        """Runs a command of the build with the copied files and another output. The errors."""
+        """Runs a command of the build with the copied files and another output. Returns the errors."""
         if Path(words[0]).name == "ccache":  # no mutant is compiled twice
             del words[0]
         words[words.index("-o") + 1] = str(self.work / name)
         for option in ("-MT", "-MF"):
             del words[words.index(option) : words.index(option) + 2]
         words.remove("-MD")
-        words = [word for word in words if word != f"-I{REPOSITORY}/include"]  # or the copy of a header with #include_next would find the real one
-        words.append("-w")  # the other options are those of the precompiled header
-        words[1:1] = ["-Iinclude", "-I."]  # the same in each builder's folder, for __FILE__ is in the objects
+        words = [word for word in words if word != f"-I{REPOSITORY}/include"]  # else #include_next in a copied header would find the real one
+        words.append("-w")  # the other options have to match the precompiled header
+        words[1:1] = ["-Iinclude", "-I."]  # relative, so that all builders get equal objects: these contain __FILE__
         done = subprocess.run(words, cwd=self.work, capture_output=True, text=True)
         errors = [line for line in done.stderr.splitlines() if "error" in line]
         return "" if done.returncode == 0 else (errors or done.stderr.splitlines() or ["unknown"])[0]
 
     def link(self, program: str, changed: str | None) -> bool:
-        """Links the program with one of its tests, and with the changed source in place of the real one."""
+        """Links the program with one of its tests, and with the changed source in place of the real one. Returns whether that worked."""
         link = [word for word in shlex.split(self.commands[program][-1]) if word not in (":", "&&")]
         own = [word for word in link if f"/{program}.dir/" in word]
         link = [word for word in link if word not in own]
@@ -454,7 +454,7 @@ class Builder:
             is_c = changed.startswith("c/")
             # The linker takes the first of the copies of an inline function.
             parts = parts if is_c else [str(self.work / "changed.o"), *parts]
-            # What the program has besides tests, if it is built.
+            # Other objects of the program, if they are built.
             parts += [word for word in own if not word.endswith("_tests.cpp.o") and not word.endswith(f"{Path(changed).name}.o") and (self.build / word).exists()]
             if is_c and not self.link_library(program, changed):
                 return False
@@ -470,7 +470,7 @@ class Builder:
         return subprocess.run(words, cwd=self.build, capture_output=True, text=True).returncode == 0
 
     def run(self, cover: str, limit: float, changed: str | None) -> Death | None:
-        """How it fails; None if it passes."""
+        """Runs a program. Returns how it failed, or None if it passed."""
         program, _ = cover.split()
         if not self.link(program, changed):
             return Death("", "does not link")
@@ -489,7 +489,7 @@ class Builder:
         return hashlib.sha256((self.work / ("test.o" if changed is None else "changed.o")).read_bytes()).hexdigest()
 
     def measure(self, cover: str, changed: str | None) -> Unchanged:
-        """The cover without a change, for which it has to be before one is made."""
+        """Returns the state of a test source without a change. Measures it first if it is unknown."""
         key = f"{cover} {changed}"
         if key not in self.unchanged:
             why = self.compile(cover, changed)
@@ -502,7 +502,7 @@ class Builder:
         return self.unchanged[key]
 
     def try_mutant(self, mutant: Mutant) -> tuple[str, Death]:
-        """killed, survived or "not compiled", and what shows it."""
+        """Returns killed, survived or "not compiled", and the proof."""
         path = self.work / place_of(mutant.file)
         real = path.read_text()
         changed = source_of(mutant.file)
@@ -520,8 +520,8 @@ class Builder:
 
 
 class PythonBuilder(Builder):
-    """Compiles a part of the Python package with a header replaced, and runs tests of the package. `build` is the folder in which scikit-build made
-    the package, on the simulator, and `site` the unpacked wheel."""
+    """Compiles a part of the Python package with a header replaced, and runs tests of the package. `build` is the folder in which
+    scikit-build made the package, on the simulator, and `site` is the unpacked wheel."""
 
     library = Path("librmm/lib/librmm_python.abi3.so")
 
@@ -558,7 +558,7 @@ class PythonBuilder(Builder):
 
 
 def set_limits(seconds: int) -> None:
-    """A mutant that never stops to compute, or to take memory, fails alone."""
+    """Limits a mutant's processor time and memory, so that only the mutant fails."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
 
@@ -570,7 +570,7 @@ def difference(mutant: Mutant) -> str:
 
 
 def read_results(file: Path) -> list[dict[str, str]]:
-    """The last of each mutant."""
+    """Returns the last result of each mutant."""
     lines = file.read_text().splitlines() if file.exists() else []
     return list({each["key"]: each for each in map(json.loads, lines)}.values())
 
@@ -600,12 +600,12 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--count", type=int, default=200, help="mutants that compile")
     arguments.add_argument("--jobs", type=int, default=1)
-    arguments.add_argument("--own", action="store_true", help="run only the tests of the file itself: a first sieve")
-    arguments.add_argument("--again", action="store_true", help="run those once more that survived")
-    arguments.add_argument("--minutes", type=float, default=float("inf"), help="begin none after so long")
+    arguments.add_argument("--own", action="store_true", help="run only the tests of the file itself, as a first sieve")
+    arguments.add_argument("--again", action="store_true", help="run the survivors once more")
+    arguments.add_argument("--minutes", type=float, default=float("inf"), help="start no mutant after so many minutes")
     arguments.add_argument("--group", action="append", choices=list(GROUPS))
     arguments.add_argument("--timeout-factor", type=float, default=5)
-    arguments.add_argument("--report", action="store_true", help="only print what the results have")
+    arguments.add_argument("--report", action="store_true", help="only print the results in the file")
     arguments.add_argument("--show", action="store_true", help="only print the mutants")
     given = arguments.parse_args()
 
@@ -632,7 +632,7 @@ def main() -> int:
     unchanged: dict[str, Unchanged] = {}
 
     def next_mutant() -> Mutant | None:
-        """The next that has no result, as long as those that compiled, or may, are too few."""
+        """Returns the next mutant without a result, while fewer than --count have compiled or may still compile."""
         while time.monotonic() < end:
             if sum(known.get(each.key, {}).get("result") != "not compiled" for each in begun) >= given.count:
                 return None

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plants bugs in the simulator, one at a time, and looks whether its tests notice.
+"""Plants bugs in the simulator, one at a time, and checks that its tests notice each.
 
     planted_bugs.py --build build/sim
 
-For each bug, one file of the simulator is compiled as the build compiles it, but with the bug, and the library is linked of it and the
-build's other objects in a folder of its own; nothing in the build changes. Then CUDASIM_TEST runs with that library. Before that it runs
-with a copy without any bug, which has to pass. Ends with status 1 if a bug is not noticed.
+For each bug, one file of the simulator is compiled like in the build, but with the bug, and linked with the build's other objects
+into a library in a separate folder; the build folder stays as it is. Then CUDASIM_TEST runs with that library. Before that, it runs
+with a copy without a bug, which has to pass. The exit status is 1 if a bug is not noticed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent.parent / "simulator/src"
-# They take long, and are the same operations again.
+# Left out: random tests take long, and repeat operations of the others.
 TESTS = "--gtest_filter=-RandomMemory.*:RandomStreamTest.*"
 
 
@@ -47,7 +47,7 @@ BUGS = [
 
 
 class Build:
-    """What a build folder of ninja does to make the simulator."""
+    """The commands by which a build folder of ninja makes the simulator."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -56,7 +56,7 @@ class Build:
         self.link_command = self.commands[-1]
 
     def compile(self, source: Path, original: Path, target: Path) -> str:
-        """Compiles `source` as `original` is. Returns the name of the object that it takes the place of."""
+        """Compiles `source` with the command for `original`. Returns the name of the object that it replaces."""
         command = next(line for line in self.commands if line.endswith(f" -c {original}"))
         words = shlex.split(command)
         place = words.index("-o") + 1
@@ -73,7 +73,7 @@ class Build:
         subprocess.run(["bash", "-c", command], cwd=self.folder, check=True)
 
     def failed_tests(self, library: Path) -> list[str]:
-        """The tests that fail with this library."""
+        """Returns the tests that fail with this library."""
         environment = os.environ | {"LD_LIBRARY_PATH": str(library.parent)}
         try:
             run = subprocess.run([self.folder / "gtests/CUDASIM_TEST", "--gtest_brief=1", TESTS], cwd=library.parent, env=environment,
@@ -86,7 +86,7 @@ class Build:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, required=True, metavar="FOLDER", help="of the preset sim, built with ninja")
+    parser.add_argument("--build", type=Path, required=True, metavar="FOLDER", help="build folder of the preset sim, built with ninja")
     build = Build(parser.parse_args().build)
     missed = 0
     with tempfile.TemporaryDirectory() as name:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 WIDTH, HEIGHT, LEFT, TOP, GAP = 760, 150, 90, 36, 56
 MIB = 1 << 20
-# Title of a panel, what a unit of it is, and its lines: label, column, colour.
+# Title of a panel, the size of its unit, and its lines: label, column, colour.
 PANELS = [
     ("time of a call: half of the calls take less (ns)", 1.0, [("p50", "p50_ns", "#1f6fb4")]),
     ("time of a call: 99 % of the calls take less (µs)", 1000.0, [("p99", "p99_ns", "#c8501e")]),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of resources and adaptors, include/rmm/mr/detail/resource_table.inc, as data, and what its rows need elsewhere.
+"""Reads the table of resources and adaptors, include/rmm/mr/detail/resource_table.inc, and checks what its rows need elsewhere.
 
     resource_table.py [FOLDER]     FOLDER is the repository; default: this one
 
-Prints what a resource or adaptor of the table lacks, a line for each place, and ends with status 1 if that is anything.
+Prints the missing places of each resource or adaptor, a line for each; the exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RULE = re.compile(r'option_rule(?: (?P<shared>\w+))?\{\s*"(?P<name>\w+)"')
 
 @dataclass(frozen=True)
 class Row:
-    name: str  # in configurations; empty: is not made from text
+    name: str  # in configurations; empty if it cannot be configured
     type: str  # the class; empty: the row stands for others
     topic: str  # the page of the reference
     options: tuple[str, ...]
@@ -47,7 +47,7 @@ class Row:
 
 
 def rows(root: Path = ROOT) -> list[Row]:
-    """The rows, in their order."""
+    """Returns the rows in their order."""
     shared = {
         match["shared"]: match["name"]
         for match in RULE.finditer((root / RULES).read_text(encoding="utf-8"))
@@ -75,12 +75,12 @@ def rows(root: Path = ROOT) -> list[Row]:
 
 
 def headers_of(topic: str, root: Path = ROOT) -> list[str]:
-    """The headers of a page of the reference that the table has."""
+    """Returns the table's headers on a page of the reference."""
     return [row.header for row in rows(root) if row.topic == topic and row.type]
 
 
 def lacks(row: Row, root: Path) -> list[str]:
-    """The places that a row lacks, each with what is missing there."""
+    """Returns the places that a row lacks, each with what is missing there."""
     missing = []
     table = (root / TABLE).read_text(encoding="utf-8")
     if row.name and row.name not in row.options and row.is_adaptor:
@@ -109,7 +109,7 @@ def lacks(row: Row, root: Path) -> list[str]:
 
 
 def problems(root: Path = ROOT) -> list[str]:
-    """What rows of the table lack elsewhere, and classes of the library that the table lacks."""
+    """Returns what the rows lack elsewhere, and the classes of the library that the table lacks."""
     table = rows(root)
     found = [f"{row.name or row.type}: missing in {place}" for row in table for place in lacks(row, root)]
     known = {row.type for row in table}

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 
-# run_tests.sh [NAME]...: runs the test programs beside it, all or those with these names, on this machine's GPUs, and prints
-# last `N passed, N failed, N skipped`, counted in test cases. The exit status is 1 if any failed. The output of each program is
-# kept in $LOGS (default: logs, beside this script). Needs bash, the usual text tools, the driver and the C library.
+# run_tests.sh [NAME]...: runs the test programs beside it, all or the named ones, on this machine's GPUs. Its last line
+# is `N passed, N failed, N skipped`, counted in test cases. The exit status is 1 if any failed. Each program's output
+# is kept in $LOGS (default: logs, beside this script). Needs bash, the usual text tools, the driver and the C library.
 #
-# TEST_TOOL, a command with its options, runs each program: TEST_TOOL="compute-sanitizer --tool memcheck --error-exitcode 9".
+# TEST_TOOL is a command that runs each program: TEST_TOOL="compute-sanitizer --tool memcheck --error-exitcode 9".
 
 set -uo pipefail
 
@@ -22,11 +22,11 @@ if [[ $# -gt 0 ]]; then
   done
 else
   for program in "$here"/gtests/*; do
-    if [[ $program != *.so ]]; then programs+=("$program"); fi  # what programs load at run time
+    if [[ $program != *.so ]]; then programs+=("$program"); fi  # programs load the *.so at run time
   done
 fi
 
-# count LOG TEXT: lines of LOG that contain TEXT as a basic regular expression.
+# count LOG TEXT: prints the number of lines of LOG that match TEXT, a basic regular expression.
 count() { grep -c -- "$2" "$1" || true; }
 
 passed=0
@@ -44,7 +44,7 @@ for program in "${programs[@]}"; do
   fi
   status=$?
 
-  # A case that began and neither passed nor was skipped has failed, also if the program ended before it could say so.
+  # A case that began but neither passed nor was skipped has failed, even if the program ended before it could say so.
   begun=$(count "$log" '^\[ RUN      \] ')
   good=$(count "$log" '\[       OK \] .* ([0-9]* ms)$')
   left_out=$(count "$log" '\[  SKIPPED \] .* ([0-9]* ms)$')

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Adds the results of test suites up, test case by test case.
+"""Adds up the results of test suites, test case by test case.
 
     test_summary.py 'NAME|STATUS|SECONDS|FOLDER'...
 
-FOLDER holds ctest.junit, written by CTest, and an XML file of GoogleTest for each program that has test cases; or pytest.junit,
-written by pytest. STATUS is how the suite ended: passed, failed, or why it has no results. Prints a table, each failed test, and last the line
+FOLDER contains ctest.junit, written by CTest, and an XML file of GoogleTest for each program with test cases; or pytest.junit,
+written by pytest. STATUS is how the suite ended: passed, failed, or why it has no results. Prints a table, each failed test, and at last
 `N passed, N failed, N skipped`; the exit status is 1 if a test failed or a suite did not pass.
 """
 
@@ -37,7 +37,7 @@ class Counts:
 
 
 def count_cases(program: str, report: Path) -> Counts:
-    """The test cases that a program of GoogleTest ran."""
+    """Returns the test cases that a program of GoogleTest ran."""
     counts = Counts()
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         if case.find("failure") is not None:
@@ -50,7 +50,7 @@ def count_cases(program: str, report: Path) -> Counts:
 
 
 def count_pytest_cases(report: Path) -> Counts:
-    """The tests of a run of pytest. One that passes, and whose fixtures fail afterwards, counts as failed."""
+    """Returns the tests of a run of pytest. A test that passes, but whose fixtures fail afterwards, counts as failed."""
     results: dict[str, str] = {}
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         name = f"{case.get('classname')}.{case.get('name')}"
@@ -66,14 +66,14 @@ def count_pytest_cases(report: Path) -> Counts:
 
 
 def count_suite(folder: Path) -> Counts:
-    """The test cases of a suite; a test of CTest that is no program of GoogleTest counts as one."""
+    """Returns the test cases of a suite. A test of CTest that does not use GoogleTest counts as one."""
     if (folder / "pytest.junit").is_file():
         return count_pytest_cases(folder / "pytest.junit")
     counts = Counts()
     for test in ElementTree.parse(folder / "ctest.junit").getroot().iter("testcase"):
         name = test.get("name", "")
         status = test.get("status")
-        # A program that ran twice, or called itself, has numbered reports too.
+        # A program that ran twice, or called itself, also has numbered reports.
         reports = [file for file in sorted(folder.glob("*.xml")) if re.fullmatch(re.escape(name) + r"(_\d+)?", file.stem)]
         program = Counts()
         for report in reports:
@@ -81,7 +81,7 @@ def count_suite(folder: Path) -> Counts:
         if not reports and status == "run":
             program.passed = 1
         elif status == "fail" and program.failed == 0:
-            program.note_failure(name)  # it crashed, ran too long, or failed after its last test case
+            program.note_failure(name)  # it crashed, timed out, or failed after its last test case
         elif not reports and status != "fail":
             program.skipped = 1
         counts.add(program)

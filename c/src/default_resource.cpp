@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The resources that RMM_RESOURCE chooses, one a device, and PyTorch's functions, which use them.
+// The resources that RMM_RESOURCE configures, one per device, and PyTorch's functions, which use them.
 
 #include "failure.hpp"
 #include "process.hpp"
@@ -23,11 +23,11 @@ constexpr int most_devices = 1024;
 
 std::atomic<rmm_c_resource*> defaults[most_devices];
 
-/// The default resource of a device; null, with a failure, if it cannot be made.
+/// The default resource of a device; null, after a failure was kept, if it cannot be made.
 rmm_c_resource* default_resource(int device) noexcept
 {
   if (device < 0 || device >= most_devices) {
-    fail(RMM_C_INVALID_ARGUMENT, "there is no such device");
+    fail(RMM_C_INVALID_ARGUMENT, "the device does not exist");
     return nullptr;
   }
   auto& place = defaults[device];
@@ -50,7 +50,7 @@ rmm_c_resource* default_resource(int device) noexcept
 
 rmm_c_status rmm_c_default_resource(int device, rmm_c_resource** resource) noexcept
 {
-  if (resource == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the resource"); }
+  if (resource == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "the pointer to the resource is a null pointer"); }
   *resource = nullptr;
   if (auto const status = rmm_c::check_may_begin_to_use_cuda()) { return status; }
   return guarded([&] {

@@ -17,8 +17,8 @@
 namespace rmm_c {
 namespace {
 
-/// The last failure of a thread. Its memory is the thread's own and needs no destructor, so that keeping a failure cannot fail, and
-/// works while a thread or the process ends.
+/// The last failure of a thread. It needs no allocation and no destructor, so keeping a failure cannot fail, and works
+/// even while the thread or the process ends.
 struct kept_failure {
   static constexpr std::size_t most_text = 8192;
 
@@ -91,7 +91,7 @@ rmm_c_status fail_by_exception(activity during) noexcept
   } catch (std::exception const& error) {
     return fail(RMM_C_FAILED, error.what());
   } catch (...) {
-    return fail(RMM_C_FAILED, "something was thrown that is no std::exception");
+    return fail(RMM_C_FAILED, "an exception that is not a std::exception was thrown");
   }
 }
 

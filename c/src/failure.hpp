@@ -6,7 +6,7 @@
 #include <utility>
 
 /// @file
-/// Failures of the interface: a status, and a text that is kept for the thread. No exception crosses the interface.
+/// Failures of the interface: a status and a text, kept for the thread. No exception crosses the interface.
 
 namespace rmm_c {
 

@@ -32,7 +32,7 @@ rmm::cuda_stream_view to_stream(void* stream) noexcept
 
 rmm_c_status rmm_c_graph_memory_create(rmm_c_graph_memory** memory) noexcept
 {
-  if (memory == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the graph memory"); }
+  if (memory == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "the pointer to the graph memory is a null pointer"); }
   *memory = nullptr;
   if (auto const status = rmm_c::check_may_begin_to_use_cuda()) { return status; }
   return guarded([&] {
@@ -54,7 +54,7 @@ void rmm_c_graph_memory_destroy_on(rmm_c_graph_memory* memory, void* stream) noe
 
 rmm_c_status rmm_c_capture_begin(rmm_c_graph_memory* memory, void* stream, rmm_c_capture** capture) noexcept
 {
-  if (capture == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the capture"); }
+  if (capture == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "the pointer to the capture is a null pointer"); }
   *capture = nullptr;
   if (memory == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "the graph memory is a null pointer"); }
   if (auto const status = rmm_c::check_may_use_cuda(memory->generation)) { return status; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Resources that serve what other libraries of the process allocate from the driver, with the help of librmm_audit.so.
+// Resources that serve allocations of other libraries from the driver, with the help of librmm_audit.so.
 
 #include "failure.hpp"
 #include "process.hpp"
@@ -23,7 +23,7 @@ constexpr int most_devices = 1024;
 
 std::atomic<rmm_c_resource*> serving[most_devices];
 
-/// The owner of a block is its resource, which does not end before its blocks.
+/// Names the resource as the block's owner. It does not end before its blocks.
 int allocate_for_library(
   void* /*context*/, int device, std::size_t bytes, void* stream, void** block, void** owner) noexcept
 {
@@ -48,7 +48,7 @@ void deallocate_for_library(
   rmm_c_resource_deallocate(static_cast<rmm_c_resource*>(owner), block, bytes, 0, stream);
 }
 
-/// Adds the source of this library, once. Returns whether there is one.
+/// Registers this library's source once. Returns whether it is registered.
 [[nodiscard]] bool has_source()
 {
   static std::atomic<bool> has{false};
@@ -69,9 +69,9 @@ rmm_c_status rmm_c_serve_libraries(int device, rmm_c_resource* resource) noexcep
 {
   return guarded([&] {
     auto const known = device == RMM_C_CURRENT_DEVICE ? rmm::detail::known_current_device() : device;
-    if (known < 0 || known >= most_devices) { return fail(RMM_C_INVALID_ARGUMENT, "there is no such device"); }
+    if (known < 0 || known >= most_devices) { return fail(RMM_C_INVALID_ARGUMENT, "the device does not exist"); }
     if (resource != nullptr && rmm_c_resource_device(resource) != known) {
-      return fail(RMM_C_INVALID_ARGUMENT, "the resource is of another device");
+      return fail(RMM_C_INVALID_ARGUMENT, "the resource belongs to another device");
     }
     if (!has_source()) {
       return fail(RMM_C_NOT_SUPPORTED, "librmm_audit.so is not preloaded with RMM_AUDIT=route:current");

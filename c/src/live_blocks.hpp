@@ -7,11 +7,11 @@
 
 namespace rmm_c {
 
-/// Counts blocks without a cache line that all threads write to.
+/// Counts blocks without a cache line that all threads write.
 ///
-/// sum() is exact if no other thread counts. While others only count down, it is never too low, and the last thread to count down gets 0.
-/// All operations are sequentially consistent. So if one thread closes a resource and then sums, and another counts up and then checks
-/// whether the resource is closed, at least one of them sees the other.
+/// sum() is exact if no other thread counts. While others only count down, it is never too low, and the last one to
+/// count down gets 0. All operations are sequentially consistent: if one thread closes a resource and then sums, and
+/// another counts up and then checks whether the resource is closed, at least one of them sees the other's change.
 class live_blocks {
  public:
   void add() noexcept { shard().fetch_add(1); }

@@ -22,7 +22,7 @@ constexpr std::uint32_t never{std::numeric_limits<std::uint32_t>::max()};
 std::atomic<std::uint32_t> generation_of_first_use{never};
 
 struct mutexes {
-  std::mutex of_default_resources;  // before the other
+  std::mutex of_default_resources;  // lock this one first
   std::mutex of_lists;
 
   void lock()
@@ -37,14 +37,14 @@ struct mutexes {
   }
 };
 
-/// Never destroyed: calls may come until the process ends.
+/// Never destroyed, because calls may come until the process ends.
 mutexes& all_mutexes() noexcept
 {
   static auto& all = *new mutexes;
   return all;
 }
 
-/// If this cannot be registered, a child uses objects of its parent, which CUDA refuses.
+/// If the registration fails, a child goes on using objects of its parent, which CUDA refuses.
 bool const follows_forks{pthread_atfork([] { all_mutexes().lock(); },
                                         [] { all_mutexes().unlock(); },
                                         [] {

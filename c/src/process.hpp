@@ -7,11 +7,11 @@
 #include <mutex>
 
 /// @file
-/// The life of the process: its end, and its children.
+/// The end of the process, and its children.
 
 namespace rmm_c {
 
-/// Returns the number of forks since the process that loaded the library. Objects of another generation cannot be used.
+/// Returns the number of forks between the process that loaded the library and this one. Objects of another generation cannot be used.
 [[nodiscard]] std::uint32_t fork_generation() noexcept;
 
 /// Whether CUDA may be used for an object of `generation`: not while the process exits, nor in a child.
@@ -20,8 +20,8 @@ namespace rmm_c {
 /// Returns RMM_C_OK if CUDA may be used for an object of `generation`, or keeps a failure that says why not.
 [[nodiscard]] rmm_c_status check_may_use_cuda(std::uint32_t generation) noexcept;
 
-/// Returns RMM_C_OK if CUDA may be used for something new, or keeps a failure that says why not: the process exits, or is a child of one
-/// in which note_that_cuda_is_used() was called.
+/// Returns RMM_C_OK if CUDA may be used for a new object. Else keeps a failure that says why: the process exits, or was
+/// forked from one that had called note_that_cuda_is_used().
 [[nodiscard]] rmm_c_status check_may_begin_to_use_cuda() noexcept;
 
 /// Notes that CUDA was used. Call it after each first use of CUDA, so that CUDA's exit handlers run after the one that this registers.

@@ -39,19 +39,18 @@ using rmm_c::activity;
 using rmm_c::fail;
 using rmm_c::guarded;
 
-/// A resource, and how long it is needed.
+/// A resource, and the decision when it ends.
 ///
-/// The memory of these objects is used again for later resources and never freed, so that a thread may look at one that another
-/// thread has just ended.
+/// These objects are reused for later resources and never freed, because a thread may look at one that has just ended.
 ///
 /// Invariants:
-///  R1  a phase is followed by the next one, and `gone` by `open` with another number: a state never comes back
+///  R1  a phase is followed by the next one, and `gone` by `open` with a new number: a state never repeats
 ///  R2  the resource exists in the phases `open` and `closing`
-///  R3  uses_ counts the live blocks and the calls in progress; nothing is counted up and kept after `open`
-/// So the resource ends once, in the thread that first finds no use in the phase `closing`.
+///  R3  uses_ counts the live blocks and the calls in progress; after `open`, no new use is kept
+/// So the resource ends once: in the thread that first finds no uses in the phase `closing`.
 struct rmm_c_resource {
  public:
-  /// Makes the resource of a configuration on a device. Exceptions of its parts propagate.
+  /// Makes a resource on a device. Lets exceptions of its parts through.
   static rmm_c_resource* make(rmm::mr::resource_configuration const& configuration, int device)
   {
     rmm::detail::device_scope const on_device{device};
@@ -63,7 +62,7 @@ struct rmm_c_resource {
     return result;
   }
 
-  /// A scope in which the resource is not destroyed, unless that has happened before.
+  /// A scope in which the resource does not end, unless it ended before.
   class use {
    public:
     explicit use(rmm_c_resource& resource) noexcept : resource_{resource} { resource_.uses_.add(); }
@@ -74,7 +73,7 @@ struct rmm_c_resource {
     use(use const&)            = delete;
     use& operator=(use const&) = delete;
 
-    /// Makes the use outlive the scope, as the use of a live block.
+    /// Makes the use outlive the scope. It then belongs to a live block.
     void keep() noexcept { is_kept_ = true; }
 
    private:
@@ -82,7 +81,7 @@ struct rmm_c_resource {
     bool is_kept_{false};
   };
 
-  /// Returns RMM_C_OK if the resource may be used, else a failure. Requires a use.
+  /// Returns RMM_C_OK if the resource may be used, else keeps a failure. Requires a use.
   [[nodiscard]] rmm_c_status check_usable() const noexcept
   {
     if (phase_of(state_.load()) != phase::open) {
@@ -100,7 +99,7 @@ struct rmm_c_resource {
 
   [[nodiscard]] bool may_use_cuda() const noexcept { return rmm_c::may_use_cuda(generation_); }
 
-  /// Ends the program's own use. Returns false if it has ended before.
+  /// Ends the program's own use. Returns false if it was ended before, or never may be.
   [[nodiscard]] bool close() noexcept
   {
     auto now = state_.load();
@@ -123,10 +122,10 @@ struct rmm_c_resource {
   [[nodiscard]] std::uint64_t live_blocks() const noexcept
   {
     return static_cast<std::uint64_t>(
-      std::max<std::int64_t>(uses_.sum() - 1, 0));  // blocks may go round between shards meanwhile
+      std::max<std::int64_t>(uses_.sum() - 1, 0));  // blocks may move between shards during the sum
   }
 
-  /// Whether blocks of `bytes` bytes have the alignment.
+  /// Whether blocks of `bytes` bytes have the alignment `alignment`.
   [[nodiscard]] bool has_alignment(std::size_t alignment, std::size_t bytes) const noexcept
   {
     if (alignment == 0) { return true; }
@@ -150,7 +149,7 @@ struct rmm_c_resource {
 
   rmm_c_resource() = default;
 
-  /// Returns an object whose resource is gone, or a new one.
+  /// Returns an object for reuse whose resource is gone, or a new one.
   [[nodiscard]] static rmm_c_resource* take_gone()
   {
     {
@@ -186,11 +185,11 @@ struct rmm_c_resource {
     }
   }
 
-  /// Ends the resource if nothing uses it. Requires that `closing_state` was its state, of the phase `closing`.
+  /// Ends the resource if nothing uses it. Requires that its state was `closing_state`, of the phase `closing`.
   void end_if_unused(std::uint64_t closing_state) noexcept
   {
     if (uses_.sum() != 0 || !state_.compare_exchange_strong(closing_state, closing_state + 1)) { return; }
-    if (!may_use_cuda()) { return; }  // its memory goes with the process
+    if (!may_use_cuda()) { return; }  // the process's end frees its memory
     {
       rmm::detail::device_scope const on_device{device_};
       made_.reset();
@@ -238,7 +237,7 @@ int known_device(int device)
   return device;
 }
 
-/// Returns the figures of a configured resource; nothing if it has none.
+/// Returns the figures of a configured resource, or nothing if it has none.
 std::optional<rmm::heap_figures> figures_of(rmm::mr::configured_resource const& resource)
 {
   using memory = rmm::mr::device_memory_resource;
@@ -288,7 +287,7 @@ void rmm_c::make_permanent(rmm_c_resource& resource) noexcept { resource.make_pe
 
 rmm_c_status rmm_c_resource_create(char const* configuration, int device, rmm_c_resource** resource) noexcept
 {
-  if (resource == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the resource"); }
+  if (resource == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "the pointer to the resource is a null pointer"); }
   *resource = nullptr;
   if (auto const status = rmm_c::check_may_begin_to_use_cuda()) { return status; }
   return guarded(
@@ -303,13 +302,13 @@ rmm_c_status rmm_c_resource_destroy(rmm_c_resource* resource) noexcept
 {
   if (resource == nullptr) { return RMM_C_OK; }
   if (resource->close()) { return RMM_C_OK; }
-  return fail(RMM_C_MISUSE, "the resource is given up already, or is that of rmm_c_default_resource()");
+  return fail(RMM_C_MISUSE, "the resource was given up before, or is one of rmm_c_default_resource()");
 }
 
 rmm_c_status rmm_c_resource_allocate(
   rmm_c_resource* resource, size_t bytes, size_t alignment, void* stream, void** block) noexcept
 {
-  if (block == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the block"); }
+  if (block == nullptr) { return fail(RMM_C_INVALID_ARGUMENT, "the pointer to the block is a null pointer"); }
   *block = nullptr;
   if (resource == nullptr) { return no_resource(); }
   rmm_c_resource::use use{*resource};
@@ -367,7 +366,7 @@ int rmm_c_resource_device(rmm_c_resource const* resource) noexcept
 rmm_c_status rmm_c_resource_figures(rmm_c_resource* resource, rmm_c_figures* figures) noexcept
 {
   if (!rmm_c::can_be_written(figures)) {
-    return fail(RMM_C_INVALID_ARGUMENT, "there is no place for the figures, or it has no size");
+    return fail(RMM_C_INVALID_ARGUMENT, "the figures are a null pointer, or their size is not set");
   }
   rmm_c::write_known_part(figures, rmm_c_figures{});
   if (resource == nullptr) { return no_resource(); }

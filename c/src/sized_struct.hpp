@@ -7,15 +7,15 @@
 
 namespace rmm_c {
 
-/// Whether `*wanted` is a struct of this interface that can be written: it begins with the size that the caller knows.
+/// Whether `*wanted` is a struct of this interface that can be written: it begins with the size that the caller set.
 template <class Struct>
 [[nodiscard]] bool can_be_written(Struct const* wanted) noexcept
 {
   return wanted != nullptr && wanted->size >= sizeof wanted->size;
 }
 
-/// Writes the members of `known` that the caller's version of the struct has to `*wanted`, and zeros to members that only the caller knows.
-/// Sets the size to that of the written part. Requires can_be_written(wanted).
+/// Writes to `*wanted` the members of `known` that the caller's version of the struct has, and zeros to members that
+/// only the caller knows. Sets the size to that of the written part. Requires can_be_written(wanted).
 template <class Struct>
 void write_known_part(Struct* wanted, Struct known) noexcept
 {

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What librmm_c.so shows to a process, and what it asks of it.
+"""Checks the symbols that librmm_c.so exports and needs.
 
     check_symbols.py [--readelf PROGRAM] --header rmm.h LIBRARY
 
 The library defines the functions of its header, under one version, and nothing else: no class of RMM, no template of the C++ library,
-no variable that all loaded objects share (STB_GNU_UNIQUE), no note by which other copies of RMM would find its state. What it does not
-define is of the C and C++ libraries or of the CUDA runtime, or weak: a C++ library that is linked statically asks for names that
-no process need have. Its name for the dynamic linker has the major version of the header.
+no variable that all loaded objects share (STB_GNU_UNIQUE), no note by which other copies of RMM would find its state. The symbols that
+it needs come from the C and C++ libraries or the CUDA runtime, or are weak: a statically linked C++ library names some that may be
+missing. The library's soname has the major version of the header.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VERSION_NODE = "RMM_C_1"
-# Of the system and of the CUDA runtime; functions of the simulator have no version.
+# Versions of the system and of the CUDA runtime. Functions of the simulator have no version.
 KNOWN_VERSIONS = re.compile(r"(GLIBC|GLIBCXX|CXXABI|GCC)_[\w.]+|libcudart\.so\.\d+")
 WITHOUT_VERSION = re.compile(r"cu(da)?[A-Z]\w+|_ITM_\w+|__gmon_start__|")
 
@@ -38,7 +38,7 @@ class Symbol:
 
 
 def dynamic_symbols(text: str) -> list[Symbol]:
-    """What `readelf --dyn-syms --wide` prints."""
+    """Parses the output of `readelf --dyn-syms --wide`."""
     found = []
     for line in text.splitlines():
         words = line.split()
@@ -54,7 +54,7 @@ def functions_of(header: str) -> set[str]:
 
 
 def complaints(symbols: list[Symbol], dynamic: str, sections: str, header: str) -> list[str]:
-    """A line for each thing that is wrong."""
+    """Returns a line for each fault."""
     wrong = []
     expected = functions_of(header)
     defined = {symbol.name for symbol in symbols if symbol.is_defined} - {VERSION_NODE}

@@ -15,22 +15,22 @@
 #include <utility>
 #include <vector>
 
-/// Each call of CUDA, and each allocation on the host, fails once, in all that the interface does: it answers with a status
-/// then, throws nothing, and leaves nothing behind.
+/// Makes each call of CUDA, and each allocation on the host, fail once, in every function of the interface: the
+/// function returns a status, throws nothing, and leaves nothing behind.
 
 namespace {
 
-/// Which allocation of the thread fails, from here on; 0: none.
+/// The thread's allocation that fails, counted from here on; 0: none.
 thread_local std::uint64_t fails_at{0};
 bool has_failed{false};
 
 }  // namespace
 
-// The library's allocations come here too: the dynamic linker finds the program's operator new before that of the C++ library.
+// Also called for the library: the dynamic linker finds the program's operator new before that of the C++ library.
 bool rmm::test::host_allocation_fails(void const* /*caller*/) noexcept
 {
   if (fails_at == 0) { return false; }
-  auto const count             = std::exchange(fails_at, 0);  // what the question allocates does not count
+  auto const count             = std::exchange(fails_at, 0);  // is_called_by_the_runtime() may allocate
   bool const is_of_the_runtime = is_called_by_the_runtime();
   bool const fails             = count == 1 && !is_of_the_runtime;
   has_failed                   = has_failed || fails;
@@ -40,7 +40,7 @@ bool rmm::test::host_allocation_fails(void const* /*caller*/) noexcept
 
 namespace {
 
-/// What all functions do with one configuration. Returns the statuses.
+/// Calls all functions with one configuration. Returns the statuses.
 std::set<rmm_c_status> use_all(char const* configuration, void* stream)
 {
   std::set<rmm_c_status> seen;
@@ -71,7 +71,7 @@ struct CInterfaceFaultTest : ::testing::TestWithParam<char const*> {
   {
     cudasim::reset();
     EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    use_all(GetParam(), stream);  // what is found out once stays known
+    use_all(GetParam(), stream);  // caches what is only found out once
     left = cudasim::ledger().size();
   }
   ~CInterfaceFaultTest() override { EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess); }
@@ -82,7 +82,7 @@ struct CInterfaceFaultTest : ::testing::TestWithParam<char const*> {
 
 TEST_P(CInterfaceFaultTest, AnswersEachFailingCallOfCuda)
 {
-  // What begins something. What ends something cannot fail as seen from the interface; what then stays is the driver's.
+  // Functions that begin something. A function that ends something reports no failure, and may leave something.
   for (auto const* const function : {"cuMemAddressReserve",
                                      "cuMemCreate",
                                      "cuMemMap",
@@ -118,7 +118,7 @@ TEST_P(CInterfaceFaultTest, AnswersEachFailingCallOfCuda)
   }
 }
 
-// Also calls that end something, after which that may stay.
+// Includes calls that end something, after which something may stay.
 TEST_P(CInterfaceFaultTest, GoesOnWhicheverCallOfCudaFails)
 {
   std::uint64_t calls{0};

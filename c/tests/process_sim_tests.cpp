@@ -12,11 +12,11 @@
 #include <cstdlib>
 #include <string>
 
-/// The life of a process that uses the C interface: what RMM_RESOURCE says, its end, and its children. Each test is a process of its own.
+/// The life of a process that uses the C interface: RMM_RESOURCE, the end, and children. Each test has its own process.
 
 namespace {
 
-/// Ends the child process if something is not as it should be.
+/// Ends the child process with a message if the condition does not hold.
 void require(bool condition, char const* what)
 {
   if (!condition) {
@@ -71,7 +71,7 @@ TEST(CInterfaceProcessTest, PrintsWhyPyTorchGetsNothing)
     {
       ::setenv("RMM_RESOURCE", "poool", 1);
       REQUIRE(rmm_c_torch_allocate(1, 0, nullptr) == nullptr && rmm_c_last_failure() == RMM_C_BAD_CONFIGURATION);
-      ::setenv("RMM_RESOURCE", "pool", 1);  // nothing is kept of the failure
+      ::setenv("RMM_RESOURCE", "pool", 1);  // the failure was not remembered
       REQUIRE(rmm_c_torch_allocate(1, 0, nullptr) != nullptr);
       std::exit(0);
     },
@@ -86,7 +86,7 @@ void make_default_and_capture()
   REQUIRE(rmm_c_capture_begin(graph_memory, nullptr, &capture) == RMM_C_OK);
 }
 
-/// Nothing new is made, and what was made before is refused and ended, all without a call of CUDA.
+/// Nothing new can be made, and older objects are refused and ended, all without a call of CUDA.
 void find_default_and_capture_unavailable()
 {
   auto const before = cudasim::calls();
@@ -104,8 +104,8 @@ void find_default_and_capture_unavailable()
   REQUIRE(cudasim::calls() == before);
 }
 
-/// Counts the calls of CUDA that the interface makes while the process exits. Registered before the resource is made, it is called after
-/// the library knows of the end.
+/// Counts the calls of CUDA that the interface makes while the process exits. Registered before the resource is made,
+/// so it runs after the library knows that the process exits.
 void use_at_exit()
 {
   auto const before = cudasim::calls();

@@ -19,14 +19,14 @@
 #include <thread>
 #include <vector>
 
-/// The C interface in a C++ program that uses the headers of the library itself, on the simulator.
+/// The C interface in a C++ program that also uses the library's headers, on the simulator.
 
 namespace {
 
 struct CInterfaceTest : ::testing::Test {
   CInterfaceTest() { cudasim::reset(); }
 
-  /// Leaves nothing behind.
+  /// Expects that nothing is left.
   ~CInterfaceTest() override
   {
     EXPECT_EQ(cudasim::leak_report(), "");
@@ -274,13 +274,13 @@ TEST_F(CInterfaceTest, SeesNoCaptureThatTheProgramAnnouncesToItsHeaders)
 
 TEST_F(CInterfaceTest, SharesNothingBetweenCopies)
 {
-  opened_copy const first{RMM_C_LIBRARY};  // the one that is linked
+  opened_copy const first{RMM_C_LIBRARY};  // the copy that is linked
   opened_copy const second{RMM_C_COPY};
   ASSERT_EQ(FUNCTION_OF(first, rmm_c_version), &rmm_c_version);
   ASSERT_NE(FUNCTION_OF(second, rmm_c_version), &rmm_c_version);
   EXPECT_EQ(FUNCTION_OF(second, rmm_c_version)(), RMM_C_VERSION);
 
-  // Failures, announced captures and blocks of one are nothing to the other.
+  // Failures, announced captures and blocks of one copy mean nothing to the other.
   EXPECT_EQ(FUNCTION_OF(second, rmm_c_resource_trim)(nullptr, 0, nullptr), RMM_C_INVALID_ARGUMENT);
   rmm_c_resource* resource{};
   EXPECT_EQ(FUNCTION_OF(second, rmm_c_resource_create)("nothing", 0, &resource), RMM_C_BAD_CONFIGURATION);

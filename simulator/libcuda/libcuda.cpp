@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libcuda.so.1 of the simulator, for programs that open the driver by name. Its functions, found by cuGetProcAddress or by symbol (symbols.cpp),
-// are those of libcudart_sim.so, so that both libraries of a process share one machine.
+// libcuda.so.1 of the simulator, for programs that open the driver by name. cuGetProcAddress and symbols (symbols.cpp)
+// lead to the functions of libcudart_sim.so, so that both libraries of a process share one machine.
 
 #include "src/driver.hpp"
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// The functions that this file defines, by the names that cuGetProcAddress knows them by; null for all others.
+/// The function of this file that cuGetProcAddress knows by `name`; null if there is none.
 [[nodiscard]] void* own_function(char const* name, int version);
 
 CUresult find(char const* name, void** out, int version, cuuint64_t flags, CUdriverProcAddressQueryResult* status)
@@ -51,8 +51,8 @@ CUDASIM_DRIVER_SYMBOL CUresult cuGetProcAddress(char const* name, void** out, in
   return find(name, out, version, flags, nullptr);
 }
 
-/// NVIDIA's runtime asks for these tables, which have no documentation, and tests with them whether the driver is NVIDIA's. So a program with
-/// a runtime of its own stops here, with a line that says what to do.
+/// NVIDIA's runtime asks for these undocumented tables to test whether the driver is NVIDIA's. So a program that
+/// contains NVIDIA's runtime stops here, with a line that says what to do.
 CUDASIM_DRIVER_SYMBOL CUresult cuGetExportTable(void const** out, CUuuid const* /*which*/)
 {
   static std::atomic<bool> told{false};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The symbols of libcuda.so.1, for programs that look for functions with dlsym or are linked to the driver. Each jumps to the function that
-// cuGetProcAddress finds, whatever the arguments are. Those that are not simulated answer CUDA_ERROR_NOT_SUPPORTED.
+// The symbols of libcuda.so.1, for programs that use dlsym or are linked to the driver. Each jumps, with any arguments,
+// to the function that cuGetProcAddress finds. Symbols that are not simulated answer CUDA_ERROR_NOT_SUPPORTED.
 
 #include "src/driver.hpp"
 #include "src/jump.hpp"
@@ -26,7 +26,7 @@ struct symbol {
 #undef DRIVER_SYMBOL
 #undef DRIVER_SYMBOL_WITH_TWIN
 
-// A function that looks at no argument, which the C calling conventions of Linux allow whatever the caller passes.
+// Reads no argument; the C calling conventions of Linux allow that for any caller.
 #define DRIVER_SYMBOL(symbol)                                                         \
   extern "C" CUDASIM_EXPORT CUresult cudasim_unsimulated_##symbol() __asm__(#symbol); \
   CUresult cudasim_unsimulated_##symbol()                                             \
@@ -39,7 +39,7 @@ struct symbol {
 
 namespace {
 
-/// For a function that the simulator lacks with the headers that it was compiled with.
+/// Stands for a function that the headers at compile time were too old for.
 CUresult refuse() { return CUDA_ERROR_NOT_SUPPORTED; }
 
 [[gnu::constructor]] void find_functions()

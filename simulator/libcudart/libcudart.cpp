@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// libcudart.so.N of the simulator, for programs whose libraries ask for the CUDA runtime by that name. The Python package has it: the symbols
-// of its libcudart_sim.so have a version of their own, so the loader gives them to nobody else. Each symbol here jumps to the simulator's.
+// libcudart.so.N of the simulator, for programs whose libraries ask for the CUDA runtime by that name. Part of the
+// Python package: the symbols of its libcudart_sim.so are versioned, so the loader does not bind other libraries to
+// them. Each symbol here jumps to that of the simulator.
 
 #include "src/jump.hpp"
 

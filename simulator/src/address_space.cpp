@@ -45,8 +45,7 @@ void mark_freed(std::uintptr_t begin, std::size_t bytes) noexcept
   std::memset(at(begin), freed_byte, std::min(bytes, most_marked));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// range_set
+// --- range_set
 
 void range_set::add(by_address::const_iterator hint, std::uintptr_t begin, std::size_t bytes)
 {
@@ -131,8 +130,7 @@ bool range_set::check_invariants() const
   return by_size_.size() == by_address_.size();
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// territory
+// --- territory
 
 territory::~territory()
 {
@@ -178,7 +176,7 @@ void territory::give_up(std::uintptr_t begin)
   while (given_up_.size() > most_given_up_count || given_up_bytes_ > most_given_up) { unmap(given_up_.front()); }
 }
 
-/// The oldest of those given up.
+/// Requires that `begin` was given up before all others that are still claimed.
 void territory::unmap(std::uintptr_t begin)
 {
   auto const claim = claims_.find(begin);
@@ -197,8 +195,7 @@ bool territory::owns(std::uintptr_t address) const
   return address - claim->first < claim->second;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// memory_file
+// --- memory_file
 
 memory_file::~memory_file()
 {
@@ -242,7 +239,7 @@ int memory_file::export_note(void const* note, std::size_t bytes)
   open();
   char path[48];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor_);
-  auto const fresh = ::open(path, O_RDWR | O_CLOEXEC);  // unlike a duplicate it has a position of its own
+  auto const fresh = ::open(path, O_RDWR | O_CLOEXEC);  // unlike a duplicate, this one has its own position
   if (fresh < 0) { return -1; }
   auto const position = static_cast<off_t>(next_note_);
   if (next_note_ + bytes > notes_end || ::pwrite(fresh, note, bytes, position) != static_cast<ssize_t>(bytes) ||
@@ -274,8 +271,7 @@ void unmap_pages(std::uintptr_t begin, std::size_t bytes) noexcept
   ::mmap(at(begin), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// heap
+// --- heap
 
 unsigned heap::segment::next_used(unsigned from) const noexcept
 {
@@ -362,7 +358,7 @@ std::uintptr_t heap::take_from(std::uintptr_t base, unsigned count)
   auto& s          = segments_.at(base);
   auto const first = s.find(count);
   if (first == granules) {
-    set_room(base, s, count - 1);  // now we know better
+    set_room(base, s, count - 1);  // a tighter bound: no run of `count` is free
     return 0;
   }
   s.mark(first, count, true);
@@ -482,7 +478,7 @@ void heap::rest(std::uintptr_t begin, std::size_t bytes)
   if (resting_.size() > most_resting) { wake_oldest(); }
 }
 
-/// Makes the addresses that rest longest usable again. A region made for one huge block goes with it.
+/// Makes the addresses that have rested longest usable again. Gives up the region of a huge block that is free.
 void heap::wake_oldest()
 {
   auto const [begin, bytes] = resting_.front();

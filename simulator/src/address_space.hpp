@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
-// ThreadSanitizer leaves a program about 1.5 TiB of addresses, and ends it when they run out.
+// ThreadSanitizer leaves a program about 1.5 TiB of addresses and ends it when they run out.
 #if defined(__SANITIZE_THREAD__)
 #define CUDASIM_FEW_ADDRESSES true
 #elif defined(__has_feature)
@@ -31,9 +31,9 @@ namespace cudasim {
 
 constexpr bool few_addresses = CUDASIM_FEW_ADDRESSES;
 
-constexpr std::size_t block_bytes   = std::size_t{2} << 20U;  ///< a device hands memory out in such blocks
-constexpr std::size_t granule_bytes = 512;                    ///< small allocations share a block in such steps
-constexpr std::size_t guard_bytes   = 4096;                   ///< kept out of use between ranges that must not touch
+constexpr std::size_t block_bytes   = std::size_t{2} << 20U;  ///< a device hands out memory in blocks of this size
+constexpr std::size_t granule_bytes = 512;                    ///< small allocations share a block in steps of this size
+constexpr std::size_t guard_bytes   = 4096;                   ///< unused bytes between ranges that must not touch
 
 /// Smallest multiple of `unit`, a power of two, that is not below `bytes`. Requires that there is one.
 [[nodiscard]] constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept
@@ -41,8 +41,8 @@ constexpr std::size_t guard_bytes   = 4096;                   ///< kept out of u
   return (bytes + unit - 1) & ~(unit - 1);
 }
 
-/// Writes a pattern over the first bytes of memory that was handed out, or taken back, so that code that counts on zeros
-/// or on what was there before fails early. Only the first 512: large blocks have to stay untouched, and calls fast.
+/// Writes a pattern over the first bytes of memory that was handed out or taken back, so that code that relies on zeros
+/// or on old contents fails early. Only over the first 512 bytes: large blocks have to stay untouched, and calls fast.
 void mark_fresh(std::uintptr_t begin, std::size_t bytes) noexcept;
 void mark_freed(std::uintptr_t begin, std::size_t bytes) noexcept;
 constexpr unsigned char fresh_byte = 0xcd;
@@ -87,9 +87,9 @@ class range_set {
   std::set<std::pair<std::size_t, std::uintptr_t>> by_size_;
 };
 
-/// The addresses that the simulator has claimed from the process. Nothing can be read or written there until pages are put.
+/// The addresses that the simulator has claimed from the process. Without pages they cannot be read or written.
 ///
-/// What is given up stays claimed for a while, so that a pointer into it is still known to be ours, and nobody else's.
+/// Addresses that were given up stay claimed for a while, so that stale pointers into them are still recognised.
 class territory {
  public:
   territory()                            = default;
@@ -103,7 +103,7 @@ class territory {
   /// Gives up what an earlier claim() returned.
   void give_up(std::uintptr_t begin);
 
-  /// Whether the address was claimed, and nobody else can have got it since.
+  /// Whether the address is still claimed, so that the process cannot have handed it out otherwise.
   [[nodiscard]] bool owns(std::uintptr_t address) const;
 
  private:
@@ -115,14 +115,13 @@ class territory {
   std::size_t claimed_bytes_{0};
 };
 
-/// Pages that hold what simulated memory holds: an anonymous file, so that they can be mapped at several addresses, by
-/// several processes. Pages that nobody touched cost nothing.
+/// The pages of simulated memory: an anonymous file, so that processes can map them. Untouched pages cost nothing.
 ///
 /// The first part of the file holds notes (one for each time something was exported), the rest holds memory.
 class memory_file {
  public:
   explicit memory_file(char const* name) noexcept : name_{name} {}
-  /// Takes over an open descriptor of another process's, or an earlier, memory file.
+  /// Takes over an open descriptor of an existing memory file, which may be another process's.
   memory_file(char const* name, int descriptor) noexcept : name_{name}, descriptor_{descriptor} {}
   memory_file(memory_file const&)            = delete;
   memory_file& operator=(memory_file const&) = delete;
@@ -137,8 +136,8 @@ class memory_file {
   /// Puts pages at claimed addresses, with no access yet. Returns false if the system refuses.
   [[nodiscard]] bool map(std::uintptr_t at, std::size_t bytes, std::uint64_t offset) noexcept;
 
-  /// Writes a note and returns a new descriptor of the file, positioned at it; whoever gets it can read_note() it.
-  /// Returns -1 if the system has no more descriptors.
+  /// Writes a note and returns a new descriptor of the file, positioned at the note; its receiver reads the note with
+  /// read_note(). Returns -1 if the system has no more descriptors.
   [[nodiscard]] int export_note(void const* note, std::size_t bytes);
 
   /// Reads the note that a descriptor is positioned at. Returns false if there is none of that size.
@@ -155,29 +154,29 @@ class memory_file {
   char const* name_;
   int descriptor_{-1};
   std::uint64_t next_{notes_end};
-  std::uint64_t next_note_{note_bytes};  ///< never 0, where a descriptor that we did not export is positioned
+  std::uint64_t next_note_{note_bytes};  ///< never 0, the position of descriptors from other sources
 };
 
-/// What may be done with memory at an address.
+/// The access that memory at an address allows.
 enum class protection { none, read, read_write };
 
-/// Changes what may be done. Returns false if the system refuses (it has no more mappings).
+/// Changes the access to memory. Returns false if the system refuses (it has no more mappings).
 bool protect(std::uintptr_t begin, std::size_t bytes, protection allowed) noexcept;
 
 /// Takes pages away from claimed addresses; nothing can be read or written there again.
 void unmap_pages(std::uintptr_t begin, std::size_t bytes) noexcept;
 
-/// Hands out blocks the way the driver does: up to 2 MiB they share blocks of 2 MiB, in steps of 512 bytes; larger ones
-/// have multiples of 2 MiB to themselves.
+/// Hands out blocks the way the driver does: requests of up to 2 MiB share 2 MiB blocks, in steps of 512 bytes; larger
+/// requests get multiples of 2 MiB to themselves.
 ///
-/// Addresses come back late: small ones only when the heap has gone once round their block, large ones and emptied
+/// Reuses addresses late: small ones only when the search has gone once round their block, large ones and emptied
 /// blocks after several others, unless memory would run out otherwise.
 ///
 /// Invariants:
 ///  I1  footprint() == 2 MiB * (segments in use) + sum(large blocks in use)
 ///  I2  every 2 MiB of a region are in exactly one of: a segment in use, a spare segment, a large block, free_, resting_
 ///  I3  by_room_ holds the segments in use, each with an upper bound of its longest free run
-///  I4  only segments and large blocks in use can be accessed; spare segments can be, too
+///  I4  only segments, in use or spare, and large blocks in use can be accessed
 class heap {
  public:
   heap(territory& addresses, memory_file& pages) noexcept : addresses_{addresses}, pages_{pages} {}
@@ -193,7 +192,7 @@ class heap {
   /// Bytes of the device that the blocks in use take.
   [[nodiscard]] std::size_t footprint() const noexcept { return footprint_; }
 
-  /// Where in the memory file the byte at an address of this heap lies.
+  /// The offset, in the memory file, of the byte at an address of this heap.
   [[nodiscard]] std::uint64_t offset_of(std::uintptr_t address) const;
 
   [[nodiscard]] bool check_invariants() const;
@@ -204,7 +203,7 @@ class heap {
   struct segment {
     std::array<std::uint64_t, granules / 64> used{};
     unsigned cursor{0};       ///< where the next search starts
-    unsigned in_use{0};       ///< granules
+    unsigned in_use{0};       ///< number of granules in use
     unsigned room{granules};  ///< upper bound of the longest free run
 
     [[nodiscard]] unsigned next_used(unsigned from) const noexcept;
@@ -234,9 +233,9 @@ class heap {
   memory_file& pages_;
   std::size_t footprint_{0};
   std::map<std::uintptr_t, region> regions_;
-  range_set free_;                                              ///< addresses in no use, without pages
-  std::deque<std::pair<std::uintptr_t, std::size_t>> resting_;  ///< freed lately, without pages; oldest first
-  std::unordered_map<std::uintptr_t, segment> segments_;        ///< in use
+  range_set free_;                                              ///< unused addresses, without pages
+  std::deque<std::pair<std::uintptr_t, std::size_t>> resting_;  ///< recently freed, without pages; oldest first
+  std::unordered_map<std::uintptr_t, segment> segments_;        ///< segments in use
   std::set<std::pair<unsigned, std::uintptr_t>> by_room_;
   std::deque<std::uintptr_t> spares_;  ///< emptied segments, oldest first; they keep their pages
 };

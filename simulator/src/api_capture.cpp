@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <set>
 
-struct cudaGraphEdgeData_st;  // of the headers since CUDA 12.3
+struct cudaGraphEdgeData_st;  // older headers do not declare it
 
 namespace cudasim {
 namespace {
@@ -23,7 +23,7 @@ void add_nodes(std::vector<std::size_t>& frontier, std::vector<std::size_t> cons
   }
 }
 
-/// Takes the capture off the list of those under way, and its streams out of it.
+/// Ends a capture: takes it off the list, and its streams out of it.
 void close(std::shared_ptr<capture> const& under_way)
 {
   auto& all = the_world().captures;
@@ -48,7 +48,7 @@ void close(std::shared_ptr<capture> const& under_way)
   return reached.size() == c.nodes.size();
 }
 
-/// The default stream is unusable while a blocking stream of its device captures: the captures that it would break.
+/// The captures that use of the default stream would break: those of blocking streams of its device.
 [[nodiscard]] std::vector<std::shared_ptr<capture>> captures_that_block(stream const& legacy)
 {
   auto const& captures = the_world().captures;
@@ -62,7 +62,7 @@ void close(std::shared_ptr<capture> const& under_way)
   return blocking;
 }
 
-/// Asking whether it is so does not break them.
+/// Whether a capture makes the stream unusable. Asking does not break the capture.
 [[nodiscard]] bool blocked_by_capture(stream const& s)
 {
   return s.type == stream::kind::legacy && !captures_that_block(s).empty();
@@ -86,7 +86,8 @@ cudaError_t begin(cudaStream_t handle, cudaStreamCaptureMode mode, void const* s
       return c.misuse(cudaErrorStreamCaptureUnsupported, "the legacy default stream cannot be captured");
     }
     if (s->capturing != nullptr) {
-      return c.misuse(cudaErrorIllegalState, "stream %llu captures already", static_cast<unsigned long long>(s->id));
+      return c.misuse(
+        cudaErrorIllegalState, "stream %llu is capturing already", static_cast<unsigned long long>(s->id));
     }
     auto& w               = the_world();
     auto made             = std::make_shared<capture>();
@@ -110,21 +111,21 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph, void const* site)
     if (graph != nullptr) { *graph = nullptr; }
     auto const made = s->capturing;
     if (made == nullptr) {
-      return c.misuse(cudaErrorIllegalState, "stream %llu does not capture", static_cast<unsigned long long>(s->id));
+      return c.misuse(cudaErrorIllegalState, "stream %llu is not capturing", static_cast<unsigned long long>(s->id));
     }
     if (made->origin.lock() != s) {
       made->invalidated = true;
       return cudaErrorStreamCaptureUnmatched;
     }
     if (made->mode != cudaStreamCaptureModeRelaxed && made->owner_thread != thread_number()) {
-      close(made);  // as the runtime does
+      close(made);  // the runtime also ends the capture
       return cudaErrorStreamCaptureWrongThread;
     }
     bool const joined = all_joined(*made, *s);
     close(made);
     if (made->invalidated) { return cudaErrorStreamCaptureInvalidated; }
     if (!joined) { return cudaErrorStreamCaptureUnjoined; }
-    if (graph == nullptr) { return cudaSuccess; }  // who asks for no graph gets none
+    if (graph == nullptr) { return cudaSuccess; }  // a caller that passes no graph gets none
     *graph = reinterpret_cast<cudaGraph_t>(made.get());
     the_world().graphs.emplace(*graph, made);
     return cudaSuccess;
@@ -135,7 +136,7 @@ cudaError_t put_status(call& c, cudaStream_t handle, cudaStreamCaptureStatus* st
 {
   auto const s = find_stream(c, handle);
   if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-  if (status == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the status"); }
+  if (status == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the status is null"); }
   if (blocked_by_capture(*s)) { return cudaErrorStreamCaptureImplicit; }
   *status = status_of(*s);
   return cudaSuccess;
@@ -149,7 +150,7 @@ cudaError_t is_capturing(cudaStream_t handle, cudaStreamCaptureStatus* status, v
 cudaError_t exchange_mode(call& c, cudaStreamCaptureMode* mode)
 {
   if (mode == nullptr || *mode < cudaStreamCaptureModeGlobal || *mode > cudaStreamCaptureModeRelaxed) {
-    return c.misuse(cudaErrorInvalidValue, "no mode, or an unknown one");
+    return c.misuse(cudaErrorInvalidValue, "the mode is null or unknown");
   }
   std::swap(*mode, this_thread().capture_mode);
   return cudaSuccess;
@@ -169,7 +170,7 @@ cudaError_t get_info(cudaStream_t handle, capture_info const& out, void const* s
   CUDASIM_CALL_AT(cudaStreamGetCaptureInfo, site, {
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (out.status == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the status"); }
+    if (out.status == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the status is null"); }
     if (out.edges != nullptr && out.dependencies == nullptr) {
       return c.misuse(cudaErrorInvalidValue, "edge data without dependencies");
     }
@@ -218,7 +219,7 @@ cudaError_t capture_wait(stream& s, std::shared_ptr<stream> const& shared, event
   auto const& under_way = the_world().captures;
   if (e.captured_in != nullptr && std::find(under_way.begin(), under_way.end(), e.captured_in) == under_way.end()) {
     if (s.capturing != nullptr) { s.capturing->invalidated = true; }
-    return cudaErrorInvalidValue;  // the capture is over: the event stands for nothing
+    return cudaErrorInvalidValue;  // the capture is over: the event has no nodes
   }
   if (e.captured_in == nullptr) {  // work outside of the graph cannot come before a node of it
     if (!e.recorded) { return cudaSuccess; }

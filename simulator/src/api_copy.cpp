@@ -2,8 +2,8 @@
 //
 // cudaMemcpy* and cudaMemset*.
 //
-// Every copy is a box of bytes: rows of a width, a pitch from row to row, and a pitch from slice to slice. What the host
-// waits for follows what an H200 with driver 580 does; see docs/simulator.md.
+// Every copy is a box of bytes: rows of a width, a pitch from row to row, and a pitch from slice to slice. A call makes
+// the host wait when an H200 with driver 580 does; see docs/simulator.md.
 
 #include "attributes.hpp"
 #include "capture.hpp"
@@ -37,11 +37,11 @@ struct box {
 
 /// One end of a copy.
 struct side {
-  char* base;                  ///< of the box
-  std::size_t pitch{0};        ///< from row to row
-  std::size_t slice_pitch{0};  ///< from slice to slice
-  std::size_t offset{0};       ///< of `base` from the pointer that the program gave
-  memory_info info{};          ///< of the allocation behind that pointer
+  char* base;                  ///< beginning of the box
+  std::size_t pitch{0};        ///< bytes from row to row
+  std::size_t slice_pitch{0};  ///< bytes from slice to slice
+  std::size_t offset{0};       ///< offset of `base` from the program's pointer
+  memory_info info{};          ///< the allocation behind the program's pointer
 
   [[nodiscard]] bool pageable() const noexcept { return info.type == cudaMemoryTypeUnregistered; }
   [[nodiscard]] bool on_host() const noexcept { return pageable() || info.type == cudaMemoryTypeHost; }
@@ -72,7 +72,7 @@ struct side {
 
 void add_accesses(std::vector<access>& out, side const& s, box const& size, bool write)
 {
-  if (s.pageable()) { return; }  // that memory is the program's own affair
+  if (s.pageable()) { return; }  // ordinary host memory is not checked
   if (contiguous(s, size)) {
     out.push_back({address_of(s.base), size.volume(), write});
     return;
@@ -99,7 +99,7 @@ void add_accesses(std::vector<access>& out, side const& s, box const& size, bool
   return cudaSuccess;
 }
 
-/// Checks the direction, then both ends. A direction asks for memory of CUDA on its device sides; it forbids nothing else.
+/// Checks the direction, then both ends. The sides that the direction calls device memory must be memory of CUDA.
 [[nodiscard]] cudaError_t check_copy(call& c, side& to, side& from, box const& size, cudaMemcpyKind kind)
 {
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
@@ -141,7 +141,7 @@ void fill_box(side const& to, box const& size, int value)
   }
 }
 
-/// The work of a copy, except what it does when it runs.
+/// The operation of a copy, without its `run`.
 [[nodiscard]] operation make_copy(side const& to, side const& from, box const& size)
 {
   operation work;
@@ -156,7 +156,7 @@ void fill_box(side const& to, box const& size, int value)
   return [to, from, size] { copy_box(to, from, size); };
 }
 
-/// Copies the source now, and from there when the work runs.
+/// Copies the source to a buffer now; the returned function copies from there when the work runs.
 [[nodiscard]] std::function<void()> copy_staged(side const& to, side const& from, box const& size)
 {
   auto staged      = std::make_shared<std::vector<char>>(size.volume());
@@ -176,7 +176,7 @@ enum class host { waits, goes_on };
 
 cudaError_t copy(call& c, side to, side from, box const& size, cudaMemcpyKind kind, cudaStream_t handle, host asked)
 {
-  if (size.empty()) { return cudaSuccess; }  // before anything is looked at, as CUDA does
+  if (size.empty()) { return cudaSuccess; }  // CUDA looks at no argument of an empty copy
   if (auto const error = check_copy(c, to, from, size, kind); error != cudaSuccess) { return error; }
   auto const s = find_stream(c, handle);
   if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
@@ -233,8 +233,8 @@ cudaError_t order_after_device(call& c, int number, operation& work)
   return cudaSuccess;
 }
 
-/// A copy on the default stream of the current device that comes after the default streams of both devices, and before
-/// what they do later. The host goes on.
+/// Copies on the current device's default stream, after earlier and before later work of both devices' default streams.
+/// The host does not wait.
 cudaError_t copy_between_devices(call& c, side to, int to_device, side from, int from_device, box const& size)
 {
   if (size.empty()) { return cudaSuccess; }
@@ -276,8 +276,7 @@ cudaError_t copy_between_devices_async(
   return submit(c, s, std::move(work));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Rows
+// --- Rows
 
 cudaError_t copy_rows(
   call& c, side to, side from, box const& size, cudaMemcpyKind kind, cudaStream_t handle, host asked)
@@ -300,12 +299,11 @@ cudaError_t fill_rows(call& c, side to, box const& size, int value, cudaStream_t
   return fill(c, to, size, value, handle, asked);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Boxes
+// --- Boxes
 
 [[nodiscard]] box make_box(cudaExtent const& extent) { return {extent.width, extent.height, extent.depth}; }
 
-/// The end of a copy at a position of a pitched allocation, or an error.
+/// Sets `out` to the end of a copy that starts at a position of a pitched allocation, or returns an error.
 cudaError_t find_corner(
   call& c, cudaPitchedPtr const& memory, cudaPos const& at, box const& size, char const* role, side& out)
 {
@@ -328,7 +326,7 @@ cudaError_t find_corner(
   return cudaSuccess;
 }
 
-/// Both ends of a copy of boxes. Arrays are textures' memory, which the simulator does not have.
+/// Finds both ends of a copy of boxes. Arrays, the memory of textures, are not simulated.
 template <class Parameters>
 cudaError_t find_corners(call& c, Parameters const& p, box const& size, side& to, side& from)
 {
@@ -370,8 +368,7 @@ cudaError_t fill_boxes(
   return fill(c, make_side(memory.ptr, memory.pitch, memory.pitch * memory.ysize), size, value, handle, asked);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// What stands behind a symbol and its per-thread twin
+// --- Functions behind both a symbol and its per-thread twin
 
 cudaError_t memcpy_at(
   void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t s, void const* site)
@@ -462,8 +459,7 @@ cudaError_t memset_3d_async_at(cudaPitchedPtr to, int value, cudaExtent extent, 
 {
   CUDASIM_CALL_AT(cudaMemset3DAsync, site, { return fill_boxes(c, to, value, extent, s, host::goes_on); });
 }
-// ---------------------------------------------------------------------------------------------------------------
-// Batches
+// --- Batches
 
 #if CUDART_VERSION >= 12080
 struct batch {
@@ -472,7 +468,7 @@ struct batch {
   std::size_t const* bytes;
   std::size_t count;
   cudaMemcpyAttributes const* attributes;
-  std::size_t const* first_copy;  ///< for each attribute, the first copy that it concerns
+  std::size_t const* first_copy;  ///< for each set of attributes, the first copy that it applies to
   std::size_t attribute_count;
 };
 
@@ -480,7 +476,7 @@ struct batch {
 {
   if (b.to == nullptr || b.from == nullptr || b.bytes == nullptr || b.count == 0) { return "no copies"; }
   if (b.attributes == nullptr || b.first_copy == nullptr || b.attribute_count == 0 || b.attribute_count > b.count) {
-    return "no attributes, or more of them than copies";
+    return "there are no attributes, or more attributes than copies";
   }
   if (b.first_copy[0] != 0) { return "the first copy has no attributes"; }
   for (std::size_t i = 0; i < b.attribute_count; ++i) {
@@ -493,7 +489,7 @@ struct batch {
     }
   }
   for (std::size_t i = 0; i < b.count; ++i) {
-    if (b.bytes[i] == 0) { return "a copy of no bytes"; }
+    if (b.bytes[i] == 0) { return "a copy has a size of 0"; }
   }
   return nullptr;
 }
@@ -504,7 +500,7 @@ cudaError_t memcpy_batch_at(batch const& b, cudaStream_t handle, void const* sit
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
     if (s->type == stream::kind::legacy) {
-      return c.misuse(cudaErrorInvalidValue, "batches need a stream of their own");
+      return c.misuse(cudaErrorInvalidValue, "a batch cannot run on the legacy default stream");
     }
     if (s->capturing != nullptr) { return cudaErrorStreamCaptureUnsupported; }  // the capture stays valid
     if (auto const* const flaw = find_flaw(b)) { return c.misuse(cudaErrorInvalidValue, "%s", flaw); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices: which there are, what they are, and which is current.
+// Devices: their number, their properties, and the current one.
 
 #include "attributes.hpp"
 #include "reports.hpp"
@@ -11,17 +11,16 @@
 #include <cstdio>
 #include <cstring>
 
-// Of <cuda_profiler_api.h>, which only a whole toolkit has.
+// Declared in <cuda_profiler_api.h>, which only a whole toolkit has.
 extern "C" cudaError_t cudaProfilerStart();
 extern "C" cudaError_t cudaProfilerStop();
 
 namespace cudasim {
 namespace {
 
-// ---------------------------------------------------------------------------------------------------------------
-// What a device is
+// --- Properties of a device
 
-/// Attributes 1, 2, 3, ... as an H200 (driver 580) reports them; some are of numbers that only the driver names.
+/// Attributes 1, 2, 3, ... as an H200 (driver 580) reports them. Some have names in the driver only.
 // clang-format off
 constexpr std::array<int, 147> h200_attributes{
   1024, 1024, 1024, 64, 2147483647, 65535, 65535,     // 1
@@ -56,7 +55,7 @@ struct property {
   int attribute;
 };
 
-// Attributes by number where older toolkits have no name for them.
+// Numbers for attributes that older toolkits do not name.
 constexpr property<int> int_properties[]
 {
   {&cudaDeviceProp::regsPerBlock, cudaDevAttrMaxRegistersPerBlock}, {&cudaDeviceProp::warpSize, cudaDevAttrWarpSize},
@@ -197,7 +196,7 @@ constexpr property<int[3]> triple_properties[]{
   return p;
 }
 
-/// How many of the properties that programs choose by the device has.
+/// How many of the properties that programs choose a device by match.
 [[nodiscard]] int score(cudaDeviceProp const& has, cudaDeviceProp const& wanted)
 {
   return (wanted.name[0] == '\0' || std::strncmp(has.name, wanted.name, sizeof has.name) == 0 ? 1 : 0) +
@@ -206,18 +205,17 @@ constexpr property<int[3]> triple_properties[]{
          (has.multiProcessorCount >= wanted.multiProcessorCount ? 1 : 0);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Settings of a device that change nothing here but are remembered
+// --- Settings of a device that are remembered and have no effect
 
 struct limit_rule {
   std::size_t initial;
-  std::size_t step;   ///< values are rounded up to a multiple
-  std::size_t least;  ///< smaller ones are raised to it
-  std::size_t most;   ///< larger ones are an error, or are lowered to it
+  std::size_t step;   ///< values are rounded up to a multiple of it
+  std::size_t least;  ///< smaller values are raised to it
+  std::size_t most;   ///< larger values are an error, or are lowered to it
   bool lowers;
 };
 
-/// By number of the limit, as an H200 behaves; a step of 0 means that the limit is not supported.
+/// By number of the limit, as on an H200. A step of 0 means that the limit is not supported.
 constexpr limit_rule limit_rules[]{
   {1024, 16, 0, 262144, false},                            // cudaLimitStackSize
   {8650752, 256, 524288, 2147483648, true},                // cudaLimitPrintfFifoSize
@@ -286,7 +284,7 @@ struct settings {
   return whole(std::sscanf(text, "%x:%x.%x%n", &bus, &slot, &function, &end), 3);
 }
 
-/// The current device's own part of the address 0000:00:00.0.
+/// Whether the device has that PCI address.
 [[nodiscard]] bool has_address(device const& d, unsigned domain, unsigned bus, unsigned slot)
 {
   return attribute_of(d, cudaDevAttrPciDomainId) == static_cast<int>(domain) &&
@@ -338,8 +336,7 @@ void set_device_attribute(int device, cudaDeviceAttr attribute, int value)
 
 using namespace cudasim;
 
-// ---------------------------------------------------------------------------------------------------------------
-// The current device
+// --- The current device
 
 cudaError_t cudaGetDevice(int* number)
 {
@@ -381,7 +378,7 @@ cudaError_t cudaInitDevice(int number, unsigned device_flags, unsigned flags)
 cudaError_t cudaGetDeviceCount(int* count)
 {
   CUDASIM_CALL(cudaGetDeviceCount, {
-    if (count == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the number"); }
+    if (count == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the number is null"); }
     *count = static_cast<int>(the_world().devices.size());
     return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
   });
@@ -391,7 +388,7 @@ cudaError_t cudaDeviceSynchronize()
 {
   CUDASIM_CALL(cudaDeviceSynchronize, {
     auto const number = this_thread().device;
-    for (auto const& under_way : the_world().captures) {  // of any mode, and of any thread
+    for (auto const& under_way : the_world().captures) {  // captures of any mode and any thread
       bool const concerned = std::any_of(under_way->members.begin(), under_way->members.end(), [&](auto const& member) {
         auto const s = member.lock();
         return s != nullptr && s->device == number;
@@ -421,14 +418,13 @@ cudaError_t cudaDeviceReset()
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// What a device is
+// --- Properties of a device
 
-// In 12.x the header makes this cudaGetDeviceProperties_v2.
+// The header of 12.x renames this to cudaGetDeviceProperties_v2.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int number)
 {
   CUDASIM_CALL_AT(cudaGetDeviceProperties, __builtin_return_address(0), {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the properties"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the properties is null"); }
     auto const* const d = find_device(c, number);
     if (d == nullptr) { return cudaErrorInvalidDevice; }
     *out = properties_of(*d);
@@ -439,7 +435,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int number)
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int number)
 {
   CUDASIM_CALL(cudaDeviceGetAttribute, {
-    if (value == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the value"); }
+    if (value == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the value is null"); }
     auto const* const d = find_device(c, number);
     if (d == nullptr) { return cudaErrorInvalidDevice; }
     if (!find_attribute(*d, attribute, *value)) {
@@ -452,7 +448,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int num
 cudaError_t cudaChooseDevice(int* number, cudaDeviceProp const* wanted)
 {
   CUDASIM_CALL(cudaChooseDevice, {
-    if (number == nullptr || wanted == nullptr) { return c.misuse(cudaErrorInvalidValue, "a null pointer"); }
+    if (number == nullptr || wanted == nullptr) { return c.misuse(cudaErrorInvalidValue, "a pointer is null"); }
     auto const& devices = the_world().devices;
     auto const best     = std::max_element(devices.begin(), devices.end(), [&](device const& a, device const& b) {
       return score(properties_of(a), *wanted) < score(properties_of(b), *wanted);
@@ -465,7 +461,7 @@ cudaError_t cudaChooseDevice(int* number, cudaDeviceProp const* wanted)
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int number)
 {
   CUDASIM_CALL(cudaDeviceGetPCIBusId, {
-    if (text == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the address"); }
+    if (text == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the address is null"); }
     auto const* const d = find_device(c, number);
     if (d == nullptr) { return cudaErrorInvalidDevice; }
     char address[32];
@@ -488,7 +484,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int* number, char const* text)
     unsigned bus    = 0;
     unsigned slot   = 0;
     if (number == nullptr || text == nullptr || !parse_bus_id(text, domain, bus, slot)) {
-      return c.misuse(cudaErrorInvalidValue, "'%s' is no PCI address", text == nullptr ? "(null)" : text);
+      return c.misuse(cudaErrorInvalidValue, "'%s' is not a PCI address", text == nullptr ? "(null)" : text);
     }
     for (auto const& d : the_world().devices) {
       if (has_address(d, domain, bus, slot)) {
@@ -503,7 +499,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int* number, char const* text)
 cudaError_t cudaDriverGetVersion(int* version)
 {
   CUDASIM_CALL(cudaDriverGetVersion, {
-    if (version == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the version"); }
+    if (version == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the version is null"); }
     auto const overridden = the_world().driver_version;
     *version              = overridden != 0 ? overridden : CUDART_VERSION;
     return cudaSuccess;
@@ -513,15 +509,14 @@ cudaError_t cudaDriverGetVersion(int* version)
 cudaError_t cudaRuntimeGetVersion(int* version)
 {
   CUDASIM_CALL(cudaRuntimeGetVersion, {
-    if (version == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the version"); }
+    if (version == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the version is null"); }
     auto const overridden = the_world().runtime_version;
     *version              = overridden != 0 ? overridden : CUDART_VERSION;
     return cudaSuccess;
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Settings of the current device
+// --- Settings of the current device
 
 cudaError_t cudaSetDeviceFlags(unsigned flags)
 {
@@ -535,7 +530,7 @@ cudaError_t cudaSetDeviceFlags(unsigned flags)
 cudaError_t cudaGetDeviceFlags(unsigned* flags)
 {
   CUDASIM_CALL(cudaGetDeviceFlags, {
-    if (flags == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the flags"); }
+    if (flags == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the flags is null"); }
     *flags = settings_of(this_thread().device).flags | cudaDeviceMapHost;
     return cudaSuccess;
   });
@@ -544,7 +539,7 @@ cudaError_t cudaGetDeviceFlags(unsigned* flags)
 cudaError_t cudaDeviceGetLimit(std::size_t* value, cudaLimit limit)
 {
   CUDASIM_CALL(cudaDeviceGetLimit, {
-    if (value == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the value"); }
+    if (value == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the value is null"); }
     auto error = cudaSuccess;
     if (find_limit(c, limit, error) == nullptr) { return error; }
     *value = settings_of(this_thread().device).limits[static_cast<std::size_t>(limit)];
@@ -584,13 +579,13 @@ cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache config)
 cudaError_t cudaDeviceGetCacheConfig(cudaFuncCache* config)
 {
   CUDASIM_CALL(cudaDeviceGetCacheConfig, {
-    if (config == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the preference"); }
+    if (config == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the preference is null"); }
     *config = settings_of(this_thread().device).cache;
     return cudaSuccess;
   });
 }
 
-// The width of shared memory banks is fixed on devices of the last ten years: setting it is accepted and does nothing.
+// Devices of the last ten years have a fixed width of shared memory banks: a call that sets it succeeds without effect.
 
 cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig config)
 {
@@ -605,13 +600,13 @@ cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig config)
 cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig* config)
 {
   CUDASIM_CALL(cudaDeviceGetSharedMemConfig, {
-    if (config == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the size"); }
+    if (config == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the size is null"); }
     *config = cudaSharedMemBankSizeFourByte;
     return cudaSuccess;
   });
 }
 
-// There is nothing to profile.
+// The simulator profiles nothing: both calls only succeed.
 
 cudaError_t cudaProfilerStart()
 {

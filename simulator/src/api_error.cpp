@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The last error of a thread, and what errors are called.
+// The last error of a thread, and the names and texts of errors.
 
 #include "reports.hpp"
 
@@ -17,7 +17,7 @@ struct error_description {
   char const* text;
 };
 
-// Sorted by number. Names are CUDA's; so are the texts of errors that programs and this simulator meet.
+// Sorted by number. The names are CUDA's, and so are the texts of errors that programs meet here.
 constexpr error_description errors[]{
   {0, "cudaSuccess", "no error"},
   {1, "cudaErrorInvalidValue", "invalid argument"},
@@ -194,7 +194,7 @@ bool find_error(std::string const& name, cudaError_t& out)
 
 using namespace cudasim;
 
-// These four report errors: they have none of their own, are not counted and never fail.
+// These four report errors: they return none of their own, are not counted and cannot be made to fail.
 
 cudaError_t cudaPeekAtLastError() { return this_thread().last_error; }
 

@@ -15,7 +15,7 @@ constexpr unsigned known_flags = cudaEventBlockingSync | cudaEventDisableTiming 
 
 cudaError_t create(call& c, cudaEvent_t* out, unsigned flags)
 {
-  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the event"); }
+  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the event is null"); }
   if ((flags & ~known_flags) != 0) { return c.misuse(cudaErrorInvalidValue, "unknown flags %#x", flags); }
   if ((flags & cudaEventInterprocess) != 0 && (flags & cudaEventDisableTiming) == 0) {
     return c.misuse(cudaErrorInvalidValue, "an interprocess event must not record times");
@@ -23,7 +23,7 @@ cudaError_t create(call& c, cudaEvent_t* out, unsigned flags)
   auto& w = the_world();
   if (w.free_event_handles.empty()) {
     w.free_event_handles.push_back(
-      reinterpret_cast<cudaEvent_t>(new std::uint64_t{0}));  // ours for ever, like stream handles
+      reinterpret_cast<cudaEvent_t>(new std::uint64_t{0}));  // never freed, only reused, like stream handles
   }
   auto e        = std::make_shared<event>();
   e->device     = this_thread().device;
@@ -70,7 +70,7 @@ cudaError_t record_with_flags(cudaEvent_t e, cudaStream_t s, unsigned flags, voi
   CUDASIM_CALL_AT(cudaEventRecordWithFlags, site, { return record(c, e, s, flags); });
 }
 
-/// A captured event stands for nodes of a graph, and for nothing once the capture is over: there is nothing to ask or to wait for.
+/// A captured event stands for nodes of a graph. It cannot be queried or waited for, during the capture or after it.
 cudaError_t refuse_captured(event const& e)
 {
   if (e.captured_in == nullptr) { return cudaSuccess; }
@@ -162,7 +162,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     auto const from = find_event(c, start);
     auto const to   = find_event(c, end);
     if (from == nullptr || to == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (milliseconds == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the time"); }
+    if (milliseconds == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the time is null"); }
     for (auto const* e : {from.get(), to.get()}) {
       if ((e->flags & cudaEventDisableTiming) != 0) {
         return c.misuse(cudaErrorInvalidResourceHandle, "an event was created with cudaEventDisableTiming");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphs: what a capture recorded, and running it again.
+// Graphs: the nodes that a capture recorded, and their launch.
 //
 // A launch puts the nodes on the launching stream one after another, in the order of their capture. Branches that a GPU
-// could run side by side thus run in turn, and the ordering checker sees them ordered.
+// could run concurrently run in turn here, and the ordering checker takes them as ordered.
 
 #include "capture.hpp"
 #include "pool.hpp"
@@ -14,13 +14,13 @@
 namespace cudasim {
 namespace {
 
-/// An executable graph. Derived from what the table of executable graphs holds, of which it uses no more than the handle.
+/// An executable graph. The table of executable graphs holds it by its base class, of which it uses only the address.
 ///
-/// Invariant: the graph lives as long as somebody can run it, or it runs.
+/// Invariant: the graph lives as long as it can be run, or runs.
 struct executable : capture {
   std::shared_ptr<capture> graph;
   unsigned long long flags{0};
-  point last;  ///< end of the last launch: launches of one executable graph follow each other
+  point last;  ///< end of the last launch; launches of an executable graph are ordered
   vector_clock last_clock;
 };
 
@@ -62,7 +62,7 @@ void release(std::shared_ptr<capture>& graph)
 cudaError_t instantiate(
   call& c, cudaGraphExec_t* out, cudaGraph_t handle, unsigned long long flags, unsigned long long allowed)
 {
-  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the executable graph"); }
+  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the executable graph is null"); }
   auto graph = find_graph(c, handle);
   if (graph == nullptr) { return cudaErrorInvalidValue; }
   if ((flags & ~allowed) != 0) { return c.misuse(cudaErrorInvalidValue, "flags %#llx are unknown here", flags); }
@@ -72,7 +72,7 @@ cudaError_t instantiate(
   }
   auto made   = std::make_shared<executable>();
   made->graph = std::move(graph);
-  made->flags = flags & cudaGraphInstantiateFlagAutoFreeOnLaunch;  // the only one that is reported later
+  made->flags = flags & cudaGraphInstantiateFlagAutoFreeOnLaunch;  // the only flag that is reported later
   *out        = reinterpret_cast<cudaGraphExec_t>(made.get());
   the_world().graph_execs.emplace(*out, std::move(made));
   return cudaSuccess;
@@ -82,7 +82,7 @@ constexpr unsigned long long plain_flags =
   cudaGraphInstantiateFlagAutoFreeOnLaunch | cudaGraphInstantiateFlagUseNodePriority;
 constexpr unsigned long long param_flags = plain_flags | cudaGraphInstantiateFlagUpload;
 
-/// The stream of a launch or an upload, or an error: neither can be captured.
+/// Finds the stream of a launch or an upload, or returns an error. Neither can be captured.
 cudaError_t find_target(call& c, cudaStream_t handle, std::shared_ptr<stream>& out)
 {
   out = find_stream(c, handle);
@@ -156,10 +156,10 @@ cudaError_t launch(cudaGraphExec_t handle, cudaStream_t stream_handle, void cons
   });
 }
 
-/// Hands out handles as CUDA does: how many there are, or as many as there is room for, the rest null.
+/// Hands out handles as CUDA does: their number if `nodes` is null; else as many as fit, then null.
 cudaError_t hand_out(call& c, std::vector<cudaGraphNode_t> const& all, cudaGraphNode_t* nodes, std::size_t* count)
 {
-  if (count == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the number"); }
+  if (count == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the number is null"); }
   if (nodes == nullptr) {
     *count = all.size();
     return cudaSuccess;
@@ -178,7 +178,7 @@ using namespace cudasim;
 cudaError_t cudaGraphCreate(cudaGraph_t* out, unsigned flags)
 {
   CUDASIM_CALL(cudaGraphCreate, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the graph"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the graph is null"); }
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); }
     auto made = std::make_shared<capture>();
     *out      = reinterpret_cast<cudaGraph_t>(made.get());
@@ -237,7 +237,7 @@ cudaError_t cudaGraphExecGetFlags(cudaGraphExec_t handle, unsigned long long* fl
   CUDASIM_CALL(cudaGraphExecGetFlags, {
     auto const exec = find_executable(c, handle);
     if (exec == nullptr) { return cudaErrorInvalidValue; }
-    if (flags == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the flags"); }
+    if (flags == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the flags is null"); }
     *flags = exec->flags;
     return cudaSuccess;
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory of one process open in another. The handle names the exporting process's memory file, which the opener reaches
-// through /proc; what is mapped is the whole block that holds the pointer, as in CUDA.
+// through /proc. The whole block that holds the pointer is mapped, as in CUDA.
 
 #include "memory.hpp"
 
@@ -16,22 +16,22 @@
 namespace cudasim {
 namespace {
 
-/// What a handle says.
+/// The content of a handle.
 struct memory_note {
   static constexpr std::uint64_t expected = 0x79726f6d656d5f6dULL;
   std::uint64_t magic;
-  std::uint64_t process;  ///< token
+  std::uint64_t process;  ///< token of the process
   std::int32_t pid;
   std::int32_t descriptor;
   std::int32_t device;
   std::int32_t unused;
   std::uint64_t offset;
   std::uint64_t bytes;
-  std::uint64_t serial;  ///< of the allocation
+  std::uint64_t serial;  ///< serial of the allocation
 };
 static_assert(sizeof(memory_note) <= sizeof(cudaIpcMemHandle_t) && std::is_trivially_copyable_v<memory_note>);
 
-/// Opens the memory file of another process. Returns -1 if the process is gone, or the descriptor is not one of ours.
+/// Opens the memory file of another process. Returns -1 if the process is gone, or its descriptor is not a memory file.
 [[nodiscard]] int open_file(memory_note const& note)
 {
   char path[64];
@@ -51,7 +51,7 @@ using namespace cudasim;
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* out, void* ptr)
 {
   CUDASIM_CALL(cudaIpcGetMemHandle, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the handle"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the handle is null"); }
     auto const found = find_allocation(address_of(ptr));
     if (found == memory().allocations.end() || found->second.type != allocation::kind::device) {
       return refuse_pointer(c, cudaErrorInvalidValue, ptr);
@@ -76,15 +76,18 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* out, void* ptr)
 cudaError_t cudaIpcOpenMemHandle(void** out, cudaIpcMemHandle_t handle, unsigned flags)
 {
   CUDASIM_CALL(cudaIpcOpenMemHandle, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pointer"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer is null"); }
     if (flags != cudaIpcMemLazyEnablePeerAccess) {
       return c.misuse(cudaErrorInvalidValue, "flags have to be cudaIpcMemLazyEnablePeerAccess, not %#x", flags);
     }
     memory_note note{};
     std::memcpy(&note, handle.reserved, sizeof note);
-    if (note.magic != memory_note::expected) { return c.misuse(cudaErrorInvalidValue, "that is no handle of memory"); }
+    if (note.magic != memory_note::expected) {
+      return c.misuse(cudaErrorInvalidValue, "the handle was not made by cudaIpcGetMemHandle");
+    }
     if (note.process == process_token()) {
-      return c.misuse(cudaErrorDeviceUninitialized, "the handle is of this process, and can be opened in others only");
+      return c.misuse(cudaErrorDeviceUninitialized,
+                      "the handle was made by this process and can only be opened in others");
     }
     auto& m = memory();
     if (auto const known = m.opened.find(key_of(handle)); known != m.opened.end()) {
@@ -126,7 +129,7 @@ cudaError_t cudaIpcCloseMemHandle(void* ptr)
     if (known->second.uses == 1) {
       auto const bytes = m.allocations.at(known->second.begin).bytes;
       if (auto const error = end_use(c, known->second.begin, bytes); error != cudaSuccess) { return error; }
-      known = find();  // it may have waited
+      known = find();  // another thread may have closed it during the wait
       if (known == m.opened.end()) { return refuse_pointer(c, cudaErrorInvalidValue, ptr); }
     }
     if (--known->second.uses != 0) { return cudaSuccess; }

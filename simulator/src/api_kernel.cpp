@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels: a program that has some links and starts, and each launch fails, because there is no device to run it. Here is
-// what nvcc's code calls, and what launches.
+// Kernels. A program with kernels links and starts, and each launch fails because no device can run it. This file has
+// the functions that nvcc's code calls, and the launches.
 
 #include "reports.hpp"
 
@@ -21,7 +21,7 @@ struct kernel_names {
 
 [[nodiscard]] kernel_names& kernels()
 {
-  static auto& names = *new kernel_names;  // leaked on purpose: unregistration comes late
+  static auto& names = *new kernel_names;  // leaked on purpose: code unregisters its kernels late
   return names;
 }
 
@@ -46,7 +46,7 @@ struct kernel_names {
   });
 }
 
-/// What the <<<>>> operator hands to the launch.
+/// Passed from the <<<>>> operator to the launch.
 struct launch_configuration {
   dim3 grid;
   dim3 block;
@@ -60,8 +60,7 @@ thread_local std::vector<launch_configuration> pushed_configurations;
 
 using namespace cudasim;
 
-// ---------------------------------------------------------------------------------------------------------------
-// Launches
+// --- Launches
 
 #define CUDASIM_REFUSE_LAUNCH(function, host_function) \
   static entry_point entry{#function};                 \
@@ -107,8 +106,7 @@ CUDASIM_EXPORT cudaError_t __cudaLaunchKernel_ptsz(void* kernel, dim3, dim3, voi
   CUDASIM_REFUSE_LAUNCH(__cudaLaunchKernel, kernel);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// What nvcc's code calls before main() and around a launch: no part of the documented API, not counted, never failing.
+// --- Called by nvcc's code before main() and around a launch. Undocumented; not counted; never fails.
 
 CUDASIM_EXPORT void** __cudaRegisterFatBinary(void*)
 {
@@ -158,12 +156,11 @@ CUDASIM_EXPORT cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, s
 
 CUDASIM_EXPORT cudaError_t __cudaGetKernel(void** kernel, void const* host_function)
 {
-  *kernel = const_cast<void*>(host_function);  // only ever handed to __cudaLaunchKernel
+  *kernel = const_cast<void*>(host_function);  // the only use of it is as an argument of __cudaLaunchKernel
   return cudaSuccess;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// A function of its arguments alone, and the only one that returns no error
+// --- Depends on its arguments alone, and is the only function here that returns no error
 
 cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, cudaChannelFormatKind kind)
 {

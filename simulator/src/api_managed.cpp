@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prefetches, discards and advice for managed memory. They move nothing here: what is asked for is recorded, page by page,
-// so that it can be asked about.
+// Prefetches, discards and advice for managed memory. They move nothing; requests are recorded for queries.
 
 #include "attributes.hpp"
 #include "capture.hpp"
@@ -21,7 +20,7 @@ constexpr cudaMemLocation nowhere{cudaMemLocationTypeInvalid, cudaInvalidDeviceI
   return a.type == b.type && a.id == b.id;
 }
 
-/// Pages that hold the bytes.
+/// The pages that hold a range of bytes.
 struct pages {
   pages(std::uintptr_t address, std::size_t bytes)
     : begin{address & ~(page_bytes - 1)}, end{(address + bytes + page_bytes - 1) & ~(page_bytes - 1)}
@@ -59,7 +58,7 @@ void change_advice(std::uintptr_t address, std::size_t bytes, Change&& change)
   }
 }
 
-/// Calls `look` with the advice of all pages of the range, the default for those that nothing was said about.
+/// Calls `look` with the advice of all pages of the range; with the default for pages that have none.
 template <class Look>
 void look_at_advice(std::uintptr_t address, std::size_t bytes, Look&& look)
 {
@@ -76,7 +75,7 @@ void look_at_advice(std::uintptr_t address, std::size_t bytes, Look&& look)
   if (from < range.end) { look(advice{}); }
 }
 
-/// Whether the bytes can have a place: managed memory, or memory of the host's own where the current device can use it.
+/// Whether the bytes can be placed: managed memory, or ordinary host memory if the current device can use it.
 [[nodiscard]] bool can_be_placed(void const* ptr, std::size_t bytes)
 {
   if (ptr == nullptr || bytes == 0) { return false; }
@@ -89,7 +88,7 @@ void look_at_advice(std::uintptr_t address, std::size_t bytes, Look&& look)
   return found->second.type == allocation::kind::managed && bytes <= found->second.bytes - (address - found->first);
 }
 
-/// Whether a location names a place that there is. `error` is what CUDA answers for a device that there is not.
+/// Checks that a location exists. `error` is CUDA's answer for a device that does not exist.
 [[nodiscard]] cudaError_t check_location(call& c, cudaMemLocation const& where, cudaError_t error)
 {
   switch (static_cast<int>(where.type)) {
@@ -107,7 +106,7 @@ void look_at_advice(std::uintptr_t address, std::size_t bytes, Look&& look)
   }
 }
 
-/// What is recorded for a location: the host has no number.
+/// The location as it is recorded: the host's has the number cudaCpuDeviceId.
 [[nodiscard]] cudaMemLocation recorded(cudaMemLocation where)
 {
   if (where.type == host_location) { where.id = cudaCpuDeviceId; }
@@ -115,14 +114,14 @@ void look_at_advice(std::uintptr_t address, std::size_t bytes, Look&& look)
   return where;
 }
 
-/// What the attributes of old say for a location: a device, or the host, or neither.
+/// A location as the older attributes report it: a device, the host, or neither.
 [[nodiscard]] int plain(cudaMemLocation const& where)
 {
   if (where.type == cudaMemLocationTypeDevice) { return where.id; }
   return where.type == cudaMemLocationTypeInvalid ? cudaInvalidDeviceId : cudaCpuDeviceId;
 }
 
-/// Memory that is not managed cannot be prefetched; programs try, so that is no misuse.
+/// Fails for memory that is not managed, without a misuse report: programs prefetch to find out.
 cudaError_t prefetch(
   call& c, void const* ptr, std::size_t bytes, cudaMemLocation const& where, unsigned flags, cudaStream_t handle)
 {
@@ -179,7 +178,7 @@ cudaError_t advise(call& c, void const* ptr, std::size_t bytes, cudaMemoryAdvise
   return cudaSuccess;
 }
 
-/// What all pages of a range have in common.
+/// The advice that all pages of a range have in common.
 [[nodiscard]] advice common_advice(void const* ptr, std::size_t bytes)
 {
   advice all;
@@ -203,7 +202,7 @@ cudaError_t advise(call& c, void const* ptr, std::size_t bytes, cudaMemoryAdvise
   return all;
 }
 
-// Attributes of a range that headers before CUDA 12.2 have no name for: cudaMemRangeAttributePreferredLocationType and so on.
+// Range attributes that headers before CUDA 12.2 do not name: cudaMemRangeAttributePreferredLocationType and so on.
 constexpr int preferred_location_type     = 5;
 constexpr int preferred_location_id       = 6;
 constexpr int last_prefetch_location_type = 7;
@@ -212,7 +211,7 @@ constexpr int last_prefetch_location_id   = 8;
 cudaError_t get_attribute(
   call& c, void* data, std::size_t data_bytes, cudaMemRangeAttribute attribute, void const* ptr, std::size_t bytes)
 {
-  if (data == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
+  if (data == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the attribute is null"); }
   if (attribute < cudaMemRangeAttributeReadMostly || static_cast<int>(attribute) > last_prefetch_location_id) {
     return c.misuse(cudaErrorInvalidValue, "unknown attribute %d", static_cast<int>(attribute));
   }
@@ -273,7 +272,7 @@ namespace {
 
 #if CUDART_VERSION >= 13000
 
-/// What the calls for many ranges have in common.
+/// Arguments that the calls for many ranges share.
 struct batch {
   void** pointers;
   std::size_t* sizes;
@@ -285,7 +284,7 @@ struct batch {
 [[nodiscard]] cudaError_t check_batch(call& c, batch& b, cudaStream_t handle)
 {
   if (b.pointers == nullptr || b.sizes == nullptr || b.count == 0) {
-    return c.misuse(cudaErrorInvalidValue, "no ranges");
+    return c.misuse(cudaErrorInvalidValue, "the list of ranges is null or empty");
   }
   if (b.flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", b.flags); }
   b.on = find_stream(c, handle);
@@ -300,20 +299,23 @@ struct batch {
   return cudaSuccess;
 }
 
-/// Which location each range goes to: `indices[k]` is the first range of the k-th one.
+/// Checks the locations of the ranges: range `indices[k]` is the first that goes to location k.
 [[nodiscard]] cudaError_t check_locations(
   call& c, batch const& b, cudaMemLocation const* where, std::size_t const* indices, std::size_t count)
 {
   if (where == nullptr || indices == nullptr || count == 0 || count > b.count) {
-    return c.misuse(cudaErrorInvalidValue, "%zu locations for %zu ranges", count, b.count);
+    return c.misuse(cudaErrorInvalidValue, "%zu locations do not fit %zu ranges", count, b.count);
   }
   if (indices[0] != 0) {
-    return c.misuse(cudaErrorInvalidValue, "the first location is for range %zu, not 0", indices[0]);
+    return c.misuse(cudaErrorInvalidValue, "the first location begins at range %zu, not 0", indices[0]);
   }
   for (std::size_t k = 0; k < count; ++k) {
     if (auto const error = check_location(c, where[k], cudaErrorInvalidDevice); error != cudaSuccess) { return error; }
     if (indices[k] >= b.count || (k != 0 && indices[k] <= indices[k - 1])) {
-      return c.misuse(cudaErrorInvalidValue, "location %zu is for range %zu", k, indices[k]);
+      return c.misuse(cudaErrorInvalidValue,
+                      "location %zu begins at range %zu: out of order, or beyond the last range",
+                      k,
+                      indices[k]);
     }
   }
   return cudaSuccess;
@@ -327,7 +329,7 @@ void record_prefetches(batch const& b, cudaMemLocation const* where, std::size_t
   }
 }
 
-/// What a discard leaves in the bytes is undefined; the checker sees a write.
+/// The contents after a discard are undefined; the checker takes it as a write.
 [[nodiscard]] operation discard_operation(batch const& b)
 {
   operation work;
@@ -382,7 +384,7 @@ cudaError_t discard_and_prefetch_batch(batch b,
 
 #else
 
-/// A device number as a location, as the older calls have it.
+/// A device number, as the older calls have it, as a location.
 [[nodiscard]] cudaMemLocation location_of(int device)
 {
   return device == cudaCpuDeviceId ? cudaMemLocation{as_location_type(host_location), 0}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device, pinned and registered memory, and what can be asked about pointers. Managed memory is in api_managed.cpp.
+// Device, pinned and registered memory, and queries about pointers. Managed memory is in api_managed.cpp.
 
 #include "memory.hpp"
 #include "pool.hpp"
@@ -14,15 +14,15 @@ namespace cudasim {
 namespace {
 
 constexpr std::size_t pitch_bytes   = 512;
-constexpr std::size_t host_bytes    = std::size_t{256} << 30U;  ///< that can be pinned
+constexpr std::size_t host_bytes    = std::size_t{256} << 30U;  ///< host memory that can be pinned
 constexpr std::size_t managed_bytes = std::size_t{16} << 40U;
 constexpr unsigned host_alloc_flags = cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
 constexpr unsigned register_flags   = cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterReadOnly;
 
-/// What cudaMalloc and its relatives have in common.
+/// The common part of cudaMalloc and its relatives.
 cudaError_t allocate(call& c, void** out, std::size_t bytes)
 {
-  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pointer"); }
+  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer is null"); }
   if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
   if (bytes == 0) {
     *out = nullptr;
@@ -38,9 +38,9 @@ cudaError_t allocate(call& c, void** out, std::size_t bytes)
 
 cudaError_t allocate_pitched(call& c, void** out, std::size_t* pitch, std::size_t width, std::size_t rows)
 {
-  if (pitch == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pitch"); }
+  if (pitch == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the pitch is null"); }
   if (width > std::numeric_limits<std::size_t>::max() - pitch_bytes) {
-    return c.misuse(cudaErrorInvalidValue, "a width of %zu bytes", width);
+    return c.misuse(cudaErrorInvalidValue, "a width of %zu bytes is too large", width);
   }
   auto const step   = rows == 0 ? 0 : round_up(width, pitch_bytes);
   std::size_t bytes = 0;
@@ -52,7 +52,7 @@ cudaError_t allocate_pitched(call& c, void** out, std::size_t* pitch, std::size_
 
 cudaError_t allocate_on_host(call& c, void** out, std::size_t bytes, unsigned flags)
 {
-  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pointer"); }
+  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer is null"); }
   if ((flags & ~host_alloc_flags) != 0) { return c.misuse(cudaErrorInvalidValue, "flags %#x are unknown", flags); }
   if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
   if (bytes == 0) {
@@ -69,7 +69,7 @@ cudaError_t allocate_on_host(call& c, void** out, std::size_t bytes, unsigned fl
   return cudaSuccess;
 }
 
-/// The allocation that starts at the pointer and is of one of these kinds; else a report, and end().
+/// The allocation that starts at the pointer, if it is of one of these kinds; else end(), after a report.
 template <class... Kind>
 [[nodiscard]] allocation_map::iterator find_to_free(call& c, void const* ptr, Kind... kinds)
 {
@@ -80,8 +80,8 @@ template <class... Kind>
   return all.end();
 }
 
-/// Ends memory that work may have used until now: waits, then gives it back. `find` looks it up, again after the wait, for
-/// another thread may have freed it meanwhile.
+/// Waits for work that may use the memory, then gives it back. Calls `find` again after the wait, because another
+/// thread may have freed the memory meanwhile.
 template <class Find, class Wait>
 cudaError_t free_after_wait(call& c, Find&& find, Wait&& wait)
 {
@@ -102,7 +102,7 @@ cudaError_t free_after_wait(call& c, Find&& find, Wait&& wait)
   return find_allocation(begin) != all.end() || (next != all.end() && next->first - begin < bytes);
 }
 
-/// Whether the process has all the pages.
+/// Whether all the pages are mapped in this process.
 [[nodiscard]] bool is_mapped(std::uintptr_t begin, std::size_t bytes)
 {
   auto const first = begin & ~std::uintptr_t{4095};
@@ -127,7 +127,7 @@ cudaError_t cudaMallocPitch(void** out, std::size_t* pitch, std::size_t width, s
 cudaError_t cudaMalloc3D(cudaPitchedPtr* out, cudaExtent extent)
 {
   CUDASIM_CALL(cudaMalloc3D, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pointer"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer is null"); }
     std::size_t rows = 0;
     if (__builtin_mul_overflow(extent.height, extent.depth, &rows)) { return cudaErrorMemoryAllocation; }
     cudaPitchedPtr made{nullptr, 0, extent.width, extent.height};
@@ -197,9 +197,9 @@ cudaError_t cudaHostRegister(void* ptr, std::size_t bytes, unsigned flags)
   CUDASIM_CALL(cudaHostRegister, {
     auto const begin = address_of(ptr);
     if (ptr == nullptr || bytes == 0 || bytes > std::numeric_limits<std::uintptr_t>::max() - begin) {
-      return c.misuse(cudaErrorInvalidValue, "%zu bytes at %p", bytes, ptr);
+      return c.misuse(cudaErrorInvalidValue, "%zu bytes at %p are not a valid range", bytes, ptr);
     }
-    if ((flags & cudaHostRegisterIoMemory) != 0) { return cudaErrorInvalidValue; }  // there is no such memory here
+    if ((flags & cudaHostRegisterIoMemory) != 0) { return cudaErrorInvalidValue; }  // the simulator has no such memory
     if ((flags & ~register_flags) != 0) { return c.misuse(cudaErrorInvalidValue, "flags %#x are unknown", flags); }
     if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
     if (memory().addresses.owns(begin)) { return refuse_pointer(c, cudaErrorInvalidValue, ptr); }
@@ -230,7 +230,7 @@ cudaError_t cudaHostUnregister(void* ptr)
 cudaError_t cudaHostGetDevicePointer(void** out, void* ptr, unsigned flags)
 {
   CUDASIM_CALL(cudaHostGetDevicePointer, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pointer"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer is null"); }
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); }
     auto const found = find_allocation(address_of(ptr));
     if (found == memory().allocations.end() ||
@@ -245,7 +245,7 @@ cudaError_t cudaHostGetDevicePointer(void** out, void* ptr, unsigned flags)
 cudaError_t cudaHostGetFlags(unsigned* flags, void* ptr)
 {
   CUDASIM_CALL(cudaHostGetFlags, {
-    if (flags == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the flags"); }
+    if (flags == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the flags is null"); }
     auto const found = find_allocation(address_of(ptr));
     if (found == memory().allocations.end() || type_of(found->second) == cudaMemoryTypeDevice) {
       return refuse_pointer(c, cudaErrorInvalidValue, ptr);
@@ -258,7 +258,7 @@ cudaError_t cudaHostGetFlags(unsigned* flags, void* ptr)
 cudaError_t cudaMallocManaged(void** out, std::size_t bytes, unsigned flags)
 {
   CUDASIM_CALL(cudaMallocManaged, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pointer"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer is null"); }
     if (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost) {
       return c.misuse(
         cudaErrorInvalidValue, "flags have to be cudaMemAttachGlobal or cudaMemAttachHost, not %#x", flags);
@@ -283,7 +283,9 @@ cudaError_t cudaMallocManaged(void** out, std::size_t bytes, unsigned flags)
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, void const* ptr)
 {
   CUDASIM_CALL(cudaPointerGetAttributes, {
-    if (attributes == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attributes"); }
+    if (attributes == nullptr) {
+      return c.misuse(cudaErrorInvalidValue, "the output pointer for the attributes is null");
+    }
     auto* const mine = const_cast<void*>(ptr);
     *attributes      = {};
     auto const found = find_allocation(address_of(ptr));
@@ -297,7 +299,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, void con
     auto const type           = type_of(what);
     attributes->type          = type;
     attributes->device        = what.device;
-    bool const by_reference   = what.block != nullptr || what.view != nullptr;  // memory that access is given to
+    bool const by_reference   = what.block != nullptr || what.view != nullptr;  // memory with access rights of its own
     bool const seen           = !by_reference || accessible(what, this_thread().device);
     attributes->devicePointer = seen || type == cudaMemoryTypeManaged ? mine : nullptr;
     attributes->hostPointer   = type == cudaMemoryTypeDevice ? nullptr : mine;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Access of one device to the memory of another. Every two devices of the machine can have it.
+// Access of one device to the memory of another. Any two devices of the machine can have it.
 
 #include "memory.hpp"
 
@@ -9,14 +9,14 @@ using namespace cudasim;
 cudaError_t cudaDeviceCanAccessPeer(int* out, int device, int peer)
 {
   CUDASIM_CALL(cudaDeviceCanAccessPeer, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the answer"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the answer is null"); }
     if (!is_device(c, device) || !is_device(c, peer)) { return cudaErrorInvalidDevice; }
     *out = device != peer ? 1 : 0;
     return cudaSuccess;
   });
 }
 
-// That access is enabled already, or is not enabled, is what libraries meet that share a process: no misuse.
+// Libraries that share a process may enable or disable access twice, so those errors are not misuse.
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 {
   CUDASIM_CALL(cudaDeviceEnablePeerAccess, {
@@ -40,7 +40,7 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer)
 cudaError_t cudaDeviceGetP2PAttribute(int* out, cudaDeviceP2PAttr attribute, int device, int peer)
 {
   CUDASIM_CALL(cudaDeviceGetP2PAttribute, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the attribute is null"); }
     if (!is_device(c, device) || !is_device(c, peer)) { return cudaErrorInvalidDevice; }
     if (device == peer) { return c.misuse(cudaErrorInvalidDevice, "device %d is its own peer", device); }
     switch (attribute) {

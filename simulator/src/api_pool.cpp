@@ -15,7 +15,7 @@
 namespace cudasim {
 namespace {
 
-/// What a descriptor of an exported pool says.
+/// The note at the descriptor of an exported pool.
 struct pool_note {
   static constexpr std::uint64_t expected = 0x6c6f6f705f6d6973ULL;
   std::uint64_t magic;
@@ -24,7 +24,7 @@ struct pool_note {
   std::uint64_t process;
 };
 
-/// What the data of an exported pointer says.
+/// The content of an exported pointer's data.
 struct pointer_note {
   static constexpr std::uint64_t expected = 0x7265746e696f7073ULL;
   std::uint64_t magic;
@@ -46,7 +46,7 @@ static_assert(sizeof(pointer_note) <= sizeof(cudaMemPoolPtrExportData) && std::i
   return nullptr;
 }
 
-/// A pool that the call may change or take memory from: not an imported one.
+/// The pool, which the call may change or take memory from: imported pools are refused.
 [[nodiscard]] std::shared_ptr<pool> find_own_pool(call& c, cudaMemPool_t handle)
 {
   auto found = find_pool(c, handle);
@@ -61,7 +61,7 @@ cudaError_t allocate(call& c, void** out, std::size_t bytes, std::shared_ptr<poo
 {
   auto const s = find_stream(c, handle);
   if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pointer"); }
+  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer is null"); }
   if (s->capturing == nullptr) {
     if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
   }
@@ -85,7 +85,7 @@ cudaError_t malloc_from_pool(void** out, std::size_t bytes, cudaMemPool_t handle
   });
 }
 
-/// cudaFreeAsync of what cudaMalloc gave: the memory goes back when the stream gets there.
+/// cudaFreeAsync for memory of cudaMalloc: the memory is given back when the stream gets there.
 cudaError_t free_later(call& c, allocation_map::iterator which, std::shared_ptr<stream> const& s)
 {
   if (s->capturing != nullptr) { return refuse_pointer(c, cudaErrorInvalidValue, pointer_to(which->first)); }
@@ -127,7 +127,7 @@ cudaError_t free_async(void* ptr, cudaStream_t handle, void const* site)
   });
 }
 
-/// Where pools of a location and type are found. Returns false, after a report, if there cannot be any.
+/// Finds the key of pools at a location and of a type. Returns false, after a report, if such pools cannot exist.
 [[nodiscard]] bool find_place(call& c, cudaMemLocation const& where, cudaMemAllocationType type, pool_place& out)
 {
   bool const known_type = type == cudaMemAllocationTypePinned || type == managed_allocation;
@@ -182,7 +182,7 @@ cudaError_t set_current(call& c, pool_place const& place, cudaMemPool_t handle)
   if (!find_place(c, wanted.location, wanted.allocType, place)) { return cudaErrorInvalidValue; }
   constexpr unsigned known = cudaMemHandleTypePosixFileDescriptor | fabric_handles;
   if ((static_cast<unsigned>(wanted.handleTypes) & ~known) != 0) {
-    return c.misuse(cudaErrorInvalidValue, "handle types %#x", static_cast<unsigned>(wanted.handleTypes));
+    return c.misuse(cudaErrorInvalidValue, "unknown handle types %#x", static_cast<unsigned>(wanted.handleTypes));
   }
   for (auto const byte : wanted.reserved) {
     if (byte != 0) { return c.misuse(cudaErrorInvalidValue, "reserved bytes of the properties are not 0"); }
@@ -190,7 +190,7 @@ cudaError_t set_current(call& c, pool_place const& place, cudaMemPool_t handle)
   return cudaSuccess;
 }
 
-/// The counter behind an attribute that is one, or null.
+/// The counter behind an attribute; null if the attribute is not a counter.
 [[nodiscard]] std::uint64_t* counter_of(pool& p, cudaMemPoolAttr attribute)
 {
   switch (attribute) {
@@ -209,7 +209,7 @@ cudaError_t set_current(call& c, pool_place const& place, cudaMemPool_t handle)
   }
 }
 
-/// The switch behind an attribute that is one, or null.
+/// The switch behind an attribute; null if the attribute is not a switch.
 [[nodiscard]] int* switch_of(pool& p, cudaMemPoolAttr attribute)
 {
   switch (attribute) {
@@ -259,7 +259,7 @@ extern "C" cudaError_t cudaFreeAsync_ptsz(void* ptr, cudaStream_t s)
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* out, int device)
 {
   CUDASIM_CALL(cudaDeviceGetDefaultMemPool, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pool"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the pool is null"); }
     if (!is_device(c, device)) { return cudaErrorInvalidDevice; }
     *out = default_pool(place_of_device(device))->handle;
     return cudaSuccess;
@@ -269,7 +269,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* out, int device)
 cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* out, int device)
 {
   CUDASIM_CALL(cudaDeviceGetMemPool, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pool"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the pool is null"); }
     if (!is_device(c, device)) { return cudaErrorInvalidValue; }
     *out = current_pool(place_of_device(device))->handle;
     return cudaSuccess;
@@ -288,7 +288,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* out, cudaMemPoolProps const* wanted
 {
   CUDASIM_CALL(cudaMemPoolCreate, {
     if (out == nullptr || wanted == nullptr) {
-      return c.misuse(cudaErrorInvalidValue, "no properties, or no place for the pool");
+      return c.misuse(cudaErrorInvalidValue, "the properties or the output pointer is null");
     }
     if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
     if (auto const error = check_properties(c, *wanted); error != cudaSuccess) { return error; }
@@ -328,7 +328,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attrib
   CUDASIM_CALL(cudaMemPoolGetAttribute, {
     auto const p = find_own_pool(c, handle);
     if (p == nullptr) { return cudaErrorInvalidValue; }
-    if (value == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
+    if (value == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the attribute is null"); }
     if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
     if (auto const* const number = counter_of(*p, attribute)) {
       std::memcpy(value, number, sizeof *number);
@@ -380,14 +380,18 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, cudaMemAccessDesc const* 
   CUDASIM_CALL(cudaMemPoolSetAccess, {
     auto const p = find_pool(c, handle);
     if (p == nullptr) { return cudaErrorInvalidValue; }
-    if (wanted == nullptr && count != 0) { return c.misuse(cudaErrorInvalidValue, "no descriptions of access"); }
+    if (wanted == nullptr && count != 0) {
+      return c.misuse(cudaErrorInvalidValue, "no access descriptions were given");
+    }
     for (std::size_t i = 0; i < count; ++i) {
       auto const& [where, flags] = wanted[i];
       if (where.type != cudaMemLocationTypeDevice) {
         return c.misuse(cudaErrorNotSupported, "access can be set for devices only");
       }
       if (!is_device(c, where.id)) { return cudaErrorInvalidDevice; }
-      if (flags == cudaMemAccessFlagsProtRead) { return c.misuse(cudaErrorNotSupported, "access to read only"); }
+      if (flags == cudaMemAccessFlagsProtRead) {
+        return c.misuse(cudaErrorNotSupported, "read-only access is not supported");
+      }
       if (flags != cudaMemAccessFlagsProtNone && flags != cudaMemAccessFlagsProtReadWrite) {
         return c.misuse(cudaErrorInvalidValue, "unknown access flags %d", static_cast<int>(flags));
       }
@@ -404,7 +408,7 @@ cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t handle
 {
   CUDASIM_CALL(cudaMemPoolGetAccess, {
     if (flags == nullptr || where == nullptr) {
-      return c.misuse(cudaErrorInvalidValue, "no location, or no place for the flags");
+      return c.misuse(cudaErrorInvalidValue, "the location or the output pointer is null");
     }
     auto const p = find_pool(c, handle);
     if (p == nullptr) { return cudaErrorInvalidValue; }
@@ -426,7 +430,7 @@ cudaError_t cudaMemGetDefaultMemPool(cudaMemPool_t* out, cudaMemLocation* where,
 {
   CUDASIM_CALL(cudaMemGetDefaultMemPool, {
     if (out == nullptr || where == nullptr) {
-      return c.misuse(cudaErrorInvalidValue, "no location, or no place for the pool");
+      return c.misuse(cudaErrorInvalidValue, "the location or the output pointer is null");
     }
     pool_place place;
     if (!find_place(c, *where, type, place)) { return cudaErrorInvalidValue; }
@@ -439,7 +443,7 @@ cudaError_t cudaMemGetMemPool(cudaMemPool_t* out, cudaMemLocation* where, cudaMe
 {
   CUDASIM_CALL(cudaMemGetMemPool, {
     if (out == nullptr || where == nullptr) {
-      return c.misuse(cudaErrorInvalidValue, "no location, or no place for the pool");
+      return c.misuse(cudaErrorInvalidValue, "the location or the output pointer is null");
     }
     pool_place place;
     if (!find_place(c, *where, type, place)) { return cudaErrorInvalidValue; }
@@ -466,7 +470,7 @@ cudaError_t cudaMemPoolExportToShareableHandle(void* out,
                                                unsigned flags)
 {
   CUDASIM_CALL(cudaMemPoolExportToShareableHandle, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the handle"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the handle is null"); }
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); }
     auto const p = find_own_pool(c, handle);
     if (p == nullptr) { return cudaErrorInvalidValue; }
@@ -488,11 +492,13 @@ cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t* out,
                                                  unsigned flags)
 {
   CUDASIM_CALL(cudaMemPoolImportFromShareableHandle, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the pool"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the pool is null"); }
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); }
     if (type != cudaMemHandleTypePosixFileDescriptor) { return cudaErrorNotSupported; }
     auto const descriptor = static_cast<int>(reinterpret_cast<std::intptr_t>(handle));
-    if (::fcntl(descriptor, F_GETFD) < 0) { return c.misuse(cudaErrorUnknown, "%d is no open descriptor", descriptor); }
+    if (::fcntl(descriptor, F_GETFD) < 0) {
+      return c.misuse(cudaErrorUnknown, "%d is not an open descriptor", descriptor);
+    }
     pool_note note{};
     if (!memory_file::read_note(descriptor, &note, sizeof note) || note.magic != pool_note::expected) {
       return c.misuse(cudaErrorInvalidValue, "descriptor %d is not that of a pool", descriptor);
@@ -520,7 +526,7 @@ cudaError_t cudaMemPoolImportFromShareableHandle(cudaMemPool_t* out,
 cudaError_t cudaMemPoolExportPointer(cudaMemPoolPtrExportData* out, void* ptr)
 {
   CUDASIM_CALL(cudaMemPoolExportPointer, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the data"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the data is null"); }
     auto& all        = memory().allocations;
     auto const found = all.find(address_of(ptr));
     if (found == all.end() || found->second.type != allocation::kind::pooled) {
@@ -548,7 +554,7 @@ cudaError_t cudaMemPoolImportPointer(void** out, cudaMemPool_t handle, cudaMemPo
 {
   CUDASIM_CALL(cudaMemPoolImportPointer, {
     if (out == nullptr || data == nullptr) {
-      return c.misuse(cudaErrorInvalidValue, "no data, or no place for the pointer");
+      return c.misuse(cudaErrorInvalidValue, "the data or the output pointer is null");
     }
     auto const p = find_pool(c, handle);
     if (p == nullptr) { return cudaErrorInvalidValue; }

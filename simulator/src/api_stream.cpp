@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cudaStream*, host functions, and what is outstanding of streams, events and graphs.
+// cudaStream*, host functions, and the list of outstanding streams, events and graphs.
 
 #include "capture.hpp"
 #include "driver.hpp"
@@ -25,7 +25,7 @@ constexpr int highest_priority = -5;
 
 cudaError_t create(call& c, cudaStream_t* out, unsigned flags, int priority)
 {
-  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the stream"); }
+  if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the stream is null"); }
   if (flags != cudaStreamDefault && flags != cudaStreamNonBlocking) {
     return c.misuse(cudaErrorInvalidValue, "unknown flags %#x", flags);
   }
@@ -33,7 +33,7 @@ cudaError_t create(call& c, cudaStream_t* out, unsigned flags, int priority)
   auto& d = current_device();
   auto s = make_stream(d.number, stream::kind::created, flags, std::clamp(priority, highest_priority, lowest_priority));
   if (w.free_stream_handles.empty()) {
-    // Handles are addresses of bytes that stay ours for ever, so that a stale one can be told from a live one.
+    // Handles are addresses of bytes that are never freed, so that a stale handle can be told from a live one.
     w.free_stream_handles.push_back(reinterpret_cast<cudaStream_t>(new std::uint64_t{0}));
   }
   s->created_at = c.site();
@@ -57,7 +57,7 @@ cudaError_t query(cudaStream_t handle, void const* site)
       return default_stream_is_done(d) ? d.broken : cudaErrorNotReady;
     }
     if (!s->idle()) { return cudaErrorNotReady; }
-    return wait_for(c, end_of(s), s->clock);  // at once: the host knows now what was done
+    return wait_for(c, end_of(s), s->clock);  // returns immediately; the host's clock now covers the work
   });
 }
 
@@ -69,7 +69,7 @@ cudaError_t synchronize(cudaStream_t handle, void const* site)
     if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     if (auto const error = check_unsafe_call(c); error != cudaSuccess) { return error; }
     if (s->type != stream::kind::legacy) { return wait_for(c, s); }
-    // The default stream is done when the blocking streams are that it comes after.
+    // The default stream is done when all blocking streams are that it waits for.
     bool const done  = default_stream_is_done(the_world().devices[static_cast<std::size_t>(s->device)]);
     auto const error = done ? cudaSuccess : submit(c, s, operation{});
     return error == cudaSuccess ? wait_for(c, s) : error;
@@ -81,7 +81,7 @@ cudaError_t get_flags(cudaStream_t handle, unsigned* flags, void const* site)
   CUDASIM_CALL_AT(cudaStreamGetFlags, site, {
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (flags == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the flags"); }
+    if (flags == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the flags is null"); }
     if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     *flags = s->flags;
     return cudaSuccess;
@@ -93,8 +93,8 @@ cudaError_t get_priority(cudaStream_t handle, int* priority, void const* site)
   CUDASIM_CALL_AT(cudaStreamGetPriority, site, {
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (priority == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the priority"); }
-    if (s->capturing == nullptr) {  // a capturing stream may be asked, and the legacy one not while it is blocked
+    if (priority == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the priority is null"); }
+    if (s->capturing == nullptr) {  // a capturing stream may be asked; the legacy one may not while a capture blocks it
       if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     }
     *priority = s->priority;
@@ -107,7 +107,7 @@ cudaError_t get_id(cudaStream_t handle, unsigned long long* id, void const* site
   CUDASIM_CALL_AT(cudaStreamGetId, site, {
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (id == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the id"); }
+    if (id == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the id is null"); }
     if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     *id = s->id;
     return cudaSuccess;
@@ -119,7 +119,7 @@ cudaError_t get_device(cudaStream_t handle, int* number, void const* site)
   CUDASIM_CALL_AT(cudaStreamGetDevice, site, {
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (number == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    if (number == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the device is null"); }
     if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     *number = s->device;
     return cudaSuccess;
@@ -158,7 +158,7 @@ cudaError_t launch_host_function(cudaStream_t handle, cudaHostFn_t function, voi
   CUDASIM_CALL_AT(cudaLaunchHostFunc, site, {
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (function == nullptr) { return c.misuse(cudaErrorInvalidValue, "no function"); }
+    if (function == nullptr) { return c.misuse(cudaErrorInvalidValue, "the callback is null"); }
     operation work;
     work.run           = [function, data] { function(data); };
     work.host_function = true;
@@ -173,7 +173,7 @@ cudaError_t add_callback(
   CUDASIM_CALL_AT(cudaStreamAddCallback, site, {
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (callback == nullptr) { return c.misuse(cudaErrorInvalidValue, "no function"); }
+    if (callback == nullptr) { return c.misuse(cudaErrorInvalidValue, "the callback is null"); }
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#x", flags); }
     if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     operation work;
@@ -273,7 +273,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
     if (s->capturing != nullptr) { leave_capture(*s); }
     w.stream_handles.erase(handle);
     w.free_stream_handles.push_back(handle);
-    s->held = false;  // its work goes on, as on a device
+    s->held = false;  // its work goes on, as on a real device
     retire_stream(s);
     call_worker();
     return cudaSuccess;

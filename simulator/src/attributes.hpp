@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// What the simulated devices are: the values of an NVIDIA H200. All functions expect the lock.
+/// The attributes of simulated devices: the values of an NVIDIA H200. All functions expect the lock.
 
 #include "world.hpp"
 
@@ -11,7 +11,7 @@ namespace cudasim {
 /// Value of an attribute of a device. The runtime's and the driver's numbers are the same. Returns false for an unknown one.
 [[nodiscard]] bool find_attribute(device const& d, int attribute, int& value);
 
-/// Device of that number, or null after a misuse report; the call then answers cudaErrorInvalidDevice.
+/// The device of that number; null, after a misuse report, if it does not exist (cudaErrorInvalidDevice).
 [[nodiscard]] device* find_device(call& c, int number);
 
 }  // namespace cudasim

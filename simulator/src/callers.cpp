@@ -35,7 +35,7 @@ struct code_range {
   std::uintptr_t end;
 };
 
-/// Where the code lies of which no caller is told. Written before the first call of CUDA.
+/// Code that is never reported as the caller. Written before the first call of CUDA.
 std::array<code_range, 32> library_code;
 std::size_t library_code_count{0};
 
@@ -45,7 +45,7 @@ std::size_t library_code_count{0};
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-/// Whether an object is of the C or C++ library, the runtime of the compiler or of a sanitizer.
+/// Whether an object belongs to the C or C++ library, the compiler's runtime or a sanitizer.
 [[nodiscard]] bool is_library(std::string_view file)
 {
   static constexpr std::string_view names[]{"libc.so",
@@ -87,7 +87,7 @@ int add_library_code(dl_phdr_info* info, std::size_t /*bytes*/, void* own_code)
   return 0;
 }
 
-/// Before the constructors of what links the simulator.
+/// Runs before the constructors of objects that link the simulator.
 [[gnu::constructor]] void find_library_code()
 {
   dl_iterate_phdr(add_library_code, reinterpret_cast<void*>(&find_library_code));
@@ -103,8 +103,7 @@ int add_library_code(dl_phdr_info* info, std::size_t /*bytes*/, void* own_code)
 
 using c_string = std::unique_ptr<char, void (*)(void*)>;
 
-/// A name as it is written in the program; null if it is none of C++. Allocates as malloc() does, not as operator new does: that one
-/// may be the program's.
+/// Demangles a name; null if it is not a C++ name. Allocates with malloc(), as operator new may be the program's.
 [[nodiscard]] c_string written_name(char const* name)
 {
   int status{};
@@ -122,7 +121,7 @@ using c_string = std::unique_ptr<char, void (*)(void*)>;
   return shortened(text != nullptr ? text.get() : name);
 }
 
-/// The lambda of the program of which a function of the C++ library's headers may have the code; else an empty name.
+/// The program's lambda whose code may be inside this function of the C++ library's headers; empty if there is none.
 [[nodiscard]] std::string lambda_in(char const* name)
 {
   if (!is_standard_name(name)) { return {}; }
@@ -141,7 +140,7 @@ using c_string = std::unique_ptr<char, void (*)(void*)>;
   return found != known.end() ? found->second : known.try_emplace(path, path).first->second;
 }
 
-/// Where an object is loaded, and its file.
+/// The file of an object, and where it is loaded.
 struct loaded_object {
   std::uintptr_t code;
   std::uintptr_t bias{0};
@@ -162,8 +161,8 @@ int find_object(dl_phdr_info* info, std::size_t /*bytes*/, void* out)
   return 0;
 }
 
-/// Whether the program's file says that the code is of the C++ library's headers, and has no lambda of the program in it. Does not
-/// ask dladdr(), which waits while another thread runs the constructors of a library.
+/// Whether the program's file says that the code is of the C++ library's headers and contains no lambda of the program.
+/// Does not call dladdr(), which blocks while another thread runs the constructors of a library.
 [[nodiscard]] bool is_header_code(void const* code)
 {
   loaded_object object{reinterpret_cast<std::uintptr_t>(code) - 1};
@@ -183,18 +182,18 @@ int find_object(dl_phdr_info* info, std::size_t /*bytes*/, void* out)
   try {
     of_program = !is_library_code(code) && !is_header_code(code);
   } catch (std::exception const&) {
-    return true;  // no memory for symbols
+    return true;  // no memory for the symbols
   }
   sites.add(code, of_program);
   return of_program;
 }
 
-/// A walk up the stack, from the place where a call returns to.
+/// A walk up the stack, starting at the return address of a call.
 struct stack_walk {
   void const* site;
   int frames{0};
   bool is_at_site{false};
-  void const* in_headers{nullptr};  // the first place that is in no library
+  void const* in_headers{nullptr};  // the first place outside of libraries
   void const* in_program{nullptr};
 };
 
@@ -246,11 +245,11 @@ void const* search_program_caller(void const* site) noexcept
 
 namespace {
 
-/// The place without regard to whose code it is.
+/// Describes the place, whether it is code of the program or of a library.
 [[nodiscard]] std::string describe_code(void const* code)
 {
   char offset[32];
-  // The call itself: what it returns to may be another function.
+  // Look up the call instruction: the return address may be in the next function.
   auto const* const call = static_cast<char const*>(code) - 1;
   Dl_info info{};
   link_map* object{};

@@ -8,24 +8,24 @@
 #include <string>
 
 /// @file
-/// Who called the simulator, and what a person calls that place. Needs no lock.
+/// Finds the place of the program that called the simulator, and describes it for people. Needs no lock.
 
 namespace cudasim {
 
-/// A set of places where calls return to, each known as code of the program or as code of a library. It may forget some.
-/// All members are thread-safe and lock-free; none allocates.
+/// A set of return addresses, each known as code of the program or code of a library. It may forget entries. All
+/// members are thread-safe and lock-free; none allocates.
 class known_sites {
  public:
-  /// Whether the place is certainly known as code of the program. Looks at one entry only.
+  /// Whether the set has `site` as code of the program. False may also mean unknown. Looks at one entry only.
   [[nodiscard]] bool is_surely_of_program(void const* site) const noexcept
   {
     return entries_[home_of(site)].load(std::memory_order_relaxed) == entry_of(site, true);
   }
 
-  /// Finds out what is known of a place. Returns false if nothing is.
+  /// Looks a place up and sets `of_program`. Returns false if the place is unknown.
   [[nodiscard]] bool find(void const* site, bool& of_program) const noexcept;
 
-  /// Adds a place, instead of another one if there is no room near it.
+  /// Adds a place. Replaces another one if there is no room near it.
   void add(void const* site, bool of_program) noexcept;
 
  private:
@@ -36,7 +36,7 @@ class known_sites {
   {
     return static_cast<std::size_t>((reinterpret_cast<std::uintptr_t>(site) * 0x9E3779B97F4A7C15U) >> (64U - bits));
   }
-  /// Addresses of a program have at most 57 bits. 0 is no entry.
+  /// Addresses of a program have at most 57 bits. An entry of 0 is empty.
   [[nodiscard]] static std::uint64_t entry_of(void const* site, bool of_program) noexcept
   {
     return (static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(site)) << 1U) | (of_program ? 1U : 0U);
@@ -49,10 +49,10 @@ class known_sites {
 /// program_caller() for a place that may be code of a library.
 [[nodiscard]] void const* search_program_caller(void const* site) noexcept;
 
-/// The place that a call is reported at: `site`, where the call returns to; or, where that is code of the C or C++ library (that of its
-/// headers, too), of a sanitizer or of the simulator, the first caller outside of them. They call the program's functions, and where
-/// one of these ends in a call of CUDA, that returns to them. If no caller is outside, the first one in the headers of the C++ library;
-/// else `site` again.
+/// The place that a call is reported at: usually `site`, the return address. Where `site` is code of the C or C++
+/// library, its headers, a sanitizer or the simulator, the first caller outside of them: they call functions of the
+/// program, and a function that ends with a call of CUDA (a jump) makes that call return to them. If no caller is
+/// outside, the first one in the C++ library's headers; else `site`.
 ///
 /// Cost  a comparison if the place is known as code of the program; a binary search in the symbols of its file the first time; a walk
 ///       up the stack if it is code of a library. The symbols of a file are read at its first call.
@@ -61,8 +61,8 @@ class known_sites {
   return sites.is_surely_of_program(site) ? site : search_program_caller(site);
 }
 
-/// "average(float const*)+0x2a in app": the function, as far as the dynamic symbols or those of the file tell, else "app+0x1234".
-/// "average(float const*)::{lambda()#1} in app+0x1234" where the lambda is in a function of the C++ library's headers.
+/// "average(float const*)+0x2a in app": the function, if the dynamic symbols or those of the file name it, else
+/// "app+0x1234". "average(float const*)::{lambda()#1} in app+0x1234" if its code is in a function of the C++ library.
 [[nodiscard]] std::string describe_address(void const* code);
 
 }  // namespace cudasim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of driver functions, and those that are not about virtual memory.
+// The table of driver functions, and the functions that do not concern virtual memory.
 
 #include "driver.hpp"
 
@@ -129,7 +129,7 @@ constexpr driver_error driver_errors[]{
   {999, "CUDA_ERROR_UNKNOWN"},
 };
 
-/// Name of an error, or null for a number that is none.
+/// Name of an error; null for a number that is not an error.
 [[nodiscard]] char const* driver_error_name(CUresult error)
 {
   auto const* const found =
@@ -137,7 +137,7 @@ constexpr driver_error driver_errors[]{
   return found == std::end(driver_errors) ? nullptr : found->name;
 }
 
-/// A context handle stands for the primary context of a device; nothing can be done with it but compare it.
+/// The handle of a device's primary context. It is only a number to compare.
 [[nodiscard]] CUcontext context_of(int device)
 {
   return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(0x6c000000 + 64 * device));
@@ -149,8 +149,7 @@ constexpr driver_error driver_errors[]{
   return overridden != 0 ? overridden : CUDART_VERSION;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Driver, devices, contexts, streams
+// --- Driver, devices, contexts, streams
 
 CUresult init(unsigned flags)
 {
@@ -162,7 +161,7 @@ CUresult init(unsigned flags)
 CUresult get_driver_version(int* out)
 {
   CUDASIM_DRIVER_CALL(cuDriverGetVersion, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the version"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the version is null"); }
     *out = driver_version();
     return cudaSuccess;
   });
@@ -171,7 +170,7 @@ CUresult get_driver_version(int* out)
 CUresult get_error_name(CUresult error, char const** out)
 {
   CUDASIM_DRIVER_CALL(cuGetErrorName, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the name"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the name is null"); }
     *out = driver_error_name(error);
     return *out == nullptr ? cudaErrorInvalidValue : cudaSuccess;
   });
@@ -180,7 +179,7 @@ CUresult get_error_name(CUresult error, char const** out)
 CUresult get_error_string(CUresult error, char const** out)
 {
   CUDASIM_DRIVER_CALL(cuGetErrorString, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the text"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the text is null"); }
     *out = driver_error_name(error) == nullptr ? nullptr : ::cudaGetErrorString(static_cast<cudaError_t>(error));
     return *out == nullptr ? cudaErrorInvalidValue : cudaSuccess;
   });
@@ -189,7 +188,7 @@ CUresult get_error_string(CUresult error, char const** out)
 CUresult get_device_count(int* out)
 {
   CUDASIM_DRIVER_CALL(cuDeviceGetCount, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the number"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the number is null"); }
     *out = the_world().machine.devices;
     return cudaSuccess;
   });
@@ -198,7 +197,7 @@ CUresult get_device_count(int* out)
 CUresult get_device(CUdevice* out, int ordinal)
 {
   CUDASIM_DRIVER_CALL(cuDeviceGet, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the device is null"); }
     if (!is_device(c, ordinal)) { return cudaErrorInvalidDevice; }
     *out = ordinal;
     return cudaSuccess;
@@ -208,7 +207,7 @@ CUresult get_device(CUdevice* out, int ordinal)
 CUresult get_device_attribute(int* out, CUdevice_attribute attribute, CUdevice number)
 {
   CUDASIM_DRIVER_CALL(cuDeviceGetAttribute, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the attribute is null"); }
     auto const* const found = find_device(c, number);
     if (found == nullptr) { return cudaErrorInvalidDevice; }
     if (!find_attribute(*found, static_cast<int>(attribute), *out)) {
@@ -221,13 +220,13 @@ CUresult get_device_attribute(int* out, CUdevice_attribute attribute, CUdevice n
 CUresult get_current_context(CUcontext* out)
 {
   CUDASIM_DRIVER_CALL(cuCtxGetCurrent, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the context"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the context is null"); }
     *out = this_thread().has_context ? context_of(this_thread().device) : nullptr;
     return cudaSuccess;
   });
 }
 
-/// On hot paths, so without the lock, as cudaGetDevice.
+/// Without the lock, like cudaGetDevice, because it is on hot paths.
 CUresult get_current_device(CUdevice* out)
 {
   if (is_forked()) { return static_cast<CUresult>(report_fork("cuCtxGetDevice")); }
@@ -243,20 +242,22 @@ CUresult get_current_device(CUdevice* out)
 CUresult get_device_of_context(CUdevice* out, CUcontext context)
 {
   CUDASIM_DRIVER_CALL(cuCtxGetDevice, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the device is null"); }
     if (context == nullptr && !this_thread().has_context) { return cudaErrorDeviceUninitialized; }
     auto const device = context == nullptr ? this_thread().device : device_of_context(context);
-    if (device < 0) { return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context)); }
+    if (device < 0) {
+      return c.misuse(cudaErrorDeviceUninitialized, "%p is not a context", static_cast<void*>(context));
+    }
     *out = device;
     return cudaSuccess;
   });
 }
 
-/// The context of a device stays until cudaDeviceReset(), so nobody has to be told who uses it.
+/// The context of a device stays until cudaDeviceReset(), so retains are not counted.
 CUresult retain_primary_context(CUcontext* out, CUdevice number)
 {
   CUDASIM_DRIVER_CALL(cuDevicePrimaryCtxRetain, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the context"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the context is null"); }
     if (!is_device(c, number)) { return cudaErrorInvalidDevice; }
     find_device(c, number)->has_context = true;
     *out                                = context_of(number);
@@ -267,7 +268,9 @@ CUresult retain_primary_context(CUcontext* out, CUdevice number)
 CUresult primary_context_state(CUdevice number, unsigned* flags, int* active)
 {
   CUDASIM_DRIVER_CALL(cuDevicePrimaryCtxGetState, {
-    if (flags == nullptr || active == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the state"); }
+    if (flags == nullptr || active == nullptr) {
+      return c.misuse(cudaErrorInvalidValue, "the output pointer for the state is null");
+    }
     auto const* const found = find_device(c, number);
     if (found == nullptr) { return cudaErrorInvalidDevice; }
     *flags  = 0;
@@ -280,7 +283,9 @@ CUresult push_context(CUcontext context)
 {
   CUDASIM_DRIVER_CALL(cuCtxPushCurrent, {
     auto const device = device_of_context(context);
-    if (device < 0) { return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context)); }
+    if (device < 0) {
+      return c.misuse(cudaErrorDeviceUninitialized, "%p is not a context", static_cast<void*>(context));
+    }
     auto& thread = this_thread();
     if (thread.pushed == thread.covered.size()) {
       return c.misuse(cudaErrorNotSupported, "more than %zu contexts on a thread", thread.covered.size());
@@ -315,7 +320,7 @@ CUresult stream_id(CUstream handle, unsigned long long* out)
     if (lacks_context(handle)) { return cudaErrorDeviceUninitialized; }
     auto const s = find_stream(c, handle);
     if (s == nullptr) { return cudaErrorInvalidResourceHandle; }
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the id"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the id is null"); }
     if (auto const error = refuse_while_capturing(*s); error != cudaSuccess) { return error; }
     *out = s->id;
     return cudaSuccess;
@@ -324,8 +329,8 @@ CUresult stream_id(CUstream handle, unsigned long long* out)
 
 CUresult stream_id_per_thread(CUstream handle, unsigned long long* out) { return stream_id(per_thread(handle), out); }
 
-/// The stream that a handle names, if it may be asked where it belongs; else `error` says why not. A stream that captures may
-/// not, as with its id.
+/// The stream that a handle names, if the program may ask about it; else null, and `error` says why. A capturing stream
+/// may not be asked, as for its id.
 [[nodiscard]] std::shared_ptr<stream> stream_to_ask(call& c, CUstream handle, cudaError_t& error)
 {
   error = cudaErrorDeviceUninitialized;
@@ -339,7 +344,7 @@ CUresult stream_id_per_thread(CUstream handle, unsigned long long* out) { return
 CUresult stream_device(CUstream handle, CUdevice* out)
 {
   CUDASIM_DRIVER_CALL(cuStreamGetDevice, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the device"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the device is null"); }
     cudaError_t error{};
     auto const s = stream_to_ask(c, handle, error);
     if (s != nullptr) { *out = s->device; }
@@ -352,7 +357,7 @@ CUresult stream_device_per_thread(CUstream handle, CUdevice* out) { return strea
 CUresult stream_context(CUstream handle, CUcontext* out)
 {
   CUDASIM_DRIVER_CALL(cuStreamGetCtx, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the context"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the context is null"); }
     cudaError_t error{};
     auto const s = stream_to_ask(c, handle, error);
     if (s != nullptr) { *out = context_of(s->device); }
@@ -362,7 +367,7 @@ CUresult stream_context(CUstream handle, CUcontext* out)
 
 CUresult stream_context_per_thread(CUstream handle, CUcontext* out) { return stream_context(per_thread(handle), out); }
 
-/// There are no green contexts.
+/// Green contexts are not simulated.
 CUresult stream_contexts(CUstream handle, CUcontext* out, void** green)
 {
   if (green != nullptr) { *green = nullptr; }
@@ -374,8 +379,7 @@ CUresult stream_contexts_per_thread(CUstream handle, CUcontext* out, void** gree
   return stream_contexts(per_thread(handle), out, green);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Pointers
+// --- Pointers
 
 CUresult get_memory_info(std::size_t* free, std::size_t* total)
 {
@@ -431,7 +435,7 @@ void put(void* out, Value value)
   std::memcpy(out, &value, sizeof value);
 }
 
-/// Writes an attribute of a known pointer. False if it has none of that kind.
+/// Writes an attribute of a known pointer. Returns false if the pointer has no such attribute.
 [[nodiscard]] bool write_attribute(void* out, int attribute, CUdeviceptr ptr, allocation_map::value_type const& entry)
 {
   auto const& [begin, what] = entry;
@@ -519,11 +523,11 @@ void put(void* out, Value value)
 
 [[nodiscard]] bool is_attribute(int attribute) { return attribute >= 1 && attribute <= 21; }
 
-/// Programs ask this to find out whether a pointer is CUDA's, so that an unknown one is no misuse.
+/// Programs call this to find out whether CUDA knows a pointer, so an unknown pointer is not misuse.
 CUresult get_pointer_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
   CUDASIM_DRIVER_CALL(cuPointerGetAttribute, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the attribute"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the attribute is null"); }
     if (!is_attribute(attribute)) {
       return c.misuse(cudaErrorInvalidValue, "unknown attribute %d", static_cast<int>(attribute));
     }
@@ -533,7 +537,7 @@ CUresult get_pointer_attribute(void* out, CUpointer_attribute attribute, CUdevic
   });
 }
 
-/// Unlike the call for one attribute, this one succeeds for a pointer that is not CUDA's: it has no memory type.
+/// Unlike the call for one attribute, this one succeeds for a pointer that CUDA does not know: it has no memory type.
 CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes, void** out, CUdeviceptr ptr)
 {
   CUDASIM_DRIVER_CALL(cuPointerGetAttributes, {
@@ -541,7 +545,7 @@ CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes,
       return c.misuse(cudaErrorInvalidValue, "no attributes");
     }
     if (!std::all_of(attributes, attributes + count, is_attribute) || std::count(out, out + count, nullptr) != 0) {
-      return c.misuse(cudaErrorInvalidValue, "an attribute is unknown, or has no place");
+      return c.misuse(cudaErrorInvalidValue, "an attribute is unknown or its output pointer is null");
     }
     auto const found = find_allocation(ptr);
     bool const known = found != memory().allocations.end();
@@ -555,8 +559,7 @@ CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes,
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The table
+// --- The table
 
 #define CUDASIM_DRIVER_ENTRY(name, since, ...) entry_for<decltype(name)>(#name, since, __VA_ARGS__)
 
@@ -608,7 +611,7 @@ CUresult get_pointer_attributes(unsigned count, CUpointer_attribute* attributes,
   return all;
 }
 
-/// The newest form of a function that `version` has. `found` says whether any version has it.
+/// The newest form of a function that `version` has. Sets `found` to whether any version has it.
 [[nodiscard]] driver_entry const* find_entry(std::string_view name, int version, bool& found)
 {
   driver_entry const* best = nullptr;
@@ -629,7 +632,7 @@ cudaError_t get_entry_point(
 {
   constexpr unsigned long long known = cudaEnableLegacyStream | cudaEnablePerThreadDefaultStream;
   if (name == nullptr || out == nullptr) {
-    return c.misuse(cudaErrorInvalidValue, "no name, or no place for the function");
+    return c.misuse(cudaErrorInvalidValue, "the name or the output pointer is null");
   }
   if ((flags & ~known) != 0) { return c.misuse(cudaErrorInvalidValue, "flags %#llx are unknown", flags); }
   *out = nullptr;
@@ -667,7 +670,7 @@ cudaError_t entry_point_by_version_at(char const* name,
   });
 }
 
-/// What the flags mean in code compiled for per-thread default streams, when they name no stream.
+/// The flags that per-thread-default-stream code means when it names no stream.
 [[nodiscard]] unsigned long long per_thread_flags(unsigned long long flags)
 {
   return flags == cudaEnableDefault ? static_cast<unsigned long long>(cudaEnablePerThreadDefaultStream) : flags;

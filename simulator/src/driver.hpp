@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// The functions of the CUDA driver that cudaGetDriverEntryPoint hands out, and cuGetProcAddress of the simulated libcuda.so.1
-/// (libcuda.cpp). They have no symbols in libcudart_sim.so: a program that links the driver itself would get the real ones.
+/// The driver functions that cudaGetDriverEntryPoint and the simulated libcuda.so.1 (libcuda.cpp) hand out. They have
+/// no symbols in libcudart_sim.so: a program that links the driver itself would get the real ones.
 
 #include "world.hpp"
 
@@ -13,7 +13,7 @@
 
 namespace cudasim {
 
-// The runtime took over the driver's numbers, so that one error type does for both.
+// The runtime's error numbers are the driver's, so one error type serves both.
 static_assert(static_cast<int>(cudaErrorInvalidValue) == CUDA_ERROR_INVALID_VALUE);
 static_assert(static_cast<int>(cudaErrorMemoryAllocation) == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(static_cast<int>(cudaErrorInvalidDevice) == CUDA_ERROR_INVALID_DEVICE);
@@ -22,7 +22,7 @@ static_assert(static_cast<int>(cudaErrorNotPermitted) == CUDA_ERROR_NOT_PERMITTE
 static_assert(static_cast<int>(cudaErrorNotSupported) == CUDA_ERROR_NOT_SUPPORTED);
 static_assert(static_cast<int>(cudaErrorUnknown) == CUDA_ERROR_UNKNOWN);
 
-/// enter() for a driver function: the runtime's last error stays what it is.
+/// enter() for a driver function: it does not change the runtime's last error.
 template <class Body>
 CUresult enter_driver(entry_point& entry, void const* site, Body&& body) noexcept
 {
@@ -32,7 +32,7 @@ CUresult enter_driver(entry_point& entry, void const* site, Body&& body) noexcep
   return static_cast<CUresult>(error);
 }
 
-/// The same for functions that only touch the thread's own state: without the lock.
+/// enter_driver() without the lock, for functions that only use the thread's own state.
 template <class Body>
 CUresult enter_driver_unlocked(entry_point& entry, Body&& body) noexcept
 {
@@ -42,31 +42,30 @@ CUresult enter_driver_unlocked(entry_point& entry, Body&& body) noexcept
   return static_cast<CUresult>(error);
 }
 
-/// The body of a driver function, as CUDASIM_CALL is that of one of the runtime.
+/// The body of a driver function, as CUDASIM_CALL is for a runtime function.
 #define CUDASIM_DRIVER_CALL(function, ...)                                                         \
   if (::cudasim::is_forked()) { return static_cast<CUresult>(::cudasim::report_fork(#function)); } \
   static ::cudasim::entry_point entry{#function};                                                  \
   return ::cudasim::enter_driver(                                                                  \
     entry, __builtin_return_address(0), [&]([[maybe_unused]] ::cudasim::call & c) -> cudaError_t __VA_ARGS__)
 
-/// Whether a handle names a default stream, and the thread has no context that this could be one of. Functions of the runtime
-/// make one first.
+/// Whether a handle names a default stream and the thread has no context for it. Runtime functions make one first.
 [[nodiscard]] inline bool lacks_context(cudaStream_t handle) noexcept
 {
   return (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) &&
          !this_thread().has_context;
 }
 
-/// A function of the driver, as it is found by name and version.
+/// A driver function, found by name and version.
 struct driver_entry {
   std::string_view name;
-  int since;  ///< version of CUDA that the signature is from
+  int since;  ///< CUDA version that introduced this signature
   void* function;
-  void* per_thread;         ///< where stream 0 is the thread's own; null where that makes no difference
-  std::string_view twin{};  ///< the function of the runtime that calls are passed on to; empty where there is none
+  void* per_thread;         ///< variant whose stream 0 is the thread's own; null if there is no difference
+  std::string_view twin{};  ///< runtime function that calls are passed on to; empty if none
 };
 
-/// An entry whose function has the type of the driver's.
+/// An entry whose function has the driver's signature.
 template <class Signature>
 [[nodiscard]] driver_entry entry_for(std::string_view name,
                                      int since,
@@ -76,21 +75,21 @@ template <class Signature>
   return {name, since, reinterpret_cast<void*>(function), reinterpret_cast<void*>(per_thread), {}};
 }
 
-/// The functions that a CUDA runtime calls, besides those of driver.cpp (driver_runtime.cpp).
+/// The driver functions that a CUDA runtime calls, in addition to those of driver.cpp (driver_runtime.cpp).
 struct driver_entries {
   driver_entry const* first;
   std::size_t count;
 };
 [[nodiscard]] driver_entries runtime_entries();
 
-/// The function of the runtime that a function of the driver passes its calls on to; empty if it does not.
+/// The runtime function that a driver function passes its calls on to; empty if it has none.
 [[nodiscard]] std::string_view runtime_twin(std::string_view name);
 
-/// The newest form of a function that `version` has, or null. `own_stream`: the one in which stream 0 is that of the thread. `exists` says
-/// whether any version has it. Needs no lock.
+/// The newest form of a function that `version` has, or null. With `own_stream`, the form in which stream 0 is the
+/// thread's own. Sets `exists` to whether any version has the function. Needs no lock.
 [[nodiscard]] void* find_driver_function(char const* name, int version, bool own_stream, bool& exists);
 
-/// A call of a function of the driver that is not simulated.
+/// Reports the call of a driver function that is not simulated, and returns the error.
 CUresult refuse_driver_call(entry_point& entry, void const* site);
 
 /// The device of a context; -1 if it is none. Needs no lock.

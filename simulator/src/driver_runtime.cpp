@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of the driver that a CUDA runtime calls. Each does what a function of the simulated runtime does, so it passes the call
-// on: faults, counters and reports name the function of the runtime. Work on a device needs a current context, as with the driver;
-// a function of the runtime would make one.
+// The driver functions that a CUDA runtime calls. Each passes its call on to the simulated runtime function that does
+// the same: faults, counters and reports name that function. Unlike runtime functions, these do not create a context:
+// work on a device needs a current one, as with the real driver.
 
 #include "driver.hpp"
 #include "memory.hpp"
@@ -17,12 +17,12 @@
 #include <utility>
 
 extern "C" {
-// Twins that <cuda_runtime_api.h> declares only where code is compiled for streams of its own thread.
+// Twins that <cuda_runtime_api.h> declares only for per-thread-default-stream code.
 cudaError_t cudaMemcpy_ptds(void*, void const*, std::size_t, cudaMemcpyKind);
 cudaError_t cudaMemcpy2D_ptds(void*, std::size_t, void const*, std::size_t, std::size_t, std::size_t, cudaMemcpyKind);
 cudaError_t cudaMemset_ptds(void*, int, std::size_t);
 cudaError_t cudaMemset2D_ptds(void*, std::size_t, int, std::size_t, std::size_t);
-// Of <cuda_profiler_api.h>, which only a whole toolkit has.
+// Declared in <cuda_profiler_api.h>, which only a whole toolkit has.
 cudaError_t cudaProfilerStart();
 cudaError_t cudaProfilerStop();
 }
@@ -37,7 +37,7 @@ static_assert(sizeof(CUmemPoolPtrExportData) == sizeof(cudaMemPoolPtrExportData)
 static_assert(sizeof(CUipcMemHandle) == sizeof(cudaIpcMemHandle_t));
 static_assert(sizeof(CUuuid) == sizeof(cudaUUID_t));
 
-/// Passes a call on to the runtime, whose last error stays what it is.
+/// Calls a runtime function and keeps the runtime's last error unchanged.
 template <class Call>
 CUresult pass_on(Call&& call) noexcept
 {
@@ -47,14 +47,14 @@ CUresult pass_on(Call&& call) noexcept
   return static_cast<CUresult>(error);
 }
 
-/// The same for a function that needs a current context.
+/// pass_on() for a function that needs a current context.
 template <class Call>
 CUresult pass_on_in_context(Call&& call) noexcept
 {
   return this_thread().has_context ? pass_on(std::forward<Call>(call)) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/// The same for a function about a device, whichever is current.
+/// pass_on() for a function that names a device, whichever is current.
 template <class Call>
 CUresult pass_on_for_device(CUdevice number, Call&& call) noexcept
 {
@@ -71,15 +71,14 @@ CUresult pass_on_for_device(CUdevice number, Call&& call) noexcept
 
 [[nodiscard]] void** out_pointer(CUdeviceptr* out) { return reinterpret_cast<void**>(out); }
 
-/// What a handle names: stream 0 is the thread's own in the variants that the driver has for this.
+/// The stream that a handle names. In the `OfThread` variants of driver functions, stream 0 is the thread's own.
 template <bool OfThread>
 [[nodiscard]] CUstream named(CUstream handle)
 {
   return OfThread ? per_thread(handle) : handle;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Devices and contexts
+// --- Devices and contexts
 
 CUresult get_name(char* out, int length, CUdevice number)
 {
@@ -145,7 +144,7 @@ CUresult disable_peer_access(CUcontext peer)
   return pass_on_in_context([&] { return ::cudaDeviceDisablePeerAccess(device_of_context(peer)); });
 }
 
-/// A primary context stays until it is reset, whoever releases it.
+/// A release does not destroy the primary context; only a reset does.
 CUresult release_primary_context(CUdevice number)
 {
   CUDASIM_DRIVER_CALL(cuDevicePrimaryCtxRelease,
@@ -168,7 +167,7 @@ CUresult set_current_context(CUcontext context)
     auto& thread      = this_thread();
     auto const device = device_of_context(context);
     if (context != nullptr && device < 0) {
-      return c.misuse(cudaErrorDeviceUninitialized, "%p is no context", static_cast<void*>(context));
+      return c.misuse(cudaErrorDeviceUninitialized, "%p is not a context", static_cast<void*>(context));
     }
     thread.has_context = context != nullptr;
     if (context != nullptr) { thread.device = device; }
@@ -209,7 +208,7 @@ CUresult synchronize_this_context(CUcontext context)
   return pass_on_for_device(device, [&] { return ::cudaDeviceSynchronize(); });
 }
 
-/// There are no kernels to load, so that nothing is loaded before it is needed.
+/// The simulator has no kernels to load, so loading is always lazy.
 CUresult get_loading_mode(CUmoduleLoadingMode* out)
 {
   if (out == nullptr) { return CUDA_ERROR_INVALID_VALUE; }
@@ -227,8 +226,7 @@ CUresult stop_profiler()
   return pass_on([&] { return ::cudaProfilerStop(); });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Memory
+// --- Memory
 
 CUresult allocate(CUdeviceptr* out, std::size_t bytes)
 {
@@ -287,7 +285,7 @@ CUresult get_host_flags(unsigned* out, void* ptr)
 
 #if CUDART_VERSION >= 13000
 
-/// Where a device's memory lies, or that of the host for cudaCpuDeviceId.
+/// The location of a device's memory; the host for cudaCpuDeviceId.
 [[nodiscard]] cudaMemLocation location_of(int device)
 {
   cudaMemLocation where{};
@@ -310,7 +308,7 @@ CUresult prefetch_to(CUdeviceptr ptr, std::size_t bytes, int device, CUstream ha
   });
 }
 
-/// The number by which a location goes as a device.
+/// The device number that stands for a location.
 [[nodiscard]] int device_at(CUmemLocation const& where)
 {
   return where.type == CU_MEM_LOCATION_TYPE_DEVICE ? where.id : cudaCpuDeviceId;
@@ -369,8 +367,7 @@ CUresult close_ipc_handle(CUdeviceptr ptr)
   return pass_on_in_context([&] { return ::cudaIpcCloseMemHandle(pointer_to(ptr)); });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Pools
+// --- Pools
 
 template <bool OfThread>
 CUresult allocate_in_order(CUdeviceptr* out, std::size_t bytes, CUstream handle)
@@ -502,8 +499,7 @@ CUresult set_pool_at(CUmemLocation* where, CUmemAllocationType type, CUmemoryPoo
 
 #endif
 
-// ---------------------------------------------------------------------------------------------------------------
-// Copies and fills
+// --- Copies and fills
 
 template <bool OfThread>
 CUresult copy_bytes(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind)
@@ -589,7 +585,7 @@ CUresult copy_between_devices_in_order(
   });
 }
 
-/// One side of a copy of rows.
+/// The first row of one side of a copy of rows.
 [[nodiscard]] char* first_row(
   CUmemorytype type, void const* host, CUdeviceptr device, std::size_t x, std::size_t y, std::size_t pitch)
 {
@@ -666,8 +662,7 @@ CUresult fill_2d_in_order(
     [&] { return ::cudaMemset2DAsync(pointer_to(ptr), pitch, value, width, height, named<OfThread>(handle)); });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Streams and events
+// --- Streams and events
 
 CUresult create_stream(CUstream* out, unsigned flags)
 {
@@ -762,8 +757,7 @@ CUresult get_elapsed_time(float* out, CUevent begin, CUevent end)
   return pass_on_in_context([&] { return ::cudaEventElapsedTime(out, begin, end); });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Captures and graphs
+// --- Captures and graphs
 
 template <bool OfThread>
 CUresult begin_capture(CUstream handle, CUstreamCaptureMode mode)
@@ -870,7 +864,7 @@ CUresult get_root_nodes(CUgraph graph, CUgraphNode* out, std::size_t* count)
   return pass_on([&] { return ::cudaGraphGetRootNodes(graph, out, count); });
 }
 
-/// A function that passes its calls on to `twin`.
+/// An entry for a function that passes its calls on to `twin`.
 template <class Signature>
 [[nodiscard]] driver_entry entry(
   char const* name, int since, char const* twin, Signature* function, Signature* per_thread = nullptr)
@@ -880,10 +874,10 @@ template <class Signature>
   return made;
 }
 
-/// Both variants of a function template over what stream 0 means.
+/// Both variants of a function template: stream 0 is the legacy stream, or the thread's own.
 #define CUDASIM_BOTH(function) function<false>, function<true>
 
-/// An entry that older headers lack.
+/// An entry that headers before CUDA 13 lack.
 #if CUDART_VERSION >= 13000
 #define CUDASIM_FROM_13(...) __VA_ARGS__,
 #else

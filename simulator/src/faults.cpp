@@ -2,8 +2,8 @@
 //
 // Calls that fail on purpose, and how often each function was called.
 //
-// A call looks here only while `attention` is set: a fault is armed, a device is broken, there is no device, or the runtime
-// is unloading. It is set when the process starts, so that the first call reads the environment.
+// A call looks here only while `attention` is set: a fault is armed, a device is broken, there is no device, the
+// runtime unloads, or after a fork. `attention` is set when the process starts, so that the first call reads the environment.
 
 #include "driver.hpp"
 #include "reports.hpp"
@@ -24,7 +24,7 @@ namespace {
 
 struct armed_fault {
   fault what;
-  std::uint64_t seen{0};  ///< calls that it concerns, since it was armed
+  std::uint64_t seen{0};  ///< calls that the fault covers, since it was armed
 };
 
 /// Guarded by the world's lock.
@@ -40,8 +40,8 @@ struct fault_state {
   return state;
 }
 
-/// All entry points that were called at least once. Its own lock, because an entry point is made before its first call
-/// takes the world's.
+/// All entry points that were called at least once. They have their own lock, because a call constructs its entry point
+/// before it takes the world's lock.
 struct entry_points {
   std::mutex mutex;
   std::vector<entry_point*> all;
@@ -59,7 +59,7 @@ template <std::size_t n>
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// What still answers on a device that is broken: functions that need no context (observed on driver 580).
+/// Functions that work on a broken device because they need no context (observed on driver 580).
 constexpr std::array<std::string_view, 15> need_no_context{"cudaChooseDevice",
                                                            "cudaDeviceCanAccessPeer",
                                                            "cudaDeviceGetAttribute",
@@ -76,14 +76,14 @@ constexpr std::array<std::string_view, 15> need_no_context{"cudaChooseDevice",
                                                            "cudaPointerGetAttributes",
                                                            "cudaSetDevice"};
 
-/// What still answers where there is no device at all.
+/// Functions that work without any device.
 constexpr std::array<std::string_view, 3> need_no_device{
   "cudaDriverGetVersion", "cudaGetDeviceCount", "cudaRuntimeGetVersion"};
 
-/// What is about the thread alone, so that no context becomes current.
+/// Functions that only concern the thread and make no context current.
 constexpr std::array<std::string_view, 1> about_the_thread{"cudaThreadExchangeStreamCaptureMode"};
 
-/// What host functions may call (observed on driver 580).
+/// Functions that host functions may call (observed on driver 580).
 constexpr std::array<std::string_view, 13> may_be_called_inside_work{"cudaDriverGetVersion",
                                                                      "cudaEventElapsedTime",
                                                                      "cudaEventQuery",
@@ -98,12 +98,11 @@ constexpr std::array<std::string_view, 13> may_be_called_inside_work{"cudaDriver
                                                                      "cuInit",
                                                                      "cuStreamGetId"};
 
-/// These report errors, and so have none of their own.
+/// These report errors, and return none of their own.
 constexpr std::array<std::string_view, 4> never_fail{
   "cudaGetErrorName", "cudaGetErrorString", "cudaGetLastError", "cudaPeekAtLastError"};
 
-/// Functions of the driver that do just what one of the runtime does: whoever counts calls of that, or makes them fail, means
-/// these as well.
+/// Driver functions that do exactly what a runtime function does. Its counters and faults include them.
 constexpr std::pair<std::string_view, std::string_view> twins_of_driver[]{
   {"cuEventQuery", "cudaEventQuery"},
   {"cuEventRecord", "cudaEventRecord"},
@@ -114,7 +113,7 @@ constexpr std::pair<std::string_view, std::string_view> twins_of_driver[]{
   {"cuThreadExchangeStreamCaptureMode", "cudaThreadExchangeStreamCaptureMode"},
 };
 
-/// Whether whoever says `named` means the function `called`.
+/// Whether a counter or fault for `named` includes calls of `called`.
 [[nodiscard]] bool means(std::string_view named, std::string_view called)
 {
   if (named == "*" || named == called) { return true; }
@@ -123,9 +122,9 @@ constexpr std::pair<std::string_view, std::string_view> twins_of_driver[]{
   });
 }
 
-/// The function that a symbol stands for: twins for per-thread streams are the function itself, and so are the versions of
-/// one of the runtime. The driver's versions are functions that differ. A function of the driver that passes its calls on stands for that of
-/// the runtime.
+/// The function that a symbol stands for. Per-thread twins and all versions of a runtime function stand for the
+/// function itself. Versions of a driver function are different functions. A driver function that passes its calls on
+/// stands for the runtime function.
 [[nodiscard]] std::string function_of(std::string symbol)
 {
   bool const of_runtime = symbol.compare(0, 4, "cuda") == 0;
@@ -140,7 +139,7 @@ constexpr std::pair<std::string_view, std::string_view> twins_of_driver[]{
   return twin.empty() ? symbol : std::string{twin};
 }
 
-/// The error of the machine's state that keeps the call from doing anything, or cudaSuccess.
+/// The error that the state of the machine forces on the call, or cudaSuccess.
 [[nodiscard]] cudaError_t standing_error(std::string_view function)
 {
   auto const& w = the_world();
@@ -151,7 +150,7 @@ constexpr std::pair<std::string_view, std::string_view> twins_of_driver[]{
   return asks_device ? current_device().broken : cudaSuccess;
 }
 
-/// Counts the call for every fault that it concerns. Returns the error of the first that makes it fail, or cudaSuccess.
+/// Counts the call for every fault that covers it. Returns the error of the first that fires, or cudaSuccess.
 [[nodiscard]] cudaError_t injected_error(std::string_view function)
 {
   auto& state = faults();
@@ -184,7 +183,7 @@ entry_point::entry_point(char const* entry_name)
 
 cudaError_t attend(entry_point& entry)
 {
-  if (is_forked()) { return report_fork(entry.name); }  // without the lock
+  if (is_forked()) { return report_fork(entry.name); }  // must not take the lock
   std::lock_guard<std::mutex> const lock{the_world().mutex};
   apply_environment();
   auto error = standing_error(entry.name);
@@ -217,7 +216,7 @@ void update_attention()
 
 void reset_faults()
 {
-  apply_environment();  // at most the first machine of a process has the environment's faults
+  apply_environment();  // before the faults are cleared: only the first machine may have the environment's
   auto& w           = the_world();
   faults()          = {};
   w.driver_version  = 0;
@@ -243,8 +242,8 @@ bool is_runtime_function(std::string const& name)
 std::string check_fault(fault const& what)
 {
   if (what.nth == 0) { return "calls are counted from 1"; }
-  if (what.count == 0) { return "a fault that fails no call"; }
-  if (what.error == cudaSuccess) { return "cudaSuccess is no error"; }
+  if (what.count == 0) { return "a count of 0 fails no call"; }
+  if (what.error == cudaSuccess) { return "cudaSuccess is not an error"; }
   if (what.function == "*" || what.function == "cudasim::launch") { return {}; }
   auto const name = function_of(what.function);
   if (contains(never_fail, name)) { return name + " cannot fail"; }

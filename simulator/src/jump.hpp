@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// Symbols that jump to a function which is found when the library is loaded, whatever its arguments are: for the libraries that have the
-/// names of NVIDIA's (libcuda.so.1, libcudart.so.N).
+/// Symbols that jump, with any arguments, to a function that is found when the library is loaded. The libraries with
+/// NVIDIA's names (libcuda.so.1, libcudart.so.N) consist of them.
 
 // A jump through `slot`. The argument registers stay as the caller has set them.
 #if defined(__x86_64__)
@@ -14,7 +14,7 @@
 #error "The simulator's libcuda.so.1 and libcudart.so are written for x86-64 and 64-bit Arm."
 #endif
 
-/// Defines `symbol`, a text, which jumps to the function whose address is in `slot`. Whoever expands this pastes and quotes the names itself:
+/// Defines `symbol`, given as text, as a jump to the address in `slot`. The caller pastes and quotes the names because
 /// headers of CUDA define some of them as macros.
 #define CUDASIM_DEFINE_JUMP(slot, symbol)                                                           \
   extern "C" {                                                                                      \

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that has both the simulator and the real runtime would mix them, call by call. So the simulator looks, when it
-// is loaded, at where the program's calls go.
+// A program that contains both the simulator and the real runtime would mix their calls. So the simulator checks, when
+// it is loaded, where the program's calls go.
 //
-// The Python package defines CUDASIM_WITHOUT_LOAD_CHECK: the symbols of its simulator have a version, so that the real runtime may
-// be in the same process, and it looks at where its own calls go when it is imported, to raise an exception where they go elsewhere.
+// The Python package defines CUDASIM_WITHOUT_LOAD_CHECK: the symbols of its simulator are versioned, so that the real
+// runtime can be in the same process. The package checks when it is imported where its own calls go, and raises an
+// exception if they go elsewhere.
 
 #ifndef CUDASIM_WITHOUT_LOAD_CHECK
 
@@ -15,7 +16,7 @@
 namespace cudasim {
 namespace {
 
-/// The file that holds an address; null if none does.
+/// The file of the object that holds an address; null if none does.
 [[nodiscard]] char const* object_of(void const* address, void const*& base)
 {
   Dl_info info{};
@@ -24,8 +25,8 @@ namespace {
   return info.dli_fname;
 }
 
-/// Whether the process has opened the driver by name and got the simulator's (libcuda.cpp). A runtime that asks this driver is told that it
-/// cannot, so nothing is mixed.
+/// Whether the process opened the driver by name and got the simulator's (libcuda.cpp). The real runtime refuses to
+/// work with that driver, so nothing is mixed.
 [[nodiscard]] bool is_opened_as_driver()
 {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
@@ -37,7 +38,7 @@ namespace {
 
 [[gnu::constructor]] void check_whose_runtime_it_is()
 {
-  // Null where the simulator is part of an executable that exports nothing: then the linker has decided.
+  // Null where the simulator is part of an executable that exports nothing. Then the linker has bound the calls.
   void const* const found = dlsym(RTLD_DEFAULT, "cudaMalloc");
   if (found == nullptr) { return; }
   void const* their_base       = nullptr;

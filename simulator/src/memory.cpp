@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t most_freed = 4096;
 
-/// The latest range that was given back and holds the address, or null.
+/// The latest freed range that holds the address, or null.
 [[nodiscard]] freed_range const* find_freed(std::uintptr_t address)
 {
   auto const& ring = memory().freed;
@@ -55,7 +55,7 @@ constexpr std::size_t most_freed = 4096;
   });
 }
 
-/// Whether an operation of the stream that is not complete touches the bytes.
+/// Whether an unfinished operation of the stream touches the bytes.
 [[nodiscard]] bool uses(stream const& s, std::uintptr_t begin, std::size_t bytes)
 {
   if (s.running_work != nullptr && touches(s.running_work->accesses, begin, bytes)) { return true; }
@@ -75,7 +75,7 @@ void report_bad_access(violation::kind kind,
          std::string{what} + " (called from " + describe_address(site) + ") uses " + hex(begin) + ": " + why);
 }
 
-/// What is wrong with work on an address that no allocation holds; nothing, if it is ordinary host memory.
+/// Reports work on an address that no allocation holds, and returns false; returns true for ordinary host memory.
 [[nodiscard]] bool check_unknown(char const* what, void const* site, std::uintptr_t begin)
 {
   if (begin < 4096) {
@@ -115,7 +115,7 @@ std::size_t free_bytes(int device)
   auto const& all  = memory().others;
   auto const used =
     memory_of(device).used() + (all == nullptr ? 0 : all->used_by_others(static_cast<std::size_t>(device)));
-  return total - std::min(total, used);  // other processes may have other ideas of the total
+  return total - std::min(total, used);  // other processes may assume another total
 }
 
 void tell_usage() noexcept
@@ -182,8 +182,11 @@ cudaError_t refuse_pointer(call& c, cudaError_t error, void const* ptr)
     auto const text = describe(*found);
     if (found->second.freeing) { return c.misuse(error, "cudaFreeAsync gives %p back already: %s", ptr, text.c_str()); }
     if (found->first == address) {
-      return c.misuse(
-        error, "%p is not for this call: %s, which %s gives back", ptr, text.c_str(), freed_by(found->second));
+      return c.misuse(error,
+                      "%p cannot be passed to this call: it is %s, which %s gives back",
+                      ptr,
+                      text.c_str(),
+                      freed_by(found->second));
     }
     return c.misuse(
       error, "%p lies %zu bytes inside %s", ptr, static_cast<std::size_t>(address - found->first), text.c_str());
@@ -326,7 +329,7 @@ bool check_bytes(char const* what, void const* site, std::uintptr_t begin, std::
   if (found == all.end()) { return check_unknown(what, site, begin); }
 
   auto const* const first = &*found;
-  for (auto at = begin, left = bytes;;) {  // a range may run over several chunks that are mapped side by side
+  for (auto at = begin, left = bytes;;) {  // a range may span several adjacent chunks
     auto const& holder = found->second;
     if (holder.freeing) {
       report_bad_access(
@@ -372,7 +375,7 @@ bool check_peer(char const* what, void const* site, std::uintptr_t begin, int de
 void reset_memory()
 {
   auto& w  = the_world();
-  w.memory = nullptr;  // the old one's addresses are free before new ones are claimed
+  w.memory = nullptr;  // the old addresses have to be free before new ones are claimed
   w.memory = std::make_shared<memory_state>();
 }
 
@@ -410,8 +413,7 @@ void list_memory(std::vector<outstanding>& out)
   list_virtual_memory(out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// What a test asks for
+// --- What a test asks for
 
 bool occupy(int device, std::size_t bytes)
 {

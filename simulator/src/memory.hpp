@@ -2,19 +2,19 @@
 #pragma once
 
 /// @file
-/// What the files of the memory side share. All functions expect the lock.
+/// What the files about memory share. All functions expect the lock.
 ///
-/// Device memory is memory of this process: each device has a memory file, whose pages are mapped at the addresses that the
-/// program sees; what nobody touches costs nothing, so that eight devices of 141 GB fit into a small machine. What a device
-/// has is a number: usage of it is counted in the steps of the real one, and nothing is taken that does not fit.
+/// Device memory is memory of this process: each device has a memory file, whose pages are mapped at the addresses that
+/// the program sees. Untouched pages cost nothing, so eight devices of 141 GB fit into a small machine. The capacity of
+/// a device is only a number: its use is counted in the steps of the real device, and an allocation beyond it fails.
 ///
-/// Every address that a call hands out is in `allocations` until it is given back; then the ring of freed ranges remembers
-/// who gave it back.
+/// Every address that a call hands out is in `allocations` until it is given back; then the ring of freed ranges
+/// remembers the call that gave it back.
 ///
 /// Invariants:
 ///  I1  allocations do not overlap; all but registered host memory lie in the territory
 ///  I2  for each device: heap footprint + pools + physical + occupied <= total
-///  I3  where other processes share the devices, they see what this one uses of them when a call returns, or waits
+///  I3  other processes that share the devices see this process's use as soon as a call returns or waits
 ///  I4  pinned and managed memory have heaps of their own; they are limited by the host, not by a device
 
 #include "address_space.hpp"
@@ -45,20 +45,20 @@ struct allocation {
   enum class kind {
     device,      ///< cudaMalloc
     pinned,      ///< cudaMallocHost, cudaHostAlloc
-    registered,  ///< the program's own memory, by cudaHostRegister
+    registered,  ///< the program's own memory, from cudaHostRegister
     managed,     ///< cudaMallocManaged
-    pooled,      ///< cudaMallocAsync and the like; `block` says more
-    imported,    ///< cudaMemPoolImportPointer; `block` says more
+    pooled,      ///< cudaMallocAsync and its relatives; see `block`
+    imported,    ///< cudaMemPoolImportPointer; see `block`
     opened,      ///< cudaIpcOpenMemHandle
-    mapped,      ///< cuMemMap; `view` says more
+    mapped,      ///< cuMemMap; see `view`
   };
   kind type;
   std::size_t bytes;
-  int device;  ///< that owns it; that was current, for pinned and registered memory
+  int device;  ///< owner; for pinned and registered memory, the device that was current
   char const* made_by;
   void const* site;
   unsigned flags{0};
-  std::uint64_t serial{0};  ///< never used twice
+  std::uint64_t serial{0};  ///< never reused
   bool freeing{false};      ///< cudaFreeAsync of memory from cudaMalloc is under way
   std::shared_ptr<pool_block> block{};
   std::shared_ptr<mapping> view{};
@@ -66,7 +66,7 @@ struct allocation {
 
 using allocation_map = std::map<std::uintptr_t, allocation>;
 
-/// What is known of memory that was given back.
+/// A range that was given back.
 struct freed_range {
   std::uintptr_t begin;
   std::size_t bytes;
@@ -75,7 +75,7 @@ struct freed_range {
   void const* site;  ///< of the call that gave it back
 };
 
-// Types of location that headers before CUDA 12.2 have no name for, nor room in the enumeration.
+// Location types that headers before CUDA 12.2 neither name nor hold in the enumeration.
 constexpr int host_location              = 2;  ///< cudaMemLocationTypeHost
 constexpr int host_numa_location         = 3;  ///< cudaMemLocationTypeHostNuma
 constexpr int host_numa_current_location = 4;  ///< cudaMemLocationTypeHostNumaCurrent
@@ -85,7 +85,7 @@ constexpr int host_numa_current_location = 4;  ///< cudaMemLocationTypeHostNumaC
   return static_cast<cudaMemLocationType>(type);
 }
 
-/// What advice and prefetches say about a page of managed memory.
+/// Advice and prefetches for a page of managed memory.
 struct advice {
   bool read_mostly{false};
   cudaMemLocation preferred{cudaMemLocationTypeInvalid, cudaInvalidDeviceId};
@@ -100,12 +100,12 @@ struct device_memory {
   heap blocks;
   std::size_t pools{0};     ///< bytes that pools hold
   std::size_t physical{0};  ///< bytes of chunks made by cuMemCreate
-  std::size_t occupied{0};  ///< by cudasim::occupy()
+  std::size_t occupied{0};  ///< bytes taken by cudasim::occupy()
 
   [[nodiscard]] std::size_t used() const noexcept { return blocks.footprint() + pools + physical + occupied; }
 };
 
-/// Memory of another process, open in this one.
+/// Memory of another process that is open in this one.
 struct opened_memory {
   std::uintptr_t begin;
   std::uintptr_t window;  ///< the addresses claimed for it
@@ -123,12 +123,12 @@ struct memory_state {
   std::vector<std::unique_ptr<device_memory>> devices;
   allocation_map allocations;
   std::uint64_t next_serial{1};
-  std::deque<freed_range> freed;                                        ///< the latest last
+  std::deque<freed_range> freed;                                        ///< latest last
   std::map<std::uintptr_t, std::pair<std::uintptr_t, advice>> advised;  ///< pages [key, first) of managed memory
   std::map<std::string, opened_memory> opened;                          ///< by IPC handle
   std::unique_ptr<pool_state> pools;
   std::unique_ptr<virtual_memory> mappings;
-  std::unique_ptr<shared_devices> others;  ///< null: the devices are this process's alone
+  std::unique_ptr<shared_devices> others;  ///< null: only this process uses the devices
 };
 
 [[nodiscard]] memory_state& memory();
@@ -140,7 +140,7 @@ struct memory_state {
 }
 [[nodiscard]] inline void* pointer_to(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
 
-/// Bytes of the device that nothing takes, also no other process.
+/// Bytes of the device that neither this nor another process uses.
 [[nodiscard]] std::size_t free_bytes(int device);
 
 /// The allocation that holds the address, or end().
@@ -149,38 +149,38 @@ struct memory_state {
 /// Adds an allocation.
 allocation& add_allocation(std::uintptr_t begin, allocation&& what);
 
-/// Removes an allocation and remembers that it was there. `what` says which call gives it back.
+/// Removes an allocation and remembers it as freed. `what` names the call that gives it back.
 void remove_allocation(allocation_map::iterator which, char const* what, void const* site);
 
-/// The same for an allocation that goes to its kind's heap: gives its bytes back, too.
+/// remove_allocation() that also gives the bytes back to the heap of the allocation's kind.
 void release_allocation(allocation_map::iterator which, char const* what, void const* site);
 
-/// Reports that a call was given a pointer that it cannot take, and says what the pointer is.
+/// Reports that a call cannot take `ptr`, and says what the pointer is.
 cudaError_t refuse_pointer(call& c, cudaError_t error, void const* ptr);
 
 /// Whether work of `device` may touch the allocation.
 [[nodiscard]] bool accessible(allocation const& what, int device);
 
-/// The device is one of the machine; else a misuse report, and the call answers cudaErrorInvalidDevice.
+/// Whether the device exists. If not, reports misuse; the call then answers cudaErrorInvalidDevice.
 [[nodiscard]] bool is_device(call& c, int device);
 
-/// Blocks until all devices are idle: what a call does that ends memory that all of them may use.
+/// Blocks until all devices are idle. For calls that end memory which every device may use.
 cudaError_t wait_for_all_devices(call& c);
 
-/// Before memory goes away in a call that does not wait: reports work that still uses it, and waits for that, so that it
-/// does not run into nothing. The host's own use is shown to the checker otherwise.
+/// Called before memory goes away in a call that does not wait: reports work that still uses the memory, then waits for
+/// it, so that the work does not touch unmapped pages. Without such work, shows the host's use to the checker.
 cudaError_t end_use(call& c, std::uintptr_t begin, std::size_t bytes);
 
-/// cudaMalloc for whoever needs it: takes pages of unused pool memory back before it gives up. Returns 0 if there is no room.
+/// Allocates device memory. Takes pages of unused pool memory back before it gives up; returns 0 if there is no room.
 [[nodiscard]] std::uintptr_t allocate_on_device(int device, std::size_t bytes);
 
-/// Drops what is remembered about pages of managed memory.
+/// Forgets advice and prefetches for pages of managed memory.
 void forget_advice(std::uintptr_t begin, std::size_t bytes);
 
-/// A number that tells this process from others: process ids repeat, in containers above all.
+/// A number that tells this process from others. Process ids do not suffice: they repeat, in containers above all.
 [[nodiscard]] std::uint64_t process_token();
 
-/// What the kind of memory is called by CUDA.
+/// CUDA's name for the kind of memory.
 [[nodiscard]] cudaMemoryType type_of(allocation const& what);
 
 /// Name of the call that gives such memory back.

@@ -110,7 +110,7 @@ bool access_history::access(
     return conflicting;
   }
 
-  auto covered = begin;  // bytes before this one have a cell
+  auto covered = begin;  // all bytes before this have a cell
   while (covered < end) {
     if (at == cells_.end() || at->first > covered) {
       auto const hole_end = at == cells_.end() ? end : std::min(end, at->first);
@@ -118,7 +118,7 @@ bool access_history::access(
     }
     auto& reads = at->second.reads;
     if (at->second.written) { compare(at->second.write, true, at->first); }
-    // A read that comes before this one adds nothing: whoever is ordered after this one is ordered after it.
+    // An earlier read that is ordered before this one is redundant: all work after this read is also after that one.
     reads.erase(
       std::remove_if(
         reads.begin(), reads.end(), [&](place const& read) { return clock.covers(read.stream, read.sequence); }),

@@ -10,7 +10,7 @@
 
 namespace cudasim {
 
-/// For each stream, how much of its work is known to come before some point of the program.
+/// For each stream, how much of its work is known to come before a certain point of the program.
 ///
 /// Invariant: entries are sorted by stream and no stream occurs twice. Streams are never numbered twice, so a clock
 /// outlives the streams in it.
@@ -25,7 +25,7 @@ class vector_clock {
   /// Adds operation `sequence` of `stream` and all before it.
   void raise(std::uint64_t stream, std::uint64_t sequence);
 
-  /// Drops what `known` knows as well. The clock then means the same to whoever joins it with `known`.
+  /// Removes what `known` covers as well. join() with `known` restores the meaning.
   void forget(vector_clock const& known);
 
   [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
@@ -45,10 +45,10 @@ struct place {
 /// "cudaMemcpyAsync (operation 3 of stream 17, called from app+0x1234)"
 [[nodiscard]] std::string describe(place const& where);
 
-/// Detects uses of the same bytes that nothing orders.
+/// Detects conflicting uses of the same bytes that nothing orders.
 ///
-/// Operations are shown to it in the order of their submission, which extends the order that streams and events give.
-/// For each byte it keeps the last write and the reads since; a new access has to come after those that conflict with it.
+/// Operations are added in the order of their submission, which agrees with the order that streams and events give. For
+/// each byte the history keeps the last write and the reads since; a new access must come after conflicting ones.
 ///
 /// Invariants:
 ///  I1  cells do not overlap, and no cell is empty
@@ -61,8 +61,8 @@ class access_history {
     std::uintptr_t address;
   };
 
-  /// Adds an access and returns true and the earlier one that conflicts, if there is one. `clock` is what is known to
-  /// come before the access, itself included.
+  /// Adds an access. Returns whether an earlier access conflicts with it, and which. `clock` covers what is known to
+  /// come before the access, and the access itself.
   bool access(std::uintptr_t begin,
               std::size_t bytes,
               bool write,
@@ -70,7 +70,7 @@ class access_history {
               vector_clock const& clock,
               conflict& found);
 
-  /// Forgets all accesses to the bytes: they belong to nobody now.
+  /// Forgets all accesses to the bytes, which no longer belong to an allocation.
   void forget(std::uintptr_t begin, std::size_t bytes);
 
   void clear() { cells_.clear(); }

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t window_bytes = few_addresses ? std::size_t{1} << 30U : std::size_t{64} << 30U;
 constexpr std::size_t most_on_host = std::size_t{256} << 30U;
 
-/// Whether nothing is under way that could still touch memory, so that it can be written at once and not in stream order.
+/// Whether no work is under way that could touch memory, so that memory may be written now instead of in stream order.
 [[nodiscard]] bool machine_is_idle()
 {
   auto const& w = the_world();
@@ -40,9 +40,9 @@ void refund(pool& p, std::size_t bytes)
   if (p.on_device()) { memory_of(p.device).pools -= bytes; }
 }
 
-/// Whether what `s` does next comes after operation `sequence` of `other`, whatever runs when.
+/// Whether the next operation of `s` comes after operation `sequence` of `other`, in every possible execution.
 ///
-/// An operation that is not complete is waited for by the operations still queued behind it, so the queues say it all.
+/// The operations queued behind an unfinished operation still list it, so the queues contain all ordering that matters.
 class order_search {
  public:
   explicit order_search(stream const& other, std::uint64_t sequence) : other_{other}, sequence_{sequence} {}
@@ -60,11 +60,11 @@ class order_search {
   }
 
  private:
-  /// Whether operation `until` of `s` comes after the one that is sought, or is it.
+  /// Whether operation `until` of `s` is the sought operation or comes after it.
   [[nodiscard]] bool reaches(stream const& s, std::uint64_t until)
   {
     if (&s == &other_) { return until >= sequence_; }
-    if (s.completed >= until) { return false; }  // else it would have been complete, too
+    if (s.completed >= until) { return false; }  // else the sought operation would be complete, too
     auto& seen = seen_[s.id];
     if (seen >= until) { return false; }
     auto const from = std::exchange(seen, until);
@@ -78,10 +78,10 @@ class order_search {
 
   stream const& other_;
   std::uint64_t sequence_;
-  std::map<std::uint64_t, std::uint64_t> seen_;  ///< by stream id: operations that were searched
+  std::map<std::uint64_t, std::uint64_t> seen_;  ///< by stream id: the operations that were searched
 };
 
-/// Whether the program has ordered what the stream does next after the frees; that they are complete does not count.
+/// Whether the program ordered the next operation of the stream after the frees. Their completion alone does not count.
 [[nodiscard]] bool is_ordered(stream const& s, freed_by_stream const& after, std::uint64_t sequence)
 {
   return order_search{*after.by, sequence}.next_operation_is_after(s);
@@ -90,9 +90,9 @@ class order_search {
 /// Free bytes that were found for a stream.
 struct found_block {
   std::uintptr_t begin{0};
-  range_set* home{nullptr};  ///< where they go back if they cannot be used after all
+  range_set* home{nullptr};  ///< where the bytes go back if they cannot be used
   bool fresh_start{
-    false};  ///< the stream was not ordered after their last use by itself: the checker has to forget that
+    false};  ///< nothing but completion ordered the stream after their last use: the checker has to forget that use
 };
 
 void add_chunks(pool& p, std::uintptr_t begin, std::size_t bytes)
@@ -133,12 +133,12 @@ void remove_chunk(pool& p, std::map<std::uintptr_t, std::size_t>::iterator chunk
   return true;
 }
 
-/// Reserves chunks so that `clean` has a range of `bytes`: as few as possible, behind clean bytes where there are some.
+/// Reserves as few chunks as possible so that `clean` has a range of `bytes`; uses clean bytes before the chunks.
 [[nodiscard]] bool grow(pool& p, std::size_t bytes)
 {
   auto const room = room_of(p);
   if (bytes > room + p.clean.largest()) { return false; }
-  for (auto const unit : {pool_chunk_bytes, block_bytes}) {  // the last bytes of a device are worth a smaller chunk
+  for (auto const unit : {pool_chunk_bytes, block_bytes}) {  // a smaller chunk may still fit at the end
     std::uintptr_t best     = 0;
     std::size_t best_growth = 0;
     auto const search       = [&] {
@@ -160,7 +160,7 @@ void remove_chunk(pool& p, std::map<std::uintptr_t, std::size_t>::iterator chunk
   return false;
 }
 
-/// Takes from what the pool has. A block is better the less it needs: own ones, complete ones, those ordered by events.
+/// Takes from what the pool has, in this order: the stream's own blocks, complete ones, event-ordered ones.
 [[nodiscard]] found_block find_block(pool& p, stream const& s, std::size_t bytes)
 {
   if (auto const mine = p.waiting.find(s.id); mine != p.waiting.end()) {
@@ -184,7 +184,7 @@ void remove_chunk(pool& p, std::map<std::uintptr_t, std::size_t>::iterator chunk
   return {};
 }
 
-/// Takes from the stream's own blocks and the complete ones together, where they touch.
+/// Takes a range that spans adjacent blocks of the stream's own and complete ones.
 [[nodiscard]] found_block find_block_across(pool& p, stream const& s, std::size_t bytes)
 {
   auto const mine = p.waiting.find(s.id);
@@ -198,7 +198,7 @@ void remove_chunk(pool& p, std::map<std::uintptr_t, std::size_t>::iterator chunk
   return {mine->second.young.take(bytes), &mine->second.young, true};
 }
 
-/// Makes the stream wait for all streams that freed memory, if that memory then suffices; it becomes the stream's own.
+/// If the memory freed by all other streams suffices, makes the stream wait for them; it then owns the memory.
 [[nodiscard]] cudaError_t depend_on_frees(call& c, pool& p, std::shared_ptr<stream> const& s, std::size_t bytes)
 {
   auto merged = p.clean;
@@ -217,7 +217,7 @@ void remove_chunk(pool& p, std::map<std::uintptr_t, std::size_t>::iterator chunk
   return cudaSuccess;
 }
 
-/// All that a pool does to find a block for a stream.
+/// Tries everything a pool can do to find a block for a stream.
 [[nodiscard]] cudaError_t obtain(
   call& c, pool& p, std::shared_ptr<stream> const& s, std::size_t bytes, found_block& found)
 {
@@ -241,7 +241,7 @@ void count_in(pool& p, std::size_t bytes)
   p.used_high = std::max(p.used_high, p.used);
 }
 
-/// Ends a block. Its bytes may be used by others once `s` has got to `sequence`.
+/// Ends a block. Others may use its bytes once `s` has completed operation `sequence`.
 void count_out(
   pool& p, std::uintptr_t begin, std::size_t bytes, std::shared_ptr<stream> const& s, std::uint64_t sequence)
 {
@@ -261,7 +261,7 @@ void drop_windows(pool& p)
   p.windows.clear();
 }
 
-/// Ends a destroyed pool if no block of it is in use, and no stream may touch one.
+/// Ends a destroyed pool if none of its blocks is in use and no stream may still touch one.
 void dispose_if_unused(std::shared_ptr<pool> const& p)
 {
   if (p->live != 0) { return; }
@@ -292,7 +292,7 @@ void dispose_of_unused(int device)
   return made;
 }
 
-/// Memory of a graph: it has its address from the capture until the graph is gone.
+/// The pool for memory of graphs. Such memory keeps its address from the capture until the graph is gone.
 [[nodiscard]] pool& graph_pool(int device)
 {
   auto& made = memory().pools->of_graphs[device];
@@ -326,8 +326,8 @@ void release_graph_memory(allocation_map::iterator which, char const* what, void
   trim(*block->from, 0, false);
 }
 
-/// Held by the graph: frees the memory that it allocated with the last trace of it, whether it was ever run or the capture
-/// failed. What the program was left with, after a launch that freed nothing, it keeps.
+/// Owned by the graph: frees memory that the graph allocated when the last copy of the graph goes, whether it ever ran
+/// or not, and after a failed capture, too. Memory that a launch left with the program stays allocated.
 class graph_memory {
  public:
   graph_memory(std::uintptr_t begin, std::uint64_t serial) noexcept : begin_{begin}, serial_{serial} {}
@@ -380,7 +380,7 @@ cudaError_t allocate_for_graph(call& c, std::shared_ptr<stream> const& s, std::s
   return cudaSuccess;
 }
 
-/// cudaFreeAsync while the stream captures: only the graph's own memory can be freed there.
+/// cudaFreeAsync while the stream captures: it can free only memory of the same graph.
 cudaError_t free_in_graph(call& c, allocation_map::iterator which, std::shared_ptr<stream> const& s)
 {
   auto const& block = which->second.block;
@@ -395,14 +395,14 @@ cudaError_t free_in_graph(call& c, allocation_map::iterator which, std::shared_p
   return error;
 }
 
-/// The program frees memory that a graph allocated and left behind. The address stays with the graph while there is one.
+/// Frees memory that a launch left with the program. The graph, while it exists, keeps the address.
 void free_of_graph(allocation_map::iterator which, char const* what, void const* site)
 {
   which->second.block->live = false;
   if (which->second.block->graph.expired()) { release_graph_memory(which, what, site); }
 }
 
-/// cudaFreeAsync of such memory. The graph lasts until the stream gets there: it holds the address.
+/// cudaFreeAsync for memory that a launch left. The graph holds the address, so it is kept until the stream gets there.
 cudaError_t free_of_graph_later(call& c, allocation_map::iterator which, std::shared_ptr<stream> const& s)
 {
   auto const begin  = which->first;
@@ -564,7 +564,7 @@ void free_to_pool_at_once(allocation_map::iterator which, char const* what, void
     free_of_graph(which, what, site);
   } else {
     remove_allocation(which, what, site);
-    count_out(*block->from, begin, bytes, block->by, block->sequence);  // its first write may still be under way
+    count_out(*block->from, begin, bytes, block->by, block->sequence);  // its first write may still run
   }
   if (block->from->destroyed) { dispose_if_unused(block->from); }
 }

@@ -4,8 +4,8 @@
 /// @file
 /// Stream-ordered memory pools. All functions expect the lock.
 ///
-/// A pool claims windows of addresses, puts pages behind them in chunks of 32 MiB, and cuts blocks out of those. What a
-/// stream frees may go to that stream at once; to others when they are ordered after the free, or when the free is complete.
+/// A pool claims windows of addresses, puts pages behind them in chunks of 32 MiB, and cuts blocks out of those. The
+/// stream that freed a block may reuse it immediately; others once they are ordered after the free or it is complete.
 
 #include "memory.hpp"
 
@@ -18,7 +18,7 @@
 
 namespace cudasim {
 
-// By number where older toolkits have no name for them.
+// Numbers for what older toolkits do not name.
 constexpr auto managed_allocation = static_cast<cudaMemAllocationType>(2);  ///< cudaMemAllocationTypeManaged
 constexpr unsigned fabric_handles = 8;  ///< cudaMemHandleTypeFabric, CU_MEM_HANDLE_TYPE_FABRIC
 constexpr unsigned decompression_use =
@@ -26,8 +26,8 @@ constexpr unsigned decompression_use =
 
 constexpr std::size_t pool_chunk_bytes = std::size_t{32} << 20U;
 
-/// What one stream freed, and how far the stream has to get until nobody uses it any more. Two generations, so that a
-/// stream which never stops freeing still gives memory back: the young one becomes the old one when that is empty.
+/// Memory that one stream freed, and the operation after which the stream does not use it. Two generations, so that a
+/// stream which never stops freeing still gives memory back: when the old one is empty, the young one takes its place.
 struct freed_by_stream {
   std::shared_ptr<stream> by;
   range_set young;
@@ -48,7 +48,7 @@ struct freed_by_stream {
 struct pool {
   struct window {
     std::size_t bytes;
-    std::uint64_t offset;  ///< in the memory file
+    std::uint64_t offset;  ///< offset in the memory file
   };
 
   cudaMemPool_t handle{nullptr};
@@ -60,7 +60,7 @@ struct pool {
   char const* made_by{""};
   void const* site{nullptr};
   std::shared_ptr<memory_file> imported_pages{};
-  std::uint64_t imported_id{0};  ///< of the pool that was exported
+  std::uint64_t imported_id{0};  ///< id of the exported pool
   std::uint64_t imported_process{0};
 
   int follow_event_dependencies{1};
@@ -71,7 +71,7 @@ struct pool {
   std::uint64_t used_high{0};
   std::uint64_t reserved{0};
   std::uint64_t reserved_high{0};
-  std::size_t live{0};  ///< blocks
+  std::size_t live{0};  ///< number of live blocks
   std::map<int, cudaMemAccessFlags> access{};
 
   std::map<std::uintptr_t, window> windows{};
@@ -104,14 +104,14 @@ struct pool {
   [[nodiscard]] bool check_invariants() const;
 };
 
-/// What is known of a block beside its address and size.
+/// A pool's block, beside its address and size.
 struct pool_block {
   std::shared_ptr<pool> from;
-  std::shared_ptr<stream> by;  ///< that it was allocated on
-  std::uint64_t sequence{0};   ///< of the allocation on that stream
+  std::shared_ptr<stream> by;  ///< stream of the allocation
+  std::uint64_t sequence{0};   ///< number of the allocation on that stream
   std::weak_ptr<capture> graph{};
   bool of_graph{false};
-  bool live{true};  ///< false for memory of a graph that is not the program's to free: see allocate_for_launch()
+  bool live{true};  ///< false while memory of a graph is not the program's to free: see allocate_for_launch()
   bool freed_in_graph{false};  ///< the graph has a node that frees it
 };
 
@@ -123,14 +123,14 @@ struct pool_state {
   std::map<pool_place, std::shared_ptr<pool>> defaults;
   std::map<pool_place, std::shared_ptr<pool>> current;
   std::map<int, std::shared_ptr<pool>> of_graphs;  ///< by device
-  std::vector<std::shared_ptr<pool>> condemned;    ///< destroyed; memory of theirs is in use still
+  std::vector<std::shared_ptr<pool>> condemned;    ///< destroyed pools with blocks in use
   std::uint64_t next_id{1};
 };
 
 /// A new pool, with a handle of its own.
 [[nodiscard]] std::shared_ptr<pool> make_pool(cudaMemPoolProps const& properties);
 
-/// The pool that a place has from the start, and the one that it has now.
+/// The default pool of a place, and its current one.
 [[nodiscard]] std::shared_ptr<pool> default_pool(pool_place const& place);
 [[nodiscard]] std::shared_ptr<pool> current_pool(pool_place const& place);
 [[nodiscard]] inline pool_place place_of_device(int device)
@@ -145,32 +145,32 @@ cudaError_t allocate_from_pool(
 /// Takes a block back at the stream's current point.
 cudaError_t free_to_pool(call& c, allocation_map::iterator which, std::shared_ptr<stream> const& s);
 
-/// What the launch of a graph leaves behind is the program's from now on: what the graph allocates and does not free.
-/// Returns false, and changes nothing, if what an earlier launch left behind is not freed and the graph does not free it first.
+/// Makes the memory that a launch of the graph allocates and does not free the program's. Returns false, and changes
+/// nothing, if memory of an earlier launch is not freed and the graph does not free it first.
 [[nodiscard]] bool allocate_for_launch(capture const& graph, bool frees_first);
 
-/// Takes a block back now: what cudaFree does. The program has seen to it that nobody uses it.
+/// cudaFree() of a pool's block: takes it back now. The program has already waited for all uses of it.
 void free_to_pool_at_once(allocation_map::iterator which, char const* what, void const* site);
 
 /// The file that holds the pool's memory.
 [[nodiscard]] memory_file& pages_of(pool& p);
 
-/// Moves what no stream uses any more to `clean`.
+/// Moves memory that no stream uses any more to `clean`.
 void collect(pool& p);
 
-/// Gives unused chunks back while more than `bytes` are reserved; does not go below `bytes` if `keep` is set.
+/// Gives unused chunks back while more than `bytes` are reserved. With `keep`, never goes below `bytes`.
 void trim(pool& p, std::size_t bytes, bool keep);
 
-/// Gives unused chunks of all pools of a device back, whatever their thresholds. Returns the bytes gained.
+/// Gives unused chunks of all pools of a device back, regardless of their thresholds. Returns the bytes gained.
 std::size_t trim_pools_of(int device);
 
-/// Ends a pool: at once if no block of it is in use, else when the last one is freed.
+/// Destroys a pool: immediately if none of its blocks is in use, else when the last one is freed.
 void condemn(std::shared_ptr<pool> const& p);
 
 /// Drops all pools of a device, with their memory.
 void drop_pools_of(int device);
 
-/// Puts the memory of an exported pool behind addresses of this process. Returns 0 if the system refuses.
+/// Maps memory of an exported pool at addresses of this process. Returns 0 if the system refuses.
 [[nodiscard]] std::uintptr_t open_window(pool& p, std::uint64_t offset, std::size_t bytes);
 
 void list_pools(std::vector<outstanding>& out);

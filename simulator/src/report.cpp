@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the simulator tells people: violations, the ledger, the report at exit. And what the environment tells it.
+// Output for people: violations, the ledger, the report at exit. Also reads the environment.
 
 #include "reports.hpp"
 
@@ -28,17 +28,16 @@ namespace {
 constexpr int exit_malformed_environment = 64;
 constexpr int exit_unclean               = 66;
 
-// ---------------------------------------------------------------------------------------------------------------
-// The environment
+// --- The environment
 
-/// Value of a variable; null if it is not set, or empty.
+/// Value of a variable; null if it is unset or empty.
 [[nodiscard]] char const* environment(char const* variable)
 {
   auto const* const value = std::getenv(variable);
   return value == nullptr || *value == '\0' ? nullptr : value;
 }
 
-/// Ends the process: to go on with another machine than the one asked for would make every result worthless.
+/// Ends the process: results from another machine than the requested one would be worthless.
 [[noreturn]] void reject(char const* variable, std::string const& why)
 {
   std::fprintf(stderr, "cudasim: %s=%s: %s\n", variable, std::getenv(variable), why.c_str());
@@ -46,7 +45,7 @@ constexpr int exit_unclean               = 66;
   _exit(exit_malformed_environment);
 }
 
-/// Reads decimal digits from the front of `text`, and removes them. Returns false if there are none, or too many.
+/// Reads decimal digits from the front of `text` and removes them. Returns false if there are none, or too many.
 [[nodiscard]] bool take_number(std::string_view& text, std::uint64_t& out)
 {
   out              = 0;
@@ -115,7 +114,7 @@ constexpr int exit_unclean               = 66;
   return parts;
 }
 
-/// A misspelled variable would silently do nothing.
+/// Warns because a misspelled variable would otherwise silently do nothing.
 void warn_of_unknown_variables()
 {
   static constexpr std::string_view known[]{"CUDASIM_DEVICES",
@@ -138,10 +137,9 @@ void warn_of_unknown_variables()
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The report at exit
+// --- The report at exit
 
-/// One write, so that lines of several threads and processes do not mix.
+/// Uses one write, so that lines of several threads and processes do not mix.
 void print_line(std::string const& text)
 {
   auto const line = "cudasim: " + text + "\n";
@@ -160,7 +158,7 @@ void print_line(std::string const& text)
   return text + ": no " + item.freed_by;
 }
 
-/// The leaks in lines: of calls from one place the first few, with a count of the rest.
+/// Leaks as lines: the first few of each calling place, with a count of the rest.
 [[nodiscard]] std::string leak_lines(std::vector<outstanding> const& leaks, bool in_full)
 {
   std::map<std::pair<std::string, std::string>, std::vector<outstanding const*>> by_place;
@@ -203,7 +201,7 @@ void print_line(std::string const& text)
   return text;
 }
 
-/// The path with the id of the process for every `%p`, and one per cent sign for two.
+/// Replaces every `%p` by the process id, and `%%` by a per cent sign.
 [[nodiscard]] std::string with_process_id(std::string_view path)
 {
   std::string name;
@@ -219,14 +217,14 @@ void print_line(std::string const& text)
   return name;
 }
 
-/// Writes all of a report or, where several processes have the same path, in place of what another wrote: never a mixture.
+/// Writes a report as a whole. Where several processes use one path, it replaces the other's report; the two never mix.
 /// Returns false, with the reason in errno, if it could not be written.
 [[nodiscard]] bool write_report(char const* path, std::string const& text)
 {
   if (std::strcmp(path, "-") == 0) {
     return std::fwrite(text.data(), 1, text.size(), stderr) == text.size() && std::fflush(stderr) == 0;
   }
-  // Not emptied before it is ours, and never through a link that someone else may have put there; those of the system are none.
+  // No O_TRUNC before the file is locked, and no link that someone else may have put there. Only /dev/std* may be links.
   int const follow = std::strncmp(path, "/dev/std", 8) == 0 ? 0 : O_NOFOLLOW;
   int const file =
     ::open(with_process_id(path).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | follow, S_IRUSR | S_IWUSR);
@@ -238,12 +236,12 @@ void print_line(std::string const& text)
     errno = why;
     return false;
   }
-  // What is no regular file, or on a file system without locks, is written all the same.
+  // Writes also if locking fails: not a regular file, or a file system without locks.
   static_cast<void>(flock(fileno(out), LOCK_EX));
   static_cast<void>(!ftruncate(fileno(out), 0));
   bool const written = std::fwrite(text.data(), 1, text.size(), out) == text.size() && std::fflush(out) == 0;
   int const why      = errno;
-  bool const closed  = std::fclose(out) == 0;  // and lets others at it
+  bool const closed  = std::fclose(out) == 0;  // also releases the lock
   if (!written) { errno = why; }
   return written && closed;
 }
@@ -251,7 +249,7 @@ void print_line(std::string const& text)
 /// Runs after the destructors of the program and of its libraries.
 void report_at_exit(int status, void* path_argument)
 {
-  if (is_forked()) { return; }  // the report is the other process's
+  if (is_forked()) { return; }  // the parent writes the report
   auto const* const path = static_cast<char const*>(path_argument);
   auto const leaks       = ledger();
   auto& w                = the_world();
@@ -267,10 +265,10 @@ void report_at_exit(int status, void* path_argument)
   }
 }
 
-/// Whether a violation was not printed since the last that was told of. Needs no lock.
+/// Whether violations went unprinted since the last count was printed. Needs no lock.
 std::atomic<bool> is_something_untold{false};
 
-/// Tells how many violations were not printed, once. Expects the lock.
+/// Prints how many violations were not printed, once. Expects the lock.
 void tell_untold()
 {
   if (!is_something_untold.exchange(false)) { return; }
@@ -284,11 +282,11 @@ void tell_untold_at_exit(int /*status*/, void* /*argument*/)
   tell_untold();
 }
 
-/// Before the constructors of the program, so that the report comes after its destructors.
+/// Runs before the constructors of the program, so that the report comes after its destructors.
 [[gnu::constructor]] void arrange_report()
 {
   if (auto const* const path = environment("CUDASIM_REPORT")) { on_exit(report_at_exit, ::strdup(path)); }
-  on_exit(tell_untold_at_exit, nullptr);  // comes before the other, which may end the process
+  on_exit(tell_untold_at_exit, nullptr);  // runs before report_at_exit, which may end the process
 }
 
 }  // namespace
@@ -367,12 +365,11 @@ void apply_environment()
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Violations
+// --- Violations
 
 namespace {
 
-/// Prints the violation that is number `count` of its mistake, or leaves it to a count that follows. Expects the lock.
+/// Prints violation number `count` of its mistake, or leaves it to a later count. Expects the lock.
 void print_unless_repeated(std::string const& text, std::uint64_t count)
 {
   auto const& w = the_world();
@@ -400,7 +397,7 @@ void forget_violations()
 
 cudaError_t report_fork(char const* function)
 {
-  // The process and its lines so far, in one word: a process that is forked starts with the number of the other, and counts anew.
+  // Process id and number of lines in one word. A forked child starts with its parent's word and then counts anew.
   static std::atomic<std::uint64_t> printed{0};
   auto const& w         = the_world();
   auto const process    = static_cast<std::uint64_t>(::getpid()) << 32U;
@@ -463,8 +460,7 @@ void clear_violations()
   forget_violations();
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The ledger
+// --- The ledger
 
 std::vector<outstanding> ledger()
 {

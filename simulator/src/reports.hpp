@@ -14,11 +14,10 @@
 
 namespace cudasim {
 
-/// Applies what the environment asks for beside the machine itself: the time limit, quiet, and faults. Only the first call
-/// of a process does anything.
+/// Applies the environment's settings other than the machine: time limit, quiet, and faults. Only the first call acts.
 void apply_environment();
 
-/// The devices as other processes see them; null unless the environment names a file for that.
+/// The devices that other processes share; null unless the environment names a file for them.
 [[nodiscard]] std::unique_ptr<shared_devices> open_shared_devices();
 
 /// Parses one entry of CUDASIM_FAULT, "FUNCTION:N:ERROR[:COUNT]". Returns an empty string and fills `out`, or says what is
@@ -31,23 +30,23 @@ void apply_environment();
 /// Arms a fault that check_fault() found nothing wrong with.
 void arm(fault const& what);
 
-/// Makes calls take the slow way in exactly if there is a reason.
+/// Sets `attention`, which sends calls the slow way, exactly if there is a reason.
 void update_attention();
 
-/// Functions that were called since the last reset, by name, and how often. Needs no lock.
+/// The functions called since the last reset, by name, with their numbers of calls. Needs no lock.
 [[nodiscard]] std::vector<std::pair<std::string, std::uint64_t>> calls_by_function();
 
-/// Whether the CUDA runtime has a function of that name, simulated or not; twins do not count. Needs no lock.
+/// Whether the CUDA runtime has a function of that name, simulated or not. Twins do not count. Needs no lock.
 [[nodiscard]] bool is_runtime_function(std::string const& name);
 
-/// Name of an error, or null for a number that is none. Needs no lock.
+/// Name of an error; null for a number that is not an error. Needs no lock.
 [[nodiscard]] char const* error_name(cudaError_t error) noexcept;
 
 /// The error of that name or number. Returns false if there is none. Needs no lock.
 [[nodiscard]] bool find_error(std::string const& name, cudaError_t& out);
 
-/// Reports a call that the simulator does not have: prints one line, the name of the call and `what`, quiet or not, unless it was
-/// printed often enough for the same caller. Returns cudaErrorNotSupported.
+/// Reports a call of an unsimulated function: prints one line, the name of the call and `what`, even with
+/// CUDASIM_QUIET, unless the line was printed often enough for the same caller. Returns cudaErrorNotSupported.
 cudaError_t report_unsimulated(call const& c, std::string const& what);
 
 }  // namespace cudasim

@@ -16,11 +16,11 @@ namespace {
 
 constexpr std::uint64_t format_number = 0x316572616873ULL;
 
-// Bytes of the file that stand for locks; they need not exist.
+// Offsets in the file that are used as locks; the file need not have these bytes.
 constexpr off_t turn_lock = 0;
 [[nodiscard]] off_t slot_lock(std::size_t slot) { return static_cast<off_t>(1 + slot); }
 
-/// Locks of the open file, not of the process: they are given up when the last descriptor is closed, by whatever end.
+/// Locks of the open file, not of the process: released when the last descriptor closes, however the process ends.
 [[nodiscard]] int lock_call(int descriptor, int command, short type, off_t byte, struct flock& asked) noexcept
 {
   asked          = {};
@@ -75,7 +75,7 @@ void shared_devices::open(std::string const& path)
   void* const at = ::mmap(nullptr, sizeof(content), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (at == MAP_FAILED) { fail(); }
   content_             = static_cast<content*>(at);
-  std::uint64_t format = 0;  // as a new file has it
+  std::uint64_t format = 0;  // the value in a new file
   if (!content_->format.compare_exchange_strong(format, format_number) && format != format_number) {
     throw std::runtime_error{"the file was not made for this"};
   }

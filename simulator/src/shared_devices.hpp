@@ -2,8 +2,8 @@
 #pragma once
 
 /// @file
-/// Devices that several processes use: a file tells each of them what the others took. Nothing here knows CUDA or the world;
-/// the caller serialises.
+/// Devices that several processes use: a file tells each of them what the others took. This file knows neither CUDA nor
+/// the world; the caller serialises.
 
 #include <array>
 #include <atomic>
@@ -13,14 +13,14 @@
 
 namespace cudasim {
 
-/// This process's view of a file that the processes share.
+/// This process's view of the shared file.
 ///
-/// The file holds a slot for each process, written by that one alone. A process keeps the slot locked as long as it lives; a
-/// slot that nobody has locked counts for nothing, so that a process that dies gives its memory back.
+/// The file holds a slot for each process; only its process writes it. A process keeps its slot locked as long as it
+/// lives. Unlocked slots do not count, so a process that dies gives its memory back.
 ///
 /// Invariants:
-///  I1  a process writes its own slot only, and only while it has the turn, or to tell that it uses less
-///  I2  who has looked at what is used has the turn until it has told what it took: no byte is taken twice
+///  I1  a process writes its own slot only, and only while it has the turn, or when it now uses less
+///  I2  a process that reads the others' use keeps the turn until it has told its own: no byte is taken twice
 class shared_devices {
  public:
   /// Opens the file, or makes it. Throws std::runtime_error, with a text that says why, if it cannot be used.

@@ -20,10 +20,10 @@ template <std::size_t Count>
   return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return begins_with(text, part); });
 }
 
-/// How g++ and clang++ write a lambda, as the demanglers of their libraries print it.
+/// How lambdas of g++ and clang++ appear in demangled names.
 constexpr std::array<std::string_view, 3> lambda_marks{"{lambda(", "'lambda", "$_"};
 
-/// Where the qualified name begins whose last part is at `end`. Blanks and commas inside brackets belong to it.
+/// The start of the qualified name whose last part ends at `end`. Blanks and commas inside brackets belong to the name.
 [[nodiscard]] std::size_t begin_of_name(std::string_view text, std::size_t end) noexcept
 {
   constexpr std::array<std::string_view, 3> qualifiers{" const::", " volatile::", " &"};
@@ -39,7 +39,7 @@ constexpr std::array<std::string_view, 3> lambda_marks{"{lambda(", "'lambda", "$
   return 0;
 }
 
-/// Where the lambda ends that begins at `begin`: after its brackets, or its number.
+/// The end of the lambda that starts at `begin`: after its brackets, or its number.
 [[nodiscard]] std::size_t end_of_lambda(std::string_view text, std::size_t begin) noexcept
 {
   if (text[begin] == '$') { return std::min(text.find_first_not_of("0123456789", begin + 2), text.size()); }
@@ -57,14 +57,14 @@ bool is_standard_name(std::string_view symbol) noexcept
 {
   if (!begins_with(symbol, "_Z")) { return false; }
   symbol.remove_prefix(2);
-  // What is local to a function begins with that function.
+  // The name of a local entity begins with the function that contains it.
   while (begins_with(symbol, "Z")) { symbol.remove_prefix(1); }
   if (begins_with(symbol, "N")) {
     symbol.remove_prefix(std::min(symbol.find_first_not_of("rVKRO", 1), symbol.size()));
     constexpr std::array<std::string_view, 2> others{"9__gnu_cxx", "4cuda3std"};
     if (begins_with_any(symbol, others)) { return true; }
   }
-  // "St" is std, and the rest are std::allocator, std::string and the like.
+  // "St" is std; the others are std::allocator, std::string and so on.
   return symbol.size() > 1 && symbol[0] == 'S' && std::string_view{"tabsiod"}.find(symbol[1]) != std::string_view::npos;
 }
 

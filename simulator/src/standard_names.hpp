@@ -5,8 +5,8 @@
 
 namespace cudasim {
 
-/// Whether a symbol names a function of the headers of the C++ library (namespaces std, __gnu_cxx and cuda::std), which
-/// the compiler puts into the program. Understands names of the Itanium C++ ABI; others are of the program.
+/// Whether a symbol names a function of the C++ library's headers (namespaces std, __gnu_cxx and cuda::std), which the
+/// compiler puts into the program. Understands the Itanium C++ ABI; all other names count as the program's.
 [[nodiscard]] bool is_standard_name(std::string_view symbol) noexcept;
 
 /// The first lambda of the program that a demangled name mentions: "f()::{lambda()#1}" in

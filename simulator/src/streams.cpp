@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The scheduler: how operations get onto streams, when they run, and who waits for them.
+// The scheduler: how operations get onto streams, when they run, and how threads wait for them.
 //
-// An operation is ordered after (a) the one before it on its stream, (b) what the default stream's rules ask for, (c) the
-// events its stream waits for, and (d) all that the host had waited for when it was submitted. (a) to (c) decide when it
-// may run; (a) to (d) are its vector clock, which the ordering checker compares.
+// An operation is ordered after (a) the one before it on its stream, (b) the work that the default stream's rules name,
+// (c) the events its stream waits for, and (d) everything the host had waited for when it was submitted. (a) to (c)
+// decide when it may run; (a) to (d) make up its vector clock, which the ordering checker compares.
 //
-// The host counts as one: the simulator cannot see how the threads of a program synchronise, so what one thread waited
-// for, all know. That can hide a race between threads; it never reports one that is not there.
+// All host threads count as one: the simulator cannot see how they synchronise, so it assumes that each knows what any
+// of them waited for. That can hide a race between threads; it never reports a race that does not exist.
 
 #include "streams.hpp"
 
@@ -21,7 +21,7 @@
 namespace cudasim {
 namespace {
 
-constexpr unsigned most_workers = 64;  // so many host functions may block at the same time before others wait for them
+constexpr unsigned most_workers = 64;  // as many host functions can block at once; further ones wait
 
 [[nodiscard]] device& device_of(stream const& s) { return the_world().devices[static_cast<std::size_t>(s.device)]; }
 
@@ -40,7 +40,7 @@ constexpr unsigned most_workers = 64;  // so many host functions may block at th
   return start;
 }
 
-/// Keeps when a destroyed stream was done: it goes off the list of its device.
+/// Keeps the end time of a destroyed stream, which leaves the list of its device.
 void retire_time(stream const& s)
 {
   auto& d      = device_of(s);
@@ -48,7 +48,7 @@ void retire_time(stream const& s)
   if (s.blocking()) { d.retired_blocking_ns = std::max(d.retired_blocking_ns, s.time_ns); }
 }
 
-/// Everything that follows the completion of an operation.
+/// Does everything that follows the completion of an operation.
 void complete(stream& s, operation& work, std::uint64_t end_ns)
 {
   auto& w     = the_world();
@@ -65,7 +65,7 @@ void complete(stream& s, operation& work, std::uint64_t end_ns)
   }
 }
 
-/// Runs the operation at the head of a runnable stream; leaves the lock while it runs.
+/// Runs the operation at the head of a runnable stream. Releases the lock while it runs.
 void run_head(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> const& s)
 {
   auto& w           = the_world();
@@ -101,10 +101,10 @@ void run_head(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> const&
   }
   if (w.waiters != 0) { w.progress.notify_all(); }
   if (std::count_if(w.active.begin(), w.active.end(), [](auto const& other) { return runnable(*other); }) > 1) {
-    call_worker();  // whoever ran this takes one of them
+    call_worker();  // the present thread takes one of them itself
   }
   lock.unlock();
-  work = {};  // what the program captured may call CUDA while it is destroyed
+  work = {};  // destructors of captured objects may call CUDA
   lock.lock();
 }
 
@@ -113,7 +113,7 @@ void run_head(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> const&
   auto& active     = the_world().active;
   auto const found = std::find_if(active.begin(), active.end(), [](auto const& s) { return runnable(*s); });
   if (found == active.end()) { return nullptr; }
-  std::rotate(found, found + 1, active.end());  // the others first, next time
+  std::rotate(found, found + 1, active.end());  // take turns: the others come first next time
   return active.back();
 }
 
@@ -133,7 +133,7 @@ void run_head(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> const&
   }
 }
 
-/// Runs the first operation that the head of `s` waits for, or the head itself. False if that is held or runs elsewhere.
+/// Runs the first operation that the head of `s` waits for, or the head itself. False if that is held or runs.
 bool run_toward(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> const& s)
 {
   if (s->running || s->held || s->queue.empty()) { return false; }
@@ -152,7 +152,7 @@ bool run_toward(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> cons
   std::vector<std::shared_ptr<stream>> ready;
   std::copy_if(w.active.begin(), w.active.end(), std::back_inserter(ready), [](auto const& s) { return runnable(*s); });
   if (ready.empty()) { return nullptr; }
-  // In order of submission, so that a seed means the same however the active streams happen to be listed.
+  // Sorted by submission, so that a seed does not depend on how the active streams are listed.
   std::sort(ready.begin(), ready.end(), [](auto const& a, auto const& b) {
     return a->queue.front().order < b->queue.front().order;
   });
@@ -164,13 +164,13 @@ bool run_toward(std::unique_lock<std::mutex>& lock, std::shared_ptr<stream> cons
   return ready[(mixed ^ (mixed >> 31U)) % ready.size()];
 }
 
-/// Blocks until the point is reached. False if the time limit passes first.
+/// Blocks until the point is reached. Returns false if the time limit passes first.
 bool block_until(std::unique_lock<std::mutex>& lock, point const& where)
 {
   if (where.reached()) { return true; }  // a look at the clock costs as much as the rest of an idle call
   auto& w             = the_world();
   auto const deadline = std::chrono::steady_clock::now() + w.timeout;
-  tell_usage();  // nobody has to wait for this process's work to find out
+  tell_usage();  // other processes see this process's use before it blocks
   while (!where.reached()) {
     if (w.machine.mode == execution::stepped && run_toward(lock, where.of)) { continue; }
     ++w.waiters;
@@ -181,7 +181,7 @@ bool block_until(std::unique_lock<std::mutex>& lock, point const& where)
   return true;
 }
 
-/// Orders `work` after all that `other` has now.
+/// Orders `work` after all work that `other` has now.
 void order_after(operation& work, std::shared_ptr<stream> const& other)
 {
   if (other->idle()) {
@@ -192,7 +192,7 @@ void order_after(operation& work, std::shared_ptr<stream> const& other)
   if (the_world().checking) { work.clock.join(other->clock); }
 }
 
-/// The rules of the legacy default stream: it comes after all blocking streams of its device, and they after it.
+/// The rules of the legacy default stream: it waits for all blocking streams of its device, and they wait for it.
 void apply_default_stream_rules(stream const& s, operation& work)
 {
   auto& d = the_world().devices[static_cast<std::size_t>(s.device)];
@@ -217,7 +217,7 @@ void show_to_checker(stream const& s, operation const& work)
   }
 }
 
-/// Work on the legacy stream, or a wait for it, would make a capturing blocking stream depend on it.
+/// Fails if a blocking stream captures: work on the legacy stream, or a wait for it, would depend on the capture.
 [[nodiscard]] cudaError_t check_implicit_capture(stream const& s)
 {
   if (s.type != stream::kind::legacy) { return cudaSuccess; }
@@ -254,7 +254,7 @@ void call_worker()
     w.work.notify_one();
   } else if (w.workers < most_workers) {
     ++w.workers;
-    std::thread{work_in_background}.detach();  // lives as long as the process, like the world
+    std::thread{work_in_background}.detach();  // runs as long as the process
   }
 }
 
@@ -418,7 +418,7 @@ cudaError_t wait_for(call& c, point const& where, vector_clock const& clock)
 
 cudaError_t wait_for(call& c, std::shared_ptr<stream> const& s)
 {
-  auto const clock = s->clock;  // of what it has now; more may be added while we wait
+  auto const clock = s->clock;  // more work may be added during the wait
   auto const error = wait_for(c, end_of(s), clock);
   if (error == cudaSuccess) { pools_synchronized(s->device); }
   return error;
@@ -512,7 +512,7 @@ void break_device(int device, cudaError_t error)
 
 namespace {
 
-/// Takes the queued work of the streams away, and waits for what they run. The caller destroys it without the lock.
+/// Removes the queued work of the streams and waits for their running work. The result is destroyed without the lock.
 template <class Concerned>
 std::vector<operation> take_work(std::unique_lock<std::mutex>& lock, Concerned&& concerned)
 {
@@ -547,7 +547,7 @@ void drop_all_work(std::unique_lock<std::mutex>& lock)
   auto graph_execs = std::exchange(w.graph_execs, {});
   auto captures    = std::exchange(w.captures, {});
   lock.unlock();
-  dropped.clear();  // what the program captured may call CUDA while it is destroyed
+  dropped.clear();  // destructors of captured objects may call CUDA
   graphs.clear();
   graph_execs.clear();
   captures.clear();
@@ -566,7 +566,7 @@ void drop_device_work(std::unique_lock<std::mutex>& lock, int device)
       s->capturing->invalidated = true;
       leave_capture(*s);
     }
-    s->completed = s->submitted;  // nobody waits for what was dropped
+    s->completed = s->submitted;  // waits for dropped work end
     if (s->handle != nullptr && w.stream_handles.erase(s->handle) != 0) { w.free_stream_handles.push_back(s->handle); }
   }
   for (auto at = w.per_thread_streams.begin(); at != w.per_thread_streams.end();) {
@@ -606,14 +606,13 @@ void reset_streams()
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// What a test does with time
+// --- Functions that let a test control time
 
 namespace {
 
 [[nodiscard]] std::shared_ptr<stream> stream_of_test(char const* what, cudaStream_t handle)
 {
-  static_cast<void>(device_of_test(what, this_thread().device));  // whose default stream it may be
+  static_cast<void>(device_of_test(what, this_thread().device));  // a default stream needs it
   auto found = try_find_stream(handle);
   if (found == nullptr) { report(violation::kind::misuse, {what}, std::string{what} + ": the handle names no stream"); }
   return found;
@@ -701,7 +700,7 @@ void check_ordering(bool on)
 {
   auto& w = the_world();
   std::unique_lock<std::mutex> const lock{w.mutex};
-  if (on && !w.checking) { w.history.clear(); }  // what happened in between is unknown
+  if (on && !w.checking) { w.history.clear(); }  // accesses in between are unknown
   w.checking = on;
 }
 

@@ -16,16 +16,16 @@ namespace cudasim {
 /// find_stream() without the report: null for a handle that names none.
 [[nodiscard]] std::shared_ptr<stream> try_find_stream(cudaStream_t handle);
 
-/// Sees to it that somebody runs what may have become ready. Does nothing when the test does the stepping.
+/// Makes a worker run operations that may have become ready. Does nothing in stepped mode.
 void call_worker();
 
-/// Takes a stream off its device's list as soon as its work is done; what it did stays known to the checker.
+/// Takes a stream off its device's list once its work is done. The checker still knows its operations.
 void retire_stream(std::shared_ptr<stream> const& s);
 
-/// Destroys the streams and events of a device; waits for what runs and drops what does not. Leaves the lock for a while.
+/// Destroys the streams and events of a device; drops queued work, waits for running work without the lock.
 void drop_device_work(std::unique_lock<std::mutex>& lock, int device);
 
-/// Reports two accesses that nothing orders.
+/// Reports two conflicting accesses that nothing orders.
 void report_race(place const& later, access const& range, access_history::conflict const& found);
 
 /// A copy of `name` that lives as long as the process; equal names share one.

@@ -15,7 +15,7 @@
 namespace cudasim {
 namespace {
 
-/// A file that is mapped for reading while the object lives; empty if it cannot be.
+/// A file that is mapped for reading while this object lives; empty if it cannot be mapped.
 class mapped_file {
  public:
   explicit mapped_file(char const* path) noexcept
@@ -48,7 +48,7 @@ class mapped_file {
   std::size_t bytes_{0};
 };
 
-/// Whether `count` things of `each` bytes at `offset` lie in `bytes` bytes.
+/// Whether `count` items of `each` bytes at `offset` lie in `bytes` bytes.
 [[nodiscard]] bool lies_in(std::size_t bytes, std::uint64_t offset, std::uint64_t count, std::uint64_t each) noexcept
 {
   return offset <= bytes && (each == 0 || count <= (bytes - offset) / each);
@@ -79,7 +79,7 @@ bool symbol_file::find(std::uint64_t address, function& found) const
   return true;
 }
 
-// The file may be another one than was loaded, so nothing in it is taken on trust.
+// The file may have been replaced since it was loaded, so everything in it is checked.
 void symbol_file::read(unsigned char const* file, std::size_t bytes)
 {
   if (bytes < sizeof(Elf64_Ehdr) || std::memcmp(file, ELFMAG, SELFMAG) != 0 || file[EI_CLASS] != ELFCLASS64) { return; }

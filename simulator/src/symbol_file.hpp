@@ -10,18 +10,18 @@
 
 namespace cudasim {
 
-/// The functions that the file of a loaded object knows by name, static ones too. Empty if it has been stripped, cannot be read or is no
-/// ELF file of 64 bits.
+/// The named functions in the file of a loaded object, static ones included. Empty if the file is stripped, cannot be
+/// read or is not a 64-bit ELF file.
 class symbol_file {
  public:
   explicit symbol_file(char const* path);
 
   struct function {
-    char const* name;  ///< as the linker knows it; lives as long as the file's symbols
+    char const* name;  ///< the linker's name; lives as long as the file's symbols
     std::uint64_t begin;
   };
 
-  /// Finds the function that has the code at an address, counted from where the object is loaded. Returns whether there is one.
+  /// Finds the function at an address, counted from where the object is loaded. Returns whether one was found.
   [[nodiscard]] bool find(std::uint64_t address, function& found) const;
 
  private:

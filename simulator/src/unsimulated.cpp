@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the CUDA runtime has and the simulator does not: every symbol of libcudart that no other file defines is defined here
-// and answers cudaErrorNotSupported, so that no call is ever a silent success, or reaches a real runtime.
+// Every symbol of libcudart that no other file defines is defined here and answers cudaErrorNotSupported, so that no
+// unsimulated call silently succeeds or reaches a real runtime.
 
 #include "reports.hpp"
 
@@ -19,17 +19,16 @@ namespace {
 }  // namespace cudasim
 
 #if CUDART_VERSION >= 13000
-// Exactly the symbols that are missing: the linker refuses one that another file defines as well, and symbols_tests.cpp
-// finds one that nobody defines.
+// Exactly the missing symbols: the linker refuses duplicates, and symbols_tests.cpp finds symbols without definition.
 #define CUDASIM_OVERRIDABLE
 #else
-// Which symbols stand for the functions of the headers depends on the toolkit (cudaX or cudaX_v2). So all of them are here,
-// and those that another file defines are overridden by it.
+// Which symbols stand for functions of the headers depends on the toolkit (cudaX or cudaX_v2). So all symbols are
+// defined here, weakly: definitions in other files override them.
 #define CUDASIM_OVERRIDABLE __attribute__((weak))
 #endif
 
-// Another C++ name for each symbol: the headers declare most of them with their real signatures. The definition looks at
-// no argument, which the C calling conventions of Linux allow whatever the caller passes.
+// The symbol gets another C++ name, because the headers declare most functions with their real signatures. The
+// definition reads no argument; the C calling conventions of Linux allow that for any caller.
 #define CUDART_SYMBOL(symbol)                                                                                \
   extern "C" CUDASIM_EXPORT CUDASIM_OVERRIDABLE cudaError_t cudasim_unsimulated_##symbol() __asm__(#symbol); \
   cudaError_t cudasim_unsimulated_##symbol()                                                                 \

@@ -23,16 +23,16 @@ struct mistake {
 ///
 /// Invariants:
 ///  I1  the first violations of each mistake are kept, as many as are printed of it
-///  I2  further ones are kept while there are fewer than `most_kept`; of the rest only the number
+///  I2  further ones are kept while fewer than `most_kept` are; the rest are only counted
 class violation_list {
  public:
-  /// Of one mistake so many are printed in full, unless all are asked for.
+  /// So many violations of one mistake are printed in full, unless all are asked for.
   static constexpr std::uint64_t printed_in_full = 3;
 
-  /// So many violations are kept, and a few of each mistake beyond.
+  /// So many violations are kept, and beyond them the first few of each mistake.
   static constexpr std::size_t most_kept = 100'000;
 
-  /// Adds a violation. Returns how many of the mistake there are now.
+  /// Adds a violation. Returns how often the mistake was made so far.
   std::uint64_t add(mistake const& by, violation one);
 
   /// Those that are kept, oldest first.
@@ -42,11 +42,12 @@ class violation_list {
   [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
   void clear() noexcept;
 
-  /// In lines that begin with `indent` and the kind: a mistake after the other, in the order in which they were first made. With `in_full`
-  /// each violation that is kept has its line, else the first few of a mistake; a count of the rest follows.
+  /// The violations as lines that begin with `indent` and the kind, grouped by mistake, in the order in which the
+  /// mistakes were first made. With `in_full`, every kept violation has its line; else the first few of each mistake,
+  /// followed by a count of the rest.
   [[nodiscard]] std::string text(std::string const& indent, bool in_full) const;
 
-  /// What was not printed when it happened: a line for each mistake that was made more than a few times.
+  /// A line for each mistake whose later violations were not printed when they happened.
   [[nodiscard]] std::vector<std::string> untold() const;
 
  private:

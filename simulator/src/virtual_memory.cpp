@@ -16,7 +16,7 @@
 namespace cudasim {
 namespace {
 
-/// What a descriptor of an exported chunk says.
+/// The note at the descriptor of an exported chunk.
 struct chunk_note {
   static constexpr std::uint64_t expected = 0x6b6e7568635f6d69ULL;
   std::uint64_t magic;
@@ -53,7 +53,7 @@ struct chunk_note {
   return made;
 }
 
-/// Ends a handle that nobody has any more, and its chunk with the last handle.
+/// Ends a handle without references and mappings; with the last handle, ends its chunk.
 void drop_if_unused(std::shared_ptr<chunk_handle> const& handle)
 {
   if (handle->references != 0 || handle->mappings != 0) { return; }
@@ -74,10 +74,10 @@ void drop_if_unused(std::shared_ptr<chunk_handle> const& handle)
 struct mapping_range {
   allocation_map::iterator first;
   allocation_map::iterator last;
-  std::size_t mapped{0};  ///< bytes
+  std::size_t mapped{0};  ///< mapped bytes
 };
 
-/// Finds what is mapped in a range that has to lie in a reservation, and must not cut a mapping. Returns false after a report.
+/// Finds the mappings of a range. Returns false, after a report, if no reservation holds it or it cuts a mapping.
 [[nodiscard]] bool find_mappings(call& c, CUdeviceptr begin, std::size_t bytes, mapping_range& out)
 {
   auto& state      = memory();
@@ -102,7 +102,7 @@ struct mapping_range {
   return true;
 }
 
-/// What the union of all devices may do: the addresses are shared.
+/// The union of all devices' access, because they share the addresses.
 [[nodiscard]] protection protection_of(mapping const& view)
 {
   auto allowed = protection::none;
@@ -116,7 +116,7 @@ struct mapping_range {
 [[nodiscard]] cudaError_t check_properties(call& c, CUmemAllocationProp const& wanted)
 {
   if (wanted.type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-    return c.misuse(cudaErrorInvalidValue, "allocation type %d", static_cast<int>(wanted.type));
+    return c.misuse(cudaErrorInvalidValue, "allocation type %d is not supported", static_cast<int>(wanted.type));
   }
   auto const place = static_cast<int>(wanted.location.type);
   if (place == CU_MEM_LOCATION_TYPE_INVALID) { return c.misuse(cudaErrorInvalidValue, "the location has no type"); }
@@ -125,12 +125,12 @@ struct mapping_range {
   auto const types = static_cast<unsigned>(wanted.requestedHandleTypes);
   if ((types & fabric_handles) != 0) { return cudaErrorNotPermitted; }  // there is no fabric
   if ((types & ~static_cast<unsigned>(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) != 0) {
-    return c.misuse(cudaErrorInvalidValue, "handle types %#x", types);
+    return c.misuse(cudaErrorInvalidValue, "unknown handle types %#x", types);
   }
   return cudaSuccess;
 }
 
-/// The memory file behind a descriptor of another process: one object for each file, however many chunks come from it.
+/// The memory file behind another process's descriptor: one object per file, however many chunks come from it.
 [[nodiscard]] std::shared_ptr<memory_file> open_imported(int descriptor)
 {
   struct stat info {};
@@ -144,7 +144,7 @@ struct mapping_range {
   return made;
 }
 
-/// The chunk that an exported descriptor stands for: the one of this process, or a new view of another process's.
+/// The chunk that an exported descriptor stands for: this process's own, or a new view of another process's.
 [[nodiscard]] std::shared_ptr<chunk> find_exported(chunk_note const& note, int descriptor)
 {
   if (note.process == process_token()) {
@@ -235,7 +235,7 @@ CUresult get_allocation_granularity(std::size_t* out,
 {
   CUDASIM_DRIVER_CALL(cuMemGetAllocationGranularity, {
     if (out == nullptr || wanted == nullptr) {
-      return c.misuse(cudaErrorInvalidValue, "no properties, or no place for the size");
+      return c.misuse(cudaErrorInvalidValue, "the properties or the output pointer is null");
     }
     if (which != CU_MEM_ALLOC_GRANULARITY_MINIMUM && which != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
       return c.misuse(cudaErrorInvalidValue, "unknown granularity %d", static_cast<int>(which));
@@ -249,7 +249,7 @@ CUresult reserve_addresses(
   CUdeviceptr* out, std::size_t bytes, std::size_t alignment, CUdeviceptr hint, unsigned long long flags)
 {
   CUDASIM_DRIVER_CALL(cuMemAddressReserve, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the address"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the address is null"); }
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
     if (bytes == 0 || bytes % block_bytes != 0 || hint % block_bytes != 0 || (alignment & (alignment - 1)) != 0) {
       return c.misuse(
@@ -276,12 +276,12 @@ CUresult free_addresses(CUdeviceptr begin, std::size_t bytes)
     auto& reservations = memory().mappings->reservations;
     auto const found   = reservations.find(begin);
     if (found == reservations.end() || found->second.bytes != bytes) {
-      return c.misuse(cudaErrorInvalidValue, "%zu bytes at %#llx are no reservation", bytes, begin);
+      return c.misuse(cudaErrorInvalidValue, "%zu bytes at %#llx are not a reservation", bytes, begin);
     }
     auto const& all = memory().allocations;
     auto const next = all.lower_bound(begin);
     if (next != all.end() && next->first < begin + bytes) {
-      return c.misuse(cudaErrorInvalidValue, "memory is mapped at %p still", pointer_to(next->first));
+      return c.misuse(cudaErrorInvalidValue, "memory is still mapped at %p", pointer_to(next->first));
     }
     reservations.erase(found);
     memory().addresses.give_up(begin);
@@ -296,12 +296,13 @@ CUresult create(CUmemGenericAllocationHandle* out,
 {
   CUDASIM_DRIVER_CALL(cuMemCreate, {
     if (out == nullptr || wanted == nullptr) {
-      return c.misuse(cudaErrorInvalidValue, "no properties, or no place for the handle");
+      return c.misuse(cudaErrorInvalidValue, "the properties or the output pointer is null");
     }
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
     if (auto const error = check_properties(c, *wanted); error != cudaSuccess) { return error; }
     if (bytes == 0 || bytes % block_bytes != 0) {
-      return c.misuse(cudaErrorInvalidValue, "%zu bytes are no multiple of the granularity, %zu", bytes, block_bytes);
+      return c.misuse(
+        cudaErrorInvalidValue, "%zu bytes are not a multiple of the granularity, %zu", bytes, block_bytes);
     }
     auto const device = wanted->location.id;
     if (bytes > free_bytes(device) && (trim_pools_of(device) == 0 || bytes > free_bytes(device))) {
@@ -334,7 +335,7 @@ CUresult release(CUmemGenericAllocationHandle value)
 CUresult retain(CUmemGenericAllocationHandle* out, void* ptr)
 {
   CUDASIM_DRIVER_CALL(cuMemRetainAllocationHandle, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the handle"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the handle is null"); }
     auto const found = find_allocation(address_of(ptr));
     if (found == memory().allocations.end() || found->second.type != allocation::kind::mapped) {
       return refuse_pointer(c, cudaErrorInvalidValue, ptr);
@@ -366,7 +367,7 @@ CUresult map(CUdeviceptr begin,
     }
     mapping_range there{};
     if (begin % block_bytes != 0) {
-      return c.misuse(cudaErrorInvalidValue, "address %#llx is no multiple of %zu", begin, block_bytes);
+      return c.misuse(cudaErrorInvalidValue, "address %#llx is not a multiple of %zu", begin, block_bytes);
     }
     if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }
     if (there.mapped != 0) {
@@ -389,7 +390,7 @@ CUresult unmap(CUdeviceptr begin, std::size_t bytes)
     mapping_range there{};
     if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }
     if (auto const error = end_use(c, begin, bytes); error != cudaSuccess) { return error; }
-    if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }  // it may have waited
+    if (!find_mappings(c, begin, bytes, there)) { return cudaErrorInvalidValue; }  // after a wait
     while (there.first != there.last) { cudasim::unmap(there.first++, c.name(), c.site()); }
     return cudaSuccess;
   });
@@ -398,7 +399,9 @@ CUresult unmap(CUdeviceptr begin, std::size_t bytes)
 CUresult set_access(CUdeviceptr begin, std::size_t bytes, CUmemAccessDesc const* wanted, std::size_t count)
 {
   CUDASIM_DRIVER_CALL(cuMemSetAccess, {
-    if (wanted == nullptr || count == 0) { return c.misuse(cudaErrorInvalidValue, "no descriptions of access"); }
+    if (wanted == nullptr || count == 0) {
+      return c.misuse(cudaErrorInvalidValue, "no access descriptions were given");
+    }
     for (std::size_t i = 0; i < count; ++i) {
       auto const& [where, flags] = wanted[i];
       if (where.type != CU_MEM_LOCATION_TYPE_DEVICE) { return cudaErrorNotSupported; }
@@ -432,7 +435,7 @@ CUresult get_access(unsigned long long* flags, CUmemLocation const* where, CUdev
 {
   CUDASIM_DRIVER_CALL(cuMemGetAccess, {
     if (flags == nullptr || where == nullptr) {
-      return c.misuse(cudaErrorInvalidValue, "no location, or no place for the flags");
+      return c.misuse(cudaErrorInvalidValue, "the location or the output pointer is null");
     }
     if (where->type != CU_MEM_LOCATION_TYPE_DEVICE) { return cudaErrorNotSupported; }
     if (!is_device(c, where->id)) { return cudaErrorInvalidDevice; }
@@ -451,7 +454,7 @@ CUresult export_handle(void* out,
                        unsigned long long flags)
 {
   CUDASIM_DRIVER_CALL(cuMemExportToShareableHandle, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the handle"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the handle is null"); }
     if (flags != 0) { return c.misuse(cudaErrorInvalidValue, "flags have to be 0, not %#llx", flags); }
     auto const handle = find_handle(c, value);
     if (handle == nullptr) { return cudaErrorInvalidValue; }
@@ -479,10 +482,12 @@ CUresult export_handle(void* out,
 CUresult import_handle(CUmemGenericAllocationHandle* out, void* handle, CUmemAllocationHandleType type)
 {
   CUDASIM_DRIVER_CALL(cuMemImportFromShareableHandle, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the handle"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the handle is null"); }
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) { return cudaErrorNotSupported; }
     auto const descriptor = static_cast<int>(reinterpret_cast<std::intptr_t>(handle));
-    if (::fcntl(descriptor, F_GETFD) < 0) { return c.misuse(cudaErrorUnknown, "%d is no open descriptor", descriptor); }
+    if (::fcntl(descriptor, F_GETFD) < 0) {
+      return c.misuse(cudaErrorUnknown, "%d is not an open descriptor", descriptor);
+    }
     chunk_note note{};
     if (!memory_file::read_note(descriptor, &note, sizeof note) || note.magic != chunk_note::expected) {
       return c.misuse(cudaErrorInvalidValue, "descriptor %d is not that of physical memory", descriptor);
@@ -497,7 +502,7 @@ CUresult import_handle(CUmemGenericAllocationHandle* out, void* handle, CUmemAll
 CUresult get_properties(CUmemAllocationProp* out, CUmemGenericAllocationHandle value)
 {
   CUDASIM_DRIVER_CALL(cuMemGetAllocationPropertiesFromHandle, {
-    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "no place to put the properties"); }
+    if (out == nullptr) { return c.misuse(cudaErrorInvalidValue, "the output pointer for the properties is null"); }
     auto const handle = find_handle(c, value);
     if (handle == nullptr) { return cudaErrorInvalidValue; }
     *out = handle->memory->properties;

@@ -24,12 +24,12 @@ struct chunk {
   std::size_t bytes{0};
   std::uint64_t offset{0};
   CUmemAllocationProp properties{};
-  std::shared_ptr<memory_file> imported{};  ///< the file, if another process made the chunk; it is not counted here
-  bool exported{false};                     ///< somebody else may have it: its pages are never given back
+  std::shared_ptr<memory_file> imported{};  ///< the file, if another process made the chunk; then not counted here
+  bool exported{false};                     ///< another process may have it, so its pages are never given back
   std::uint64_t id{0};
 };
 
-/// What a handle stands for. Handles made by import are others than the chunk's first.
+/// What a handle stands for. An import makes a new handle for the chunk.
 ///
 /// Invariant: references + mappings > 0; the chunk lives as long as one of its handles.
 struct chunk_handle {
@@ -68,7 +68,7 @@ struct virtual_memory {
 /// The reservation that holds the address, or end().
 [[nodiscard]] std::map<std::uintptr_t, reservation>::iterator find_reservation(std::uintptr_t address);
 
-/// Removes a mapping and what it keeps alive.
+/// Removes a mapping, and its hold on the chunk.
 void unmap(allocation_map::iterator which, char const* what, void const* site);
 
 /// Drops chunks and mappings of a device.

@@ -10,12 +10,12 @@
 namespace cudasim {
 namespace {
 
-/// Counts resets, so that a thread notices that its state belongs to a machine that is gone.
+/// Counts resets, so that a thread notices that its state belongs to an earlier machine.
 std::atomic<std::uint64_t> world_epoch{1};
 
 std::atomic<bool> forked{false};
 
-/// Gives the streams of a thread that ends back.
+/// At the end of a thread, gives back the thread's streams.
 struct thread_exit {
   bool armed{false};
   ~thread_exit();
@@ -24,7 +24,7 @@ struct thread_exit {
 thread_local thread_state local_state __attribute__((tls_model("initial-exec")));
 thread_local thread_exit local_exit;
 
-/// Brings the state that depends on the options in line with them.
+/// Applies the options to the state that depends on them.
 void build_machine(world& w)
 {
   w.checking       = w.machine.check_ordering;
@@ -88,14 +88,14 @@ std::uint64_t thread_number()
   auto& state = this_thread();
   if (state.number == 0) {
     state.number     = the_world().next_thread++;
-    local_exit.armed = true;  // the first use makes the thread run its destructor
+    local_exit.armed = true;  // this first use registers the destructor for the thread
   }
   return state.number;
 }
 
 cudaError_t remember(cudaError_t error)
 {
-  if (error != cudaErrorNotReady) { this_thread().last_error = error; }  // that is an answer, and no error
+  if (error != cudaErrorNotReady) { this_thread().last_error = error; }  // cudaErrorNotReady is an answer, not an error
   return error;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whom reports name: the first caller outside of the C and C++ libraries, by the name that the program's symbols give it.
+// The caller that reports name: the first one outside of the C and C++ libraries, named by the program's symbols.
 
 #include "../../tests/support/temporary_folder.hpp"
 #include "../src/callers.hpp"
@@ -37,7 +37,7 @@ using ::testing::Not;
 
 class CallerTest : public Simulated {};
 
-/// A function that no dynamic symbol names. Returns only after the call.
+/// A function that no dynamic symbol names. Uses the result of the call, so that the call is not a jump.
 [[gnu::noinline]] int make_a_mistake(int const* argument)
 {
   int volatile const status = cudaGetDeviceCount(nullptr);
@@ -54,14 +54,14 @@ TEST_F(CallerTest, IsNamedAsInTheProgram)
                     HasSubstr(" in CUDASIM_TEST)")));
 }
 
-/// A function of CUDA as one that the C library calls.
+/// A function of CUDA with a type that the C library calls.
 template <class Function>
 [[nodiscard]] Function as(cudaError_t (*function)(cudaEvent_t)) noexcept
 {
   return reinterpret_cast<Function>(reinterpret_cast<void*>(function));
 }
 
-/// Has the C library call a function of CUDA, with pointers that are no events.
+/// Makes the C library call a function of CUDA with pointers that are not events.
 [[gnu::noinline]] int let_the_c_library_call()
 {
   long values[2]{2, 1};
@@ -87,7 +87,7 @@ TEST_F(CallerTest, IsTheReturnAddressIfNoCallerIsOutside)
   EXPECT_THAT(take_violations().at(0).text, HasSubstr(", for a function that ends with this call)"));
 }
 
-/// Has a function of the C++ library's headers call a function of CUDA, with pointers that are no events.
+/// Makes a function of the C++ library's headers call a function of CUDA with pointers that are not events.
 [[gnu::noinline]] int let_an_algorithm_call()
 {
   int no_event{};
@@ -111,7 +111,7 @@ TEST_F(CallerTest, IsOutsideOfTheHeadersOfTheCppLibrary)
   }
 }
 
-/// Has a std::function call a lambda.
+/// Makes a std::function call a lambda.
 [[gnu::noinline]] int let_a_function_object_call()
 {
   std::function<int()> const ask = [] {
@@ -123,7 +123,7 @@ TEST_F(CallerTest, IsOutsideOfTheHeadersOfTheCppLibrary)
   return result;
 }
 
-// Compilers put its code into a function of the library.
+// Compilers put the lambda's code into a function of the library.
 TEST_F(CallerTest, IsTheLambdaThatAFunctionObjectCalls)
 {
   EXPECT_EQ(let_a_function_object_call(), cudaErrorInvalidValue);
@@ -188,8 +188,7 @@ TEST_F(CallerTest, OutsideOfCodeIsPrintedAsAnAddress)
   EXPECT_EQ(cudasim::describe_address(reinterpret_cast<void const*>(std::uintptr_t{0x1234})), "0x1234");
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Names
+// --- Names
 
 TEST(StandardNamesTest, AreThoseOfTheNamespacesOfTheCppLibrary)
 {
@@ -272,7 +271,7 @@ TEST(KnownSitesTest, RememberWhoseCodeIsThere)
   EXPECT_FALSE(known->is_surely_of_program(at(0x2000)));
 }
 
-// Many more than there is room for: some are forgotten, and what is still known is right.
+// Many more sites than there is room for: some are forgotten, and the others are still right.
 TEST(KnownSitesTest, ForgetWhatTheyHaveNoRoomFor)
 {
   constexpr std::uintptr_t many = 100'000;
@@ -291,8 +290,7 @@ TEST(KnownSitesTest, ForgetWhatTheyHaveNoRoomFor)
   EXPECT_TRUE(known->find(reinterpret_cast<void const*>(many * 5), of_program));  // the newest
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Files of symbols
+// --- Files of symbols
 
 [[nodiscard]] std::vector<char> own_file()
 {
@@ -312,7 +310,7 @@ TEST(SymbolFileTest, WithoutSymbolsFindsNothing)
   EXPECT_FALSE(cudasim::symbol_file{text.c_str()}.find(0x1000, found));
 }
 
-// Also one of which a part was written over, or that was cut off.
+// Also reads a file that is partly overwritten or cut off.
 TEST(SymbolFileTest, ThatIsDamagedIsReadAsFarAsItGoes)
 {
   rmm::test::temporary_folder const folder;

@@ -297,7 +297,7 @@ TEST_F(CaptureTest, DestroyingTheStreamEndsTheCapture)
   ASSERT_EQ(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal), cudaSuccess);
   ASSERT_EQ(cudaStreamDestroy(s), cudaSuccess);
-  EXPECT_EQ(cudaEventQuery(e), cudaSuccess);  // no capture forbids it any more
+  EXPECT_EQ(cudaEventQuery(e), cudaSuccess);  // no capture forbids it now
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies and fills: what the simulator adds to the CUDA runtime's behaviour (tests/cuda has that): when the work runs, how
-// long it takes, and what the checker makes of it.
+// Copies and fills: what the simulator adds to the behaviour that tests/cuda tests. When the work runs, how long it
+// takes, and what the checker finds.
 
 #include "support.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 
 using cudasim::violation;
 
-/// Memory that the test's scope owns.
+/// Memory that is freed at the end of the scope.
 class scoped_memory {
  public:
   enum class kind { device, pinned, managed };
@@ -58,7 +58,7 @@ std::array<char, n> counting()
   return bytes;
 }
 
-/// What a stepped stream does with copies. All streams are held by their nature: nothing runs until somebody waits.
+/// Copies on stepped streams: nothing runs until a call waits for it.
 class CopyTest : public Stepped {};
 
 TEST_F(CopyTest, AnAsynchronousCopyFromPageableMemoryTakesTheSourceAtOnce)
@@ -221,8 +221,7 @@ TEST_F(CopyTest, UseOfFreedMemoryIsReportedAndRefused)
   EXPECT_EQ(take_count(violation::kind::use_after_free), 1U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Virtual time
+// --- Virtual time
 
 TEST_F(CopyTest, CopiesWithTheHostTakeTimeByTheirBytes)
 {
@@ -253,8 +252,7 @@ TEST_F(CopyTest, CopiesOnOneDeviceAreFasterThanBetweenTwo)
   EXPECT_EQ(time_of_copy(other_device, here), 101'000U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The checker
+// --- The checker
 
 TEST_F(CopyTest, TheCheckerSeesWhatCopiesReadAndWrite)
 {
@@ -306,8 +304,7 @@ TEST_F(CopyTest, PageableMemoryIsTheProgramsOwnAffair)
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Between devices
+// --- Between devices
 
 TEST_F(CopyTest, APeerCopyComesAfterTheDefaultStreamsOfBothDevicesAndBeforeTheirLaterWork)
 {
@@ -406,8 +403,7 @@ TEST_F(CopyTest, BoxesGoBetweenDevices)
   EXPECT_EQ(there[55], 7);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Captures
+// --- Captures
 
 TEST_F(CopyTest, APageableSourceIsReadWhenTheGraphRuns)
 {
@@ -438,8 +434,7 @@ TEST_F(CopyTest, ASynchronousCopyInvalidatesTheCaptureOfABlockingStream)
   EXPECT_EQ(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Rows and boxes
+// --- Rows and boxes
 
 TEST_F(CopyTest, RowsArePackedAndUnpacked)
 {
@@ -520,8 +515,7 @@ TEST_F(CopyTest, ArraysAreNotSimulated)
   EXPECT_EQ(take_count(violation::kind::misuse), 1U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Batches
+// --- Batches
 
 #if CUDART_VERSION >= 13000
 class CopyBatchTest : public Stepped {
@@ -596,8 +590,7 @@ TEST_F(CopyBatchTest, ABatchNeedsAStreamOfItsOwnThatDoesNotCapture)
 }
 #endif
 
-// ---------------------------------------------------------------------------------------------------------------
-// Threads
+// --- Threads
 
 class CopyThreadsTest : public Simulated {};
 

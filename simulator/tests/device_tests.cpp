@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices: what the simulator adds to the CUDA runtime's behaviour (tests/cuda has that).
+// Devices: what the simulator adds to the behaviour that tests/cuda tests.
 
 #include "support.hpp"
 
@@ -45,7 +45,7 @@ TEST_F(DeviceTest, EveryThreadHasItsOwnCurrentDevice)
   EXPECT_EQ(current, 2);
 }
 
-/// The devices that have a context, one bit each.
+/// The devices that have a context, as bits.
 [[nodiscard]] unsigned contexts()
 {
   unsigned all = 0;
@@ -59,7 +59,7 @@ TEST_F(DeviceTest, GetsAContextWhenItIsMadeCurrentOrUsed)
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   EXPECT_EQ(contexts(), 2U);
   std::thread{[] {
-    EXPECT_EQ(cudaFree(nullptr), cudaSuccess);  // of the device that is current to a new thread
+    EXPECT_EQ(cudaFree(nullptr), cudaSuccess);  // uses device 0, which is current to a new thread
     EXPECT_EQ(contexts(), 3U);
   }}.join();
   ASSERT_EQ(cudaDeviceReset(), cudaSuccess);
@@ -255,8 +255,7 @@ TEST_F(DeviceTest, CacheAndBankSettingsAreChecked)
   EXPECT_EQ(take_count(violation::kind::misuse), 1U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Reset, and devices that are broken or missing
+// --- Reset, and devices that are broken or missing
 
 TEST_F(DeviceTest, ResettingADeviceFreesWhatItHas)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of the driver that a CUDA runtime is made of, as cuGetProcAddress and cudaGetDriverEntryPointByVersion hand them out.
+// The driver functions that a CUDA runtime gets from cuGetProcAddress and cudaGetDriverEntryPointByVersion.
 
 #include "../../tests/support/sanitizers.hpp"
 #include "support.hpp"
@@ -56,7 +56,7 @@ class Driver : public Stepped {
   CUcontext context_{};
 };
 
-/// Memory that the test's scope owns.
+/// Memory that is freed at the end of the scope.
 class driver_memory {
  public:
   explicit driver_memory(std::size_t size = bytes) { EXPECT_EQ(DRIVER(cuMemAlloc)(&ptr_, size), CUDA_SUCCESS); }
@@ -492,7 +492,7 @@ TEST_F(DriverLibrary, CallsTheSimulatorByItsSymbols)
   auto* const capture    = symbol<decltype(cuStreamBeginCapture_v2)>("cuStreamBeginCapture_v2");
   CUdeviceptr memory{};
   ASSERT_EQ(allocate(&memory, bytes), CUDA_SUCCESS);
-  CUipcMemHandle handle{};  // an argument of many bytes, by value, goes through a symbol too
+  CUipcMemHandle handle{};  // symbols also pass large arguments by value
   EXPECT_EQ(get_handle(&handle, memory), CUDA_SUCCESS);
   CUdeviceptr opened{};
   EXPECT_EQ(symbol<decltype(cuIpcOpenMemHandle_v2)>("cuIpcOpenMemHandle_v2")(&opened, handle, 0),
@@ -520,7 +520,7 @@ TEST_F(DriverLibrary, RefusesWhatIsNotSimulatedByName)
 
 #ifdef CUDASIM_STATIC_RUNTIME
 
-/// What a program writes, and how it ends.
+/// The output of a program, and its exit status.
 [[nodiscard]] std::string output_of(std::string const& command)
 {
   std::string output;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of errors: complete, and free of doubles. tests/cuda has the behaviour of the last error.
+// The table of errors is complete and has no duplicates. tests/cuda tests the last error.
 
 #include "support.hpp"
 

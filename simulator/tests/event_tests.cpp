@@ -141,8 +141,8 @@ TEST_F(EventTest, ElapsedTimeNeedsTwoTimedRecordsOfOneDevice)
   cudaGetLastError();
 }
 
-/// Work of 10 us on one stream, then on another that comes after it: the time of both does not tell whether the first was done
-/// when the second was submitted, nor what else the first stream has done since.
+/// Work of 10 us on one stream, then on another that waits for it. The total time must not depend on whether the first
+/// was done when the second was submitted, nor on later work of the first stream.
 class EventTimeTest : public Simulated, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override
@@ -171,7 +171,7 @@ class EventTimeTest : public Simulated, public ::testing::WithParamInterface<boo
     ASSERT_EQ(cudasim::launch(s, {}, {}, [] {}, {"work", 10'000}), cudaSuccess);
   }
 
-  /// Lets the first stream get to where the parameter wants it, does the work of the second, and returns the time of all.
+  /// Brings the first stream to the parameter's state, runs the second stream's work, and returns the total time.
   [[nodiscard]] float microseconds_with(cudaStream_t second)
   {
     work(second);

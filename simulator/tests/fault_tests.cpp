@@ -15,7 +15,7 @@ using cudasim::fault;
 
 class FaultTest : public Simulated {
  protected:
-  /// Calls cudaSetDevice(0) so many times, and returns a letter for each: '.' for success, '!' for failure.
+  /// Calls cudaSetDevice(0) `times` times. Returns a letter for each call: '.' for success, '!' for failure.
   static std::string set_device(int times)
   {
     std::string pattern;
@@ -194,8 +194,7 @@ TEST_F(FaultTest, ManyThreadsMeetAFaultExactlyAsOftenAsAsked)
   EXPECT_EQ(cudasim::faults_fired(), 250U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Every call in turn
+// --- Every call in turn
 
 TEST_F(FaultTest, EveryCallOfAScenarioFailsOnce)
 {
@@ -233,8 +232,7 @@ TEST_F(FaultTest, WhatTheScenarioThrowsLeavesTheDriverWithTheFaultsCleared)
   EXPECT_EQ(set_device(2), "..");
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Counters
+// --- Counters
 
 TEST_F(FaultTest, CallsAreCountedByFunctionAndTogether)
 {
@@ -254,8 +252,7 @@ TEST_F(FaultTest, CallsThatFailAreCountedToo)
   EXPECT_EQ(cudasim::calls("cudaSetDevice"), 1U);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Unloading
+// --- Unloading
 
 TEST_F(FaultTest, EveryCallFailsWhileTheRuntimeIsUnloading)
 {

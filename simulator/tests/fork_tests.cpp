@@ -14,7 +14,7 @@
 namespace cudasim_tests {
 namespace {
 
-/// What a child wrote to its standard error, and the status that `body` returned there.
+/// The child's standard error, and the status that `body` returned there.
 struct answer {
   int status;
   std::string text;
@@ -56,7 +56,7 @@ TEST_F(ForkedProcess, HasNoCuda)
     "cudasim: cudaDeviceSynchronize: this process was forked from one that used CUDA; it has to start a new program\n");
 }
 
-// A process that it forks in turn starts anew.
+// A process that the child forks in turn starts with a new count.
 TEST_F(ForkedProcess, SaysSoThreeTimes)
 {
   ASSERT_EQ(cudaFree(nullptr), cudaSuccess);

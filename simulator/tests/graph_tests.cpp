@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphs: instantiating and running what a capture recorded. capture_tests.cpp has the captures.
+// Graphs: instantiating and launching captured graphs. Captures themselves are tested in capture_tests.cpp.
 
 #include "support.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that two processes share. The other process is this program again, running one of the tests named Child; what it
-// needs to know comes through the environment, descriptors are inherited.
+// Memory that two processes share. The other process is this program, running one of the tests named Child; its input
+// comes through the environment and through inherited descriptors.
 
 #include "support.hpp"
 
@@ -59,7 +59,7 @@ template <class Value>
   return value == nullptr ? std::string{} : std::string{value};
 }
 
-/// Runs a test of this program in a process of its own. Returns whether it passed.
+/// Runs a test of this program in another process. Returns whether it passed.
 [[nodiscard]] bool passes_elsewhere(std::string const& test, std::string const& data, int descriptor = -1)
 {
   if (descriptor >= 0) { EXPECT_EQ(::fcntl(descriptor, F_SETFD, 0), 0); }
@@ -87,7 +87,7 @@ template <class Value>
 
 class Ipc : public Simulated {};
 
-/// What the other process does. These tests cannot run by themselves.
+/// The tests that the other process runs. They cannot run by themselves.
 class DISABLED_Child : public Simulated {};
 
 // --- memory of cudaMalloc -------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ template <class Function>
 
 #define DRIVER(name) entry<decltype(::name)>(#name)
 
-/// Maps memory somewhere, lets `use` have the address, and takes it away again.
+/// Maps memory at a new address, passes that to `use`, and unmaps the memory.
 template <class Use>
 void with_mapping(CUmemGenericAllocationHandle memory, std::size_t bytes, Use&& use)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the simulator adds to CUDA's memory calls: limits, reports, the ledger, faults. What the calls themselves do is
+// What the simulator adds to CUDA's memory calls: limits, reports, the ledger, faults. The calls' own behaviour is
 // tested in tests/cuda, on a real GPU as well.
 
 #include "support.hpp"
@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-// The twins for per-thread default streams, which the headers declare under another name only.
+// The twins for per-thread default streams. The headers declare them under other names only.
 extern "C" {
 cudaError_t cudaMallocAsync_ptsz(void**, std::size_t, cudaStream_t);
 cudaError_t cudaFreeAsync_ptsz(void*, cudaStream_t);
@@ -73,7 +73,7 @@ constexpr std::size_t block = 2 * MiB;
   return static_cast<unsigned char const*>(ptr)[offset];
 }
 
-/// Whether the process can read the byte, asked without touching it.
+/// Whether the process can read the byte. Does not touch it.
 [[nodiscard]] bool readable(void const* ptr)
 {
   std::array<int, 2> ends{};

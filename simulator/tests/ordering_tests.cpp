@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ordering checker: it finds what nothing orders, and nothing else.
+// The ordering checker finds every conflict that nothing orders, and reports nothing else.
 
 #include "support.hpp"
 
@@ -294,19 +294,19 @@ TEST_F(OrderingTest, NothingIsCheckedWhileItIsOff)
   write(b, bytes());
   expect_races(0);
   cudasim::check_ordering(true);
-  write(a, bytes());  // what was done meanwhile is unknown, and not held against anybody
+  write(a, bytes());  // accesses meanwhile are unknown and ignored
   expect_races(0);
 }
 
-// -----------------------------------------------------------------------------------------------------------------
-// Random programs against a model that knows, for each operation, all operations before it.
+// --- Random programs against a model that knows, for each operation, all operations before it.
 
 constexpr std::size_t most_operations = 160;
 using predecessors                    = std::bitset<most_operations>;
 
 class RandomOrderTest : public OrderingTest, public ::testing::WithParamInterface<unsigned> {};
 
-/// Runs one random program until its first race. Expects the checker to see it at the same operation as the model, or never.
+/// Runs one random program until its first race. Expects the checker and the model to find it at the same operation, or
+/// neither to find one.
 void run_random_program(std::uint64_t seed, char* memory, bool& had_race)
 {
   struct touched {
@@ -335,7 +335,7 @@ void run_random_program(std::uint64_t seed, char* memory, bool& had_race)
   bool race           = false;
   std::size_t number  = 0;
   auto const blocking = [](std::size_t i) { return i < 3; };
-  auto const before   = [&](std::size_t i) {  // all that an operation submitted to stream i now comes after
+  auto const before   = [&](std::size_t i) {  // all operations that one submitted to stream i comes after
     auto known = of_stream[i] | of_host;
     for (std::size_t other = 0; other < streams; ++other) {
         if (blocking(i) && blocking(other) && (i == 0 || other == 0)) { known |= of_stream[other]; }
@@ -349,7 +349,7 @@ void run_random_program(std::uint64_t seed, char* memory, bool& had_race)
     switch (pick(12)) {
       case 0:
         ASSERT_EQ(cudaEventRecord(event[e], stream[s]), cudaSuccess);
-        of_stream[s] = before(s);  // recording is work too: the default stream's rules hold for it
+        of_stream[s] = before(s);  // recording is work, too: the default stream's rules apply
         of_event[e]  = of_stream[s];
         recorded[e]  = true;
         break;
@@ -424,7 +424,7 @@ TEST_P(RandomOrderTest, TheCheckerAndTheModelAgree)
     if (HasFatalFailure()) { return; }
     races += race ? 1 : 0;
   }
-  EXPECT_GT(races, programs / 10);  // both outcomes have to occur often, or the comparison says nothing
+  EXPECT_GT(races, programs / 10);  // both outcomes have to be frequent for the comparison to mean something
   EXPECT_LT(races, programs - programs / 50);
 }
 

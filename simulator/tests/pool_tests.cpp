@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the simulator adds to stream-ordered pools: what happens when, who may reuse what, and what is reported. What the
-// calls themselves do is tested in tests/cuda, on a real GPU as well.
+// What the simulator adds to stream-ordered pools: when things happen, which streams may reuse memory, and what is
+// reported. The calls' own behaviour is tested in tests/cuda, on a real GPU as well.
 
 #include "support.hpp"
 
@@ -13,7 +13,7 @@
 #include <set>
 #include <string>
 
-// The twins for per-thread default streams, which the headers declare under another name only.
+// The twins for per-thread default streams. The headers declare them under other names only.
 extern "C" {
 cudaError_t cudaMallocAsync_ptsz(void**, std::size_t, cudaStream_t);
 cudaError_t cudaFreeAsync_ptsz(void*, cudaStream_t);
@@ -38,7 +38,7 @@ constexpr auto maximum      = std::numeric_limits<std::size_t>::max();
   return wanted;
 }
 
-/// A pool that the test's scope owns.
+/// A pool that is destroyed at the end of the scope.
 class scoped_pool {
  public:
   explicit scoped_pool(cudaMemPoolProps const& wanted = properties_of(0))
@@ -81,7 +81,7 @@ void use(void* ptr, std::size_t bytes, cudaStream_t s)
 
 [[nodiscard]] unsigned char byte_at(void const* ptr) { return *static_cast<unsigned char const*>(ptr); }
 
-/// Makes `later` wait for what `earlier` has now.
+/// Makes `later` wait for the present work of `earlier`.
 void order(cudaStream_t earlier, cudaStream_t later)
 {
   scoped_event const event;
@@ -89,7 +89,7 @@ void order(cudaStream_t earlier, cudaStream_t later)
   EXPECT_EQ(cudaStreamWaitEvent(later, event, 0), cudaSuccess);
 }
 
-/// Nothing runs by itself, the checker watches, and a device has 64 MiB.
+/// Stepped execution with the checker on; a device has 64 MiB.
 class StepwisePool : public Stepped {
  protected:
   [[nodiscard]] cudasim::options machine() const override
@@ -429,7 +429,7 @@ TEST_F(StepwisePool, GetsMemoryBackFromAStreamThatNeverRests)
   auto* const first = pool.allocate(20 * MiB, restless);
   free_async(first, restless);
   cudasim::run_until_idle();
-  auto* const busy = pool.allocate(1 * MiB, restless);  // takes some of it
+  auto* const busy = pool.allocate(1 * MiB, restless);  // takes some of the freed memory
   free_async(busy, restless);
   auto* const second = pool.allocate(30 * MiB, other);
   EXPECT_EQ(pool.reserved(), 2 * chunk) << "1 MiB of the first chunk is not complete";
@@ -638,7 +638,7 @@ TEST_F(Pool, IsListedUntilItIsDestroyed)
 
 // --- graphs ---------------------------------------------------------------------------------------------------------
 
-/// A stream that captures.
+/// A pool, and a stream that captures.
 class GraphMemory : public Pool {
  protected:
   void begin() const { ASSERT_EQ(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), cudaSuccess); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A million random memory operations against a model: what is live, where, and what its first bytes say.
+// A million random memory operations against a model of the live blocks, their addresses and their first bytes.
 
 #include "../src/pool.hpp"
 #include "support.hpp"
@@ -191,8 +191,8 @@ TEST_F(RandomMemory, AgreesWithAModelInFourThreads)
   return std::all_of(pools.begin(), pools.end(), [](auto const& entry) { return entry.second->check_invariants(); });
 }
 
-/// Random allocations, uses and frees of a pool by streams that wait for each other as a correct program has to, in random
-/// order of execution. The checker must find nothing wrong, and blocks must not be shared.
+/// Random allocations, uses and frees of a pool by streams that wait for each other as a correct program does, executed
+/// in random order. The checker must find nothing wrong, and live blocks must not overlap.
 class RandomPool : public Simulated, public ::testing::WithParamInterface<int> {
  protected:
   [[nodiscard]] cudasim::options machine() const override
@@ -308,7 +308,7 @@ TEST_F(RandomMemory, MapsChunksAnywhereAndKeepsTheirBytes)
   struct made_chunk {
     CUmemGenericAllocationHandle handle;
     std::uint64_t tag;
-    std::size_t slot;  // slots: not mapped
+    std::size_t slot;  // the number of slots means not mapped
   };
   std::mt19937_64 random{seed_};
   std::vector<made_chunk> chunks;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A million random operations of several threads on streams that they share: meant for the sanitizers, which see every
-// lock and every access that is missing. Each stream's work counts on plain memory, so that a lost, doubled or
-// reordered operation shows without them.
+// A million random operations of several threads on shared streams, mainly for the sanitizers, which detect missing
+// locks and races. The work of each stream counts in plain memory, so that lost, repeated or reordered operations show
+// without a sanitizer, too.
 
 #include "support.hpp"
 
@@ -58,7 +58,7 @@ TEST_F(RandomStreamTest, AMillionOperationsOfFourThreads)
                     cudaSuccess);
           break;
         case 4:
-          if (random() % 64 == 0) {  // its work goes on behind the handle, which comes back at once
+          if (random() % 64 == 0) {  // its work still runs, and the handle is reused immediately
             ASSERT_EQ(cudaStreamDestroy(own), cudaSuccess);
             ASSERT_EQ(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), cudaSuccess);
           }

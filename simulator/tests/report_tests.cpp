@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The environment, the ledger as text, and what the process prints. Tests named ...Process run their statement in a process
-// of its own, which starts with the environment that the test has set.
+// The environment, the ledger as text, and the process's output. Tests named ...Process run their statement in another
+// process, which starts with the environment that the test has set.
 
 #include "../../tests/support/temporary_folder.hpp"
 #include "../src/violation_list.hpp"
@@ -35,7 +35,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-/// A variable of the environment, for the scope.
+/// Sets a variable of the environment, and removes it at the end of the scope.
 class scoped_variable {
  public:
   scoped_variable(char const* name, char const* value) : name_{name} { ::setenv(name, value, 1); }
@@ -47,8 +47,7 @@ class scoped_variable {
   char const* name_;
 };
 
-// ---------------------------------------------------------------------------------------------------------------
-// The machine
+// --- The machine
 
 TEST(EnvironmentTest, WithoutVariablesThereIsOneDeviceOf141GB)
 {
@@ -117,8 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Units,
                                            size_text{"3GiB", 3UL << 30U},
                                            size_text{"3TiB", 3UL << 40U}));
 
-// ---------------------------------------------------------------------------------------------------------------
-// Malformed variables
+// --- Malformed variables
 
 struct malformed {
   char const* variable;
@@ -164,12 +162,11 @@ INSTANTIATE_TEST_SUITE_P(
     malformed{"CUDASIM_FAULT", "cudaMaloc:1:2", "there is no CUDA function 'cudaMaloc'"},
     malformed{"CUDASIM_FAULT", "cudaMalloc:1:2,", "expected FUNCTION:N:ERROR"}));
 
-// ---------------------------------------------------------------------------------------------------------------
-// What the other variables do
+// --- What the other variables do
 
 class EnvironmentProcess : public ::testing::Test {};
 
-/// Ends the process with 0 if everything was as it should be.
+/// Ends the process with status 0 if its expectations hold.
 [[noreturn]] void end_if(bool as_it_should_be) { std::exit(as_it_should_be ? 0 : 1); }
 
 TEST_F(EnvironmentProcess, FaultsAreArmedFromTheFirstCallOn)
@@ -205,8 +202,9 @@ TEST_F(EnvironmentProcess, MisuseIsPrintedInOneLine)
   EXPECT_EXIT(
     end_if(cudaGetDeviceCount(nullptr) == cudaErrorInvalidValue),
     ExitedWithCode(0),
-    MatchesRegex("cudasim: cudaGetDeviceCount: no place to put the number \\(cudaErrorInvalidValue, called from "
-                 "[^\n]*\\)\n"));
+    MatchesRegex(
+      "cudasim: cudaGetDeviceCount: the output pointer for the number is null \\(cudaErrorInvalidValue, called from "
+      "[^\n]*\\)\n"));
 }
 
 TEST_F(EnvironmentProcess, QuietPrintsNothingAndCountsAllTheSame)
@@ -241,10 +239,9 @@ TEST_F(EnvironmentProcess, AWaitThatCannotEndEndsWithTheTimeLimit)
     MatchesRegex("(.|\n)*cudaStreamSynchronize \\(called from [^\n]*\\) waited 1 s(.|\n)*"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Mistakes that repeat
+// --- Mistakes that repeat
 
-/// The same number, which the compiler does not know. So it does not make several calls from several places of a loop.
+/// Hides a number from the compiler, which could otherwise unroll a loop and so make calls from several places.
 [[nodiscard]] int unknown(int number)
 {
   int volatile same = number;
@@ -263,7 +260,7 @@ TEST_F(EnvironmentProcess, AWaitThatCannotEndEndsWithTheTimeLimit)
   return count;
 }
 
-constexpr auto misuse_line = "cudasim: cudaGetDeviceCount: no place to put the number \\([^\n]*\\)\n";
+constexpr auto misuse_line = "cudasim: cudaGetDeviceCount: the output pointer for the number is null \\([^\n]*\\)\n";
 constexpr auto more_line =
   "cudasim: more of these from the same callers are counted, not printed; CUDASIM_ALL=1 prints them\n";
 
@@ -276,7 +273,7 @@ TEST_F(EnvironmentProcess, AMistakeThatRepeatsIsPrintedThreeTimesAndCounted)
     },
     ExitedWithCode(0),
     MatchesRegex(std::string{misuse_line} + misuse_line + misuse_line + more_line +
-                 "cudasim: 9997 more from the same callers: cudaGetDeviceCount: no place [^\n]*\n"));
+                 "cudasim: 9997 more from the same callers: cudaGetDeviceCount: the output pointer [^\n]*\n"));
 }
 
 TEST_F(EnvironmentProcess, ThreeTimesAreNotCounted)
@@ -302,7 +299,7 @@ TEST_F(EnvironmentProcess, AMistakeFromAnotherPlaceIsAnotherOne)
     },
     ExitedWithCode(0),
     ::testing::Truly([](std::string const& text) {
-      return count_of(text, "no place to put the number") == 8 &&
+      return count_of(text, "the output pointer for the number is null") == 8 &&
              count_of(text, ": 1 more from the same callers: ") == 2;
     }));
 }
@@ -317,7 +314,7 @@ TEST_F(EnvironmentProcess, RepeatedReportsArePrintedOnRequest)
     },
     ExitedWithCode(0),
     ::testing::Truly([](std::string const& text) {
-      return count_of(text, "no place to put the number") == 20 && count_of(text, "more") == 0;
+      return count_of(text, "the output pointer for the number is null") == 20 && count_of(text, "more") == 0;
     }));
 }
 
@@ -374,7 +371,7 @@ TEST_F(EnvironmentProcess, TwoMistakesThatRepeatAreBothPrintedAndCounted)
     },
     ExitedWithCode(0),
     ::testing::Truly([](std::string const& text) {
-      return count_of(text, "\n") == 10 && count_of(text, "no place to put the number") == 4 &&
+      return count_of(text, "\n") == 10 && count_of(text, "the output pointer for the number is null") == 4 &&
              count_of(text, "cudasim: 19997 more from the same callers: ") == 1 &&
              count_of(text, "is not ordered after") == 4 &&
              count_of(text, "cudasim: 47 more from the same callers: ") == 1;
@@ -434,8 +431,7 @@ TEST_F(EnvironmentProcess, TheReportHasAllOnRequest)
     ::testing::Truly([](std::string const& text) { return count_of(text, "misuse: ") == 20; }));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// The report at exit
+// --- The report at exit
 
 TEST_F(EnvironmentProcess, TheReportOfACleanProgramHasItsCallsAndLeavesTheStatus)
 {
@@ -473,7 +469,7 @@ TEST_F(EnvironmentProcess, AViolationTurnsSuccessIntoStatus66)
       std::exit(0);
     },
     ExitedWithCode(66),
-    HasSubstr("cudasim: violations\n  misuse: cudaGetDeviceCount: no place to put the number"));
+    HasSubstr("cudasim: violations\n  misuse: cudaGetDeviceCount: the output pointer for the number is null"));
 }
 
 TEST_F(EnvironmentProcess, AnotherStatusStaysWhatItIs)
@@ -488,7 +484,7 @@ TEST_F(EnvironmentProcess, AnotherStatusStaysWhatItIs)
     HasSubstr("cudasim: violations\n  misuse:"));
 }
 
-/// Starts this program for one of its tests, which reports to `path`. Returns the id of the process.
+/// Starts this program with one of its tests and a report to `path`. Returns the process id.
 [[nodiscard]] pid_t start_reporting(std::string const& path)
 {
   auto const process = ::fork();
@@ -515,7 +511,7 @@ TEST_F(EnvironmentProcess, AnotherStatusStaysWhatItIs)
 
 constexpr auto whole_report = "cudasim: calls\n  cudaSetDevice +1\ncudasim: leaks: none\ncudasim: violations: none\n";
 
-/// The other process; it cannot fail.
+/// The test that start_reporting() runs. It cannot fail.
 TEST(DISABLED_ReportingProcess, CallsCuda) { EXPECT_EQ(cudaSetDevice(0), cudaSuccess); }
 
 TEST_F(EnvironmentProcess, TheReportGoesToAFileInPlaceOfWhatWasThere)
@@ -590,7 +586,7 @@ TEST_F(EnvironmentProcess, AReportIsItsUsersOwnAndNeverGoesThroughALink)
   EXPECT_EQ(end_of(start_reporting("/dev/stdout")), 0);  // which is a link
 }
 
-/// Something that is given back by a destructor that runs late.
+/// Owns an event that a late destructor gives back.
 struct late_owner {
   cudaEvent_t event{};
   ~late_owner() { cudaEventDestroy(event); }
@@ -609,8 +605,7 @@ TEST_F(EnvironmentProcess, MemoryThatStaticDestructorsFreeIsNotReportedAsALeak)
     HasSubstr("cudasim: leaks: none"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Violations and the ledger
+// --- Violations and the ledger
 
 class ReportTest : public Simulated {};
 

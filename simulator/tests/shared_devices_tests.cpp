@@ -36,7 +36,7 @@ constexpr std::size_t MiB = std::size_t{1} << 20U;
   return free;
 }
 
-/// A process that runs a test of this program, and talks with the test that started it by two pipes.
+/// Runs a test of this program in another process, and exchanges steps with it through two pipes.
 class other_process {
  public:
   explicit other_process(std::string const& test)
@@ -65,11 +65,11 @@ class other_process {
     if (id_ > 0) { end(); }
   }
 
-  /// Waits until the other process has done its next step.
+  /// Waits until the other process has done `step`.
   [[nodiscard]] bool has_done(char step) const
   {
     char letter = 0;
-    while (::read(from_, &letter, 1) == 1) {  // what GoogleTest prints is skipped
+    while (::read(from_, &letter, 1) == 1) {  // skips the output of GoogleTest
       if (letter == step) { return true; }
     }
     return false;
@@ -78,11 +78,11 @@ class other_process {
 
   void kill() const { EXPECT_EQ(::kill(id_, SIGKILL), 0); }
 
-  /// Waits for its end. Returns whether it passed.
+  /// Waits for the process to end. Returns whether it passed.
   bool end()
   {
     ::close(to_);
-    static_cast<void>(has_done('\0'));  // what it has to say
+    static_cast<void>(has_done('\0'));  // drains its output
     ::close(from_);
     int status = -1;
     EXPECT_EQ(::waitpid(std::exchange(id_, 0), &status, 0) > 0, true);
@@ -102,14 +102,14 @@ constexpr char gave_back{'\3'};
 
 void tell(char step) { EXPECT_EQ(::write(STDOUT_FILENO, &step, 1), 1); }
 
-/// Waits until the test that started this process lets it go on. Returns false if that one is gone.
+/// Waits until the starting test lets this process go on. Returns false if that test is gone.
 [[nodiscard]] bool wait_to_go_on()
 {
   char letter = 0;
   return ::read(STDIN_FILENO, &letter, 1) == 1;
 }
 
-/// Makes an empty file with a name of its own.
+/// Makes an empty file with a unique name.
 [[nodiscard]] std::string make_file()
 {
   auto path             = ::testing::TempDir() + "cudasim-shared-XXXXXX";
@@ -144,7 +144,7 @@ class SharedDevices : public Simulated {
   std::string path_;
 };
 
-/// What the other process does. These tests cannot run by themselves.
+/// The tests that the other process runs. They cannot run by themselves.
 class DISABLED_OtherProcess : public Simulated {
  protected:
   [[nodiscard]] cudasim::options machine() const override
@@ -209,7 +209,7 @@ TEST_F(SharedDevices, GetTheMemoryOfARestartedProcessBack)
   EXPECT_EQ(free_memory(), 64 * MiB);
 }
 
-/// Takes more than half of the device and gives it back, again and again. Returns how often somebody else had as much meanwhile.
+/// Repeatedly takes more than half of the device and gives it back. Counts how often another process had that much.
 [[nodiscard]] int count_conflicts()
 {
   int conflicts = 0;
@@ -258,7 +258,7 @@ TEST_F(SharedDevicesProcess, EndsIfTheFileCannotBeMade)
 
 TEST_F(SharedDevicesProcess, EndsIfTheFileIsAnotherOne)
 {
-  auto const path = ::testing::TempDir() + "cudasim-no-devices";  // the same in the process that dies
+  auto const path = ::testing::TempDir() + "cudasim-no-devices";  // the death test's process uses this path, too
   std::ofstream{path} << "somebody's text";
   ::setenv("CUDASIM_SHARED", path.c_str(), 1);
   EXPECT_EXIT(cudaFree(nullptr), ExitedWithCode(64), HasSubstr(path + ": the file was not made for this"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Streams in stepped mode: what runs when, and what the calls answer meanwhile.
+// Streams in stepped mode: when work runs, and what the calls return meanwhile.
 
 #include "support.hpp"
 
@@ -355,8 +355,7 @@ TEST_F(StreamTest, SeedsGiveDifferentOrdersAndTheSameOneAgain)
   EXPECT_EQ(order_of(0), "abcdefghijkl");
 }
 
-// -----------------------------------------------------------------------------------------------------------------
-// Virtual time
+// --- Virtual time
 
 TEST_F(StreamTest, KernelsOfDifferentStreamsOverlapInVirtualTime)
 {
@@ -392,8 +391,7 @@ TEST_F(StreamTest, EventsMeasureVirtualTimeAlsoAcrossStreams)
   cudaGetLastError();
 }
 
-// -----------------------------------------------------------------------------------------------------------------
-// Background execution
+// --- Background execution
 
 using ThreadedStreamTest = Simulated;
 
@@ -426,7 +424,7 @@ TEST_F(ThreadedStreamTest, HostFunctionsRunOneAtATime)
 {
   scoped_stream const a;
   scoped_stream const b;
-  int unguarded    = 0;  // ThreadSanitizer would see two at a time
+  int unguarded    = 0;  // ThreadSanitizer would report concurrent calls
   auto const count = [](void* p) { ++*static_cast<int*>(p); };
   for (int i = 0; i < 500; ++i) {
     ASSERT_EQ(cudaLaunchHostFunc(a, count, &unguarded), cudaSuccess);
@@ -439,7 +437,7 @@ TEST_F(ThreadedStreamTest, HostFunctionsRunOneAtATime)
 TEST_F(ThreadedStreamTest, OneStreamRunsOneThingAtATime)
 {
   scoped_stream const s;
-  int unguarded = 0;  // ThreadSanitizer would see two at a time
+  int unguarded = 0;  // ThreadSanitizer would report concurrent calls
   for (int i = 0; i < 1000; ++i) {
     ASSERT_EQ(cudasim::launch(s, {}, {}, [&] { ++unguarded; }), cudaSuccess);
   }
@@ -492,7 +490,7 @@ TEST_F(ThreadedStreamTest, ABodyThatThrowsBreaksTheDevice)
   auto const seen = take_violations();
   ASSERT_EQ(seen.size(), 1U);
   EXPECT_NE(seen[0].text.find("faulty"), std::string::npos);
-  ASSERT_EQ(cudaDeviceReset(), cudaSuccess);  // takes the stream with it
+  ASSERT_EQ(cudaDeviceReset(), cudaSuccess);  // also destroys the stream
   cudaStream_t replacement{};
   ASSERT_EQ(cudaStreamCreate(&replacement), cudaSuccess);
   EXPECT_EQ(replacement, static_cast<cudaStream_t>(s));

@@ -11,7 +11,7 @@
 
 namespace cudasim_tests {
 
-/// A new machine for each test. The test fails if it leaves something outstanding, or a violation that it has not looked at.
+/// A new machine for each test. A test fails if it leaves something outstanding, or a violation that it did not take.
 class Simulated : public ::testing::Test {
  protected:
   void SetUp() override { cudasim::reset(machine()); }
@@ -34,7 +34,7 @@ class Simulated : public ::testing::Test {
     return all;
   }
 
-  /// The number of violations of one kind so far; removes all.
+  /// The number of violations of one kind so far. Removes violations of every kind.
   static std::size_t take_count(cudasim::violation::kind kind)
   {
     auto const all = take_violations();
@@ -43,7 +43,7 @@ class Simulated : public ::testing::Test {
   }
 };
 
-/// Nothing runs until the test says so, and the checker watches.
+/// Stepped execution with the checker on.
 class Stepped : public Simulated {
  protected:
   [[nodiscard]] cudasim::options machine() const override
@@ -56,7 +56,7 @@ class Stepped : public Simulated {
   }
 };
 
-/// A stream that the test's scope owns.
+/// A stream that is destroyed at the end of the scope.
 class scoped_stream {
  public:
   explicit scoped_stream(unsigned flags = cudaStreamNonBlocking)
@@ -72,7 +72,7 @@ class scoped_stream {
   cudaStream_t handle_{};
 };
 
-/// An event that the test's scope owns.
+/// An event that is destroyed at the end of the scope.
 class scoped_event {
  public:
   explicit scoped_event(unsigned flags = cudaEventDefault)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The simulator has every symbol of the CUDA runtime, so that no call of a program reaches another runtime, and what it does
-// not simulate fails loudly.
+// The simulator has every symbol of the CUDA runtime, so that no call of a program reaches another runtime, and a
+// function that it does not simulate returns an error and reports it.
 
 #include "../../tests/support/sanitizers.hpp"
 #include "support.hpp"
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-// What nvcc's code calls; no header declares these for other compilers.
+// Called by nvcc's code; no header declares these for other compilers.
 extern "C" {
 void** __cudaRegisterFatBinary(void*);
 void __cudaRegisterFatBinaryEnd(void**);
@@ -44,14 +44,14 @@ std::vector<std::string> const runtime_symbols{
 #undef CUDART_SYMBOL
 };
 
-/// Where the object is loaded that holds an address.
+/// The load address of the object that holds an address.
 void const* object_of(void const* address)
 {
   Dl_info info{};
   return dladdr(address, &info) == 0 ? nullptr : info.dli_fbase;
 }
 
-/// Ends a line about a call of a test.
+/// The end of a report about a call of this test.
 std::string const from_here = " \\(called from [^\n]*SymbolTest[^\n]*\\)";
 
 class SymbolTest : public Simulated {};
@@ -67,7 +67,7 @@ TEST_F(SymbolTest, EverySymbolOfTheRuntimeIsTheSimulators)
   }
 }
 
-#if CUDART_VERSION >= 13000  // before, it depends on the toolkit which of the symbols stands for a function
+#if CUDART_VERSION >= 13000  // in older toolkits, the symbol that stands for a function varies
 std::vector<std::string> const unsimulated_symbols{
 #define CUDART_SYMBOL(symbol) #symbol,
 #include "../symbols/unsimulated.inc"
@@ -105,8 +105,7 @@ TEST_F(SymbolTest, ChannelDescriptionsAreMade)
   EXPECT_EQ(d.f, cudaChannelFormatKindUnsigned);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Programs with kernels
+// --- Programs with kernels
 
 TEST_F(SymbolTest, AKernelIsRegisteredAndItsLaunchFailsWithItsName)
 {
@@ -185,8 +184,7 @@ TEST_F(SymbolTest, LaunchConfigurationsAreAStack)
   EXPECT_EQ(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, &s), cudaErrorMissingConfiguration);
 }
 
-// ---------------------------------------------------------------------------------------------------------------
-// Programs with another runtime
+// --- Programs with another runtime
 
 TEST_F(SymbolTest, AProgramWhoseCallsGoElsewhereIsEndedWhenItIsLoaded)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the simulator adds to the driver's virtual memory management. What the functions themselves do is tested in
+// What the simulator adds to the driver's virtual memory management. The functions' own behaviour is tested in
 // tests/cuda, on a real GPU as well.
 
 #include "support.hpp"
@@ -91,7 +91,7 @@ class SimulatedVirtualMemory : public Stepped {
     wanted.flags    = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     EXPECT_EQ(cuMemSetAccess_(where, bytes, &wanted, 1), CUDA_SUCCESS);
   }
-  /// Maps a new chunk, which lives as long as it is mapped.
+  /// Maps a new chunk, which lives as long as the mapping.
   void map(CUdeviceptr where, std::size_t bytes)
   {
     auto const made = create(bytes);

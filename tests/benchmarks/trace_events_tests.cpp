@@ -81,7 +81,7 @@ TEST_F(TraceEvents, AreNotInOtherFiles)
   std::ofstream{file} << "neither the one\nnor the other\n";
   EXPECT_THAT(
     [&] { read_events(file); },
-    ThrowsMessage<rmm::logic_error>(HasSubstr(file + ": line 1: this is no log, for it has no column 'Time'")));
+    ThrowsMessage<rmm::logic_error>(HasSubstr(file + ": line 1: this is not a log: it has no column 'Time'")));
   std::ofstream{file} << "\x1F\x8B\x08 and what gzip makes of a log";
   EXPECT_THAT([&] { read_events(file); },
               ThrowsMessage<rmm::recorded::bad_trace>(HasSubstr(file + ": at byte 0: the file is compressed")));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// biased_lock and process_barrier, in all executions of the C++ memory model: an owner, and one or two threads that lock it out.
-// Compiled once more for systems without a call for a barrier in all threads.
+// biased_lock and process_barrier, in all executions of the C++ memory model: an owner, and one or two threads that
+// lock it out. Compiled once more for systems without membarrier.
 
 #include "modelled_std.hpp"
 
@@ -55,7 +55,7 @@ struct guarded {
   }
 };
 
-/// An owner that makes some calls, and some other threads. At the end all of them have been counted.
+/// An owner that makes some calls, beside some other threads. At the end all calls must have been counted.
 weak_memory::set_up_program owner_and_others(int calls, int others, bool with_barrier = true)
 {
   return [=](program& made) {

@@ -4,11 +4,11 @@
 #include <set>
 #include <string>
 
-/// The orders of biased_lock that are stronger than they have to be on systems with a call for a barrier in all threads, as
-/// weak_memory::unnoticed_weakenings() names them. Programs that need all of the lock's promises notice all others.
+/// The memory orders of biased_lock that are stronger than systems with membarrier need, in the form of
+/// weak_memory::unnoticed_weakenings(). Programs that need all of its promises notice all others.
 [[nodiscard]] inline std::set<std::string> orders_not_needed_beside_barrier()
 {
-  // What is stronger is so on the other systems, except for the loads of state_.
+  // The other systems need these orders. The exception are the loads of state_.
   std::string const first_check  = "if (state_.load(std::memory_order_seq_cst) == 0) { return true; }: ";
   std::string const second_check = "if ((state_.load(std::memory_order_seq_cst) & kept_out) == 0) { return true; }: ";
   std::string const fence =

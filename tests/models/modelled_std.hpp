@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Compiles headers of the library with the explorer's variables instead of those of the standard library.
+// Compiles headers of the library with the explorer's variables in place of the standard library's.
 //
-// A header in namespace rmm that says std::atomic finds rmm::std::atomic first. This file has to be the first that a source includes,
-// and all sources of a program have to include it: it changes classes of the library. What the system does for the library is replaced
-// likewise: locks of pthreads, and the call for a barrier in all threads.
+// In a header of namespace rmm, std::atomic means rmm::std::atomic. A source has to include this file first, and all
+// sources of a program have to include it, because it changes classes of the library. It also replaces what the library
+// uses of the system: locks of pthreads, and membarrier.
 
 #include "weak_memory.hpp"
 
@@ -22,7 +22,7 @@
 namespace RMM_NAMESPACE {
 
 namespace std {
-using namespace ::std;  // NOLINT: everything else
+using namespace ::std;  // NOLINT: for all other names
 using ::weak_memory::atomic;
 using ::weak_memory::atomic_signal_fence;
 using ::weak_memory::atomic_thread_fence;
@@ -31,7 +31,7 @@ using ::weak_memory::mutex;
 
 namespace detail {
 
-// Not functions: argument-dependent lookup would find those of the system, too.
+// Variables instead of functions, because argument-dependent lookup would also find the system's functions.
 
 inline constexpr auto pthread_mutex_lock = [](pthread_mutex_t* held) noexcept {
   ::weak_memory::mutex_of(held).lock();
@@ -45,7 +45,7 @@ inline constexpr auto pthread_mutex_unlock = [](pthread_mutex_t* held) noexcept 
   return 0;
 };
 
-inline bool system_has_membarrier = true;  // to the model
+inline bool system_has_membarrier = true;  // the model provides it
 
 inline constexpr auto syscall = [](long call, auto... arguments) -> long {
   if (call == SYS_membarrier) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a compiler calls in a source that is compiled with -fsanitize=thread: here it tells the explorer of each access to plain memory.
-// A program links this file instead of the sanitizer's own library. It also tells the explorer of memory that is allocated and freed.
+// The functions that a compiler calls in a source compiled with -fsanitize=thread. Here they tell the explorer of each
+// access to plain memory, and of allocated and freed memory. A program links this file instead of the sanitizer.
 
 #include "weak_memory.hpp"
 
@@ -19,7 +19,7 @@ using weak_memory::detail::take_memory;
 
 namespace {
 
-/// Memory that is freed must not be used by another thread later: that is as if all of it was written.
+/// Counts the free as a write to all of the memory, because no other thread may use the memory afterwards.
 void free_memory(void* memory, void const* code) noexcept
 {
   if (memory != nullptr) { access_memory(memory, ::malloc_usable_size(memory), true, code); }
@@ -97,7 +97,7 @@ void* __tsan_memset(void* to, int value, std::size_t bytes)
   return std::memset(to, value, bytes);
 }
 
-// Variables that are atomic and not the explorer's: those of the tests and of the C++ library. The order of a run is enough for them.
+// Atomic variables outside the explorer: of the tests and of the C++ library. They need only the order of a run.
 #define UPDATE(bits, type, name)                                        \
   type __tsan_atomic##bits##_##name(type volatile* at, type value, int) \
   {                                                                     \

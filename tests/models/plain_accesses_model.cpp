@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The explorer sees accesses to plain memory in sources that are compiled as this one is.
+// The explorer sees accesses to plain memory in sources that are compiled like this one.
 
 #include "weak_memory.hpp"
 
@@ -19,7 +19,7 @@ namespace {
 using weak_memory::explore;
 using weak_memory::program;
 
-/// What two threads share. It is on the heap, as objects of the library are.
+/// The shared objects of two threads, on the heap like objects of the library.
 struct shared {
   weak_memory::atomic<int> flag{0};
   int number{0};
@@ -96,7 +96,7 @@ TEST(PlainAccesses, RaceWithTheEndOfMemory)
 TEST(PlainAccesses, OfMemoryThatIsMadeAnewDoNotRaceWithOlderOnes)
 {
   auto const use = [](shared& state) {
-    auto const own = std::make_unique<int>(1);  // often where another thread had one
+    auto const own = std::make_unique<int>(1);  // often at an address that another thread used
     *own           = state.flag.fetch_add(1, std::memory_order_relaxed);
   };
   EXPECT_EQ(error_of(use, use), "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The registry of the devices' resources, in all executions of the C++ memory model: setters with its mutexes, and getters without.
+// The registry of the devices' resources, in all executions of the C++ memory model: setters lock, getters do not.
 
 #include "modelled_std.hpp"
 
@@ -25,7 +25,7 @@
 namespace foreign {
 
 constexpr int release = CCCL_VERSION + 1;  // of libcu++, in another shared object
-weak_memory::plain<int>* was_made;         // tells whether the resource of a foreign reference has been made
+weak_memory::plain<int>* was_made;         // whether the resource of a foreign reference has been made
 
 }  // namespace foreign
 
@@ -45,7 +45,7 @@ class resource_of_ref<foreign::release> final : public device_memory_resource {
 
 namespace {
 
-// What the registry does with an entry, for an entry of the test.
+// Gives access to a private member of an entry, to do what the registry does.
 template <class Name, typename Name::type Member>
 struct open_member {
   friend typename Name::type member(Name) { return Member; }
@@ -70,7 +70,7 @@ using weak_memory::expect;
 using weak_memory::program;
 using unnoticed = std::set<std::string>;
 
-/// A resource that the thread makes which registers it. References to resources with another number differ in all words.
+/// A resource that is made by the thread that registers it. References to different numbers differ in all words.
 template <int Number>
 class numbered_resource final : public device_memory_resource {
  public:
@@ -107,7 +107,7 @@ struct shared_state {
     return all.exchange_ref(device, ref);
   }
 
-  /// Whether the reference is whole and for this resource, which has been made, too.
+  /// Whether the reference is whole and refers to this resource, which has been made.
   template <class Resource>
   [[nodiscard]] static bool is_ref_to(device_async_resource_ref const& found, Resource const& resource)
   {
@@ -126,7 +126,7 @@ struct shared_state {
   }
 };
 
-/// Two devices that are not in the table, and a getter.
+/// Setters for two devices that are not in the table, and a getter.
 void set_pointers_in_list(program& made)
 {
   auto const state = std::make_shared<shared_state>();
@@ -141,7 +141,7 @@ void set_pointers_in_list(program& made)
   });
 }
 
-/// A device of the table: getters of both kinds see the last resource, or an earlier one.
+/// A setter for a device of the table. Getters of both kinds see the last resource, or an earlier one.
 void set_pointers_in_table(program& made)
 {
   auto const state = std::make_shared<shared_state>();
@@ -153,7 +153,7 @@ void set_pointers_in_table(program& made)
   }
 }
 
-/// A resource of the library as a reference, and a getter.
+/// A setter that registers a resource of the library as a reference, and a getter.
 void set_ref_to_pointer(program& made)
 {
   auto const state = std::make_shared<shared_state>();
@@ -169,8 +169,8 @@ void set_ref_to_pointer(program& made)
   });
 }
 
-/// The memory of a reference to `odd[0]`, registered for device 0, is used again: for another device, or for a reference to `even` for
-/// device 0. A getter for device 0 gets a reference that was registered for it.
+/// The memory of a reference to `odd[0]`, registered for device 0, is reused: for another device, or for a reference to
+/// `even` for device 0. A getter for device 0 must get a reference that was registered for it.
 void set_refs(program& made, bool for_same_device)
 {
   auto const state    = std::make_shared<shared_state>();
@@ -200,8 +200,8 @@ void set_refs(program& made, bool for_same_device)
   made.finally([=] { expect(state->all.kept_refs() == setters_until_reuse + 2, "memory was used again"); });
 }
 
-/// A reference of another release of libcu++ that a getter keeps, while its memory is to be used again. The second write is that of
-/// make_registered(), without the setters until it is the turn of this memory.
+/// A getter keeps a reference of another release of libcu++ while its memory is due for reuse. The second write is that
+/// of make_registered(), without the setters that would come before it.
 void keep_foreign_ref(program& made)
 {
   struct foreign_state : shared_state {
@@ -262,10 +262,10 @@ TEST(RegistryModel, GettersSeeWholeResourcesOfTheirDevice) { weak_memory::expect
 TEST(RegistryModel, NeedsItsOrdersExceptWhereAnotherOneDoes)
 {
   unnoticed expected{
-    // Setters hold refs_mutex, which orders what they read after what the setter before them wrote.
+    // Setters hold refs_mutex, which orders what they read after the writes of the setter before them.
     "auto* const old = make_entry(device).pointer.exchange(resource, std::memory_order_acq_rel);: acq_rel -> release",
     "auto const old    = ref.exchange(word, std::memory_order_acq_rel);: acq_rel -> release",
-    // The release of libcu++ is read between two reads of the state, of which the first acquires and the second compares.
+    // The release of libcu++ is read between two reads of the state. The first acquires, the second compares.
     "[[nodiscard]] int libcudacxx() const noexcept { return libcudacxx_.load(std::memory_order_acquire); }: acquire -> "
     "relaxed",
     "libcudacxx_.store(written.libcudacxx, std::memory_order_release);: release -> relaxed",
@@ -273,7 +273,7 @@ TEST(RegistryModel, NeedsItsOrdersExceptWhereAnotherOneDoes)
     "auto const word = ref.load(std::memory_order_acquire);: acquire -> relaxed",
     "if (is_foreign && !registered_ref::is_being_written(state) && ref.load(std::memory_order_acquire) == word &&: "
     "acquire -> relaxed"};
-  // These two decide by the value alone. What they publish is published by the words, and by the state that is stored last.
+  // The outcome of these two depends on the value alone. The words and the last state publish the rest.
   std::string const begin_writing =
     "return !is_kept(state) && state_.compare_exchange_strong(state, state | being_written, "
     "std::memory_order_acq_rel);: ";

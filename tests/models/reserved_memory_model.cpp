@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The end of a reservation (mr/detail/reserved_memory.hpp), in all executions of the C++ memory model: its owner ends it while other
-// threads free their blocks, and allocate more.
+// The end of a reservation (mr/detail/reserved_memory.hpp), in all executions of the C++ memory model: its owner ends
+// it while other threads free their blocks and allocate more.
 //
-// A transcription: the heap and the source are counters here. A test compares its operations on atomic variables with those of the header.
+// A transcription, with counters for the heap and the source. A test compares its atomic operations with the header's.
 
 #include "check_orders.hpp"
 #include "weak_memory.hpp"
@@ -28,10 +28,10 @@ using unnoticed = std::set<std::string>;
 
 constexpr std::size_t block = 256;
 
-/// What the class has, under the same names.
+/// The class of the header, with the same names.
 class reserved_memory {
  public:
-  /// With `blocks` blocks that are live.
+  /// Begins with `blocks` live blocks.
   reserved_memory(std::size_t bytes, std::size_t blocks)
     : bytes_{bytes}, free_bytes_{bytes - blocks * block, "the heap"}, charged_{is_reserved + blocks * block}
   {}
@@ -78,7 +78,7 @@ class reserved_memory {
     discharge(is_reserved + shrunk_.load(std::memory_order_relaxed));
   }
 
-  /// What the source has at the end.
+  /// The bytes that the source got back.
   [[nodiscard]] std::size_t given() const { return given_; }
   [[nodiscard]] bool is_gone() const { return !exists_; }
 
@@ -159,7 +159,7 @@ void end_beside_frees(program& made)
   made.finally([=] { check(*state, 2 * block); });
 }
 
-/// A thread that has a block allocates another one.
+/// A thread that has a block allocates another one, while the owner ends the reservation.
 void end_beside_allocation(program& made)
 {
   auto const state = std::make_shared<reserved_memory>(2 * block, 1);
@@ -171,7 +171,7 @@ void end_beside_allocation(program& made)
   made.finally([=] { check(*state, 2 * block); });
 }
 
-/// The owner shrinks the reservation before.
+/// The owner shrinks the reservation before it ends it, beside a free.
 void shrink_beside_free(program& made)
 {
   auto const state = std::make_shared<reserved_memory>(3 * block, 1);

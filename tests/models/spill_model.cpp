@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The counts of a spill_resource_adaptor, in all executions of the C++ memory model: threads that allocate and free beside a watermark,
-// and beside the share above which the hook is asked.
+// The counts of a spill_resource_adaptor, in all executions of the C++ memory model: threads allocate and free near a
+// watermark, and near the share above which the hook is called.
 
 #include "modelled_std.hpp"
 
@@ -22,7 +22,7 @@ using rmm::mr::spill_options;
 using weak_memory::expect;
 using weak_memory::program;
 
-/// A maximum of 100 bytes, a hook above 50, and a watermark above 15, which is lowered at 10.
+/// A maximum of 100 bytes, a hook above 50, and a watermark above 15 that is re-armed at 10.
 struct spilling {
   std::atomic<int> called_back{0};
   std::atomic<std::size_t> asked{0};
@@ -40,7 +40,8 @@ struct spilling {
   void free(std::size_t bytes) { policy.note_freed(bytes); }
 };
 
-/// The use rises above the watermark while another thread frees. At the end it is at the lower share, so the next rise is told.
+/// The use rises above the watermark while another thread frees. At the end the use is at the lower share, so the
+/// next rise is reported.
 void rise_beside_free(program& made)
 {
   auto const state = std::make_shared<spilling>();
@@ -65,7 +66,7 @@ void rise_together(program& made)
   made.finally([=] { expect(state->called_back == 1, "a rise is told once"); });
 }
 
-/// Two threads pass the share of the hook together: it is asked for all bytes above.
+/// Two threads exceed the hook's share together: the hook is asked for all bytes above it.
 void spill_together(program& made)
 {
   auto const state = std::make_shared<spilling>();
@@ -75,7 +76,7 @@ void spill_together(program& made)
   made.finally([=] { expect(state->asked >= 30, "the hook is asked for the bytes above its share"); });
 }
 
-/// A request that must not call anybody, beside one that claims bytes.
+/// A request that must not call the hook, beside one that claims bytes.
 void try_beside_claim(program& made)
 {
   auto const state = std::make_shared<spilling>();
@@ -93,7 +94,7 @@ TEST(SpillModel, RisesAreToldAndClaimsAreExact) { weak_memory::expect_right(spil
 
 TEST(SpillModel, NeedsOneOrderWhereWatermarksAreLowered)
 {
-  // A rise that comes late is told by the next allocation.
+  // A rise that was noticed late is reported by the next allocation.
   std::set<std::string> expected;
   std::string const served =
     "return has_marks() && used_.fetch_add(bytes) + bytes > raised_above_.load();: seq_cst -> ";

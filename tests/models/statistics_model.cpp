@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The counters of threads (usage_statistics), and the shards of live allocations (outstanding_allocations), in all executions of the C++
-// memory model. The compiler tells the explorer of each access to their plain members (plain_accesses.cpp).
+// The threads' counters (usage_statistics) and the shards of live allocations (outstanding_allocations), in all
+// executions of the C++ memory model. The compiler tells the explorer of each access to their plain members (plain_accesses.cpp).
 
 #include "modelled_std.hpp"
 
@@ -49,7 +49,7 @@ struct counted {
     weak_memory::run_before([&] { all.subtract(2 * unit); });
   }
 
-  /// Gets the calling thread a share, and a limit of `unit` or more: it wants what it had before all counts went down.
+  /// Gives the calling thread a share, and a limit of at least `unit`: as much as it had before all counts went down.
   void prepare()
   {
     for (; !all.try_add(unit); ++calls_before) {
@@ -60,7 +60,7 @@ struct counted {
     ++calls_before;
   }
 
-  /// Counts if no lock is needed.
+  /// Counts without a lock. Returns false if that is not possible.
   bool try_add(std::int64_t bytes)
   {
     bool const counts = all.try_add(static_cast<std::size_t>(bytes));
@@ -68,7 +68,7 @@ struct counted {
     return counts;
   }
 
-  /// `value` is the sum of all other calls. Only add() has changed it, so that is their total, too.
+  /// Checks the counts. `value` is the sum of all other calls; only add() made them, so it is also their total.
   void expect_counts(std::int64_t value, std::int64_t least_peak, std::int64_t largest_peak, std::int64_t freed = 0)
   {
     auto const alone = counted_alone.load();
@@ -79,7 +79,7 @@ struct counted {
   }
 };
 
-/// A thread that is there before and after, so that the run has only its calls.
+/// Adds a thread that exists before and after the run, so that the run has only its calls.
 void add_thread(program& made, std::shared_ptr<counted> const& state, std::function<void(counted&)> body)
 {
   made.thread(
@@ -90,7 +90,7 @@ void add_thread(program& made, std::shared_ptr<counted> const& state, std::funct
     [=] { state->prepare(); });
 }
 
-/// A thread that counts below its limit, and one that reads.
+/// A thread counts below its limit while another one reads.
 void count_beside_reader(program& made)
 {
   auto const state = std::make_shared<counted>();
@@ -103,7 +103,7 @@ void count_beside_reader(program& made)
   made.finally([=] { state->expect_counts(0, counted::peak_before, counted::peak_before); });
 }
 
-/// A thread that counts twice, and one that reads: the second call begins where the first one ended.
+/// A thread counts twice while another one reads: the second call begins where the first one ended.
 void count_twice_beside_reader(program& made)
 {
   auto const state = std::make_shared<counted>();
@@ -117,7 +117,7 @@ void count_twice_beside_reader(program& made)
   made.finally([=] { state->expect_counts(0, counted::peak_before, counted::peak_before); });
 }
 
-/// A thread that raises the peak, and one that counts below its limit.
+/// A thread raises the peak while another one counts below its limit.
 void raise_peak(program& made)
 {
   auto const state = std::make_shared<counted>();
@@ -135,7 +135,7 @@ void raise_peak_twice(program& made)
   made.finally([=] { state->expect_counts(1500, 1500, 1500); });
 }
 
-/// A thread allocates more when another one has told it that it has memory: the peak has both, or it has freed it.
+/// A thread allocates more after another one said that it has memory: the peak has both, unless the first was freed.
 void hand_over(program& made, bool frees)
 {
   auto const state = std::make_shared<counted>();
@@ -154,7 +154,7 @@ void hand_over(program& made, bool frees)
   });
 }
 
-/// A section begins, or ends, while a thread counts. Its counts are in the outer section, once.
+/// A section begins or ends while a thread counts. The counts are in the outer section, once.
 void count_in_sections(program& made, bool ends)
 {
   auto const state = std::make_shared<counted>();
@@ -169,7 +169,7 @@ void count_in_sections(program& made, bool ends)
   made.finally([=] { state->expect_counts(0, counted::peak_before, counted::peak_before); });
 }
 
-/// A thread ends, and another one begins, and gets its share, or a new one.
+/// A thread ends while another one begins, which gets the first one's share or a new one.
 void begin_and_end(program& made)
 {
   auto const state = std::make_shared<counted>();
@@ -191,7 +191,7 @@ void begin_while_frozen(program& made)
       expect(bytes.value == 0 || bytes.value == -30, "the value is one of the run");
       weak_memory::keep_thread_local_objects();
     },
-    [=] { state->all.add(0); });  // takes the share that is there
+    [=] { state->all.add(0); });  // takes the share that exists
   made.thread([=] {
     state->all.subtract(30);
     weak_memory::keep_thread_local_objects();
@@ -252,7 +252,7 @@ struct tracked {
 
   void add(int number) { all.add(block(number), {8}); }
   [[nodiscard]] bool remove(int number) { return all.remove(block(number)).second; }
-  /// As an adaptor does with memory that it does not know.
+  /// Frees memory that was never added, as an adaptor does.
   void remove_unknown(int number)
   {
     if (!remove(number)) { all.subtract(8); }
@@ -268,7 +268,7 @@ struct tracked {
     expect(found == numbers, "the live allocations are there");
     expect(all.bytes() <= 8 * numbers.size(), "no more bytes are live than in the entries");
   }
-  /// O3, at rest: what was subtracted too much does not hide what is allocated later.
+  /// O3, at rest: bytes that were subtracted in excess do not hide later allocations.
   void expect_no_surplus(int free_number)
   {
     add(free_number);
@@ -276,7 +276,7 @@ struct tracked {
   }
 };
 
-/// Threads that allocate and free, and one that asks for the sum.
+/// Threads allocate and free while another one asks for the sum.
 void sum_beside_changes(program& made)
 {
   auto const state = std::make_shared<tracked>();
@@ -293,7 +293,7 @@ void sum_beside_changes(program& made)
   });
 }
 
-/// The last live block is freed while another thread frees memory that is not known.
+/// The last live block is freed while another thread frees unknown memory.
 void free_unknown(program& made)
 {
   auto const state = std::make_shared<tracked>();
@@ -306,7 +306,7 @@ void free_unknown(program& made)
   });
 }
 
-/// An address goes from one thread to another by the upstream, which knows of no entry.
+/// The upstream passes an address from one thread to another. It knows nothing of the entries.
 void hand_over_address(program& made)
 {
   auto const state = std::make_shared<tracked>();
@@ -352,7 +352,7 @@ void read_whole(program& made)
   }
 }
 
-/// The table is shown while threads allocate and free.
+/// The table is visited while threads allocate and free.
 void show_beside_changes(program& made)
 {
   auto const state = std::make_shared<tracked>();

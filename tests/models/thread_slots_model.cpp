@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The parts that threads have of an object (per_thread), and shared owners (counted_ptr), in all executions of the C++ memory model:
-// threads that come and end, the object that goes meanwhile, and a thread that visits all parts.
+// The threads' parts of an object (per_thread) and shared owners (counted_ptr), in all executions of the C++ memory
+// model: threads come and end, the object is destroyed meanwhile, and a thread visits all parts.
 
 #include "modelled_std.hpp"
 
@@ -26,7 +26,7 @@ using weak_memory::plain;
 using weak_memory::program;
 using unnoticed = std::set<std::string>;
 
-/// What each thread has: memory of its own, and a number that others may read.
+/// A thread's part: memory of its own, and a number that other threads may read.
 struct part {
   plain<int> uses{0, "a part of a thread"};
   plain<bool> is_in_use{false, "whether a thread has the part"};
@@ -65,7 +65,7 @@ struct owner {
   }
 };
 
-/// Threads that end, and leave their parts to others.
+/// Threads end, and leave their parts to others.
 void come_and_end(program& made)
 {
   auto const state = std::make_shared<owner>();
@@ -87,7 +87,7 @@ void come_and_end(program& made)
   });
 }
 
-/// A visitor beside threads that use their parts.
+/// A visitor reads while threads use their parts.
 void visit(program& made)
 {
   auto const state = std::make_shared<owner>();
@@ -103,7 +103,7 @@ void visit(program& made)
   made.finally([=] { expect(state->published() == 2, "all uses are counted"); });
 }
 
-/// The object goes when the thread has used it, while the thread ends.
+/// The object is destroyed after the thread used it, while the thread ends.
 void owner_goes(program& made)
 {
   auto const state = std::make_shared<owner>();
@@ -118,7 +118,7 @@ void owner_goes(program& made)
   });
 }
 
-/// A bug of a user: what a visitor reads outside of for_each() races with the thread.
+/// A user's bug: a read of a part outside of for_each() races with its thread.
 void keep_part(program& made)
 {
   auto const state = std::make_shared<owner>();
@@ -146,7 +146,7 @@ TEST(ThreadSlotsModel, AVisitorMustNotKeepAPart)
             std::string::npos);
 }
 
-/// Owners of one object: each writes to it, and the last one destroys it.
+/// The owners of one object: each writes to it, and the last one destroys it.
 void share_object(program& made)
 {
   struct shared_object {

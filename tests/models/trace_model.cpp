@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The writer of traces, in all executions of the C++ memory model: threads that record events, begin and end, and one that writes the
-// events of all of them. The files are real, and the reader of traces reads them. The compiler tells the explorer of each access to
-// plain members (plain_accesses.cpp).
+// The writer of traces, in all executions of the C++ memory model: threads record events, begin and end, while one
+// thread writes the events of all of them. The files are real, and the reader of traces reads them. The compiler tells
+// the explorer of each access to plain members (plain_accesses.cpp).
 
 #include "modelled_std.hpp"
 
@@ -33,7 +33,7 @@
 
 namespace {
 
-/// Opens a private member.
+/// Gives access to a private member.
 template <class Name, typename Name::type Member>
 struct open_member {
   friend typename Name::type member(Name) { return Member; }
@@ -56,7 +56,7 @@ using weak_memory::expect;
 using weak_memory::keep_thread_local_objects;
 using weak_memory::program;
 
-/// A file in memory, where there is such a folder: each run writes it.
+/// A file that each run writes; in memory, if there is such a folder.
 [[nodiscard]] std::string const& file_of_runs()
 {
   struct folder_of_runs {
@@ -78,7 +78,7 @@ using weak_memory::program;
   rmm::mr::trace_options how;
   how.file           = file_of_runs();
   how.buffer_bytes   = std::size_t{16} << 10U;
-  how.flush_interval = std::chrono::hours{24};  // time decides nothing
+  how.flush_interval = std::chrono::hours{24};  // no flush because of time
   return how;
 }
 
@@ -95,7 +95,7 @@ struct traced {
     writer.add(what, reinterpret_cast<void*>(4096 * (thread + 1)), ++events[thread], stream);
   }
 
-  /// What the file has: all events of each thread, in their order, or the first ones.
+  /// The number of written events of each thread. Expects its events to be the first ones, in their order.
   [[nodiscard]] static std::map<std::size_t, std::uint64_t> written()
   {
     std::map<std::size_t, std::uint64_t> last;
@@ -107,7 +107,7 @@ struct traced {
     return last;
   }
 
-  /// How many threads have a buffer.
+  /// The number of threads that have a buffer.
   [[nodiscard]] int buffers()
   {
     int count = 0;
@@ -142,7 +142,7 @@ void warm_up()
   return std::make_shared<traced>();
 }
 
-/// A thread that records events, and has recorded one before.
+/// Adds a thread that records events, and recorded one before the run.
 void add_thread(program& made, std::shared_ptr<traced> const& state, std::size_t number, int events)
 {
   made.thread(
@@ -166,7 +166,7 @@ void flush_beside_event(program& made)
   });
 }
 
-/// A flush after a thread has said that it recorded an event. The events of another thread are not written late, either.
+/// A flush after a thread announced that it recorded an event. It must also write the earlier events of another thread.
 void flush_after_event(program& made)
 {
   auto const state = make_traced();
@@ -184,7 +184,7 @@ void flush_after_event(program& made)
   });
 }
 
-/// A thread ends beside a flush: one of the two writes its events, and its buffer is freed.
+/// A thread ends during a flush: one of the two writes its events, and its buffer is freed.
 void end_beside_flush(program& made)
 {
   auto const state = make_traced();
@@ -196,7 +196,7 @@ void end_beside_flush(program& made)
   });
 }
 
-/// A thread records its first event while another one ends, whose place it may get.
+/// A thread records its first event while another one ends; it may get the other's slot.
 void begin_beside_end(program& made)
 {
   auto const state = make_traced();
@@ -212,7 +212,7 @@ void begin_beside_end(program& made)
   });
 }
 
-/// Threads that write each event at once.
+/// Threads that write each event immediately.
 void write_at_once(program& made)
 {
   warm_up();
@@ -223,7 +223,7 @@ void write_at_once(program& made)
   made.finally([=] { state->expect_all_written(); });
 }
 
-/// A thread records its first event beside a flush, which may come upon a buffer that it has not seen before.
+/// A thread records its first event during a flush, which may find the new buffer.
 void begin_beside_flush(program& made)
 {
   auto const state = make_traced();
@@ -238,7 +238,7 @@ void begin_beside_flush(program& made)
   });
 }
 
-/// Threads that record an event after they have given their buffers back, beside a flush.
+/// Threads record an event after they gave their buffers back, during a flush.
 void record_at_end(program& made)
 {
   struct at_end {
@@ -258,7 +258,7 @@ void record_at_end(program& made)
   made.finally([=] { state->expect_all_written(); });
 }
 
-/// The handle of a stream that has ended names a new one. A thread that gets it records the new stream.
+/// The handle of a destroyed stream is reused for a new one. A thread that receives it records the new stream.
 void reuse_stream(program& made)
 {
   struct state_type : traced {
@@ -301,7 +301,7 @@ void reuse_stream(program& made)
   });
 }
 
-/// The second thread that records: threads that receive something from it read the time in order.
+/// The second thread that records: threads that receive something from it must read times in order.
 void second_thread(program& made, bool has_first)
 {
   struct state_type {
@@ -364,13 +364,13 @@ TEST(TraceModel, NeedsTheBarrierInAllThreads)
 
 // --- the clock ---
 
-/// A machine whose time advances by each look at it. All looks have one order, which agrees with happens-before, and order nothing
-/// else: that is what time_counter promises. A look that is out of order may find an older time.
+/// A machine whose time advances with each reading. All readings have one order, which agrees with happens-before and
+/// orders nothing else: time_counter promises this. A reading that is out of order may find an older time.
 struct model_clocks {
   static constexpr std::uint64_t ns_a_look = 30'000;
 
   atomic<std::uint64_t>* looks;
-  std::uint64_t const* wrong_ns;  // what the system's clock is ahead
+  std::uint64_t const* wrong_ns;  // how far the system's clock is ahead
 
   [[nodiscard]] static bool has_counter() noexcept { return true; }
   [[nodiscard]] std::uint64_t ticks() const noexcept
@@ -392,7 +392,7 @@ struct clocked {
   clock_type clock{0, {&looks, &wrong_ns}};
   atomic<std::uint64_t> told{0};
 
-  /// Two threads ask for the time. One tells the other what it has got, and that one gets no earlier time.
+  /// Two threads ask for the time. One tells the other its time, and the other must not get an earlier one.
   static void ask_in_two_threads(program& made,
                                  std::shared_ptr<clocked> const& state,
                                  rmm::detail::trace::clock_line const& before = {})
@@ -409,7 +409,7 @@ struct clocked {
     }
   }
 
-  /// A line that ends after some looks.
+  /// A line that ends after some readings.
   [[nodiscard]] rmm::detail::trace::clock_line line_that_ends()
   {
     rmm::detail::trace::clock_line line;
@@ -420,10 +420,10 @@ struct clocked {
   }
 };
 
-/// Threads that measure the rate, and begin a line.
+/// Threads that measure the rate and begin a line.
 void begin_line(program& made) { clocked::ask_in_two_threads(made, std::make_shared<clocked>()); }
 
-/// A line ends, and was ahead of the clock, or not.
+/// A line ends, which may have been ahead of the clock.
 void end_line(program& made, std::uint64_t ahead_ns)
 {
   auto const state = std::make_shared<clocked>();
@@ -432,7 +432,7 @@ void end_line(program& made, std::uint64_t ahead_ns)
   clocked::ask_in_two_threads(made, state, line);
 }
 
-/// The counter and the clock contradict each other, until the counter is given up.
+/// The counter and the clock contradict each other until the counter is abandoned.
 void give_counter_up(program& made)
 {
   auto const contradict = [](clocked& to) {

@@ -42,7 +42,7 @@ class view {
   {
     return location < oldest_.size() ? oldest_[location] : 0;
   }
-  /// Whether that changed anything.
+  /// Raises an entry. Returns whether that changed anything.
   bool raise(std::size_t location, double to)
   {
     if (to <= at(location)) { return false; }
@@ -81,7 +81,7 @@ struct message {
   bits value;
   double at;  // its position in the modification order
   knowledge known;
-  bool is_updated{false};  // the next message is that of a read-modify-write that read this one
+  bool is_updated{false};  // the next message belongs to a read-modify-write that read this one
 };
 
 enum class step { load, store, update, fence, fence_in_other, lock };
@@ -112,11 +112,11 @@ struct location {
 
 namespace {
 
-/// The thread_local variables of the program: not those of shared objects. All fibers run in one thread of the system, so the explorer
-/// exchanges the contents of these variables when it goes from one fiber to another.
+/// The program's thread_local variables, without those of shared objects. All fibers run in one thread of the system,
+/// so the explorer swaps the contents of these variables when it switches fibers.
 struct thread_local_segment {
   unsigned char* begin{};
-  unsigned char const* image{};  // what the variables are initially; the rest is 0
+  unsigned char const* image{};  // initial values; the rest is 0
   std::size_t image_bytes{};
   std::size_t bytes{};
 
@@ -159,10 +159,10 @@ struct thread_local_segment {
   }
 };
 
-// Whether a thread of a run executes its own code, and not that of the explorer.
+// Whether a thread of a run executes its own code, as opposed to the explorer's.
 bool is_in_code = false;
 
-/// The time that a thread spends in the explorer.
+/// A scope in which a thread is inside the explorer.
 class explorer_call {
  public:
   explorer_call() noexcept : was_in_code_{std::exchange(is_in_code, false)} {}
@@ -174,7 +174,7 @@ class explorer_call {
   bool was_in_code_;
 };
 
-/// Runs code that can be left and continued, with thread_local variables of its own.
+/// Runs code that can be paused and resumed, with its own thread_local variables.
 class fiber {
  public:
   explicit fiber(program::thread_code code) : code_{std::move(code)}, stack_{take_stack()} {}
@@ -263,12 +263,12 @@ class fiber {
   bool has_ended_{false};
 };
 
-/// What is known of the accesses to plain memory in a run.
+/// The accesses to plain memory in a run.
 class plain_memory {
  public:
   /// The accesses to some bytes of a word.
   struct record {
-    unsigned bytes;  // a bit for each
+    unsigned bytes;  // one bit each
     plain_state state;
   };
   struct word {
@@ -320,7 +320,7 @@ struct thread_state {
   knowledge released;  // what it knew at its last release fence
   operation next;
 
-  /// A load that taught nothing new, since the thread last learned or wrote something.
+  /// A load that brought nothing new since the thread last learned or wrote something.
   struct idle_load {
     location const* on;
     place where;
@@ -356,7 +356,7 @@ class explorer {
   void fail(std::string const& text)
   {
     if (result_.error.empty()) { result_.error = text + "\n" + log_text(); }
-    if (is_running()) { me().code->pause(); }  // for good
+    if (is_running()) { me().code->pause(); }  // never resumed
   }
 
   std::memory_order order_at(ordered_place::kind_type kind, std::memory_order asked, place where)
@@ -424,7 +424,7 @@ class explorer {
     bool const changes = change(got, now, context);
     bool const news    = learn(of, of.messages[chosen], changes ? order : failure);
     if (changes) {
-      auto known = of.messages[chosen].known;  // a release sequence goes on
+      auto known = of.messages[chosen].known;  // continues a release sequence
       known.join(releases(order) ? me().now : me().released);
       of.messages[chosen].is_updated = true;
       write(of, chosen, now, order, known);
@@ -496,7 +496,7 @@ class explorer {
     state.written = own_clock();
   }
 
-  /// An access to plain memory. The caller is the code of a thread.
+  /// Handles an access to plain memory. Only the code of a thread calls this.
   void access(std::uintptr_t from, std::size_t bytes, bool writes, void const* code)
   {
     if (thread_local_segment::of_program().contains(from)) { return; }
@@ -510,7 +510,7 @@ class explorer {
     }
   }
 
-  /// Memory that is made anew.
+  /// Forgets accesses to memory that was allocated again.
   void forget(std::uintptr_t from, std::size_t bytes)
   {
     for (auto at = from; at < from + bytes; at += plain_memory::word_bytes) { memory_.at(at, run_).records.clear(); }
@@ -540,7 +540,7 @@ class explorer {
     log_.clear();
     memory_.limit_pages();
     program made;
-    run_ = 0;  // variables are made, and changed, as plain ones
+    run_ = 0;  // while it is 0, variables behave as plain ones
     make_(made);
     run_ = ++runs;
     start(made);
@@ -578,7 +578,7 @@ class explorer {
     running_ = nobody;
   }
 
-  /// Ends a run that is of no interest. Its fibers are left where they are.
+  /// Abandons a run that adds nothing. Its fibers are not resumed.
   void leave_run()
   {
     if (was_cut_off_) { ++result_.cut_off; }
@@ -736,12 +736,12 @@ class explorer {
       if (newer && on.messages[i].at <= me().now.seen.at(on.number)) { continue; }
       options.push_back(i);
     }
-    // A thread that waits for news elsewhere reads this one again.
+    // A thread that waits for a change elsewhere reads the same message again.
     if (!newer && !updates && is_waiting(me())) { return options.back(); }
     return options[choose(options.size())];
   }
 
-  /// Returns whether the thread knows more now.
+  /// Adds a message's knowledge to the running thread. Returns whether the thread knows more now.
   bool learn(location const& from, message const& got, std::memory_order order)
   {
     auto& thread = me();
@@ -829,13 +829,13 @@ class explorer {
     }
   }
 
-  /// Whether the running thread does not know what another one did at that time.
+  /// Whether the running thread does not know what another thread did at that time.
   [[nodiscard]] bool is_unknown(int thread, unsigned clock)
   {
     return thread != nobody && thread != running_ && clock > me().now.clock[static_cast<std::size_t>(thread)];
   }
 
-  /// A place in the code, in a way that addr2line understands.
+  /// A place in the code, in the form that addr2line takes.
   [[nodiscard]] static std::string text_of(void const* code)
   {
     Dl_info found{};
@@ -879,7 +879,7 @@ class explorer {
 
   std::vector<decision> decisions_;
   std::size_t position_{0};
-  unsigned sleeping_{0};  // threads whose next step has been tried before steps that do not touch it
+  unsigned sleeping_{0};  // threads whose next step was tried before steps that do not affect it
   bool was_cut_off_{false};
 
   std::uint64_t run_{0};
@@ -903,7 +903,7 @@ explorer* current = nullptr;
 
 [[nodiscard]] bool is_modelled() noexcept { return current != nullptr && current->is_running(); }
 
-/// The newest value of a variable, where nobody runs.
+/// The newest value of a variable outside of a run.
 [[nodiscard]] bits& plain_value(variable& of, bits& initial) noexcept
 {
   bool const was_changed =
@@ -1098,7 +1098,7 @@ extern "C" {
 
 extern int __cxa_thread_atexit_impl(void (*destroy)(void*), void* object, void* module);
 
-/// Called by code that makes a thread_local object. Instead of that of the C++ library, which does not know fibers.
+/// Called by code that constructs a thread_local object. The C++ library's own function knows no fibers.
 int __cxa_thread_atexit(void (*destroy)(void*), void* object, void* module) noexcept
 {
   weak_memory::detail::explorer_call const call;

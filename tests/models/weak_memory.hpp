@@ -14,31 +14,33 @@
 /// @file
 /// A checker of small programs with two to four threads, under the memory model of C++ instead of that of one processor.
 ///
-/// explore() runs a program again and again. The threads take turns, and each run takes another choice: which thread goes on, which of
-/// several written values a load reads, and where a store enters the modification order. It ends when no choice is left, or at the first
-/// error: an expect() that fails, a data race of plain variables, a variable that is used before its construction is visible, or a
-/// deadlock.
+/// explore() runs a program again and again. The threads take turns, and each run makes other choices: which thread
+/// continues, which of several written values a load reads, and where a store enters the modification order. It ends
+/// when all choices were tried, or at the first error: an expect() that fails, a data race of plain variables, a
+/// variable that is used before its construction is visible, or a deadlock.
 ///
-/// The machine is the view-based operational model of C++11's memory model (as in Kang et al., POPL 2017, without promises). An atomic
-/// variable is the list of all messages that were written to it, in modification order. A thread has a view: the oldest message of each
-/// variable that it may still read. A load may read that message or any later one. A message carries a view, which an acquiring load of
-/// it adds to the view of the thread. Fences order views in one global view. Not more is assumed of operations that are seq_cst than
-/// [atomics.order] of C++17 says of one variable, and of fences together with them.
+/// The machine is the view-based operational model of C++11's memory model (as in Kang et al., POPL 2017, without
+/// promises). An atomic variable is the list of all messages that were written to it, in modification order. A thread
+/// has a view: the oldest message of each variable that it may still read. A load may read that message or any later
+/// one. A message carries a view, which an acquiring load adds to the thread's view. Fences order views through one
+/// global view. For seq_cst operations, the model assumes only what [atomics.order] of C++17 says about one variable,
+/// and about fences together with them.
 ///
-/// Threads that differ only in the order of independent operations are run once (sleep sets).
+/// Of executions that differ only in the order of independent operations, one is run (sleep sets).
 ///
 /// A thread of a run is a fiber. It has its own copy of the program's thread_local variables, whose destructors run when it ends.
 ///
-/// Which accesses of plain variables the explorer sees: those of `plain`, and all accesses in sources that are compiled with
-/// -fsanitize=thread and linked with plain_accesses.cpp instead of the sanitizer. Then each access of the library's own variables that
-/// races with another one is an error, and so is memory that is freed while another thread may use it. Not seen: what the C++ library,
-/// the simulator and the system access, and the order of the construction of static variables in functions. A program calls such
-/// functions before its threads begin. Memory that std::malloc() returns again counts as the same memory, so code that uses it seems to
-/// race.
+/// The explorer sees these accesses to plain variables: those of `plain`, and all accesses in sources that are compiled
+/// with -fsanitize=thread and linked with plain_accesses.cpp instead of the sanitizer. In such sources, each race of
+/// the library's own variables is an error, and so is freeing memory that another thread may use. The explorer does not
+/// see accesses of the C++ library, the simulator and the system, nor the order in which static variables of functions
+/// are constructed. A program calls such functions before its threads begin. Memory that std::malloc() returns again
+/// counts as the same memory, so code that uses malloc() seems to race.
 ///
-/// Limits: loads do not read what is written later in the run (no load buffering, as in RC11); a weak compare_exchange does not fail
-/// spuriously; the order of seq_cst operations agrees with happens-before, as in C++17, and on x86-64 and 64-bit Arm; a thread that
-/// loads a variable `most_idle_loads` times at one place without learning anything new waits until there is something new.
+/// Limits: loads do not read what is written later in the run (no load buffering, as in RC11); a weak compare_exchange
+/// does not fail spuriously; the order of seq_cst operations agrees with happens-before, as in C++17, and on x86-64 and
+/// 64-bit Arm; a thread that loads a variable `most_idle_loads` times at one place without learning anything new waits
+/// until there is something new.
 namespace weak_memory {
 
 /// Where an operation stands in the source.
@@ -53,7 +55,7 @@ struct place {
   }
 };
 
-/// An operation as the program asked for it.
+/// An operation, with the order that the program asked for.
 struct ordered_place {
   enum kind_type { load, store, update, fence };
   place where;
@@ -71,15 +73,15 @@ struct weakening {
 
 struct limits {
   std::uint64_t most_runs{20'000'000};
-  int most_idle_loads{2};         // more than what is no loop does at one place
-  bool tries_every_order{false};  // also of independent operations
+  int most_idle_loads{2};         // more than code outside of loops needs at one place
+  bool tries_every_order{false};  // even of independent operations
 };
 
 struct outcome {
   std::uint64_t runs{};     // that ended
-  std::uint64_t cut_off{};  // that equal others up to the order of independent operations
-  bool is_complete{};       // no choice is left
-  std::string error;        // empty without one
+  std::uint64_t cut_off{};  // because they equal others up to the order of independent operations
+  bool is_complete{};       // all choices were tried
+  std::string error;        // empty if there was none
   std::vector<ordered_place> places;
 
   [[nodiscard]] bool holds() const noexcept { return error.empty() && is_complete; }
@@ -88,20 +90,20 @@ struct outcome {
 /// The threads of one run.
 class program {
  public:
-  /// `before` is called as the thread, but before all threads begin: for what the thread has done long ago.
+  /// Adds a thread. `before` runs as that thread, before all threads begin: for what the thread did earlier.
   program& thread(std::function<void()> body, std::function<void()> before = {})
   {
     threads.push_back({std::move(body), std::move(before)});
     return *this;
   }
-  /// A thread that loads only. It runs when the threads that write have ended, and does not know that: what it could have read before,
-  /// it can read then. So no run is missed, and fewer are needed.
+  /// Adds a thread that only loads. It runs after the writing threads have ended, without knowing that: it can still
+  /// read all values that it could have read earlier. So no execution is missed, and fewer runs are needed.
   program& reader(std::function<void()> body)
   {
     readers.push_back({std::move(body), {}});
     return *this;
   }
-  /// Called when all threads have ended.
+  /// Sets the function that is called when all threads have ended.
   void finally(std::function<void()> body) { last = std::move(body); }
 
   struct thread_code {
@@ -113,12 +115,12 @@ class program {
   std::function<void()> last;
 };
 
-/// Runs all executions of the program that `make` sets up. `make` is called once for each run, and makes all variables.
+/// Runs all executions of a program. `make` sets it up, and makes all variables; it is called once for each run.
 [[nodiscard]] outcome explore(std::function<void(program&)> const& make,
                               limits const& given     = {},
                               weakening const& weaker = {});
 
-/// The orders that are weaker than `order` for an operation, the strongest first.
+/// The orders weaker than `order` that an operation can have, the strongest first.
 [[nodiscard]] std::vector<std::memory_order> weaker_orders(ordered_place::kind_type kind, std::memory_order order);
 
 [[nodiscard]] char const* name_of(std::memory_order order) noexcept;
@@ -126,10 +128,10 @@ class program {
 /// Fails the run if the condition does not hold.
 void expect(bool condition, char const* what);
 
-/// Runs a thread to its end, before the threads of the program begin. May be called inside such a thread, which then ends later.
+/// Runs a thread to its end before the threads of the program begin. Such a thread may call this, too; it then ends later.
 void run_before(std::function<void()> body);
 
-/// Keeps the thread_local objects of the calling thread when it ends: as if the thread lived on.
+/// Keeps the calling thread's thread_local objects at its end, as if the thread lived on.
 void keep_thread_local_objects();
 
 /// A barrier in all threads: the system's membarrier. Each thread executes a seq_cst fence at some moment of the call.
@@ -141,7 +143,7 @@ struct location;
 
 using bits = std::uint64_t;
 
-/// What a variable is in the runs of a program.
+/// The state of a variable in the runs of a program.
 struct variable {
   location* in_run{};
   std::uint64_t run{};
@@ -152,7 +154,7 @@ struct variable {
 void construct(variable& made) noexcept;
 [[nodiscard]] bits load(variable& from, bits& initial, std::memory_order order, place where);
 void store(variable& to, bits& initial, bits value, std::memory_order order, place where);
-/// Calls `change(old, context)`, which returns the new value, or false if the variable stays as it is.
+/// Calls `change(old, context)`, which returns the new value, or false to leave the variable unchanged.
 bits update(variable& of,
             bits& initial,
             bool (*change)(bits old, bits& now, void* context),
@@ -170,7 +172,7 @@ struct plain_state {
 void read_plain(plain_state& state, char const* name);
 void write_plain(plain_state& state, char const* name);
 
-/// For plain_accesses.cpp: `code` reads or writes memory; memory is made anew.
+/// For plain_accesses.cpp: `code` accesses memory; memory was allocated again.
 void access_memory(void const* at, std::size_t bytes, bool writes, void const* code) noexcept;
 void take_memory(void const* at, std::size_t bytes) noexcept;
 
@@ -200,7 +202,7 @@ class plain {
   char const* name_;
 };
 
-/// As std::mutex.
+/// Like std::mutex.
 class mutex {
  public:
   void lock();
@@ -211,10 +213,10 @@ class mutex {
   detail::variable state_;
 };
 
-/// The mutex that stands for an object of the system. Objects are told apart by their addresses.
+/// The mutex that stands for the system's object at that address.
 [[nodiscard]] mutex& mutex_of(void const* object);
 
-/// As std::atomic. Outside of explore() it is a plain variable.
+/// Like std::atomic. Outside of explore() it is a plain variable.
 template <class T>
 class atomic {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(detail::bits));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The explorer itself: the classic litmus tests have exactly the results that C++ allows.
+// Tests of the explorer itself: the classic litmus tests have exactly the results that C++ allows.
 
 #include "weak_memory.hpp"
 
@@ -29,7 +29,7 @@ constexpr auto release = std::memory_order_release;
 constexpr auto acq_rel = std::memory_order_acq_rel;
 constexpr auto seq_cst = std::memory_order_seq_cst;
 
-/// Two or three variables, and what the threads read.
+/// Some variables, and the values that the threads read.
 struct litmus {
   atomic<int> x{0};
   atomic<int> y{0};
@@ -39,7 +39,7 @@ struct litmus {
 };
 using code = std::function<void(litmus&)>;
 
-/// Runs all executions, and returns what was read in them, as digits.
+/// Runs all executions. Returns the values read in each, as digits.
 results results_of(std::vector<code> const& threads, std::size_t reads, code const& last = {})
 {
   results seen;
@@ -70,7 +70,8 @@ std::string error_of(std::vector<code> const& threads)
     .error;
 }
 
-/// x = data; y = flag || flag is read, then data
+/// x = data; y = flag
+/// reads flag, then data
 results message_passing(std::memory_order write, std::memory_order read)
 {
   return results_of({[=](litmus& s) {
@@ -115,7 +116,7 @@ TEST(WeakMemory, PassesMessagesWithFences)
   EXPECT_EQ(fenced(true, false).count("10"), 1U);
 }
 
-/// Each thread writes its variable, and reads that of the other.
+/// Each thread writes its own variable and reads the other's.
 results store_buffering(std::memory_order order, bool first_fence, bool second_fence)
 {
   auto const maybe_fence = [](bool fence) {
@@ -414,7 +415,7 @@ TEST(WeakMemory, AVariableIsMadeBeforeItIsUsed)
   EXPECT_NE(publish(relaxed), "");
 }
 
-/// A random program: what each thread does to which variable, in which order.
+/// A random program: the operations of each thread, in order, with their variables.
 class random_program {
  public:
   explicit random_program(unsigned seed) : random_{seed}

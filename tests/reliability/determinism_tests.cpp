@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// With one thread and one stream, the same program gets the same addresses in every run, counted from the begin of the block of upstream
-// that they lie in: however fast the device is, and wherever the blocks lie, if later ones lie above earlier ones. The program has to
-// synchronise once after it has made the pool, because the first block is ordered on the default stream.
+// With one thread and one stream, a program gets the same addresses in every run, as offsets in their upstream blocks.
+// The speed of the device and the addresses of the blocks do not matter, if later blocks have higher addresses. The
+// program has to synchronise once after it made the pool, because the first block is ordered on the default stream.
 
 #include "../support/stepped_heap.hpp"
 #include "../support/worker.hpp"
@@ -46,12 +46,12 @@ constexpr std::size_t MiB = 1024 * KiB;
 
 constexpr std::uintptr_t upstream_gap = std::uintptr_t{1} << 40;
 
-/// Made-up addresses, for resources that never touch their memory: each block lies far above the ones before.
+/// An upstream with made-up addresses, for resources that never touch their memory. Blocks lie far above earlier ones.
 class ascending_upstream final : public device_memory_resource {
  public:
   explicit ascending_upstream(std::uintptr_t begin) : next_{begin} {}
 
-  /// The number of the block that an address lies in, and how far from its begin.
+  /// The number of the block that contains an address, and the offset in it.
   [[nodiscard]] std::pair<std::size_t, std::size_t> place_of(void const* ptr) const
   {
     auto const address = reinterpret_cast<std::uintptr_t>(ptr);
@@ -64,7 +64,7 @@ class ascending_upstream final : public device_memory_resource {
   {
     auto const begin = std::exchange(next_, next_ + rmm::align_up(bytes, upstream_gap));
     blocks_.emplace(begin, blocks_.size());
-    return reinterpret_cast<void*>(begin);  // NOLINT: nothing is there
+    return reinterpret_cast<void*>(begin);  // NOLINT: never dereferenced
   }
   void do_deallocate(void*, std::size_t, rmm::cuda_stream_view) noexcept override {}
 
@@ -72,12 +72,12 @@ class ascending_upstream final : public device_memory_resource {
   std::map<std::uintptr_t, std::size_t> blocks_;
 };
 
-/// How a run differs from others. None of that may change what the program gets.
+/// Conditions that differ between runs. They must not change the addresses that the program gets.
 struct surroundings {
   std::uintptr_t first_address;
-  double done_at_once;      ///< with what probability the device does all its work before the next call
-  bool has_another_pool;    ///< made, used and destroyed before
-  bool has_another_thread;  ///< the program runs in one
+  double done_at_once;      ///< probability that the device finishes all its work before the next call
+  bool has_another_pool;    ///< an earlier pool was made, used and destroyed
+  bool has_another_thread;  ///< the program runs in another thread
 };
 
 constexpr surroundings all_surroundings[] = {
@@ -115,7 +115,7 @@ std::vector<pool_kind> pool_kinds()
   };
 }
 
-/// A program of one stream: blocks of 1 byte to 8 MiB, small ones most often, freed in a random order.
+/// A program on one stream: blocks of 1 byte to 8 MiB, mostly small, freed in a random order.
 template <class Place>
 std::string run_program(device_memory_resource& mr,
                         rmm::cuda_stream_view stream,
@@ -165,7 +165,7 @@ std::string run_program(device_memory_resource& mr,
 struct Determinism : Stepped, ::testing::WithParamInterface<pool_kind> {
   static std::string run(pool_kind const& kind, surroundings const& in, rmm::cuda_stream_view stream)
   {
-    bool const is_elastic = kind.name == "elastic";  // one block, whose addresses it chooses itself
+    bool const is_elastic = kind.name == "elastic";  // one block, in which the pool chooses the addresses itself
     if (in.has_another_pool) { static_cast<void>(run(kind, {upstream_gap, 0.5, false, false}, stream)); }
     ascending_upstream upstream{in.first_address};
     auto const mr = kind.make(upstream);

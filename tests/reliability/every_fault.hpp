@@ -29,10 +29,10 @@
 
 namespace rmm::test {
 
-// --- host memory that is missing
+// --- missing host memory
 
-/// Makes the n-th allocation of host memory fail, if the program makes it: its own code, the headers of the library, or the C++ library
-/// for both, as for strings. Allocations of the simulator do not fail; inject() makes its calls fail.
+/// Makes the n-th allocation of host memory by the program fail: by its own code, the headers of the library, or the
+/// C++ library for both, as for strings. Allocations of the simulator do not fail; inject() makes its calls fail.
 struct host_memory_faults {
   /// With `n` of 0, only counts, and records which allocations belong to the simulator.
   static void arm(std::uint64_t n)
@@ -50,10 +50,10 @@ struct host_memory_faults {
     return std::find(of_the_runtime.begin(), of_the_runtime.end(), n) != of_the_runtime.end();
   }
 
-  /// Whether an expensive check is made: every eighth.
+  /// Whether to make this expensive check: every eighth is made.
   [[nodiscard]] static bool is_to_be_checked() noexcept { return ++checks % 8 == 0; }
 
-  /// What the test does itself is not meant.
+  /// A scope in which the test's own allocations neither fail nor count.
   class exemption {
    public:
     exemption() noexcept : was_exempt_{std::exchange(is_exempt, true)} {}
@@ -68,7 +68,7 @@ struct host_memory_faults {
   /// Called by replaced allocation functions: whether this one fails.
   [[nodiscard]] static bool must_fail() noexcept;
 
-  // Some resources have threads of their own.
+  // Atomic, because some resources have threads of their own.
   inline static std::atomic<bool> counts{false};
   inline static std::atomic<bool> fired{false};
   inline static std::atomic<std::uint64_t> seen{0};
@@ -79,7 +79,7 @@ struct host_memory_faults {
   inline static std::vector<std::uint64_t> of_the_runtime;
 };
 
-/// Something that is made, used and destroyed, whatever fails meanwhile.
+/// An object that is made, used and destroyed while calls fail.
 class subject {
  public:
   subject()                          = default;
@@ -87,7 +87,7 @@ class subject {
   subject& operator=(subject const&) = delete;
   virtual ~subject()                 = default;
 
-  /// The test's own memory is always there.
+  /// Allocations of the test itself do not fail.
   [[nodiscard]] static void* operator new(std::size_t bytes)
   {
     host_memory_faults::exemption const exempt;
@@ -95,10 +95,10 @@ class subject {
   }
   static void operator delete(void* ptr) { ::operator delete(ptr); }
 
-  /// May throw, and has then given back all that it took. Can be called again and again.
+  /// Uses the object, repeatably. If it throws, it has given back all that it took.
   virtual void use() = 0;
 
-  /// What has to hold when no call is in progress. Nothing fails meanwhile.
+  /// Checks what must hold while no call is in progress. Nothing fails meanwhile.
   virtual void check() {}
 };
 
@@ -114,21 +114,21 @@ struct fault_scenario {
 struct fallible_call {
   char const* name;
   std::vector<cudaError_t> errors;
-  /// Whether the call ends something in a place that cannot report errors. If it fails, the thing, and the last error, may stay.
+  /// Whether the call releases something where errors cannot be reported. On failure, it and the last error may stay.
   bool ends_something{false};
-  /// It is called where it need not succeed: what then fails may be another call, and that one is named.
+  /// Whether the caller can do without its success. If another call fails then, the exception names that one.
   bool is_asked_in_passing{false};
-  /// How the names of errors begin with which such another call fails.
+  /// Beginnings of the names of errors with which such another call fails.
   std::vector<std::string> named_instead{};
 
-  /// Whether an allocation that it makes fail says so.
+  /// Whether an allocation that fails because of this call has to name it.
   [[nodiscard]] bool must_be_named() const noexcept { return !ends_something && !is_asked_in_passing; }
 };
 
-/// All functions that the library calls. Those of a first use (versions, entry points) are answered once for the process.
+/// All functions that the library calls. Versions and entry points are asked for once per process.
 inline std::vector<fallible_call> const& fallible_calls()
 {
-  // What work before the call may have left behind, and any call can tell.
+  // An error of earlier work, which any call can return.
   constexpr auto earlier = cudaErrorIllegalAddress;
   constexpr auto full    = cudaErrorMemoryAllocation;
   constexpr auto invalid = cudaErrorInvalidValue;
@@ -151,7 +151,7 @@ inline std::vector<fallible_call> const& fallible_calls()
     {"cuCtxPushCurrent", {invalid, unknown}, false, true},
     {"cuDevicePrimaryCtxGetState", {invalid, unknown}, false, true},
     {"cuDevicePrimaryCtxRetain", {full, invalid, unknown}, false, true},
-    {"cuStreamGetCtx", {wrong, never, earlier}, false, true},  // where cuStreamGetDevice is not known
+    {"cuStreamGetCtx", {wrong, never, earlier}, false, true},  // the fallback for cuStreamGetDevice
     {"cuStreamGetDevice", {wrong, never, earlier}, false, true},
     {"cudaDeviceCanAccessPeer", {cudaErrorInvalidDevice, unknown}},
     {"cudaDeviceGetAttribute", {cudaErrorInvalidDevice, invalid, unknown}},
@@ -190,7 +190,7 @@ inline std::vector<fallible_call> const& fallible_calls()
     {"cudaStreamWaitEvent", {wrong, invalid, earlier}},
     {"cudaThreadExchangeStreamCaptureMode", {invalid}, false, true, {"cudaErrorStreamCapture"}},
 
-    {"cuCtxPopCurrent", {}},  // fails only for a thread that pushed nothing
+    {"cuCtxPopCurrent", {}},  // fails only for a thread that pushed no context
     {"cuMemAddressFree", {invalid, gone}, true},
     {"cuMemRelease", {invalid, gone}, true},
     {"cuMemUnmap", {invalid, gone}, true},
@@ -205,7 +205,7 @@ inline std::vector<fallible_call> const& fallible_calls()
     {"cudaStreamDestroy", {wrong, gone, earlier}, true},
     {"cudaStreamSynchronize", {earlier, late, wrong, capture}, true},
 
-    {"cudaGetDevice", {unknown, gone}, true},  // a device that is not known is not restored either
+    {"cudaGetDevice", {unknown, gone}, true},  // an unknown device is not restored either
     {"cudaSetDevice", {cudaErrorInvalidDevice, gone, unknown}, true},
     {"cuCtxGetCurrent", {unknown, gone}, true},
     {"cuCtxGetDevice", {unknown, gone}, true},
@@ -216,7 +216,7 @@ inline std::vector<fallible_call> const& fallible_calls()
 
 // --- the harness
 
-/// Runs scenarios with each call that they make failing once, with each plausible error, and checks what has to hold then.
+/// Runs scenarios in which each call fails once, with each plausible error, and checks the state afterwards.
 class every_fault {
  public:
   every_fault() { current_ = this; }
@@ -227,13 +227,13 @@ class every_fault {
   /// Starts the machine of a scenario. Called before each.
   std::function<void()> start_machine{[] { cudasim::reset(); }};
 
-  /// What the driver calls an error. It is asked instead of the runtime where it can be.
+  /// The driver's name of an error, which messages use where the driver is called directly.
   std::function<std::string(cudaError_t)> name_for_driver;
 
-  /// Whether the next fault is tried; where time is short, some are.
+  /// Whether to try the next fault. Short runs try only some.
   std::function<bool()> is_drawn{[] { return true; }};
 
-  /// The faults of a scenario, up to the first that is a failure of the test. Returns whether there was none.
+  /// Tries the faults of a scenario, up to the first at which the test fails. Returns whether there was none.
   bool run(fault_scenario const& scenario)
   {
     auto const before = failures();
@@ -242,7 +242,7 @@ class every_fault {
     call_             = nullptr;
     start_machine();
     run_once(
-      scenario, [] { return false; }, false);  // answers what is asked once for the process
+      scenario, [] { return false; }, false);  // fills what the process caches
     expect_clean(false, "after it was destroyed");
     if (failures() != before) { return false; }
     auto const calls       = calls_of(scenario);
@@ -264,14 +264,14 @@ class every_fault {
     return failures() == before;
   }
 
-  [[nodiscard]] std::uint64_t runs() const noexcept { return runs_; }  ///< that met their fault
+  [[nodiscard]] std::uint64_t runs() const noexcept { return runs_; }  ///< runs that met their fault
   [[nodiscard]] std::uint64_t of_host_memory() const noexcept { return of_host_memory_; }
-  [[nodiscard]] std::uint64_t of_ends() const noexcept { return of_ends_; }  ///< after which something may stay
-  [[nodiscard]] std::uint64_t thrown() const noexcept { return thrown_; }    ///< of these, that threw
-  [[nodiscard]] std::uint64_t named() const noexcept { return named_; }      ///< of these, whose text names the error
+  [[nodiscard]] std::uint64_t of_ends() const noexcept { return of_ends_; }  ///< runs after which something may stay
+  [[nodiscard]] std::uint64_t thrown() const noexcept { return thrown_; }    ///< runs that threw
+  [[nodiscard]] std::uint64_t named() const noexcept { return named_; }      ///< exceptions whose text names the error
   [[nodiscard]] std::size_t triples() const noexcept { return triples_.size(); }  ///< distinct (scenario, call, error)
 
-  /// Writes what is running to a file, for a handler that runs while the program ends.
+  /// Writes the running scenario to a file. Called by a signal handler.
   static void describe_to(int file) noexcept
   {
     if (current_ == nullptr) { return; }
@@ -289,7 +289,7 @@ class every_fault {
 
   using counted_calls = std::vector<std::pair<fallible_call const*, std::uint64_t>>;
 
-  /// Counts the calls of a run without a fault, and its host allocations. All of them have to be in the table.
+  /// Counts the calls and host allocations of a run without a fault. All functions have to be in the table.
   counted_calls calls_of(fault_scenario const& scenario)
   {
     std::vector<std::uint64_t> before;
@@ -379,7 +379,7 @@ class every_fault {
     triples_.emplace(scenario_, std::move(call), static_cast<int>(error));
   }
 
-  /// Makes, uses and destroys. `fault_happened()` also sees to it that nothing fails any more.
+  /// Makes, uses and destroys an object. `fault_happened()` also disarms the fault.
   template <class FaultHappened>
   void run_once(fault_scenario const& scenario, FaultHappened fault_happened, bool something_may_stay)
   {
@@ -409,13 +409,13 @@ class every_fault {
     ended_in_fault_ = !met && fault_happened();
   }
 
-  /// Whether the task throws. What it throws says what is wrong:
+  /// Whether the task throws. Checks that the exception says what is wrong:
   ///
-  /// - where the host has no memory, a bad_alloc;
+  /// - if the host has no memory, a bad_alloc;
   /// - out_of_memory says how many bytes were asked for;
-  /// - where CUDA fails, cuda_error and bad_alloc name the error. Allocations need not, if what failed ends something or is a
-  ///   question that has a usual answer: they go on, and may fail in another way;
-  /// - logic_error blames the caller, so the error was one that says what cannot be done.
+  /// - if CUDA fails, cuda_error and bad_alloc name the error. Allocations need not, if the call that failed releases
+  /// something or its caller has a default answer: they go on, and may fail in another way;
+  /// - logic_error blames the caller, so the error must be one about an unsupported operation.
   template <class Task>
   bool throws(Task task)
   {
@@ -456,7 +456,7 @@ class every_fault {
 
   void expect_named(bool must_be) { expect(!must_be || names_the_error(), "does not name the error"); }
 
-  /// A number, and a unit of bytes.
+  /// Whether the text has a number and a unit of bytes.
   [[nodiscard]] bool names_a_size() const
   {
     for (auto const* const unit : {" bytes", " B", " KiB", " MiB", " GiB", " TiB"}) {
@@ -466,7 +466,7 @@ class every_fault {
     return false;
   }
 
-  /// Whether what was thrown last says which error it was.
+  /// Whether the last exception names the error.
   [[nodiscard]] bool names_the_error() const
   {
     return std::any_of(error_names_.begin(), error_names_.end(), [this](std::string const& name) {
@@ -505,7 +505,7 @@ class every_fault {
     static_cast<void>(cudaSetDevice(0));
   }
 
-  /// Takes no host memory unless there is a failure.
+  /// Takes no host memory unless the expectation fails.
   void expect(bool condition, char const* what, char const* when = "")
   {
     if (!condition) {
@@ -518,12 +518,11 @@ class every_fault {
   inline static every_fault* current_{nullptr};
   std::string scenario_;
   std::string position_;
-  fallible_call const* call_{nullptr};  // that fails; null if none does
-  cudaError_t error_{};                 // with which it does
-  std::vector<std::string>
-    error_names_;  // of the fault: the runtime's and the driver's; none where host memory is missing
+  fallible_call const* call_{nullptr};    // the call that fails, or null
+  cudaError_t error_{};                   // the error that it returns
+  std::vector<std::string> error_names_;  // of the fault: the runtime's and the driver's; empty for missing host memory
   std::string last_text_;
-  bool ended_in_fault_{false};  // a destructor that cannot wait gives its memory back all the same
+  bool ended_in_fault_{false};  // a destructor that cannot wait still gives its memory back
   std::uint64_t runs_{0};
   std::uint64_t of_host_memory_{0};
   std::uint64_t of_ends_{0};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every resource, adaptor and container is made, used and destroyed again and again, each time with another call of CUDA or
-// another allocation of host memory failing. Nothing may be lost, nothing may be handed out twice, nothing may leave a destructor
-// or a deallocation, and what failed works when it is tried again.
+// Every resource, adaptor and container is made, used and destroyed many times; each time another call of CUDA or
+// another allocation of host memory fails. Nothing may leak or be handed out twice, no exception may leave a destructor
+// or a deallocation, and the operation that failed has to work when it is repeated.
 //
-// The library checks its own logic here, and its invariants after every eighth change. Only the calls that give
-// something back do not end the program when they fail, as in a program of users.
+// The library's assertions are on, and check its invariants after every eighth change. Only failing calls that give
+// something back do not end the program, as in a user's program.
 
 #undef RMM_ENABLE_ASSERTIONS
 #undef RMM_ENABLE_EXPENSIVE_ASSERTIONS
@@ -17,7 +17,7 @@
 
 #undef RMM_DETAIL_ASSERT_CUDA
 #define RMM_DETAIL_ASSERT_CUDA(call, text, may_be_gone) static_cast<void>(call)
-// What checks may take host memory, and each would take longer than all else.
+// Expensive checks take time and may take host memory, so only some are made.
 #undef RMM_ASSERT_EXPENSIVE
 #define RMM_ASSERT_EXPENSIVE(...)                                                                 \
   (::rmm::test::host_memory_faults::is_to_be_checked()                                            \
@@ -79,18 +79,18 @@
 #include <utility>
 #include <vector>
 
-// --- allocations of host memory that fail. Linked with --wrap=calloc; operator new is replaced.
+// --- host allocations that fail. Linked with --wrap=calloc; operator new is replaced.
 
 namespace {
 
-/// The first address of the object that has the code; null if none has.
+/// The first address of the object that contains the code; null if none does.
 [[nodiscard]] void const* object_of(void const* code) noexcept
 {
   Dl_info info{};
   return dladdr(code, &info) != 0 ? info.dli_fbase : nullptr;
 }
 
-/// Whether the simulated runtime is among the callers. What it instantiates of the C++ library may lie in this program.
+/// Whether the simulated runtime is among the callers. Templates that it instantiates may lie in this program.
 [[nodiscard]] bool is_called_by_the_runtime() noexcept
 {
   static void const* const runtime = object_of(reinterpret_cast<void const*>(&cudasim::leak_report));
@@ -124,7 +124,7 @@ bool rmm::test::host_memory_faults::must_fail() noexcept
 
 using rmm::test::host_memory_faults;
 
-// Not inlined: compilers complain of pairs that they see.
+// Not inlined, because compilers warn about pairs of new and free that they see.
 [[gnu::noinline]] void* operator new(std::size_t bytes)
 {
   bool const fails = host_memory_faults::must_fail();
@@ -164,7 +164,7 @@ using rmm::test::subject;
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-/// Blocks of this size go past the caches.
+/// Blocks of this size bypass the caches.
 constexpr std::size_t large = MiB + 256 * KiB;
 
 void check_cuda(cudaError_t status)
@@ -175,9 +175,9 @@ void check_cuda(cudaError_t status)
   }
 }
 
-// --- what is tested: a resource, and a way to use it
+// --- resources under test, and ways to use them
 
-/// Blocks that go back whatever happens. A deallocation that throws ends the program.
+/// Blocks that are freed in any case. A deallocation that throws ends the program.
 class blocks {
  public:
   explicit blocks(device_memory_resource& mr) : mr_{mr}
@@ -208,7 +208,7 @@ class blocks {
   {
     while (!all_.empty()) { free(all_.size() / 2); }
   }
-  /// Later frees of the block are on `stream`, which waits for what it was used by.
+  /// Lets `stream` free the block later. It waits for work that used the block.
   void hand_over(std::size_t which, cuda_stream_view stream)
   {
     all_[which].stream.synchronize();
@@ -223,7 +223,7 @@ class blocks {
     cuda_stream_view stream;
   };
 
-  /// As a kernel of the block's owner, for the checker of order.
+  /// Writes the block like a kernel of its owner, for the ordering checker.
   void write(block const& b) const noexcept
   {
     host_memory_faults::exemption const exempt;
@@ -237,8 +237,8 @@ class blocks {
 struct resource_under_test {
   std::string name;
   std::function<std::shared_ptr<device_memory_resource>()> make;
-  std::size_t largest;  ///< bytes that one allocation may have
-  bool is_pool{false};  ///< serves captures, and takes no memory from the device for a small block
+  std::size_t largest;  ///< most bytes of an allocation
+  bool is_pool{false};  ///< serves captures, and serves small blocks without device calls
 };
 
 struct way_to_use {
@@ -357,10 +357,10 @@ std::vector<resource_under_test> const& resources()
 
 bool is_pool(resource_under_test const& what) { return what.is_pool; }
 
-/// Whether the runtime that the tests are compiled for has it.
+/// Whether the runtime that the tests are compiled for supports the resource.
 bool is_there(resource_under_test const& what) { return CUDART_VERSION >= 13000 || what.name != "cuda_async_managed"; }
 
-/// On a thread of its own, which ends with it. What it throws is thrown here.
+/// Runs the task on a thread that then ends. Rethrows its exception here.
 template <class Task>
 void on_another_thread(Task task)
 {
@@ -555,7 +555,7 @@ std::vector<way_to_use> const& uses()
 
 // --- containers
 
-/// Copies of host memory that a stream may still read are kept here.
+/// Static, because a stream may still read it later.
 int const numbers[1000]{1, 2, 3};
 
 std::vector<way_to_use> const& container_uses()
@@ -563,7 +563,7 @@ std::vector<way_to_use> const& container_uses()
   using rmm::device_buffer;
   using rmm::device_scalar;
   using rmm::device_uvector;
-  // The simulator knows no memory of the system, and refuses to fill it.
+  // The simulator does not know the system's memory, and refuses to fill it.
   static auto const is_cuda = [](resource_under_test const& what) {
     return what.name != "system" && what.name.find("sam_headroom") == std::string::npos;
   };
@@ -619,7 +619,7 @@ std::vector<way_to_use> const& container_uses()
   return all;
 }
 
-// --- what is no resource that others use
+// --- objects that other code does not use as resources
 
 template <class Run>
 class plain final : public subject {
@@ -637,7 +637,7 @@ fault_scenario scenario_of(char const* name, Run run)
   return {name, [run] { return std::make_unique<plain<Run>>(run); }};
 }
 
-/// Where the driver does not answer, a pool is a plain one; it says so in the log.
+/// If the driver does not answer, the pool works without virtual memory, and logs that.
 bool can_pause(rmm::mr::elastic_pool_memory_resource const& pool) { return pool.has_virtual_memory(); }
 
 class elastic_pool final : public subject {
@@ -660,7 +660,7 @@ class elastic_pool final : public subject {
     for (int i = 0; i < 3; ++i) { live.allocate(2 * MiB, stream); }
     live.free(2);
     live.free(0);
-    live.allocate(3 * MiB, stream);  // in pieces until now
+    live.allocate(3 * MiB, stream);  // was in pieces until now
     live.free_all();
     live.allocate(1000, stream);
     pool_.pause();
@@ -675,13 +675,13 @@ class elastic_pool final : public subject {
   void check() override
   {
     EXPECT_EQ(pool_.figures().live_bytes, 0U);
-    auto const physical = cudasim::usage(0).physical;  // with chunks that could not be mapped, kept for later
+    auto const physical = cudasim::usage(0).physical;  // includes chunks that could not be mapped and are kept
     EXPECT_LE(physical, 6 * MiB);
     if (can_pause(pool_) && !pool_.is_paused()) { EXPECT_GE(physical, pool_.pool_size()); }
   }
 
  private:
-  /// Blocks go back in any case, and for that their memory has to be there.
+  /// Blocks are freed in any case, and their memory has to be mapped for that.
   void resume()
   {
     try {
@@ -826,7 +826,7 @@ std::vector<fault_scenario> every_scenario()
   return all;
 }
 
-/// Says which fault it was when the program ends in one.
+/// Prints the fault during which the program ended.
 void report_and_end(int signal)
 {
   every_fault::describe_to(STDERR_FILENO);
@@ -834,7 +834,7 @@ void report_and_end(int signal)
   std::raise(signal);
 }
 
-/// Of two halves, which can be run beside each other: each has every second scenario.
+/// Every scenario, in two halves that can run concurrently: each has every second one.
 class EveryFault : public ::testing::TestWithParam<std::size_t> {
  protected:
   EveryFault()
@@ -843,7 +843,7 @@ class EveryFault : public ::testing::TestWithParam<std::size_t> {
     faults.start_machine = [] {
       cudasim::options machine;
       machine.devices        = 2;
-      machine.memory_bytes   = 64 * MiB;  // half of it is what a context takes
+      machine.memory_bytes   = 64 * MiB;  // a context takes half of it
       machine.mode           = cudasim::execution::stepped;
       machine.check_ordering = true;
       Simulated::start(machine);
@@ -863,12 +863,12 @@ class EveryFault : public ::testing::TestWithParam<std::size_t> {
     }
   }
 
-  /// Tries one in `one_of` faults, drawn by a seed: of all scenarios or, if there is a limit, of some until there were so many.
+  /// Tries one in `one_of` faults, drawn by a seed: of all scenarios, or of some until `most` were tried.
   void run_some(std::uint64_t one_of, std::size_t most)
   {
     auto const seed = rmm::test::drawn_seed();
     std::printf("RMM_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-    std::fflush(stdout);  // also if the program ends in one of them
+    std::fflush(stdout);  // printed even if the program ends in a fault
     SCOPED_TRACE("RMM_TEST_SEED=" + std::to_string(seed));
     std::mt19937_64 random{seed};
     std::shuffle(scenarios.begin(), scenarios.end(), random);

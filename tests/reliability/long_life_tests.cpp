@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One pool for a long time, in one process or in several that share a device: threads and their streams are born and die all the time. At the end
-// a request has to cost what it cost at the beginning, and the memory of the host, of the device and of the pool have to be as large.
+// One pool for a long time, in one process or in several that share a device, while threads and their streams begin and
+// end. At the end a request may not cost more than at the beginning, and host, device and pool may not use more memory.
 //
-// RMM_SOAK_SECONDS=n       how long: 3 on the simulator, 20 on a device if it is not set
-// RMM_SOAK_PROCESSES=n     how many processes: 1 if it is not set
-// RMM_SOAK_RESOURCE=text   the configuration of the pool
-// RMM_SOAK_CSV=file        gets a line for each sample; with several processes, each has a file of its own, file.N
+// RMM_SOAK_SECONDS=n       duration; by default 3 on the simulator, 20 on a device
+// RMM_SOAK_PROCESSES=n     number of processes; by default 1
+// RMM_SOAK_RESOURCE=text   configuration of the pool
+// RMM_SOAK_CSV=file        gets a line for each sample; with several processes, each writes to its own file.N
 //
 // tools/plot_soak.py draws such files.
 
@@ -63,7 +63,7 @@ class latency_counts {
     counts_[range_of(nanoseconds)].fetch_add(1, std::memory_order_relaxed);
   }
 
-  /// What was counted since the last call: the number, and in nanoseconds the percentiles.
+  /// The latencies since the last call: their number, and percentiles in nanoseconds.
   struct summary {
     std::uint64_t count{};
     double p50_ns{};
@@ -113,9 +113,9 @@ class latency_counts {
   std::array<std::atomic<std::uint64_t>, ranges> counts_{};
 };
 
-// --- what runs
+// --- the threads
 
-/// The life of a thread: a stream, two thousand requests, at most 16 blocks at a time.
+/// The life of a thread: a stream, and two thousand requests with at most 16 live blocks.
 void live(rmm::mr::device_memory_resource& pool, latency_counts& latencies, std::uint64_t number)
 {
   struct block {
@@ -174,7 +174,7 @@ struct sample {
   return total - free;
 }
 
-/// Lets threads live and die, and looks at the process at equal intervals.
+/// Lets threads begin and end, and samples the process at equal intervals.
 std::vector<sample> run(rmm::mr::device_memory_resource& pool, std::chrono::duration<double> time)
 {
   latency_counts latencies;
@@ -221,9 +221,9 @@ void write_csv(std::string const& path, std::vector<sample> const& samples)
   EXPECT_EQ(std::fclose(file), 0);
 }
 
-// --- what has to hold at the end
+// --- expectations at the end
 
-/// The middle of what a tenth of the samples have; tenths are counted from 0.
+/// The median of one tenth of the samples. Tenths are counted from 0.
 template <class Value>
 [[nodiscard]] double middle_of_tenth(std::vector<sample> const& samples, std::size_t tenth, Value value)
 {
@@ -235,7 +235,7 @@ template <class Value>
   return values[values.size() / 2];
 }
 
-/// The pool has grown by the end of the second tenth to what it needs. What is allowed in addition is noise.
+/// By the end of the second tenth the pool has its final size. The additional allowance is for noise.
 void expect_flat(std::vector<sample> const& samples)
 {
   auto const compare = [&](char const* what, double allowed, auto value) {
@@ -254,7 +254,7 @@ void expect_flat(std::vector<sample> const& samples)
   EXPECT_LE(last, 1.5 * first + 100);  // clocks are not exact to 100 ns
 }
 
-/// Starts this test in further processes, which do not start any, and waits for all.
+/// Starts this test in further processes, which start no others, and waits for all.
 void run_in_processes(int count)
 {
   auto const csv = variable("RMM_SOAK_CSV", "");
@@ -264,7 +264,7 @@ void run_in_processes(int count)
     if (!csv.empty()) { ::setenv("RMM_SOAK_CSV", (csv + "." + std::to_string(i)).c_str(), 1); }
     std::string program{"/proc/self/exe"};
     std::string filter{"--gtest_filter=LongLife.*"};
-    std::string no_file{"--gtest_output="};  // of the first process alone
+    std::string no_file{"--gtest_output="};  // only the first process writes reports
     std::array<char*, 4> arguments{program.data(), filter.data(), no_file.data(), nullptr};
     pid_t child{};
     ASSERT_EQ(::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ), 0);

@@ -27,7 +27,7 @@
 #include <vector>
 
 /// @file
-/// Long runs of requests on one resource, and what a run costs at its beginning and at its end.
+/// Long runs of requests on one resource, and the cost of a run at its beginning and at its end.
 
 namespace rmm::test {
 
@@ -38,12 +38,12 @@ struct run_block {
   cuda_stream_view stream{};
 };
 
-/// Allocates and frees for the requests of a run.
+/// Makes the allocations and frees of a run.
 ///
-/// Without work, measures how much time of the processor the calls take. With work, each block is written by its stream after the allocation and
-/// before the deallocation, so that the ordering checker sees memory that is handed out too early.
+/// Without work, measures the processor time of the calls. With work, each block is written by its stream after the
+/// allocation and before the deallocation, so that the ordering checker sees memory that is handed out too early.
 ///
-/// Threads may use it in turn, not at the same time.
+/// Threads may use it one after another, but not concurrently.
 class run_requests {
  public:
   run_requests(mr::device_memory_resource& mr, int device, bool has_work)
@@ -81,7 +81,7 @@ class run_requests {
     block.stream = stream;
   }
 
-  /// Runs the task on a thread of its own. The end of the thread counts as a call of the resource, which is told of it.
+  /// Runs the task on a new thread. The thread's end counts as a call, because it runs code of the resource.
   template <class Task>
   void run_on_a_thread_that_ends(Task&& task)
   {
@@ -96,7 +96,7 @@ class run_requests {
   [[nodiscard]] mr::device_memory_resource& resource() const noexcept { return mr_; }
   [[nodiscard]] int device() const noexcept { return device_; }
 
-  /// Nanoseconds in calls of the resource since the last call of this.
+  /// Nanoseconds in calls of the resource since the last take_nanoseconds().
   [[nodiscard]] double take_nanoseconds() noexcept
   {
     auto const spent = std::chrono::duration<double, std::nano>{spent_}.count();
@@ -105,7 +105,7 @@ class run_requests {
   }
 
  private:
-  /// Time of the processor that all threads of the program took. What other programs do changes it little.
+  /// Processor time of all threads of the program. Other programs change it little.
   struct clock {
     using duration   = std::chrono::nanoseconds;
     using time_point = std::chrono::time_point<clock, duration>;
@@ -131,7 +131,7 @@ class run_requests {
   clock::duration spent_{};
 };
 
-/// The requests of a round. All rounds have the same sizes, so that they can be compared.
+/// Requests per round. All rounds have the same sizes, so that they can be compared.
 inline constexpr std::size_t round_length = 50;
 
 /// The size of a request: between the two bounds, evenly on a logarithmic scale.
@@ -149,7 +149,7 @@ inline constexpr std::size_t round_length = 50;
   return std::min(static_cast<std::size_t>(bytes), largest);
 }
 
-/// What the requests of a run do.
+/// The requests of a run.
 class run_program {
  public:
   run_program()                              = default;
@@ -163,25 +163,25 @@ class run_program {
   virtual void finish() {}
 };
 
-/// How a run is made.
+/// The resource and the program of a run.
 struct run_plan {
   std::function<std::shared_ptr<mr::device_memory_resource>()> make_resource;
   std::function<std::unique_ptr<run_program>(run_requests&)> make_program;
   std::size_t requests{};  ///< a multiple of 20 rounds
   int devices{1};          ///< the resource and all streams belong to the last one; device 0 is current
-  bool checks_order{};     ///< with work, under the ordering checker
+  bool checks_order{};     ///< works on the blocks, under the ordering checker
 };
 
-/// What a run has shown. One that does something wrong, or becomes very slow, ends early.
+/// The result of a run. A run that makes an error, or becomes very slow, ends early.
 struct run_result {
-  std::size_t requests{};  ///< that were made
-  double first_ns{};       ///< per request in the first tenth after the warm-up: the median of its rounds
-  double last_ns{};        ///< the same in the last tenth
+  std::size_t requests{};  ///< number of requests that were made
+  double first_ns{};       ///< per request in the first tenth after the warm-up; median of the rounds
+  double last_ns{};        ///< per request in the last tenth
   std::int64_t
-    host_growth{};  ///< bytes of host memory, from a fifth of the run, or less if it ended before, to its end
-  std::int64_t objects_growth{};  ///< events, streams and other objects of CUDA, likewise
-  std::size_t reserved_first{};   ///< bytes that the resource had from upstream, at most in the first fifth
-  std::size_t reserved_later{};   ///< the same in the rest
+    host_growth{};  ///< bytes of host memory from the first fifth of the run (earlier if it ended early) to its end
+  std::int64_t objects_growth{};  ///< events, streams and other objects of CUDA, counted likewise
+  std::size_t reserved_first{};   ///< most bytes from upstream in the first fifth
+  std::size_t reserved_later{};   ///< most bytes from upstream in the rest
   std::size_t live_at_end{};
   std::vector<std::string> violations{};
   std::string leaks{};
@@ -196,10 +196,10 @@ struct run_result {
   return *middle;
 }
 
-/// The first rounds of a run, by which is told whether it is hopeless, and as many last ones.
+/// Rounds at the beginning of a run that are compared with as many at the end, to stop hopeless runs.
 inline constexpr std::size_t rounds_to_compare = 20;
 
-/// Whether requests take twenty times as long as the first thousand: the rest of such a run could take hours.
+/// Whether requests take twenty times as long as the first thousand. The rest of such a run could take hours.
 [[nodiscard]] inline bool is_hopeless(std::vector<double> const& times)
 {
   constexpr std::size_t count = rounds_to_compare;
@@ -207,7 +207,7 @@ inline constexpr std::size_t rounds_to_compare = 20;
   return median_of(times, times.size() - count, count) > std::max(20 * median_of(times, 0, count), 20'000.0);
 }
 
-/// Runs the requests on a machine of its own, whose work runs only when it has to.
+/// Runs the requests on a new machine in stepped mode.
 inline run_result make_run(run_plan const& plan)
 {
   cudasim::options machine;

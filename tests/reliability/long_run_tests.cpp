@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Long runs: what a request costs at the end of many that begin and end streams and threads, hand blocks to other threads, or
-// run while another device is current. Time, host memory and the size of the pool have to stay what they were.
+// Long runs: the cost of a request after many that begin and end streams and threads, hand blocks to other threads, or
+// run while another device is current. Time, host memory and the size of the pool must not grow.
 //
-// RMM_TEST_REQUESTS=n makes so many requests in each run. RMM_TEST_CSV=FILE adds a line for each to a file.
+// RMM_TEST_REQUESTS=n sets the requests of each run. RMM_TEST_CSV=FILE adds a line for each run to a file.
 
 #include "../support/sanitizers.hpp"
 #include "../support/worker.hpp"
@@ -62,10 +62,10 @@ constexpr std::size_t GiB = 1024 * MiB;
 
 struct tested_resource {
   char const* name;
-  char const* configuration;          ///< with its memory from the beginning
-  char const* growing_configuration;  ///< without
-  std::size_t largest;                ///< bytes of a block
-  bool serves_all_at_once;            ///< one request may have all memory
+  char const* configuration;          ///< has all its memory from the beginning
+  char const* growing_configuration;  ///< begins without memory
+  std::size_t largest;                ///< bytes of the largest block
+  bool serves_all_at_once;            ///< one request may take all memory
 };
 
 std::vector<tested_resource> const& resources()
@@ -113,7 +113,7 @@ struct size_range {
   [[nodiscard]] std::size_t operator()(std::size_t number) const { return size_of_request(number, smallest, largest); }
 };
 
-/// Each request has a stream of its own.
+/// Makes each request on a new stream.
 template <class Stream>
 class stream_per_request final : public run_program {
  public:
@@ -130,7 +130,7 @@ class stream_per_request final : public run_program {
   size_range sizes_;
 };
 
-/// Threads that make five requests and end.
+/// Threads that make five requests each and end.
 template <class Body>
 class short_threads final : public run_program {
  public:
@@ -153,7 +153,7 @@ class short_threads final : public run_program {
   Body body_;
 };
 
-/// One thread allocates on the legacy stream; each block is freed there by a thread that then ends.
+/// One thread allocates on the legacy stream. Each block is freed on that stream by a new thread, which then ends.
 class threads_that_only_free final : public run_program {
  public:
   threads_that_only_free(run_requests& requests, size_range sizes) : requests_{requests}, sizes_{sizes} {}
@@ -169,14 +169,14 @@ class threads_that_only_free final : public run_program {
   size_range sizes_;
 };
 
-/// Who frees the blocks of a thread.
+/// The thread that frees the blocks of another one.
 enum class receiver {
-  next_thread,  ///< of four that all allocate
-  consumer,     ///< one thread frees what one other allocates
+  next_thread,  ///< the next of four threads that all allocate
+  consumer,     ///< one thread, which frees all blocks of another one
 };
 
-/// Threads with a stream each hand their blocks to another thread, which frees them on its own stream when 16 others were
-/// allocated since. Device 0 is current in all threads.
+/// Threads with a stream each hand their blocks to another thread, which frees them on its own stream after 16 more
+/// allocations. Device 0 is current in all threads.
 class hand_over final : public run_program {
  public:
   hand_over(run_requests& requests, size_range sizes, receiver to) : requests_{requests}, sizes_{sizes}, to_{to}
@@ -230,8 +230,8 @@ class hand_over final : public run_program {
   std::deque<run_block> live_;
 };
 
-/// Two devices, and the one that is not the resource's is current in all threads. The resource is trimmed now and then, some
-/// requests have a foreign stream of their own.
+/// Two devices; the one that does not own the resource is current in all threads. The resource is trimmed now and then,
+/// and some requests have a new foreign stream.
 class wrong_device final : public run_program {
  public:
   wrong_device(run_requests& requests, size_range sizes)
@@ -260,7 +260,7 @@ class wrong_device final : public run_program {
   size_range sizes_;
 };
 
-/// The resource serves a part of all its memory in one piece, and does not grow, when all is free and the device is idle.
+/// Expects that the resource can serve part of its memory in one piece without growth when all of it is free and the device is idle.
 class whole_request {
  public:
   explicit whole_request(run_requests& requests) : requests_{requests} {}
@@ -294,8 +294,8 @@ class whole_request {
   bool has_failed_{false};
 };
 
-/// In each round, blocks on several streams fill nine tenths of the memory and are all freed in another order; then one request
-/// takes 30 %, or in every other round all.
+/// In each round, blocks on several streams fill nine tenths of the memory and are freed in another order. Then one
+/// request takes 30 %, or in every other round all of it.
 template <class Stream>
 class freed_entirely final : public run_program {
  public:
@@ -322,7 +322,7 @@ class freed_entirely final : public run_program {
 
   void finish() override
   {
-    std::mt19937_64 random{1};  // all rounds do the same
+    std::mt19937_64 random{1};  // all rounds use the same order
     std::shuffle(live_.begin(), live_.end(), random);
     for (auto const& each : live_) { requests_.free(each); }
     live_.clear();
@@ -339,7 +339,7 @@ class freed_entirely final : public run_program {
   std::vector<run_block> live_;
 };
 
-/// One small block on a second stream, and then all memory on the first.
+/// One small block on a second stream, then all memory on the first.
 class small_block_elsewhere final : public run_program {
  public:
   small_block_elsewhere(run_requests& requests, size_range sizes) : requests_{requests}, sizes_{sizes}, whole_{requests}
@@ -390,7 +390,7 @@ program_maker program(named_sizes sizes, Args... args)
   };
 }
 
-/// Threads that make each of their requests with `body(requests, bytes, number)`.
+/// Threads that make each request with `body(requests, bytes, number)`.
 template <class Body>
 program_maker short_threads_that(named_sizes sizes, Body body)
 {
@@ -422,9 +422,9 @@ void use_any_stream(run_requests& requests, std::size_t bytes, std::size_t numbe
 struct tested_program {
   char const* name;
   program_maker make;
-  bool takes_all{};  ///< needs a resource that gives all its memory to one request
-  int devices{1};    ///< the resource is of the last
-  bool must_grow{};  ///< the resource has no memory at first
+  bool takes_all{};  ///< needs a resource that can serve all its memory in one request
+  int devices{1};    ///< the resource belongs to the last one
+  bool must_grow{};  ///< the resource begins without memory
 };
 
 std::vector<tested_program> const& programs()
@@ -498,9 +498,9 @@ std::vector<run_parameter> all_runs()
   return made;
 }
 
-/// On a fresh machine, for each run.
+/// Each run has a new machine.
 struct LongRun : ::testing::TestWithParam<run_parameter> {
-  // A run that does something wrong often does it in each request: a few lines are enough.
+  // A faulty run often repeats its fault in each request: a few lines are enough.
   static void SetUpTestSuite() { setenv("CUDASIM_QUIET", "1", 0); }
 
   void TearDown() override { Simulated::start(cudasim::environment_options()); }
@@ -517,21 +517,21 @@ struct LongRun : ::testing::TestWithParam<run_parameter> {
 
 constexpr std::size_t usual_requests = 10'000;
 
-/// Whether the last requests took much longer than the first. Clocks are not exact to 100 ns, and a few rounds tell nothing.
+/// Whether the last requests took much longer than the first. Clocks are not exact to 100 ns, and few rounds are too few.
 [[nodiscard]] bool is_slower_at_the_end(run_plan const& plan, run_result const& result)
 {
   bool const is_told = plan.requests >= usual_requests || result.requests < plan.requests;
   return is_told && result.last_ns > 1.5 * result.first_ns + 100;
 }
 
-/// Bytes of the host by which a run may grow: 1 MiB in 100,000 requests, and less in fewer. What four threads leave free for each
-/// other comes and goes by up to 180 KB, also within 1,000 requests, and is no more after 100,000.
+/// Bytes of host memory by which a run may grow: 1 MiB in 100,000 requests, less in fewer. Memory that four threads
+/// leave free for each other varies by up to 180 KB, even within 1,000 requests, and does not grow after that.
 [[nodiscard]] std::int64_t allowed_host_growth(std::size_t requests)
 {
   return static_cast<std::int64_t>(std::min(MiB, 192 * KiB + 10 * requests));
 }
 
-/// Adds a run to the file that RMM_TEST_CSV names. Several processes may do so.
+/// Adds a run to the file that RMM_TEST_CSV names. Several processes may do so concurrently.
 void note(std::string const& name, run_result const& result)
 {
   auto const* const path = std::getenv("RMM_TEST_CSV");
@@ -556,11 +556,11 @@ TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
   if (!tells_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
   auto plan     = GetParam().plan();
   plan.requests = requests_of_a_run(usual_requests);
-  // A pool that doubles has the size that it keeps after some 1,500 requests: before the first fifth of the usual run ends.
+  // A pool that doubles reaches its final size after some 1,500 requests: within the first fifth of the usual run.
   if (GetParam().program->must_grow) { plan.requests = std::max(plan.requests, usual_requests); }
   auto result = make_run(plan);
   if (!result.violations.empty()) { return expect_nothing_is_left(result); }
-  // Other programs can make the machine slow for a while, but not by this factor.
+  // Other programs can slow the machine down for a while, but not by this factor.
   for (int i = 0; i < 2 && !HasFailure() && is_slower_at_the_end(plan, result) && result.last_ns < 5 * result.first_ns;
        ++i) {
     result = make_run(plan);
@@ -579,8 +579,8 @@ TEST_P(LongRun, EndsAsFastAndAsSmallAsItBegins)
     << "a request takes " << result.first_ns << " ns at first, " << result.last_ns << " ns after " << result.requests;
   EXPECT_LE(result.host_growth, allowed_host_growth(plan.requests)) << "bytes of host memory";
   EXPECT_LE(result.objects_growth, 256) << "more events and other objects of CUDA";
-  // A resource that grows has as much as was live at once, which may be one of the largest blocks more at another time; in a short
-  // run, whose first fifth has seen little, two of them. What it has after 30,000 requests it has after 100,000.
+  // A resource that grows keeps as much as was live at once, and a later peak may exceed the first by one of the
+  // largest blocks; in a short run, whose first fifth saw little, by two. It stops growing before 30,000 requests.
   std::size_t const largest_blocks = plan.requests < 100'000 ? 2 : 1;
   auto const chance                = GetParam().program->must_grow ? largest_blocks * 8 * MiB : 0;
   EXPECT_LE(result.reserved_later, result.reserved_first + chance) << "bytes from upstream";
@@ -601,7 +601,7 @@ INSTANTIATE_TEST_SUITE_P(, LongRun, ::testing::ValuesIn(all_runs()), [](auto con
 
 // --- parts of an elastic pool
 
-/// An elastic pool whose allocations go to three parts and to the pool itself in turn, with statistics, of which each thread has a share.
+/// An elastic pool that serves from three parts and from itself in turn, with statistics, which give each thread a share.
 class elastic_parts final : public device_memory_resource {
  public:
   elastic_parts()
@@ -632,7 +632,7 @@ class elastic_parts final : public device_memory_resource {
   }
 
   std::array<rmm::tag, 4> tags_{rmm::tag{"weights"}, rmm::tag{"cache"}, rmm::tag{"scratch"}, rmm::tag{}};
-  std::size_t next_{0};  // threads of a run use it in turn
+  std::size_t next_{0};  // safe, because threads of a run take turns
   rmm::mr::elastic_pool_memory_resource pool_;
   rmm::mr::statistics_resource_adaptor<rmm::mr::elastic_pool_memory_resource> counted_{&pool_};
 };
@@ -671,7 +671,7 @@ std::vector<parts_parameter> programs_of_threads()
   return made;
 }
 
-/// What the parts keep for threads that have ended is used by later ones: host memory and time stay what they were.
+/// Later threads reuse what the parts keep for ended ones, so host memory and time do not grow.
 TEST_P(LongRunOfParts, EndsAsFastAndAsSmallAsItBeginsAfter30000Threads)
 {
   if (!tells_costs) { GTEST_SKIP() << "This build does not tell what requests cost"; }
@@ -702,9 +702,9 @@ INSTANTIATE_TEST_SUITE_P(, LongRunOfParts, ::testing::ValuesIn(programs_of_threa
   return std::string{each.param.program->name};
 });
 
-// --- that it is the resource that grows
+// --- the same programs without a resource, to show that only the resource can grow
 
-/// Gives the same address to all.
+/// Returns the same address for every request.
 class no_resource final : public device_memory_resource {
  private:
   void* do_allocate(std::size_t, cuda_stream_view) override { return &byte_; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How densely a full pool packs its memory, compared with a best-fit pool that joins free memory at each free.
+// How densely a full pool packs its memory, compared with a best-fit pool that coalesces at each free.
 //
-// A program keeps a pool of fixed size nearly at a given load: it frees random blocks and allocates others. A request that finds
-// no free range large enough fails. The pool must not fail more often than the model in the same program.
+// A program keeps a pool of fixed size near a given load: it frees random blocks and allocates others. A request fails
+// if no free range is large enough. The pool must not fail more often than the model in the same program.
 
 #include "../support/best_fit_list.hpp"
 #include "../support/sanitizers.hpp"
@@ -43,8 +43,8 @@ constexpr std::size_t pool_bytes = 1024 * MiB;
 
 // --- the model
 
-/// A pool of one block with a free list for each stream. A stream whose own list has no fit takes over whole lists of others:
-/// first that of a stream that has a fit, else all in turn until the joined ranges fit.
+/// A pool of one block with a free list for each stream. A stream whose own list has no fit takes over whole lists of
+/// others: first the list of a stream that has a fit, else all in turn until the coalesced ranges fit.
 class model_pool {
  public:
   explicit model_pool(std::size_t streams) : lists_(streams) { lists_.front().add(0, pool_bytes); }
@@ -142,14 +142,14 @@ struct mix {
   friend std::ostream& operator<<(std::ostream& out, mix const& self) { return out << self.name; }
 };
 
-/// Random numbers that are the same with every standard library.
+/// Random numbers that do not depend on the standard library.
 class random_numbers {
  public:
   explicit random_numbers(std::uint64_t seed) : engine_{seed} {}
 
   [[nodiscard]] std::size_t below(std::size_t limit) { return static_cast<std::size_t>(engine_() % limit); }
 
-  /// From 256 B to 16 MiB, or around a median of 128 KiB up to 64 MiB.
+  /// Draws a size: 256 B to 16 MiB, or around a median of 128 KiB up to 64 MiB.
   [[nodiscard]] std::size_t size(size_law law)
   {
     auto const bytes = law == size_law::log_uniform ? 256 * std::pow(65536, uniform())
@@ -244,7 +244,7 @@ struct failures {
 
 // --- the tests
 
-/// A million requests take minutes under a sanitizer or with expensive assertions, and fail as often as without.
+/// A million requests take minutes under a sanitizer or with expensive assertions, and their result is the same.
 #if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS)
 constexpr bool takes_minutes = true;
 #else
@@ -259,8 +259,8 @@ struct Packing : ::testing::TestWithParam<mix> {
   void TearDown() override { Simulated::start(cudasim::environment_options()); }
 };
 
-/// For one stream at 60 % with lognormal sizes failures are rare: 38 of the pool and 23 of the model in 960,000 requests. That mix is
-/// only printed.
+/// For one stream at 60 % with lognormal sizes failures are rare: 38 of the pool and 23 of the model in 960,000
+/// requests. So this mix is only printed.
 [[nodiscard]] bool is_uncertain(mix const& what)
 {
   return what.streams == 1 && what.law == size_law::lognormal && what.load_percent <= 60;
@@ -272,8 +272,8 @@ TEST_P(Packing, FailsNoMoreThanTheModelWhileTheDeviceKeepsUp)
   if (!is_uncertain(GetParam())) { EXPECT_LE(found.pool, found.model); }
 }
 
-/// No event is reached then, so memory of one stream is not joined with that of others before a stream waits for them. In programs
-/// of eight streams that are six times as long, the pool fails 6 % more often than the model at 80 %.
+/// No event completes then, so memory of different streams is coalesced only after a stream waits. In programs of eight
+/// streams that are six times as long, the pool fails 6 % more often than the model at 80 %.
 TEST_P(Packing, FailsNoMoreThanTheModelWhileTheDeviceStandsStill)
 {
   auto const found = compare(GetParam(), false);

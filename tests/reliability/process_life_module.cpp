@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A library that uses rmm, for programs that open it and close it again. Its pool is a static object of its own.
+// A library that uses rmm, for programs that load and unload it. It has its own pool as a static object.
 
 #include <rmm/cuda_stream_view.hpp>
 #include <rmm/error.hpp>
@@ -35,7 +35,7 @@ extern "C" __attribute__((visibility("default"))) void use_memory(std::size_t by
   }
 }
 
-/// Throws rmm::out_of_memory, which the program that calls it catches.
+/// Throws rmm::out_of_memory into the calling program, which catches it.
 extern "C" __attribute__((visibility("default"))) void ask_for_too_much()
 {
   static_cast<void>(pool().allocate(std::size_t{1} << 30U));

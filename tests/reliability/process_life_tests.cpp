@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Processes that end, fork, and load and unload libraries while memory is in use. Each kind of process is started many times; each
-// has to end by itself with status 0, and those whose threads do not use memory until the end have to give all of it back.
+// Processes that end, fork, and load and unload libraries while memory is in use. Each kind of process is started many
+// times. Each has to exit with status 0. Processes whose threads stop before the end also have to give all memory back.
 
 #include "../support/sanitizers.hpp"
 
@@ -45,7 +45,7 @@ namespace {
 
 using pool = rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>;
 
-// --- what the processes do
+// --- the lives of processes
 
 unsigned seed{1};  // of this process
 
@@ -69,7 +69,7 @@ void start_threads(rmm::mr::device_memory_resource& mr)
   while (std::chrono::steady_clock::now() < until) { std::this_thread::yield(); }
 }
 
-/// A pool that nothing destroys, as what threads use beyond the end of main() has to be.
+/// A pool that is never destroyed, because threads use it beyond the end of main().
 template <class Pool, class... Args>
 Pool& immortal(Args... args)
 {
@@ -78,7 +78,7 @@ Pool& immortal(Args... args)
 
 rmm::mr::cuda_memory_resource cuda;
 
-/// Ends a forked child by exit(), and this process after it. Aborts if the child does not end well, or writes anything but `expected` to
+/// Ends a forked child by exit(), then this process. Aborts unless the child exits with 0 and writes `expected` to
 /// standard error.
 template <class InChild>
 [[noreturn]] void fork_and_expect(std::string const& expected, InChild in_child)
@@ -87,12 +87,12 @@ template <class InChild>
   if (pipe(ends) != 0) { std::abort(); }
   auto const child = fork();
   if (child == 0) {
-    alarm(60);  // rather than never end
+    alarm(60);  // instead of hanging
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
     close(ends[1]);
     in_child();
-    std::exit(0);  // with the static objects of its parent
+    std::exit(0);  // destroys static objects of its parent
   }
   close(ends[1]);
   std::string written;
@@ -106,12 +106,12 @@ template <class InChild>
     std::fprintf(stderr, "the child has status %d and wrote: %s\n", status, written.c_str());
     std::abort();
   }
-  std::_Exit(0);  // the reports of this process are tested elsewhere
+  std::_Exit(0);  // without this process's own reports
 }
 
 using tracked = rmm::mr::tracking_resource_adaptor<rmm::mr::device_memory_resource>;
 
-/// Threads that make and destroy adaptors with leak reports until the process ends.
+/// Starts threads that make and destroy adaptors with leak reports until the process ends.
 void start_threads_with_reports()
 {
   static std::atomic<int> running{0};
@@ -289,8 +289,8 @@ std::map<std::string, void (*)()> const& lives()
        start_threads(mr);
        auto const child = fork();
        if (child == 0) {
-         alarm(60);     // rather than never end
-         std::exit(0);  // with the static objects of its parent
+         alarm(60);     // instead of hanging
+         std::exit(0);  // destroys static objects of its parent
        }
        int status = 1;
        if (child < 0 || waitpid(child, &status, 0) != child || status != 0) { std::abort(); }
@@ -302,7 +302,7 @@ std::map<std::string, void (*)()> const& lives()
 
 // --- starting them
 
-/// Starts this program again as one of the lives. Returns its status, as waitpid() does.
+/// Starts this program again with one of the lives. Returns its status in the form of waitpid().
 int live(std::string const& name, unsigned with_seed)
 {
   auto const life          = "RMM_TEST_LIFE=" + name;
@@ -311,9 +311,9 @@ int live(std::string const& name, unsigned with_seed)
   for (char** each = environ; *each != nullptr; ++each) {
     if (std::string{*each}.rfind("GTEST_", 0) != 0) { environment.push_back(*each); }
   }
-  environment.push_back(const_cast<char*>("CUDASIM_QUIET=1"));  // a child after a fork is told with each call
-  if (name.find("while_threads") == std::string::npos) {        // the others have pools that nothing destroys
-    environment.push_back(const_cast<char*>("CUDASIM_REPORT=/dev/null"));  // a leak or a violation is status 66
+  environment.push_back(const_cast<char*>("CUDASIM_QUIET=1"));  // else each call of a forked child prints a line
+  if (name.find("while_threads") == std::string::npos) {        // in the others, pools are never destroyed
+    environment.push_back(const_cast<char*>("CUDASIM_REPORT=/dev/null"));  // a leak or a violation gives status 66
   }
   environment.push_back(const_cast<char*>(life.c_str()));
   environment.push_back(const_cast<char*>(seed_of_child.c_str()));
@@ -332,13 +332,13 @@ int live(std::string const& name, unsigned with_seed)
   return status;
 }
 
-/// What a child process runs; nothing in others.
+/// The body of a child process. Skipped in the process that starts them.
 TEST(Process, IsOne)
 {
   auto const* const life = std::getenv("RMM_TEST_LIFE");
   if (life == nullptr) { GTEST_SKIP() << "only in processes that the other tests start"; }
   if (auto const* const given = std::getenv("RMM_TEST_SEED")) { seed = static_cast<unsigned>(std::atoi(given)); }
-  alarm(100);  // rather than never end
+  alarm(100);  // instead of hanging
   lives().at(life)();
 }
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs that do not know of the simulator, each with one call of CUDA failing, once for each of its calls.
+"""Runs programs that know nothing of the simulator; in each run another one of their calls of CUDA fails.
 
     programs_under_fault.py PROGRAM...
 
-A program is an executable that is linked to the simulator, or a file of Python (.py) for this interpreter, on a package that is built on the simulator.
+A program is an executable that is linked to the simulator, or a Python file (.py) for this interpreter, with a package built on the simulator.
 
 A first run counts the calls. Then each call fails in a run of its own, through CUDASIM_FAULT, and the program has to
 
-- end by itself, with status 0 or with a text that says what failed: not by a signal, and not by a wait that never ends;
-- give back all that it took, and order all that it does, as the simulator reports at exit. Where the failing call was to give
-  something back, or to wait, that may stay.
+- exit with status 0, or with a text that says what failed: not by a signal, and without hanging;
+- give back all that it took, and order all that it does, as the simulator reports at exit. If the failing call was to release
+  something, or to wait, that may stay.
 
-Of each program 40 calls are tried, spread over all that it makes. RMM_TEST_FAULTS=n tries n, and RMM_TEST_EVERY_FAULT=1 tries all. It is a failure if less than
-90 % of the calls that were to fail were made at all.
+For each program 40 calls are tried, spread over all of its calls. RMM_TEST_FAULTS=n tries n, and RMM_TEST_EVERY_FAULT=1 tries all. The test
+also fails if less than 90 % of the chosen calls were made at all.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from pathlib import Path
 longest_run = 60  # seconds
 least_reached = 0.9
 
-# Calls that report the errors of others, and so have none of their own.
+# Calls that report errors of other calls, and return none of their own.
 never_fail = {"cudaGetErrorName", "cudaGetErrorString", "cudaGetLastError", "cudaPeekAtLastError", "cudasim::launch"}
 never_fail |= {"cuGetErrorName", "cuGetErrorString"}
-# Destructors and deallocations make these calls, which then have nobody to tell.
+# Destructors and deallocations make these calls, and cannot report their errors.
 ends_something = re.compile(r"Free|Destroy|Unmap|Release|Unregister|Synchronize|[GS]etDevice$|CtxGet|CtxSet|CtxPop|GetDeviceCount$")
 takes_memory = re.compile(r"Malloc|Create|Alloc|Reserve|Register|Map$")
-# What a text has to have that says why a program ended.
+# Matches a text that says why a program ended.
 names_a_reason = re.compile(r"cuda(?:Error\w+|GetDeviceCount)|CUDA_ERROR_\w+|\d (?:[KMGT]i)?B\b|\d bytes|which the device does not have")
 
 
@@ -56,7 +56,7 @@ class End:
         return {name: int(count) for name, count in found if name not in never_fail}
 
     def leaks(self) -> Counter[str]:
-        """What was not given back, without its address."""
+        """The leaks of the report, without addresses."""
         lines = self.report.partition("cudasim: leaks")[2].partition("cudasim: violations")[0].splitlines()
         return Counter(re.sub(r"0x\w+", "", line) for line in lines if line.startswith("  "))
 
@@ -103,7 +103,7 @@ def run_executable(program: Path, fault: Fault | None) -> End:
 
 
 def run_python(program: Path, faults: list[Fault | None]) -> list[End]:
-    """Runs a program of Python once for each fault, one after the other."""
+    """Runs a Python program once for each fault, one after the other."""
     with tempfile.TemporaryDirectory(prefix="under-fault-") as folder:
         texts = ["none" if fault is None else fault.text for fault in faults]
         command = [sys.executable, "-B", "-W", "ignore", Path(__file__).with_name("run_forked.py"), program, folder, str(longest_run), *texts]
@@ -125,7 +125,7 @@ def run_all(program: Path, faults: list[Fault | None], jobs: int) -> list[End]:
 
 
 def problem_of(end: End, fault: Fault | None, kept: Counter[str]) -> str | None:
-    """What is wrong with the end of a run; None if nothing is. `kept` is what the program does not give back if nothing fails."""
+    """Returns what is wrong with the end of a run, or None. `kept` is what the program leaks if nothing fails."""
     if end.status == -signal.SIGALRM:
         return f"does not end in {longest_run} s"
     if end.status < 0:
@@ -144,14 +144,14 @@ def problem_of(end: End, fault: Fault | None, kept: Counter[str]) -> str | None:
 
 
 def spread(faults: list[Fault], most: int) -> list[Fault]:
-    """At most so many of them, from all parts of the list."""
+    """Returns at most `most` of the faults, from all parts of the list."""
     if most == 0 or len(faults) <= most:
         return faults
     return [faults[index * len(faults) // most] for index in range(most)]
 
 
 def try_program(program: Path, most: int, jobs: int, without_ends: bool) -> bool:
-    """Prints what was found. Returns whether the program does what it has to."""
+    """Prints the result for a program. Returns whether it passed."""
     (first,) = run_all(program, [None], 1)
     kept = first.leaks()
     if problem := problem_of(first, None, kept):

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random programs of threads, streams and devices on every resource, under the ordering checker. One that fails is made smaller
-// until nothing can be left out, and printed as C++ code.
+// Random programs of threads, streams and devices on every resource, under the ordering checker. A program that fails
+// is reduced until nothing can be left out, and printed as C++ code.
 //
-// RMM_TEST_OPERATIONS=n runs so many operations; RMM_TEST_SEED=n runs the programs of one seed.
+// RMM_TEST_OPERATIONS=n sets the number of operations; RMM_TEST_SEED=n runs the programs of one seed.
 
 #include "../support/sanitizers.hpp"
 #include "../support/simulated.hpp"
@@ -72,7 +72,7 @@ std::uint64_t from_environment(char const* name, std::uint64_t otherwise)
   return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
 }
 
-/// Makes a program that fails smaller, and says how to see it again.
+/// Reduces a failing program. Returns its code, and how to repeat it.
 std::string reproducer_of(schedule const& program, schedule_resource const& resource)
 {
   auto const smallest =
@@ -80,10 +80,10 @@ std::string reproducer_of(schedule const& program, schedule_resource const& reso
   return to_code(smallest, resource, schedule_run::of(smallest, resource).refused);
 }
 
-/// The program that runs, for who ends the process in it.
+/// The code of the running program, for report_and_end().
 std::string running;
 
-/// A program that ends in a signal, as a failed assertion does, cannot be made smaller here; at least it is named.
+/// Prints the running program when a signal ends it, as a failed assertion does. It cannot be reduced in this process.
 void report_and_end(int signal)
 {
   static_cast<void>(!::write(STDERR_FILENO, running.data(), running.size()));
@@ -135,9 +135,9 @@ TEST_F(RandomSchedule, NeverHandsMemoryOutTooEarly)
   if (only == 0) { EXPECT_GE(operations, wanted); }
 }
 
-// --- that a bug is found
+// --- a planted bug is found
 
-/// A resource with the bug that these tests look for: it reuses freed memory on any stream, without ordering the streams.
+/// A resource with a planted bug: it reuses freed memory on any stream, without ordering the streams.
 class hasty_resource final : public rmm::mr::device_memory_resource {
  public:
   hasty_resource() = default;
@@ -195,7 +195,7 @@ TEST_F(PlantedBug, FailsInThePrintedCode)
   cudasim::clear_violations();
 }
 
-/// A resource that throws an exception that a resource must not throw: one that does not mean missing memory.
+/// A resource that throws an exception that resources must not throw: one that does not mean missing memory.
 class throwing_resource final : public rmm::mr::device_memory_resource {
  private:
   void* do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override
@@ -223,7 +223,7 @@ TEST_F(PlantedBug, ThatThrowsIsAFailureThatIsMadeSmallerToo)
   EXPECT_EQ(smallest.steps[0].what, rmm::test::schedule_step::kind::allocate);
 }
 
-/// The steps without memory are part of it: what a resource does then may be the bug.
+/// Requests that are refused are printed, too, because the bug may be in how the resource handles them.
 TEST_F(PlantedBug, IsPrintedWithWhatIsRefused)
 {
   using kind = rmm::test::schedule_step::kind;
@@ -245,7 +245,7 @@ TEST_F(PlantedBug, IsPrintedWithWhatIsRefused)
   EXPECT_THAT(code, ::testing::Not(::testing::HasSubstr("block7")));
 }
 
-/// Code for several threads and devices is no golden file, but has what it needs.
+/// Code for several threads and devices is not compared as a whole, only its parts.
 TEST_F(PlantedBug, IsPrintedWithThreadsAndDevicesWhereTheyAreNeeded)
 {
   using kind = rmm::test::schedule_step::kind;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pools against what the simplest allocator could do: one that joins free memory at once, and gives it to any stream.
+// Pools compared with the simplest possible allocator, which coalesces immediately and serves all streams alike.
 //
-// Random programs of several threads and streams. Before each request the free memory of the pool is read from a snapshot and
-// joined across caches and streams; if a piece is large enough, the pool has to serve the request and must not grow.
+// Random programs of several threads and streams. Before each request, the free memory is read from a snapshot of the
+// pool and coalesced across caches and streams; if a range is large enough, the pool must serve without growth.
 
 #include "../support/pool_contents.hpp"
 #include "../support/seeds.hpp"
@@ -53,8 +53,8 @@ constexpr std::size_t MiB = 1024 * KiB;
 
 // --- the model
 
-/// A pool of one block, in the simplest way: free ranges in the order of their addresses, joined at once, for all streams. Takes
-/// the smallest range that fits, and of those the one with the lowest address.
+/// The simplest pool of one block: free ranges in the order of their addresses, coalesced immediately, for all streams.
+/// Takes the smallest range that fits; of equal ones, that with the lowest address.
 class reference_pool {
  public:
   explicit reference_pool(std::size_t bytes) : free_{{0, bytes}} {}
@@ -124,14 +124,14 @@ TEST(ReferencePool, JoinsFreeNeighbours)
 
 // --- the programs
 
-/// One thing that a program does.
+/// One step of a program.
 struct step {
   enum class kind : std::uint8_t {
     allocate,        ///< block `block` of `bytes` bytes
-    free,            ///< on `stream`, which waits for that of the block if it is another
+    free,            ///< on `stream`, which first waits for the block's stream if that differs
     synchronize,     ///< the host waits for `stream`
-    replace_stream,  ///< it ends, and another takes its place
-    replace_thread   ///< likewise
+    replace_stream,  ///< the stream ends, and another takes its place
+    replace_thread   ///< the thread ends, and another takes its place
   };
   kind what;
   std::size_t thread;
@@ -140,8 +140,8 @@ struct step {
   std::size_t bytes;
 };
 
-/// Streams of a program by number: those of the library, foreign ones, the legacy stream, and the default stream of the thread
-/// that names it.
+/// The streams of a program by number: some of the library, foreign ones, the legacy stream, and the default stream of
+/// the thread that uses the number.
 constexpr std::size_t rmm_streams       = 3;
 constexpr std::size_t foreign_streams   = 2;
 constexpr std::size_t legacy_stream     = rmm_streams + foreign_streams;
@@ -149,7 +149,7 @@ constexpr std::size_t per_thread_stream = legacy_stream + 1;
 constexpr std::size_t all_streams       = per_thread_stream + 1;
 constexpr std::size_t all_threads       = 3;
 
-/// A random program that wants about as much memory as there is: at most `wanted` bytes at once.
+/// A random program that needs about as much memory as the pool has: at most `wanted` live bytes.
 [[nodiscard]] std::vector<step> random_program(std::uint64_t seed, std::size_t steps, std::size_t wanted)
 {
   struct live_block {
@@ -171,7 +171,7 @@ constexpr std::size_t all_threads       = 3;
     live[which]     = live.back();
     live.pop_back();
     live_bytes -= gone.bytes;
-    // Only its thread knows a per-thread default stream; all others may be freed by any thread.
+    // A per-thread default stream can only be named by its thread. Blocks of other streams may be freed by any thread.
     auto const thread = gone.stream == per_thread_stream ? gone.thread : pick(all_threads);
     made.push_back({kind::free, thread, elsewhere ? pick(legacy_stream + 1) : gone.stream, gone.block, gone.bytes});
   };
@@ -211,7 +211,7 @@ constexpr std::size_t all_threads       = 3;
   return made;
 }
 
-/// The bytes of the largest free piece, joined across caches, threads and streams, within the blocks of upstream.
+/// The bytes of the largest free range, coalesced across caches, threads and streams, within one upstream block.
 [[nodiscard]] std::size_t largest_free_piece(memory_snapshot const& now)
 {
   using state = memory_snapshot::state;
@@ -231,7 +231,7 @@ struct program_result {
   std::size_t requests{};
   std::size_t failures{};
   std::size_t failures_of_the_model{};
-  std::string broken{};  ///< the first request that did not get what was free; empty if there is none
+  std::string broken{};  ///< the first request that did not get the free memory; empty if none
 };
 
 struct program_options {
@@ -240,7 +240,7 @@ struct program_options {
   std::size_t model_bytes{};
 };
 
-/// Runs a program on a machine of its own. All threads do their steps in the order of the program.
+/// Runs a program on a new machine. The steps of all threads happen in the order of the program.
 class program_run {
  public:
   static program_result of(std::vector<step> const& program,
@@ -380,7 +380,7 @@ class program_run {
       in_model_.erase(found);
     }
     auto const found = live_.find(number);
-    if (found == live_.end()) { return; }  // was refused
+    if (found == live_.end()) { return; }  // the request was refused
     auto block = found->second;
     live_.erase(found);
     if (on != block.stream) {
@@ -406,7 +406,7 @@ class program_run {
     EXPECT_EQ(cudaStreamCreate(&handle), cudaSuccess);
   }
 
-  /// What a program leaves that ends early.
+  /// Frees the blocks that are left when a program ends early.
   void free_all()
   {
     while (!live_.empty()) {
@@ -458,11 +458,11 @@ TEST_P(ReferenceModel, LeavesNoFreePieceUnusedWhileTheDeviceIsIdle) { expect_tha
 
 TEST_P(ReferenceModel, LeavesNoFreePieceUnusedWhileWorkIsPending) { expect_that_free_pieces_are_used(true); }
 
-/// Bounded pools only: one that grows does not fail.
+/// Only pools with a maximum: a growing pool does not fail.
 struct BoundedReferenceModel : ReferenceModel {};
 
-/// Prints the numbers, and asks nothing of them: where a pool puts a block depends on its thread and stream, so that in the end its
-/// free memory lies in other pieces than the model's.
+/// Prints the numbers without an expectation: a pool places a block depending on its thread and stream, so in the end
+/// its free ranges differ from the model's.
 TEST_P(BoundedReferenceModel, CountsWhatThePoolAndTheModelRefuse)
 {
   std::size_t requests{};

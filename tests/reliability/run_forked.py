@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program of Python in a fork of this process for each fault: `run_forked.py PROGRAM FOLDER SECONDS FAULT...`
+"""Runs a Python program once for each fault, in a forked child: `run_forked.py PROGRAM FOLDER SECONDS FAULT...`
 
-The modules that the program imports are imported once, before; that takes most of its time. A fault is the text for CUDASIM_FAULT, or "none". Prints
-for each the status of its child, negative for a signal, and the id of the child. What the child wrote is in FOLDER/output.ID.
+This process first imports the modules that the program imports, because that takes most of the time. A fault is the text for CUDASIM_FAULT,
+or "none". Prints the status (negative for a signal) and the id of each child. The child's output is in FOLDER/output.ID.
 """
 
 import ast

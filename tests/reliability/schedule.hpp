@@ -29,23 +29,23 @@
 #include <vector>
 
 /// @file
-/// Random programs that are data: so that one that fails can be made smaller, and printed as C++.
+/// Random programs in the form of data, so that a failing one can be reduced and printed as C++.
 
 namespace rmm::test {
 
-/// One thing that a program does. Blocks have numbers that never come again, so that any part of a program is a program: what
-/// needs a block that is not there is left out.
+/// One step of a program. Numbers of blocks are never reused, so that any subset of a program is a program: steps that
+/// need a missing block are left out.
 struct schedule_step {
   enum class kind : std::uint8_t {
     allocate,        ///< `block` of `bytes` bytes on `stream`, which writes it
-    write,           ///< by the stream of the block
-    free,            ///< after the block's stream wrote it again
-    free_elsewhere,  ///< on `stream`, which waits for the block's
+    write,           ///< its stream writes the block
+    free,            ///< the block's stream writes it again, then it is freed
+    free_elsewhere,  ///< freed on `stream`, which first waits for the block's
     synchronize,     ///< the host waits for `stream`
     advance,         ///< one operation of the device runs
-    replace_stream,  ///< it ends with work pending, and another begins; its blocks are freed first
+    replace_stream,  ///< the stream ends with pending work, and another begins; its blocks are freed first
     replace_thread,  ///< `thread` ends, and another takes its place
-    trim,            ///< the resource of the stream's device gives back what it can
+    trim,            ///< the resource of the stream's device gives back memory
   };
   kind what;
   std::uint8_t thread;
@@ -56,27 +56,27 @@ struct schedule_step {
 
 /// A resource that programs run on.
 struct schedule_resource {
-  std::string code;  ///< an expression that makes one, as a pointer that owns
+  std::string code;  ///< an expression that makes the resource, as an owning pointer
   std::function<std::shared_ptr<mr::device_memory_resource>()> make;
-  std::uint32_t largest{300'000};  ///< bytes of a block
+  std::uint32_t largest{300'000};  ///< bytes of the largest block
 };
 
 struct schedule {
   std::uint64_t seed{1};
   int devices{1};
   std::uint8_t threads{1};
-  std::uint8_t streams{2};  ///< those with number i are of device i modulo `devices`
+  std::uint8_t streams{2};  ///< stream i belongs to device i modulo `devices`
   std::vector<schedule_step> steps{};
 
   static schedule random(std::uint64_t seed, std::size_t steps, std::uint32_t largest);
 };
 
-/// What a program came to.
+/// The result of a program.
 struct schedule_result {
   std::string failure{};  ///< empty if there is none
-  std::size_t step{};     ///< at which it was seen
+  std::size_t step{};     ///< the step at which the failure was seen
   std::uint64_t operations{};
-  std::set<std::uint32_t> refused{};  ///< blocks for which there was no memory
+  std::set<std::uint32_t> refused{};  ///< blocks whose requests were refused
 };
 
 // --- making
@@ -132,7 +132,7 @@ inline schedule schedule::random(std::uint64_t seed, std::size_t steps, std::uin
 
 // --- running
 
-/// Runs a program on a machine of its own. All threads do their steps in the order of the program.
+/// Runs a program on a new machine. The steps of all threads happen in the order of the program.
 class schedule_run {
  public:
   static schedule_result of(schedule const& program, schedule_resource const& resource)
@@ -205,7 +205,7 @@ class schedule_run {
           try {
             one(steps[i], i);
           } catch (std::exception const& error) {
-            // None is expected but for a lack of memory, and allocate() catches that.
+            // allocate() catches the exceptions for a lack of memory. No others are expected.
             result_.failure = std::string{"it throws: "} + error.what();
             result_.step    = i;
           }
@@ -350,12 +350,12 @@ class schedule_run {
   std::vector<std::optional<cuda_stream>> streams_;
   std::vector<std::unique_ptr<worker>> threads_;
   std::map<std::uint32_t, live_block> live_;
-  int device_{-1};  // of the thread that runs
+  int device_{-1};  // the running thread's
 };
 
-// --- making smaller
+// --- reducing
 
-/// The smallest program that it finds in one that fails, by leaving out steps, threads, streams, devices and bytes.
+/// Reduces a failing program: leaves out steps, threads, streams, devices and bytes while it still fails.
 template <class Fails>
 schedule shrink(schedule program, Fails fails)
 {
@@ -418,8 +418,8 @@ schedule shrink(schedule program, Fails fails)
 
 // --- printing
 
-/// The program as statements of C++ that do the same with the simulator and end with the violations that it reports. `refused`: blocks
-/// for which there is no memory.
+/// The program as C++ statements that do the same on the simulator and end with its violations. `refused`: the blocks
+/// whose requests fail.
 inline std::string to_code(schedule const& program,
                            schedule_resource const& resource,
                            std::set<std::uint32_t> const& refused)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pools that are nearly full, as in the rows tight-* of COMPARE_BENCH: several streams keep a share of a bounded pool live, with
+// Nearly full pools, as in the rows tight-* of COMPARE_BENCH: several streams keep a share of a bounded pool live, with
 // sizes around 1 MiB and up to 64 MiB.
 //
-// Two statements. First, a request fails only if no run of free neighbours in the whole pool is large enough: whether it lies in
-// a store, in the cache of another thread or stream, or has no event yet. The tests know what is live, so they know all runs.
-// Second, the pool places blocks so that it does not fail more often than a best-fit pool with one lock that coalesces at each free.
+// Two claims. First, a request fails only if no run of free neighbours in the whole pool is large enough, even if the
+// run lies in the shared lists or in caches of several threads and streams, or has no event yet. The tests know the
+// live blocks, so they know all runs. Second, the pool places blocks so that it does not fail more often than a
+// best-fit pool with one lock that coalesces at each free.
 
 #include "../support/best_fit_list.hpp"
 #include "../support/sanitizers.hpp"
@@ -62,8 +63,8 @@ constexpr std::size_t shorter = RMM_TEST_UNDER_SANITIZER ? 20 : 1;
 
 // --- programs
 
-/// What one stream of a program does: frees random blocks until the next one fits into its share of the pool, and allocates that.
-/// A memory has `void* allocate(bytes, stream)`, null if it fails, and `void deallocate(pointer, bytes, stream)`.
+/// One stream of a program: frees random blocks until the next one fits into the stream's share of the pool, then
+/// allocates it. A memory has `void* allocate(bytes, stream)`, null if it fails, and `void deallocate(pointer, bytes, stream)`.
 template <class Memory>
 class tight_stream {
  public:
@@ -104,7 +105,7 @@ class tight_stream {
     memory_.deallocate(gone.ptr, gone.bytes, stream_);
   }
 
-  /// Around a median of 1 MiB, and up to 64 MiB. The same with every standard library.
+  /// Draws a size around a median of 1 MiB, up to 64 MiB. Does not depend on the standard library.
   [[nodiscard]] std::size_t next_size()
   {
     auto const uniform = [&] { return (static_cast<double>(random_() >> 11U) + 0.5) / 9007199254740992.0; };
@@ -125,10 +126,10 @@ class tight_stream {
 struct program {
   char const* name;
   std::size_t pool_bytes;
-  std::size_t percent;         ///< of the pool, that its streams keep live together
-  std::size_t steps;           ///< of each stream
-  bool known_streams;          ///< those of rmm::cuda_stream; else the pool never learns of their ends
-  bool device_keeps_up{true};  ///< work is done and events are reached before the next request
+  std::size_t percent;         ///< share of the pool that its streams keep live together
+  std::size_t steps;           ///< steps of each stream
+  bool known_streams;          ///< rmm::cuda_streams; else the pool never learns of their ends
+  bool device_keeps_up{true};  ///< work is done and events complete before the next request
 
   friend std::ostream& operator<<(std::ostream& out, program const& self) { return out << self.name; }
 
@@ -152,7 +153,7 @@ std::size_t run_in_turn(Memory& memory, program const& what, std::uint64_t seed)
 
 // --- the model
 
-/// One lock, one list, best fit, coalesced at each free; all streams can have all of it.
+/// A model with one lock and one best-fit list, coalesced at each free; every stream can use all of it.
 class model_pool {
  public:
   explicit model_pool(std::size_t bytes) { free_.add(granule, bytes); }
@@ -180,7 +181,7 @@ struct address_space {
   std::size_t bytes;
 };
 
-/// The pool and its streams, those of rmm::cuda_stream or others.
+/// The pool and its streams: rmm::cuda_streams or foreign ones.
 class tested_pool {
  public:
   explicit tested_pool(program const& what)
@@ -225,7 +226,7 @@ class tested_pool {
   address_space space_{};
 };
 
-/// A pool that notes what is live, and checks each failure.
+/// A pool that records the live blocks and checks each failure.
 class checked_pool {
  public:
   explicit checked_pool(program const& what) : pool_{what}, device_keeps_up_{what.device_keeps_up} {}
@@ -295,9 +296,9 @@ TEST_P(TightPool, FailsOnlyIfNoFreeRunFitsAndNoMoreOftenThanTheModel)
               seeds * all_streams * (GetParam().steps / shorter),
               failures,
               failures_of_the_model);
-  // Memory of a stream whose events are not reached does not coalesce with that of others before a stream waits for it.
+  // Without completed events, memory of different streams coalesces only after a stream waits.
   if (!GetParam().device_keeps_up) { return; }
-  // Both coalesce all that is free, but after some time no range of the one lies where the other has one. Failures come in groups.
+  // Both coalesce all free memory, but over time their free ranges lie at different places. Failures come in groups.
   EXPECT_LE(failures, failures_of_the_model + failures_of_the_model / 4);
 }
 
@@ -313,12 +314,12 @@ INSTANTIATE_TEST_SUITE_P(,
 
 // --- threads
 
-/// A pool that notes when each call begins and ends.
+/// A pool that records when each call begins and ends.
 class timed_pool {
  public:
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
-  /// Memory that was, or may have been, in use from the call that allocated it to the end of the call that freed it.
+  /// Memory that may have been in use from the call that allocated it to the end of the call that freed it.
   struct use {
     std::uintptr_t begin;
     std::size_t bytes;
@@ -355,7 +356,7 @@ class timed_pool {
     notes.uses[used].last = clock_.fetch_add(1);
   }
 
-  /// Expects of up to `most` failures that no run was free during the whole call that was large enough. Returns how many there were.
+  /// Expects for up to `most` failures that no free run was large enough during the whole call. Returns how many there were.
   std::size_t check_failures(std::size_t most) const
   {
     std::vector<use> uses;
@@ -377,7 +378,7 @@ class timed_pool {
   struct thread_notes {
     std::vector<use> uses;
     std::vector<failure> failures;
-    std::map<void*, std::size_t> live;  // which use it is
+    std::map<void*, std::size_t> live;  // the number of its use
   };
 
   [[nodiscard]] std::size_t largest_run_during(failure const& call, std::vector<use> const& uses) const
@@ -394,7 +395,7 @@ class timed_pool {
 
   tested_pool pool_;
   std::atomic<std::uint64_t> clock_{1};
-  std::vector<thread_notes> notes_;  // of each stream, by the thread that uses it
+  std::vector<thread_notes> notes_;  // one for each stream, by its thread
 };
 
 struct TightPoolThreads : ::testing::TestWithParam<program> {
@@ -411,7 +412,7 @@ TEST_P(TightPoolThreads, FailOnlyIfNoRunFitsThatWasFreeDuringTheWholeCall)
       tight_stream<timed_pool> stream{pool, i, GetParam().share(), 1};
       for (auto left = GetParam().steps / shorter; left != 0; --left) { stream.step(); }
       running.fetch_sub(1);
-      while (running.load() != 0) { std::this_thread::yield(); }  // until then the pool stays as full as it is
+      while (running.load() != 0) { std::this_thread::yield(); }  // keeps the pool full until all are done
     });
   }
   for (auto& each : threads) { each.join(); }
@@ -429,9 +430,9 @@ INSTANTIATE_TEST_SUITE_P(,
                                            program{"Load97KnownStreams", 2 * GiB, 97, 8000, true}),
                          [](auto const& each) { return std::string{each.param.name}; });
 
-// --- what others do while a pool looks for memory
+// --- actions of other threads while a pool looks for memory
 
-/// Refuses to grow, and lets a test do something meanwhile.
+/// Refuses to grow, and calls a function of the test then.
 class refusing_upstream final : public device_memory_resource {
  public:
   std::function<void()> on_growth;
@@ -455,11 +456,11 @@ class refusing_upstream final : public device_memory_resource {
 
 struct TightPoolRace : Simulated {};
 
-/// The search before growth finds frees that have no event. Then their thread records one. So the last search has to look again,
-/// although all that is free has an event now.
+/// The search before growth finds frees without an event. Then their thread records one. So the last search has to look
+/// again, although all free memory has an event now.
 TEST_F(TightPoolRace, MemoryIsFoundThatGetsItsEventDuringTheCall)
 {
-  // What a cache of this pool may leave without an event is 1/128 of it: the last of the frees below exceeds that.
+  // A cache of this pool may leave 1/128 of it without an event. The last of the frees below exceeds that.
   constexpr std::size_t block       = 48 * KiB;
   constexpr std::size_t other_block = 60 * KiB;
   refusing_upstream upstream;

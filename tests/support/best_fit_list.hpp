@@ -10,7 +10,7 @@
 
 namespace rmm::test {
 
-/// Free ranges, joined at once. Takes the smallest range that fits, and of those the one with the lowest address.
+/// Free ranges that are coalesced immediately. Takes the smallest range that fits, at the lowest address.
 class best_fit_list {
  public:
   [[nodiscard]] std::optional<std::size_t> take(std::size_t bytes)

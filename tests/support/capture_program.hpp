@@ -21,11 +21,11 @@
 #include <vector>
 
 /// @file
-/// A graph that allocates, replayed again and again while other threads use the same memory resource. Every block is filled with
-/// a pattern of its owner and looked at again before it is freed, so a block that has two owners holds foreign bytes.
+/// A graph that allocates, replayed many times while other threads use the same memory resource. Every block is filled
+/// with a pattern of its owner and checked before it is freed, so a block with two owners holds foreign bytes.
 ///
-/// `Work` has three functions: fill(stream, ptr, bytes, pattern), verify(stream, ptr, bytes, pattern), and foreign(), which returns the
-/// number of foreign words that verify() found. Call foreign() after the device was synchronised.
+/// `Work` has three functions: fill(stream, ptr, bytes, pattern), verify(stream, ptr, bytes, pattern), and foreign(),
+/// which returns the number of foreign words that verify() found. Synchronize the device before you call foreign().
 
 namespace rmm::test {
 
@@ -65,7 +65,7 @@ template <class Work>
   return {std::move(made), result};
 }
 
-/// One of the other threads: allocates and frees on two streams of its own until `ends` is set.
+/// The code of the other threads: allocates and frees on two streams of its own until `ends` is set.
 template <class Work>
 void use_beside_captures(mr::device_memory_resource& mr, Work& work, std::uint32_t salt, std::atomic<bool> const& ends)
 {
@@ -99,8 +99,8 @@ void use_beside_captures(mr::device_memory_resource& mr, Work& work, std::uint32
   for (auto const& each : streams) { synchronize_beside_captures(each); }
 }
 
-/// Two graphs with memory of their own and one that shares, each replayed `times` times on whatever stream comes next, captured
-/// anew in the middle, while `threads` other threads use the resource.
+/// Two graphs with memory of their own and one that shares, replayed `times` times each on changing streams and
+/// captured again half-way, while `threads` other threads use the resource.
 template <class Work>
 void replay_while_others_allocate(mr::device_memory_resource& mr, Work& work, int times, unsigned threads)
 {
@@ -119,7 +119,7 @@ void replay_while_others_allocate(mr::device_memory_resource& mr, Work& work, in
       auto b = capture_branches(mr, work, shared, stream, 2);
       auto c = capture_branches(mr, work, alone, second, 3);
       for (int i = 0; i < times / 2; ++i) {
-        for (auto const* each : {&a, &b}) {  // they share memory: one after the other
+        for (auto const* each : {&a, &b}) {  // they share memory, so they run one after the other
           each->first.launch(stream);
           work.verify(stream, each->second.ptr, each->second.bytes, each->second.pattern);
         }

@@ -19,7 +19,7 @@ namespace rmm::test {
 /// An upstream over cudaMalloc that records each request, checks each free, and refuses requests above a limit.
 class counting_upstream final : public mr::device_memory_resource {
  public:
-  /// The requested sizes in order, with those that were refused.
+  /// The requested sizes in order, refused ones included.
   [[nodiscard]] std::vector<std::size_t> asked() const
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -33,7 +33,7 @@ class counting_upstream final : public mr::device_memory_resource {
     return live_.size();
   }
 
-  /// Makes later requests that are larger throw out_of_memory.
+  /// Makes later requests above `bytes` throw out_of_memory.
   void refuse_above(std::size_t bytes)
   {
     std::lock_guard<std::mutex> const lock{mutex_};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Part of every test program. The process of a death test has to start anew: CUDA does not work in one that is merely forked.
+// Part of every test program. Starts a new process for each death test, because CUDA does not work in a forked one.
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ struct death_test_style : ::testing::Environment {
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-// At the start of the program the flag itself may not be there yet.
+// Sets the flag in an environment, because the flag may not be constructed yet at the start of the program.
 [[maybe_unused]] auto const* const registered = ::testing::AddGlobalTestEnvironment(new death_test_style);
 
 }  // namespace

@@ -44,7 +44,7 @@ struct allocation {
   std::size_t bytes;
 };
 
-/// Expects memory of CUDA that the current device can use, or any memory if the device can use all memory of the host.
+/// Whether it is memory of CUDA that the current device can use, or any memory if the device can use the host's.
 inline bool is_device_accessible(void const* ptr)
 {
   cudaPointerAttributes attributes{};
@@ -109,7 +109,8 @@ TYPED_TEST_P(DeviceMrRefTest, AGibibyteSucceedsOrIsOutOfMemory)
 TYPED_TEST_P(DeviceMrRefTest, APebibyteIsOutOfMemory)
 {
   if (std::is_same_v<decltype(TypeParam::mr), mr::managed_memory_resource>) {
-    GTEST_SKIP() << "more managed memory than there is can hang a real device; a test on the simulator asks for it";
+    GTEST_SKIP()
+      << "requests above the available managed memory can hang a real device; a test on the simulator makes them";
   }
   if (exhaustion_ends_program && std::is_same_v<decltype(TypeParam::mr), mr::system_memory_resource>) {
     GTEST_SKIP() << "the sanitizer ends a program that exhausts the host's memory";

@@ -22,7 +22,7 @@
 
 namespace rmm::test {
 
-/// An elastic pool that a random program uses, and now and then asks to give memory back, or pauses.
+/// An elastic pool for a random program, which sometimes asks it to give memory back, or pauses it.
 class elastic_pool_source final : public memory_source {
  public:
   explicit elastic_pool_source(mr::elastic_pool_options const& options)
@@ -57,7 +57,7 @@ class elastic_pool_source final : public memory_source {
     if (!may_fail_) { EXPECT_EQ(physical, pool_.pool_size()) << "of the device's memory the pool holds what it says"; }
   }
 
-  /// Chunks that hold no allocation, and those that can still be had, are together too few.
+  /// Checks that unused chunks and the chunks that can still be made are together too few.
   void check_refusal(std::size_t bytes) override
   {
     EXPECT_LT(pool_.figures().largest_free_bytes, bytes);
@@ -94,7 +94,7 @@ class elastic_pool_source final : public memory_source {
   void pause_and_resume()
   {
     auto const size = pool_.pool_size();
-    bool const keep = pool_.figures().live_bytes <= std::size_t{8} << 20U;  // to copy more takes long
+    bool const keep = pool_.figures().live_bytes <= std::size_t{8} << 20U;  // copying more takes long
     bool const paused =
       succeeds([&] { pool_.pause(keep ? mr::paused_contents::kept_pageable : mr::paused_contents::dropped); });
     EXPECT_EQ(pool_.is_paused(), paused);
@@ -106,7 +106,8 @@ class elastic_pool_source final : public memory_source {
     ++pauses_;
   }
 
-  /// Whether the call throws nothing. It may throw only if calls of the runtime fail, and only what says so.
+  /// Whether the call throws nothing. It may throw only if calls of the runtime fail, and only an exception that says
+  /// so.
   template <class Call>
   [[nodiscard]] bool succeeds(Call const& call)
   {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Part of tests that an emulator of another processor runs (qemu-user). Preloaded into their programs: a program that such a program
-// starts, often itself, is for that processor, too, so it is the emulator that has to be started. Otherwise death tests do not work.
+// Part of tests that an emulator of another processor runs (qemu-user). Preloaded into the emulated programs: a program
+// that they start, often themselves, is for that processor, too, so the emulator must run it (death tests).
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -32,7 +32,7 @@ using arguments = std::vector<char*>;
   return is_read && std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_machine == EM_AARCH64;
 }
 
-/// What is started instead of a program. The emulator itself must not load this library; it tells its program to (QEMU_SET_ENV).
+/// The command that is started instead. QEMU_SET_ENV makes the program, not the emulator, load this library.
 class emulated_call {
  public:
   emulated_call(char const* path, char* const* given, char* const* environment) : path_{path}

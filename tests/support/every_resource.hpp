@@ -142,7 +142,7 @@ inline std::string shortest_configuration(mr::detail::resource_rule const& rule)
   return text;
 }
 
-/// Returns a new `Resource`, or null if the current device, or this build, cannot have one.
+/// Returns a new `Resource`, or null if the current device or this build does not support it.
 template <class Resource, class... Args>
 std::shared_ptr<mr::device_memory_resource> make_if_supported(Args... args)
 {
@@ -171,7 +171,7 @@ inline std::vector<named_resource> resources_of_some_devices()
   };
 }
 
-/// tested_resources(), and the other resources of the table without options.
+/// tested_resources(), and the table's other resources without options.
 inline std::vector<named_resource> every_resource()
 {
   auto found          = tested_resources();

@@ -16,7 +16,7 @@ extern "C" char const etext;
 
 namespace rmm::test {
 
-/// Whether an allocation of host memory at this place of a program fails. The including file defines it.
+/// Whether an allocation of host memory by `caller` fails. The including file defines it.
 [[nodiscard]] bool host_allocation_fails(void const* caller) noexcept;
 
 /// Whether code belongs to the program, which includes the headers of the library. The simulated runtime is another object.
@@ -25,15 +25,15 @@ namespace rmm::test {
   return code >= &__executable_start && code < &etext;
 }
 
-/// Returns the first address of the object that has the code; null if none has.
+/// Returns the first address of the object that contains the code; null if none does.
 [[nodiscard]] inline void const* object_of(void const* code) noexcept
 {
   Dl_info info{};
   return dladdr(code, &info) != 0 ? info.dli_fbase : nullptr;
 }
 
-/// Whether the simulated runtime is among the callers. Its allocations must not fail here; cudasim::inject() makes it fail. Functions of
-/// the C++ library that it instantiates may lie in the program. May allocate.
+/// Whether the simulated runtime is among the callers. Its allocations must not fail here, because cudasim::inject()
+/// makes its calls fail. Functions of the C++ library that it instantiates may lie in the program. May allocate.
 [[nodiscard]] inline bool is_called_by_the_runtime() noexcept
 {
   static void const* const runtime = object_of(dlsym(RTLD_DEFAULT, "cudaMalloc"));

@@ -11,7 +11,7 @@
 
 namespace rmm::test {
 
-/// The graph of a capture, ready to run; empty if the capture was broken.
+/// The graph of a capture, ready to run; empty if the capture failed.
 class graph {
  public:
   graph() = default;
@@ -50,7 +50,7 @@ class graph {
   cudaGraphExec_t executable_{};
 };
 
-/// Captures the calls of `work` on `stream`. The test fails if the capture breaks.
+/// Captures the calls of `work` on `stream`. The test fails if the capture does.
 template <class Work>
 [[nodiscard]] graph capture(cuda_stream_view stream, cudaStreamCaptureMode mode, Work&& work)
 {
@@ -69,8 +69,7 @@ template <class Work>
   return capture(stream, cudaStreamCaptureModeGlobal, std::forward<Work>(work));
 }
 
-/// Waits for `stream` while other streams may capture. Has an exemption, because a thread that waits without one breaks captures in the
-/// global mode.
+/// Waits for `stream` while other streams may capture. Uses the relaxed mode, as other waits break global captures.
 inline void synchronize_beside_captures(cuda_stream_view stream)
 {
   auto mode = cudaStreamCaptureModeRelaxed;
@@ -79,7 +78,7 @@ inline void synchronize_beside_captures(cuda_stream_view stream)
   EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
 }
 
-/// Orders later work of `second` after the work of `first`. If `first` captures, `second` joins the capture.
+/// Orders later work of `second` after the present work of `first`. If `first` captures, `second` joins the capture.
 inline void order(cuda_stream_view first, cuda_stream_view second)
 {
   cudaEvent_t event{};

@@ -117,7 +117,7 @@ class later_resource : public recording_heap {
   friend void get_property(later_resource const&, cuda::mr::device_accessible) noexcept {}
 };
 
-/// A resource with both kinds of names, which counts the calls of each. For memory of host and device.
+/// A resource with both kinds of names, for memory of host and device. Counts the calls of each kind.
 class both_resource : public recording_heap {
  public:
   int older_calls{0};
@@ -178,7 +178,7 @@ struct static_resource {
   friend void get_property(static_resource const&, cuda::mr::host_accessible) noexcept {}
 };
 
-/// A resource that is registered by reference only, and takes one byte.
+/// A resource of one byte that is only registered by reference.
 struct small_resource {
   void* allocate(std::size_t, std::size_t) { return this; }
   void deallocate(void*, std::size_t, std::size_t) {}

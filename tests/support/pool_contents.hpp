@@ -14,11 +14,11 @@
 #include <optional>
 
 /// @file
-/// The contents of a suballocator whose type a test does not know. Finds the types that mr::configured_resource makes.
+/// Reads a suballocator whose type a test does not know. Finds the types that mr::configured_resource makes.
 
 namespace rmm::test {
 
-/// Calls `look` with the resource as its own class, if it is a suballocator, and returns the result. Returns nothing otherwise.
+/// If the resource is a suballocator, calls `look` with it as its own class. Returns the result, or nothing.
 template <class Answer, class Look>
 std::optional<Answer> look_into(mr::device_memory_resource& mr, Look&& look)
 {

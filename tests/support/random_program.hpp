@@ -52,7 +52,7 @@ class memory_source {
   virtual void rearrange(std::mt19937_64& /*random*/) {}
 };
 
-/// A heap whose whole state is visible.
+/// A heap that shows its whole state.
 class bare_heap final : public memory_source {
  public:
   explicit bare_heap(std::size_t first_block, std::size_t most = 0) : heap_{first_block, most} {}
@@ -82,7 +82,7 @@ class bare_heap final : public memory_source {
   device_heap heap_;
 };
 
-/// A resource with figures, over device memory. It is `exact` if blocks are not larger than the request.
+/// A resource with figures, over device memory. It is `exact` if blocks are not larger than requests.
 template <class Resource>
 class resource_source final : public memory_source {
  public:
@@ -118,23 +118,23 @@ class resource_source final : public memory_source {
   bool exact_;
 };
 
-/// A random program of several threads, streams and devices, whose steps have one order. Every block is written by work of its
-/// stream when it is allocated, and again before it is freed.
+/// A random program of several threads, streams and devices, whose steps happen in one order. Work of the owning stream
+/// writes every block when it is allocated, and again before it is freed.
 class random_program {
  public:
   struct options {
     std::size_t threads{2};
-    std::size_t streams{3};  ///< of each device, besides the default ones
+    std::size_t streams{3};  ///< streams of each device, besides the default ones
     int steps{1000};
-    int between_checks{8};            ///< steps; invariants of the whole heap are checked then
-    std::size_t largest{100 * 1024};  ///< bytes of a block
-    std::size_t most_live{300};       ///< blocks
+    int between_checks{8};            ///< steps between checks of the whole heap's invariants
+    std::size_t largest{100 * 1024};  ///< bytes of the largest block
+    std::size_t most_live{300};       ///< live blocks
     bool threads_end{true};
-    bool rearranges{false};  ///< calls memory_source::rearrange() now and then
+    bool rearranges{false};  ///< sometimes calls memory_source::rearrange()
 
     /// Called before each allocation and deallocation, to inject a fault.
     std::function<void(std::mt19937_64&)> arm;
-    /// Called after it, to end the fault. Returns whether something has failed.
+    /// Called after each, to end the fault. Returns whether something failed.
     std::function<bool()> disarm;
   };
 
@@ -183,7 +183,7 @@ class random_program {
 
   ~random_program()
   {
-    if (pick(2) == 0) { threads_.clear(); }  // else the sources go first, and the threads find them gone
+    if (pick(2) == 0) { threads_.clear(); }  // else the sources end before their threads
     for (std::size_t device = 0; device < sources_.size(); ++device) {
       set_device(device);
       sources_[device].reset();
@@ -199,13 +199,13 @@ class random_program {
     for (step_ = 0; step_ < how_.steps && good(); ++step_) { do_something(); }
     while (!live_.empty() && good()) { free_one(pick(live_.size())); }
     if (!good()) { return; }
-    step_ = 0;  // thoroughly
+    step_ = 0;  // makes check() thorough
     check();
   }
 
   [[nodiscard]] memory_source& source(std::size_t device = 0) { return *sources_[device]; }
 
-  /// Calls visit(memory_source&, device) in one of the threads for each device.
+  /// For each device, calls visit(memory_source&, device) in one of the threads.
   template <class Visit>
   void for_each_source(Visit visit)
   {
@@ -228,7 +228,7 @@ class random_program {
     void* ptr;
     std::size_t bytes;
     std::size_t stream;  // its slot
-    std::size_t thread;  // the last that used it
+    std::size_t thread;  // the last one that used it
   };
 
   [[nodiscard]] std::size_t pick(std::size_t n) { return n == 0 ? 0 : static_cast<std::size_t>(random_() % n); }
@@ -249,7 +249,7 @@ class random_program {
     }
   }
 
-  /// Whether the handle names another stream in each thread.
+  /// Whether the handle names a different stream in each thread.
   [[nodiscard]] static bool is_threads(stream_slot const& slot)
   {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -307,12 +307,12 @@ class random_program {
       allocate(1, some_size(), pick(streams_.size()), pick(threads_.size()));
     } else if (what < 56) {
       if (!live_.empty()) { free_one(pick(live_.size())); }
-    } else if (what < 61) {  // many of one size on one stream
+    } else if (what < 61) {  // many blocks of one size, on one stream
       allocate(pick(90), some_size(), pick(streams_.size()), pick(threads_.size()));
-    } else if (what < 65) {  // the newest, each on its stream
+    } else if (what < 65) {  // the newest blocks, each on its stream
       auto const least = live_.size() - std::min(pick(90), live_.size());
       free_if(pick(threads_.size()), [&](std::size_t which) { return which >= least; });
-    } else if (what < 68) {  // all of one stream
+    } else if (what < 68) {  // all blocks of one stream
       auto const stream = pick(streams_.size());
       free_if(pick(threads_.size()), [&](std::size_t which) { return live_[which].stream == stream; });
     } else if (what < 80) {
@@ -392,7 +392,7 @@ class random_program {
     }
   }
 
-  /// Frees a block on its stream, in any thread, or on another stream that waits for it.
+  /// Frees a block on its stream, from any thread, or on another stream that waits for it.
   void free_one(std::size_t which)
   {
     auto const device = streams_[live_[which].stream].device;
@@ -402,7 +402,7 @@ class random_program {
     in(thread, device, [&] { free_here(which); });
   }
 
-  /// Frees all blocks of which `chosen(index)` is true, in one thread, the newest first.
+  /// Frees, in one thread, all blocks for which `chosen(index)` is true, newest first.
   template <class Chosen>
   void free_if(std::size_t thread, Chosen chosen)
   {
@@ -434,7 +434,7 @@ class random_program {
     static_cast<void>(disarm());
   }
 
-  /// Makes later work of `stream`, as `thread` knows it, come after that on the block.
+  /// Makes later work of `stream`, as `thread` names it, come after the work on the block.
   void hand_over(block& given, std::size_t stream, std::size_t thread)
   {
     bool const same = given.stream == stream && (given.thread == thread || !is_threads(streams_[stream]));
@@ -454,7 +454,7 @@ class random_program {
     given.thread = thread;
   }
 
-  /// Destroys a stream with pending work and makes another, mostly with the same handle. Frees its blocks, or gives them to other streams.
+  /// Destroys a stream with pending work and makes another, mostly with the same handle. Frees or moves its blocks.
   void replace_stream()
   {
     auto const which = pick(streams_.size());
@@ -476,7 +476,7 @@ class random_program {
 
   void replace_thread(std::size_t which)
   {
-    for (auto& each : live_) {  // its own streams end with it
+    for (auto& each : live_) {  // the thread's own streams end with it
       if (each.thread != which) { continue; }
       if (is_threads(streams_[each.stream])) {
         auto to = each.stream;

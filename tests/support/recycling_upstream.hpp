@@ -12,7 +12,7 @@
 
 namespace rmm::test {
 
-/// An upstream with made-up addresses, which reuses the address that was freed last, so that addresses change threads quickly.
+/// An upstream with made-up addresses that reuses the last freed one first, so that addresses change threads quickly.
 class recycling_upstream final : public mr::device_memory_resource {
  private:
   void* do_allocate(std::size_t, cuda_stream_view) override

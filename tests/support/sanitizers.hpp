@@ -14,10 +14,10 @@ namespace rmm::test {
 #define RMM_TEST_UNDER_SANITIZER false
 #endif
 
-/// Whether operator new ends the program, instead of throwing, when host memory runs out, as that of the sanitizers does.
+/// Whether operator new ends the program when host memory runs out, as under sanitizers, instead of throwing.
 inline constexpr bool exhaustion_ends_program = RMM_TEST_UNDER_SANITIZER;
 
-/// Whether times of calls mean anything in this build. Sanitizers, compilers without optimization and expensive assertions make them slow.
+/// Whether times of calls mean anything in this build. Sanitizers, -O0 and expensive assertions make them slow.
 #if defined(RMM_ENABLE_EXPENSIVE_ASSERTIONS) || !defined(__OPTIMIZE__)
 inline constexpr bool tells_costs = false;
 #else

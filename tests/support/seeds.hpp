@@ -28,8 +28,8 @@ inline constexpr std::uint64_t one_seed_of = RMM_TEST_UNDER_SANITIZER ? 20 : 1;
   return RMM_TEST_UNDER_SANITIZER ? 1 : std::random_device{}();
 }
 
-/// Calls `run(seed)` for the seeds 1 ... count, until one fails, and prints that seed. Runs a twentieth of the seeds under a sanitizer, and
-/// a quarter if each thread has its own default stream, because these programs also run with the legacy default stream.
+/// Calls `run(seed)` for the seeds 1 ... count, until one fails, and prints that seed. Runs a twentieth of the seeds
+/// under a sanitizer, and a quarter with per-thread default streams, because these also run with the legacy one.
 ///
 /// RMM_TEST_SEEDS in the environment sets the count, and RMM_TEST_SEED the only seed to run.
 template <class Run>

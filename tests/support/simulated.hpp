@@ -7,11 +7,11 @@
 
 #include <gtest/gtest.h>
 
-/// A test on a fresh simulated machine, which the environment describes. It fails if something is not given back, or is misused.
+/// A test on a new simulated machine, which the environment describes. Fails if anything is leaked or misused.
 struct Simulated : ::testing::Test {
   void SetUp() override { cudasim::reset(); }
 
-  /// Replaces the machine. The new one may have another number of devices, which the library asks for only once.
+  /// Replaces the machine. The number of devices, which the library asks for only once, may change.
   static void start(cudasim::options const& machine)
   {
     cudasim::reset(machine);
@@ -27,7 +27,7 @@ struct Simulated : ::testing::Test {
   }
 };
 
-/// A Simulated whose machine is there before the members of tests that derive from it.
+/// A Simulated that makes its machine before the members of derived tests are constructed.
 struct FreshMachine : Simulated {
   FreshMachine() { cudasim::reset(); }
   void SetUp() override {}

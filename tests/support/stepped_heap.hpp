@@ -21,9 +21,9 @@
 #include <cstdint>
 #include <string>
 
-/// A machine whose work runs only when it has to, under the ordering checker.
+/// A machine in stepped mode, under the ordering checker.
 struct Stepped : Simulated {
-  Stepped() { begin(0); }  // before members of tests
+  Stepped() { begin(0); }  // before members of derived tests
   void SetUp() override {}
 
   static void begin(std::uint64_t seed, int devices = 1)
@@ -37,7 +37,7 @@ struct Stepped : Simulated {
   }
 };
 
-/// A heap on device memory that grows like a pool with a maximum, and shows what a pool hides.
+/// A heap on device memory that grows like a pool with a maximum, with access to what a pool hides.
 class device_heap : private rmm::mr::detail::recovery_rungs {
  public:
   explicit device_heap(std::size_t first_block, std::size_t most = 0) : most_{std::max(first_block, most)}
@@ -52,7 +52,7 @@ class device_heap : private rmm::mr::detail::recovery_rungs {
   device_heap(device_heap const&)            = delete;
   device_heap& operator=(device_heap const&) = delete;
 
-  /// The whole ladder; null if there is no room for `bytes` anywhere.
+  /// Climbs the whole recovery ladder; returns null if there is no room for `bytes` anywhere.
   [[nodiscard]] void* allocate(std::size_t bytes, rmm::cuda_stream_view stream)
   {
     if (void* const ptr = heap_.try_allocate(bytes, stream)) { return ptr; }
@@ -60,7 +60,7 @@ class device_heap : private rmm::mr::detail::recovery_rungs {
     return ladder_.climb(heap_, *this, climbing, rmm::align_up(bytes, rmm::CUDA_ALLOCATION_ALIGNMENT));
   }
 
-  /// Only what needs no growth and no waiting.
+  /// Allocates only what needs neither growth nor waiting.
   [[nodiscard]] void* try_allocate(std::size_t bytes, rmm::cuda_stream_view stream)
   {
     return heap_.try_allocate(bytes, stream);
@@ -88,7 +88,7 @@ class device_heap : private rmm::mr::detail::recovery_rungs {
   rmm::mr::detail::recovery_ladder ladder_{{rmm::recovery_rung::grow, rmm::recovery_rung::synchronize}};
 };
 
-/// Work of `stream` that writes to the block.
+/// Queues work of `stream` that writes to the block.
 inline void write(void* ptr, std::size_t bytes, rmm::cuda_stream_view stream, char const* name = "owner")
 {
   ASSERT_EQ(cudasim::launch(stream.value(), {}, {{ptr, bytes}}, {}, {name}), cudaSuccess);

@@ -41,13 +41,13 @@ struct device_call {
   }
 };
 
-/// Device memory from cudaMalloc, with a record of each call. Expects each deallocation to match its allocation, with the same
-/// device current, and all memory back in the end.
+/// Device memory from cudaMalloc, with a record of each call. Expects each deallocation to match its allocation, with
+/// the same device current, and no live memory at the end.
 class watched_upstream final : public mr::device_memory_resource {
  public:
-  std::vector<device_call> calls;                                ///< those that succeeded
-  std::size_t largest{std::numeric_limits<std::size_t>::max()};  ///< what is larger is refused
-  std::size_t allocations_until_failure{~std::size_t{0}};        ///< the one after that many is refused
+  std::vector<device_call> calls;                                ///< the calls that succeeded
+  std::size_t largest{std::numeric_limits<std::size_t>::max()};  ///< larger requests are refused
+  std::size_t allocations_until_failure{~std::size_t{0}};        ///< the request after so many is refused
 
   watched_upstream() = default;
   ~watched_upstream() override { EXPECT_EQ(live_.size(), 0U) << "memory that did not go back"; }

@@ -9,10 +9,10 @@
 
 namespace rmm::test {
 
-/// A thread that runs one task at a time while the caller waits, so that the steps of several threads have one order. The thread ends
-/// with the object.
+/// A thread that runs one task at a time while the caller waits, so that the steps of several threads happen in one
+/// order. The thread ends with the object.
 ///
-/// Uses semaphores, because random programs mostly switch threads: a task takes two switches, and up to four with a mutex and a condition.
+/// Uses semaphores, because random programs mostly switch threads: a task takes two switches, with a mutex up to four.
 class worker {
  public:
   worker() : thread_{[this] { loop(); }} {}
@@ -21,7 +21,7 @@ class worker {
 
   ~worker()
   {
-    begin_.post();  // without a task
+    begin_.post();  // no task: the thread ends
     thread_.join();
   }
 
@@ -44,7 +44,7 @@ class worker {
     void post() { sem_post(&handle_); }
     void wait()
     {
-      while (sem_wait(&handle_) != 0) {}  // a signal came
+      while (sem_wait(&handle_) != 0) {}  // interrupted by a signal
     }
 
    private:

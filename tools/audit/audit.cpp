@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// librmm_audit.so: lists, refuses or routes what the libraries of a process allocate from the CUDA driver, past the pools. It is
-// preloaded into a program that knows nothing of it: LD_PRELOAD=librmm_audit.so RMM_AUDIT=report program.
+// librmm_audit.so: lists, refuses or routes what the libraries of a process allocate from the CUDA driver, past the
+// pools. Preloaded into an unchanged program: LD_PRELOAD=librmm_audit.so RMM_AUDIT=report program.
 //
-// It works at one level, the functions of the driver. All runtimes (also those that are linked statically into other libraries) and XLA
-// reach these by dlsym() and cuGetProcAddress(). So the library stands in for dlsym(), and gives its own functions for the names that it
-// knows (driver_functions.hpp). Among these is cuGetProcAddress(), which does the same. A program that is linked to the driver finds the
-// functions of this library first. Names that it does not know get the driver's functions, so calls of these cost nothing.
+// It works at one level, the functions of the driver. All runtimes (including those that are linked statically into
+// other libraries) and XLA find these by dlsym() and cuGetProcAddress(). So the library replaces dlsym(), which returns
+// the library's own functions for the names that it knows (driver_functions.hpp). One of these is cuGetProcAddress(),
+// which does the same. A program that is linked to the driver finds the library's functions first. All other names lead
+// to the driver's functions, whose calls cost nothing extra.
 //
-// dlsym() itself is a few instructions that jump to the real one, which thus still sees who has called it: RTLD_NEXT keeps its meaning.
+// dlsym() itself is a few instructions that jump to the real one. The real one thus still sees its caller: RTLD_NEXT keeps its meaning.
 //
-// The library needs the C library alone: what it has of the C++ library is inside of it, so a program's own release is not replaced.
+// The library needs only the C library. It contains its parts of the C++ library, so it does not replace the program's release.
 
 #include "audit.hpp"
 
@@ -61,7 +62,7 @@ void write_all(int file, std::string const& text) noexcept
   }
 }
 
-/// The file of RMM_AUDIT_FILE, where %p stands for the number of the process; standard error without one.
+/// Opens the file of RMM_AUDIT_FILE, where %p stands for the process id. Returns standard error without the variable.
 [[nodiscard]] int open_report() noexcept
 {
   auto const* const name = std::getenv("RMM_AUDIT_FILE");
@@ -69,7 +70,7 @@ void write_all(int file, std::string const& text) noexcept
   std::string path{name};
   if (auto const at = path.find("%p"); at != std::string::npos) { path.replace(at, 2, std::to_string(::getpid())); }
   int const file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (file == -1) { say("cannot open %s: %s; the report follows here", path.c_str(), std::strerror(errno)); }
+  if (file == -1) { say("cannot open %s: %s; the report goes to standard error", path.c_str(), std::strerror(errno)); }
   return file == -1 ? STDERR_FILENO : file;
 }
 
@@ -82,11 +83,11 @@ void write_report(process& all) noexcept
     write_all(file, text);
     if (file != STDERR_FILENO) { ::close(file); }
   } catch (std::exception const&) {
-    say("no memory for the report");
+    say("the report is lost: the process has no memory for it");
   }
 }
 
-/// Processes that never reached the driver, such as a shell, report nothing, nor do children of fork() that do not allocate.
+/// Prints nothing in processes that never reached the driver, such as a shell, and in children of fork() that did not allocate.
 [[gnu::destructor]] void report_at_exit()
 {
   auto* const all = process_if_any();
@@ -139,7 +140,7 @@ bool process::answer(std::array<std::atomic<std::int8_t>, ledger::most_libraries
                      Question&& ask)
 {
   auto& kept        = answers[library];
-  auto known_answer = kept.load(std::memory_order_relaxed);  // 0: not asked yet
+  auto known_answer = kept.load(std::memory_order_relaxed);  // 0 means not asked yet
   if (known_answer == 0) {
     known_answer = ask(chosen, known.name_of_library(library)) ? std::int8_t{1} : std::int8_t{-1};
     kept.store(known_answer, std::memory_order_relaxed);
@@ -181,7 +182,7 @@ void say(char const* format, ...) noexcept
 
 namespace {
 
-/// The driver's function, with the type of the one that stands in for it. Ends in CUDA_ERROR_NOT_INITIALIZED without a driver.
+/// Calls the driver's function that `place` names. Returns CUDA_ERROR_NOT_INITIALIZED without a driver.
 template <class... Arguments>
 [[nodiscard]] CUresult call_driver(function place,
                                    CUresult (* /*type*/)(Arguments...),
@@ -194,21 +195,21 @@ template <class... Arguments>
 
 [[nodiscard]] bool is_counted() noexcept { return this_thread().calls == 0; }
 
-/// Whether the resource that memory is routed to calls the driver.
+/// Whether the thread is in a resource that memory is routed to, or in a scope in which the program's resource takes memory.
 [[nodiscard]] bool is_of_resource() noexcept
 {
   auto const& thread = this_thread();
   return thread.pool_calls + thread.unrouted_scopes != 0;
 }
 
-/// Records after the driver has done it; the call has succeeded, whatever becomes of the record.
+/// Records what the driver has done. The call has succeeded, even if the record fails.
 template <class Record>
 void record(Record&& write) noexcept
 {
   try {
     write();
   } catch (std::exception const&) {
-    say("no memory to record an allocation");
+    say("an allocation is not recorded: the process has no memory for it");
   }
 }
 
@@ -217,7 +218,7 @@ void record(Record&& write) noexcept
   return is_of_resource() ? all.pool : calling_library(all.known, code);
 }
 
-/// Refuses an allocation, and says so: at first each time, then less and less often.
+/// Refuses an allocation. Prints that each time at first, then less and less often.
 [[nodiscard]] CUresult refuse(
   process& all, library_id library, memory_kind kind, std::size_t bytes, char const* symbol) noexcept
 {
@@ -234,16 +235,16 @@ void record(Record&& write) noexcept
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/// The allocation of a function of the driver.
+/// An allocation that a function of the driver was asked for.
 struct request {
   char const* symbol;
   memory_kind kind;
   key_space space;
   std::size_t bytes;
-  void const* code;  // that the call returns to
+  void const* code;  // the return address of the call
 };
 
-/// Lets the driver allocate, and counts it. `key()` is read afterwards.
+/// Lets the driver allocate, and counts the allocation. `key()` is called afterwards.
 template <class Call, class Key>
 [[nodiscard]] CUresult allocate(request const& asked, Call&& call, Key&& key) noexcept
 {
@@ -263,7 +264,7 @@ template <class Call, class Key>
   return result;
 }
 
-/// As the function above, for memory that may be routed.
+/// allocate() for memory that may be routed.
 template <class Call>
 [[nodiscard]] CUresult allocate_or_route(request const& asked, CUdeviceptr* out, use_order order, Call&& call) noexcept
 {
@@ -283,7 +284,7 @@ template <class Call>
   return allocate(asked, std::forward<Call>(call), [&] { return *out; });
 }
 
-/// Lets the driver free, and counts it. The record ends before, as another thread may then get the same memory.
+/// Lets the driver free, and counts it. The record is removed first, because another thread may then get the same memory.
 template <class Call>
 [[nodiscard]] CUresult release(key_space space, std::uint64_t key, void const* code, Call&& call) noexcept
 {
@@ -292,8 +293,8 @@ template <class Call>
   auto& all        = process::get();
   auto const ended = all.known.remove(space, key);
   if (ended && all.chosen.routes_to_current() && space == key_space::address) { note_end_of_memory(key, ended->bytes); }
-  // A second free of a routed block, where the resource's own memory begins at the same address. A library that has taken memory for a
-  // resource may give it back at any time.
+  // A second free of a routed block may name the resource's own memory, if that begins at the same address. A library
+  // that took memory for a resource, however, may give it back at any time.
   bool is_of_another = false;
   if (ended && ended->library == all.pool && !is_of_resource()) {
     auto const library = calling_library(all.known, code);
@@ -311,10 +312,10 @@ template <class Call>
   return process::get().chosen.does == mode::action::route && is_counted() && !is_of_resource();
 }
 
-/// The routed block that begins at an address. `code` is where the call returns to.
+/// The routed block that begins at an address. `code` is the return address of the call.
 ///
-/// Memory of the driver's may begin at the same address. If its resource gives it back, the resource ends before the block. All others mean
-/// the block: also callbacks of a resource, such as those that spill, which run while it allocates.
+/// Memory of the driver may begin at the same address. Only the resource itself means that memory, and the resource
+/// ends before the block. All other callers mean the block, even callbacks of a resource, such as spilling, which run while it allocates.
 [[nodiscard]] std::optional<routed_block> routed_at(CUdeviceptr address, void const* code) noexcept
 {
   auto& all = process::get();
@@ -345,11 +346,11 @@ template <class Call>
     case CU_AD_FORMAT_FLOAT:
       return 4;
     default:
-      return 1;  // of 8 bits, or compressed
+      return 1;  // channels of 8 bits, or compressed
   }
 }
 
-/// The bytes of an array, without what the driver adds to them. An array may have no second and third dimension.
+/// The bytes of an array, without the driver's padding. The second and third dimension may be missing.
 [[nodiscard]] std::size_t bytes_of(
   std::size_t width, std::size_t height, std::size_t depth, unsigned channels, CUarray_format format) noexcept
 {
@@ -361,7 +362,7 @@ template <class Call>
   return std::uint64_t{reinterpret_cast<std::uintptr_t>(pointer)};
 }
 
-/// Corrects the range of a routed address, because the driver knows only the memory of the pool, and not the block.
+/// Corrects the range of a routed address: the driver knows the pool's memory, but not the block.
 void correct_attribute(void* out, CUpointer_attribute attribute, CUdeviceptr address) noexcept
 {
   if (attribute != CU_POINTER_ATTRIBUTE_RANGE_START_ADDR && attribute != CU_POINTER_ATTRIBUTE_RANGE_SIZE) { return; }
@@ -380,7 +381,7 @@ void add_to_unrouted_scopes(int more) noexcept
   if (process::get().chosen.routes_to_current()) { this_thread().unrouted_scopes += more; }
 }
 
-/// Returns the address that cuGetProcAddress() gives to the program for a function of the driver.
+/// Replaces the address that cuGetProcAddress() gives to the program, if the library stands in for the function.
 void hand_out(char const* name, void** out, int version, cuuint64_t flags) noexcept
 {
   if (name == nullptr || out == nullptr || *out == nullptr) { return; }
@@ -396,7 +397,7 @@ void hand_out(char const* name, void** out, int version, cuuint64_t flags) noexc
 
 }  // namespace
 
-/// The action of dlsym(): a jump to the real one if `jump` is not null, else the return of `answer`.
+/// What dlsym() has to do: jump to the real one if `jump` is not null, else return `answer`.
 struct found_symbol {
   void* jump;
   void* answer;
@@ -411,11 +412,11 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] found_symbol rmm_audit_find_
   if (name == nullptr || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT) { return pass_on; }
   auto const place = find_symbol(name);
   if (place == function::count) { return pass_on; }
-  // A driver in front of another one would call itself.
+  // A driver that wraps another one would call itself.
   if (is_code_of_driver(caller_code)) { return pass_on; }
   auto* const wrapper = wrapper_of(place);
   void* found         = handle == RTLD_DEFAULT ? wrapper : next(handle, name);
-  // The handle's scope begins with this library. What counts is whether it has a driver.
+  // The scope of the handle begins with this library. Whether it has a driver depends on the rest.
   if (found == wrapper) { found = next(RTLD_NEXT, name); }
   if (found == nullptr) { return {nullptr, nullptr}; }
   auto& all = process::get();
@@ -428,7 +429,7 @@ extern "C" [[gnu::visibility("hidden"), gnu::used]] found_symbol rmm_audit_find_
 }  // namespace tools
 }  // namespace RMM_NAMESPACE
 
-// dlsym(). The real one looks at where it returns to, so it is jumped to with the stack and the arguments of the caller.
+// dlsym(). The real one inspects its return address, so it is reached by a jump, with the caller's stack and arguments.
 #if defined(__x86_64__)
 __asm__(R"(
   .text
@@ -513,7 +514,7 @@ CUresult cuGetProcAddress(char const* name, void** out, int version, cuuint64_t 
 CUresult cuGetProcAddress_v2(
   char const* name, void** out, int version, cuuint64_t flags, CUdriverProcAddressQueryResult* status);
 
-/// Writes the report of this moment, as at exit.
+/// Writes the report now, as at exit.
 void rmm_audit_report() { write_report(process::get()); }
 
 rmm::detail::audit_library const* rmm_audit_library_v1();
@@ -722,7 +723,7 @@ CUresult cuArrayDestroy(CUarray array)
   });
 }
 
-/// Counts the first level.
+/// Counts only the first level.
 CUresult cuMipmappedArrayCreate(CUmipmappedArray* out, CUDA_ARRAY3D_DESCRIPTOR const* what, unsigned levels)
 {
   auto const bytes =
@@ -794,7 +795,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr* begin, std::size_t* bytes, CUdevic
   return RMM_AUDIT_CALL(cuMemGetAddressRange_v2, begin, bytes, address);
 }
 
-/// Refused: the other process would map the pool's whole memory, and take its begin for the block's.
+/// Refused, because the other process would map the pool's whole memory and take its beginning for the block.
 CUresult cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address)
 {
   if (may_be_routed() && find_routed(address)) {

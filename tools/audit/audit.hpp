@@ -22,28 +22,28 @@ class process {
   mode const chosen;
   ledger known;
 
-  /// The number of the library for the pools of routed memory.
+  /// The library number that the memory of pools for routed allocations counts for.
   library_id const pool;
 
   /// Whether fork() made this process. Its parent reports the earlier allocations.
   std::atomic<bool> is_child{false};
 
-  /// Whether a library may not allocate memory of a device.
+  /// Whether a library is not allowed to allocate memory of a device.
   [[nodiscard]] bool refuses(library_id library);
 
   /// Whether allocations of a library are routed.
   [[nodiscard]] bool routes(library_id library);
 
-  /// Whether a library is RMM's, or has RMM compiled into it.
+  /// Whether a library belongs to RMM or contains RMM.
   [[nodiscard]] bool has_rmm(library_id library) const;
 
-  /// Prints once what is wrong with RMM_AUDIT.
+  /// Prints what is wrong with RMM_AUDIT, once.
   void complain() noexcept;
 
  private:
   process();
 
-  /// Returns the answer to a question about a library's name. Asks once, because names do not change.
+  /// Returns the answer to a question about a library's name. Asks each question once, because names do not change.
   template <class Question>
   [[nodiscard]] bool answer(std::array<std::atomic<std::int8_t>, ledger::most_libraries>& answers,
                             library_id library,
@@ -74,8 +74,8 @@ class counted_call {
   thread_state& thread_;
 };
 
-/// A scope of a call of a resource that memory is routed to. Memory that the resource takes from the driver in it is counted as its own,
-/// and not routed.
+/// A scope of a call of a resource that memory is routed to. Memory that the resource takes from the driver in this
+/// scope counts as its own and is not routed.
 class pool_call {
  public:
   pool_call() noexcept : thread_{this_thread()}, before_{thread_} { thread_ = {0, 1, 0}; }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int most_frames = 64;
 
-/// The classification of code: it passes calls on, or belongs to the library with a number.
+/// The class of a piece of code: it passes calls on, or belongs to the library with a number.
 constexpr std::uint32_t passes_on = 0;
 [[nodiscard]] constexpr std::uint32_t to_entry(library_id library) noexcept { return library + 1U; }
 [[nodiscard]] constexpr library_id to_library(std::uint32_t entry) noexcept
@@ -28,7 +28,7 @@ constexpr std::uint32_t passes_on = 0;
   return static_cast<library_id>(entry - 1);
 }
 
-/// A cache of classifications of code, which may forget some. Valid until an object is unloaded.
+/// A cache of classes of code, which may forget some. Valid until an object is unloaded.
 class known_code {
  public:
   [[nodiscard]] bool find(std::uintptr_t code, std::uint32_t& entry) const noexcept
@@ -81,7 +81,7 @@ void forget_unloaded_objects() noexcept
 
 std::array<std::atomic<bool>, ledger::most_libraries> libraries_with_rmm{};
 
-/// The shared object of a place in the code.
+/// The shared object that contains a piece of code.
 struct object {
   std::uintptr_t code;
   bool is_found{false};
@@ -104,7 +104,7 @@ struct object {
   return reinterpret_cast<std::uintptr_t>(&forget_unloaded_objects);
 }
 
-/// Whether a segment of notes has one of RMM's.
+/// Whether a segment of notes has a note of RMM.
 [[nodiscard]] bool has_note_of_rmm(char const* notes, std::size_t size, std::size_t alignment) noexcept
 {
   auto const padded = [alignment](std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
@@ -133,7 +133,7 @@ struct object {
   return false;
 }
 
-// Not dladdr(), which waits while another thread runs the constructors of a library.
+// Used instead of dladdr(), which blocks while another thread runs the constructors of a library.
 int look_at_object(dl_phdr_info* info, std::size_t, void* out)
 {
   auto& searched = *static_cast<object*>(out);
@@ -197,10 +197,10 @@ library_id calling_library(ledger& known, void const* code) noexcept
     if (direct != passes_on) { return to_library(direct); }
     walk taken{&known};
     ::_Unwind_Backtrace(look_at_frame, &taken);
-    // The stack may end in code that says nothing of its callers.
+    // The stack may end in code that hides its callers.
     return taken.found != passes_on ? to_library(taken.found) : known.id_of("(unknown)");
   } catch (std::exception const&) {
-    return 0;  // which the ledger has from its start
+    return 0;  // the ledger always has this number
   }
 }
 

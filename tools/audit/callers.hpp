@@ -21,7 +21,7 @@ namespace audit {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-/// Returns the name of a library in reports: its path in the folder of Python's packages, or else the name of its file.
+/// Returns the name of a library in reports: its path in the folder of Python's packages, else its file name.
 [[nodiscard]] inline std::string_view name_of_library(std::string_view path)
 {
   for (std::string_view const folder : {"/site-packages/", "/dist-packages/"}) {
@@ -31,8 +31,8 @@ namespace audit {
   return file_of(path);
 }
 
-/// Whether a library only passes calls on: the runtime and the driver of CUDA, the C and C++ libraries, and the one that Python's ctypes
-/// calls functions with.
+/// Whether a library only passes calls on: the CUDA runtime and driver, the C and C++ libraries, and the library
+/// through which Python's ctypes calls functions.
 [[nodiscard]] inline bool only_passes_on(std::string_view path)
 {
   static constexpr std::string_view beginnings[]{"libcudart",
@@ -55,20 +55,20 @@ namespace audit {
   });
 }
 
-/// Returns the number of the library that called the driver: the first one up the stack that does more than pass calls on. `code` is where
-/// the call returns to.
+/// Returns the number of the library that called the driver: the first one up the stack that does more than pass calls
+/// on. `code` is the return address of the call.
 ///
-/// Threads  takes no lock that a constructor of a library runs under, so it never waits for one.
+///  Threads  takes no lock under which constructors of libraries run, so it never waits for one.
 /// Cost     a walk up the stack to that library if `code` only passes calls on.
 [[nodiscard]] library_id calling_library(ledger& known, void const* code) noexcept;
 
-/// Whether code of RMM is compiled into a library that calling_library() has returned. RMM's headers leave notes (process_wide.hpp).
+/// Whether code of RMM is compiled into a library that calling_library() returned. RMM's headers leave notes (process_wide.hpp).
 [[nodiscard]] bool has_rmm_inside(library_id library) noexcept;
 
-/// Whether code belongs to a library with the name libcuda.so.
+/// Whether code belongs to a library named libcuda.so.
 [[nodiscard]] bool is_code_of_driver(void const* code) noexcept;
 
-/// Returns the path of this library; empty if it is not known.
+/// Returns the path of this library; empty if unknown.
 [[nodiscard]] std::string path_of_this_library();
 
 }  // namespace audit

@@ -6,7 +6,7 @@
 #include <array>
 #include <atomic>
 
-// Named by the table, and not declared by <cuda.h> in each of its releases.
+// Not every release of <cuda.h> declares these.
 extern "C" {
 #define RMM_AUDIT_DECLARE(symbol, ...) extern char rmm_audit_##symbol[] __asm__(#symbol);
 RMM_AUDIT_FUNCTIONS(RMM_AUDIT_DECLARE)
@@ -40,7 +40,7 @@ struct row {
 
 std::array<std::atomic<void*>, count> driver_functions{};
 
-/// Before the program runs, so that it does not see an error of this search in dlerror().
+/// Runs before the program, so that the program does not see an error of this search in dlerror().
 [[gnu::constructor]] void find_next_dlsym()
 {
   static_cast<void>(next_dlsym());
@@ -91,7 +91,7 @@ void* driver_function(function place) noexcept
   auto* const known = kept.load(std::memory_order_relaxed);
   if (known != nullptr) { return known; }
   auto* found = next_dlsym()(RTLD_NEXT, row_of(static_cast<std::size_t>(place)).symbol.data());
-  if (found == nullptr) {  // opened with RTLD_LOCAL, and this function was never asked for
+  if (found == nullptr) {  // the driver was opened with RTLD_LOCAL, and this function was never asked for
     if (void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); driver != nullptr) {
       found = next_dlsym()(driver, row_of(static_cast<std::size_t>(place)).symbol.data());
       ::dlclose(driver);
@@ -120,11 +120,11 @@ dlsym_function next_dlsym() noexcept
   static std::atomic<dlsym_function> kept{nullptr};
   auto next = kept.load(std::memory_order_relaxed);
   if (next != nullptr) { return next; }
-  // Since glibc 2.34 it is in libc.so.6 with a version of its own; before, and still for old programs, it has the first version of the processor.
+  // In glibc, dlsym has had its own version in libc.so.6 since 2.34; earlier, and for older programs, the processor's first version.
   for (char const* const version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
     if (next == nullptr) { next = reinterpret_cast<dlsym_function>(::dlvsym(RTLD_NEXT, "dlsym", version)); }
   }
-  // Another preloaded library may stand in for it, too.
+  // Another preloaded library may replace dlsym, too.
   if (auto* const after = next(RTLD_NEXT, "dlsym"); after != nullptr) {
     next = reinterpret_cast<dlsym_function>(after);
   }

@@ -8,14 +8,14 @@
 #include <cstddef>
 #include <string_view>
 
-// <cuda.h> gives these names to their successors.
+// <cuda.h> defines these names as their successors.
 #undef cuGetProcAddress
 #undef cuMemAllocAsync
 #undef cuMemAllocFromPoolAsync
 #undef cuMemFreeAsync
 
 /// @file
-/// The functions of the driver that librmm_audit.so stands in for, and the ways to the driver's own.
+/// The driver functions that librmm_audit.so replaces, and how to find the driver's own.
 
 /// X(symbol, name for cuGetProcAddress, CUDA release of the signature, whether stream 0 is the thread's)
 #define RMM_AUDIT_FUNCTIONS(X)                                                \
@@ -56,7 +56,7 @@ namespace RMM_NAMESPACE {
 namespace tools {
 namespace audit {
 
-/// The place of a function in the table of functions.
+/// The position of a function in the table.
 enum class function : std::size_t {
 #define RMM_AUDIT_PLACE(symbol, ...) symbol,
   RMM_AUDIT_FUNCTIONS(RMM_AUDIT_PLACE)
@@ -64,29 +64,29 @@ enum class function : std::size_t {
     count
 };
 
-/// Finds the function that a symbol names. Returns `function::count` if it is none of ours.
+/// Finds the function that a symbol names. Returns `function::count` if the table lacks it.
 [[nodiscard]] function find_symbol(std::string_view symbol) noexcept;
 
 /// Finds the function that cuGetProcAddress() gives for a name, a release and a meaning of stream 0, or `function::count`.
 [[nodiscard]] function find_name(std::string_view name, int version, bool own_stream) noexcept;
 
-/// Whether a function is wrapped for no other purpose than to route.
+/// Whether a function is replaced only for routing.
 [[nodiscard]] bool is_only_for_routes(function place) noexcept;
 
-/// The address that programs get instead of the driver's.
+/// The address that programs get in place of the driver's.
 [[nodiscard]] void* wrapper_of(function place) noexcept;
 
-/// Keeps the driver's function, found in the way that a program asked for it. The first one stays.
+/// Keeps the driver's function, found in the way that the program asked for it. The first one is kept.
 void keep_driver_function(function place, void* found) noexcept;
 
-/// Returns the driver's function, or null in a process without a driver. Looks for it as the dynamic linker would if no one has
-/// looked before.
+/// Returns the driver's function, or null in a process without a driver. Searches like the dynamic linker if it was not
+/// kept before.
 [[nodiscard]] void* driver_function(function place) noexcept;
 
-/// Returns a function of the driver that has no wrapper, or null.
+/// Returns a driver function that has no replacement, or null.
 [[nodiscard]] void* other_driver_function(char const* name, int version) noexcept;
 
-/// The dlsym() that comes after this library's.
+/// The next dlsym() after this library's.
 using dlsym_function = void* (*)(void*, char const*);
 [[nodiscard]] dlsym_function next_dlsym() noexcept;
 

@@ -37,7 +37,7 @@ enum class memory_kind : std::uint8_t {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// Whether memory of the kind is taken from a device by the call itself. Routed memory is part of what the pool has taken.
+/// Whether the call itself takes memory of the kind from a device. Routed memory is part of the pool's.
 [[nodiscard]] constexpr bool is_of_device(memory_kind kind) noexcept { return kind < memory_kind::routed; }
 
 /// The kind of a number that identifies memory. Numbers of different kinds may be equal.
@@ -48,7 +48,7 @@ struct figures {
   std::uint64_t calls{0};
   std::uint64_t bytes{0};  // of all calls
   std::uint64_t live{0};
-  std::uint64_t most{0};  // that was live at once
+  std::uint64_t most{0};  // most live bytes
   std::uint64_t refused_calls{0};
   std::uint64_t refused_bytes{0};
 
@@ -73,15 +73,15 @@ struct live_memory {
   library_id library;
   memory_kind kind;
   std::uint32_t uses;  // of physical memory: its handle, and its mappings
-  library_id taker;    // that has called the driver, for a resource that the memory counts for
+  library_id taker;    // the library that called the driver, if the memory counts for a resource
 };
 
 /// The allocations of libraries: their numbers and bytes, and those that are live.
 ///
 /// Invariant: for each library and kind, `live` is the sum of the bytes of its live allocations, and at most `most` <= `bytes`.
 ///
-/// All members are thread-safe. They take one lock, and call nothing of CUDA or of the dynamic linker meanwhile. Those that record throw
-/// std::bad_alloc if the process has no memory.
+/// All members are thread-safe. They take one lock, and call neither CUDA nor the dynamic linker under it. Members that
+/// record throw std::bad_alloc if the process has no memory.
 class ledger {
  public:
   static constexpr std::size_t most_libraries = 1024;
@@ -109,7 +109,7 @@ class ledger {
     return libraries_.at(id).name;
   }
 
-  /// Records an allocation. One with the same key that has not ended counts as freed: its free was not seen.
+  /// Records an allocation. If one with the same key is live, its free was missed, and it counts as freed.
   void add(key_space space, std::uint64_t key, std::uint64_t bytes, library_id library, memory_kind kind)
   {
     add(space, key, bytes, library, kind, library);
@@ -128,7 +128,8 @@ class ledger {
     known.emplace(key, live_memory{bytes, library, kind, 1, taker});
   }
 
-  /// Ends an allocation, before the driver does: afterwards another thread may have the same key. Returns nothing for an unknown key.
+  /// Ends an allocation. Call it before the driver frees: afterwards another thread may get the same key. Returns
+  /// nothing for an unknown key.
   std::optional<live_memory> remove(key_space space, std::uint64_t key)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -148,7 +149,7 @@ class ledger {
     return live_of(space).count(key) != 0;
   }
 
-  /// Undoes a remove(), because the driver has refused to free.
+  /// Undoes a remove() after the driver refused to free.
   void restore(key_space space, std::uint64_t key, live_memory const& memory)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -157,7 +158,7 @@ class ledger {
     if (is_of_device(memory.kind)) { on_devices_.revive(memory.bytes); }
   }
 
-  /// Records the memory of a handle. It is live as long as the handle has owners, or the memory is mapped.
+  /// Records the memory of a handle. It is live while the handle has owners or the memory is mapped.
   void add_handle(std::uint64_t handle, std::uint64_t bytes, library_id library)
   {
     std::uint64_t serial{};
@@ -197,7 +198,7 @@ class ledger {
     ++live_of(key_space::physical).at(found->second.serial).uses;
   }
 
-  /// Records that `bytes` bytes from an address on are no longer mapped.
+  /// Records that `bytes` bytes at an address are no longer mapped.
   void unmap(std::uint64_t address, std::uint64_t bytes)
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -233,7 +234,7 @@ class ledger {
     });
   }
 
-  /// Returns the allocations of all libraries on devices.
+  /// Returns the device allocations of all libraries.
   [[nodiscard]] figures on_devices() const
   {
     std::lock_guard<std::mutex> const lock{mutex_};
@@ -271,7 +272,7 @@ class ledger {
     if (is_of_device(memory.kind)) { on_devices_.live -= memory.bytes; }
   }
 
-  /// Removes an owner or a mapping of memory, which is free after the last one.
+  /// Removes an owner or a mapping of memory, which is freed with the last one.
   void drop_use(std::uint64_t serial)
   {
     auto& known      = live_of(key_space::physical);
@@ -283,7 +284,7 @@ class ledger {
 
   struct owned_handle {
     std::uint64_t
-      serial;  // of the memory: the driver may use the number of a released handle again while the memory is mapped
+      serial;  // of the memory: the driver may reuse the number of a released handle while the memory is mapped
     std::uint64_t owners;
   };
 

@@ -19,13 +19,13 @@ struct mode {
   enum class action { report, allow, deny, route };
 
   action does{action::report};
-  std::string text{"report"};  ///< for the report
+  std::string text{"report"};  ///< the value as the report shows it
   std::vector<std::string>
     libraries;                ///< patterns: those that may allocate, or those that may not; empty after "deny" alone
-  std::string configuration;  ///< of the resource to route to; empty: that of RMM_RESOURCE; or "current"
+  std::string configuration;  ///< of the resource to route to; empty: use RMM_RESOURCE; or "current"
   std::string complaint;      ///< the mistake in the text, if any; then the library only reports
 
-  /// Whether routed memory is that of the program's own current resources.
+  /// Whether allocations are routed to the program's own current resources.
   [[nodiscard]] bool routes_to_current() const { return does == action::route && configuration == "current"; }
 };
 
@@ -61,7 +61,7 @@ struct mode {
   } else {
     made.complaint = "RMM_AUDIT is '" + std::string{text} +
                      "', but takes one of: report, allow:LIBRARY,..., deny, deny:LIBRARY,..., route, "
-                     "route:CONFIGURATION, route:current; it only reports now";
+                     "route:CONFIGURATION, route:current; nothing is refused or routed, only reported";
     return made;
   }
   if (made.does != mode::action::route) { made.libraries = libraries; }
@@ -69,7 +69,7 @@ struct mode {
   return made;
 }
 
-/// Whether a pattern of the shell matches a library: its name in reports, or the file's name without folders.
+/// Whether a shell pattern matches a library's name in reports, or its file name without folders.
 [[nodiscard]] inline bool matches(std::string const& pattern, std::string const& library)
 {
   auto const slash = library.rfind('/');
@@ -82,24 +82,24 @@ struct mode {
   return std::any_of(patterns.begin(), patterns.end(), [&](auto const& pattern) { return matches(pattern, library); });
 }
 
-/// Whether a library may not allocate memory of a device.
+/// Whether a library is not allowed to allocate memory of a device.
 [[nodiscard]] inline bool is_refused(mode const& chosen, std::string const& library)
 {
   if (chosen.does == mode::action::allow) { return !matches_any(chosen.libraries, library); }
   return chosen.does == mode::action::deny && (chosen.libraries.empty() || matches_any(chosen.libraries, library));
 }
 
-/// Whether a library is RMM's, by its name.
+/// Whether a library belongs to RMM, by its name.
 [[nodiscard]] inline bool is_of_rmm(std::string const& library)
 {
   return matches("rmm/*", library) || matches("librmm*", library);
 }
 
-/// Whether allocations of a library are routed. Not those of RMM, whose pools would lie in a pool, nor of libraries that share their
-/// memory with other processes, which memory of a pool does not allow.
+/// Whether allocations of a library are routed. Excluded are RMM, whose pools would lie in a pool, and libraries that
+/// share their memory with other processes, which is impossible with memory of a pool.
 [[nodiscard]] inline bool is_routed(mode const& chosen, std::string const& library)
 {
-  // Never destroyed: libraries allocate until the process ends.
+  // Never destroyed, because libraries allocate until the process ends.
   static auto const& never = *new std::vector<std::string>{"libnccl*", "libnvshmem*", "libuc[mpst]*.so*"};
   return chosen.does == mode::action::route && !is_of_rmm(library) && !matches_any(never, library);
 }

@@ -26,7 +26,7 @@ namespace audit {
   return text;
 }
 
-/// Returns the rows of a report: one for each library and kind, the one with the most memory first; then the sum over all devices.
+/// Returns the rows of a report: one for each library and kind, most memory first; then the sum over all devices.
 [[nodiscard]] inline std::string make_table(ledger const& known)
 {
   struct row {

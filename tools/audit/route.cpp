@@ -45,10 +45,10 @@ struct functions {
   CUresult (*exchange_capture_mode)(CUstreamCaptureMode*){};
 };
 
-/// Something that one thread makes, while others do without: to wait could be a deadlock with the lock of the dynamic linker.
+/// An object that one thread makes while others do without it. Waiting could deadlock with the lock of the dynamic linker.
 class made_once {
  public:
-  /// Returns whether it is there. The first call makes it, and says whether that has worked.
+  /// Returns whether the object exists. The first call makes it, and returns whether that succeeded.
   template <class Make>
   [[nodiscard]] bool is_there(Make&& make) noexcept
   {
@@ -66,12 +66,12 @@ class made_once {
   std::atomic<int> state_{untouched};
 };
 
-/// What routes need on a device.
+/// The state that routing needs on a device.
 struct device_place {
   made_once made;
   CUcontext context{};
-  CUstream stream{};           // of memory that belongs to no stream
-  rmm_c_resource* resource{};  // of the text; null if the program has the sources
+  CUstream stream{};           // for memory that belongs to no stream
+  rmm_c_resource* resource{};  // made from the text; null if the program has the sources
 };
 
 constexpr int most_devices = 64;
@@ -83,7 +83,7 @@ struct routes {
 
   std::atomic<source*> newest{nullptr};
 
-  std::mutex mutex;  // of `blocks`, and of additions to the list of sources; nothing of CUDA is called under it
+  std::mutex mutex;  // for `blocks`, and for additions to the list of sources; never held during a call of CUDA
   std::map<std::uintptr_t, routed_block> blocks;
 };
 
@@ -117,7 +117,7 @@ template <class Function>
 
 [[nodiscard]] bool find_engine(functions& call)
 {
-  pool_call const inside;  // the library may have constructors
+  pool_call const inside;  // constructors of the library may allocate
   void* const library = open_engine();
   if (library == nullptr) {
     say("cannot route, as librmm_c.so.1 cannot be loaded: %s", ::dlerror());
@@ -192,7 +192,7 @@ void deallocate_configured(void* /*context*/, void* owner, int /*device*/, void*
   return all_found ? made_once::there : made_once::failed;
 }
 
-/// The pool may call the driver, whatever captures meanwhile.
+/// Lets the pool call the driver even if the thread or another one captures.
 class relaxed_capture_mode {
  public:
   explicit relaxed_capture_mode(functions const& call) noexcept : call_{call} { call_.exchange_capture_mode(&mode_); }
@@ -212,7 +212,7 @@ class relaxed_capture_mode {
   if (place.context == nullptr && call.retain_primary(&place.context, device) != CUDA_SUCCESS) {
     return made_once::failed;
   }
-  if (place.context != current) { return made_once::untouched; }  // later, in the primary context
+  if (place.context != current) { return made_once::untouched; }  // try again in the primary context
   auto const& chosen = process::get().chosen;
   auto const* text   = chosen.configuration.empty() ? nullptr : chosen.configuration.c_str();
   if (!chosen.routes_to_current() && call.create(text, device, &place.resource) != RMM_C_OK) {
@@ -223,7 +223,7 @@ class relaxed_capture_mode {
                                                                                    : made_once::failed;
 }
 
-/// The place of the current context; null if it has none.
+/// The state of the current context's device; null if routing is not possible there.
 [[nodiscard]] device_place* current_place(routes& all, CUdevice& device, CUcontext& context) noexcept
 {
   auto& call = all.call;
@@ -235,7 +235,7 @@ class relaxed_capture_mode {
   int is_active{};
   auto& place      = all.places[static_cast<std::size_t>(device)];
   bool const there = place.made.is_there([&]() -> int {
-    // A program without a primary context does not get one.
+    // Does not create a primary context in a program that has none.
     if (call.primary_state(device, &flags, &is_active) != CUDA_SUCCESS || is_active == 0) {
       return made_once::untouched;
     }
@@ -244,7 +244,7 @@ class relaxed_capture_mode {
   return there && place.context == context ? &place : nullptr;
 }
 
-/// A stream as sources name it.
+/// The stream in the form that sources take.
 [[nodiscard]] void* to_named_stream(use_order order) noexcept
 {
   return order.own_stream && order.stream == nullptr ? CU_STREAM_PER_THREAD : order.stream;
@@ -256,7 +256,7 @@ class relaxed_capture_mode {
   return call.stream_context(static_cast<CUstream>(stream), &context) == CUDA_SUCCESS && context == wanted;
 }
 
-/// Whether a source can allocate in the order of a stream. A stream that captures is asked nothing else: that could end the capture.
+/// Whether a source can allocate in the order of a stream. Asks a capturing stream nothing else, because that could end the capture.
 [[nodiscard]] bool can_order(functions const& call, use_order order, CUcontext current) noexcept
 {
   auto* const stream = to_named_stream(order);
@@ -267,7 +267,7 @@ class relaxed_capture_mode {
 
 [[nodiscard]] void* pointer_to(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
 
-/// Blocks whose memory is gone. Their owners end in the destructor: not under the lock, which may not be held meanwhile.
+/// Blocks whose memory is gone. The destructor ends their owners, because the lock must not be held for that.
 class gone_blocks {
  public:
   gone_blocks() = default;
@@ -282,7 +282,7 @@ class gone_blocks {
   gone_blocks(gone_blocks const&)            = delete;
   gone_blocks& operator=(gone_blocks const&) = delete;
 
-  /// Notes that the memory of a block is gone. Without host memory for that, its owner lives on.
+  /// Notes that the memory of a block is gone. If there is no host memory for the note, the block's owner is kept.
   void add(routed_block& block) noexcept
   {
     auto* const origin = std::exchange(block.origin, nullptr);
@@ -299,7 +299,7 @@ class gone_blocks {
   std::vector<routed_block> blocks_;
 };
 
-/// Ends the blocks that begin in a range of addresses. Those in memory that is handed out anew are forgotten, too. Requires the lock.
+/// Ends the blocks that begin in a range of addresses. If the range is handed out anew, forgets the blocks, too. Requires the lock.
 void end_blocks(routes& all, std::uintptr_t begin, std::size_t bytes, bool is_new, gone_blocks& gone) noexcept
 {
   auto const first = all.blocks.lower_bound(begin);
@@ -308,7 +308,7 @@ void end_blocks(routes& all, std::uintptr_t begin, std::size_t bytes, bool is_ne
   if (is_new) { all.blocks.erase(first, last); }
 }
 
-/// Keeps a block that was just allocated. Returns nothing if its source was withdrawn meanwhile.
+/// Keeps a new block. Returns nothing if its source was withdrawn meanwhile.
 [[nodiscard]] std::optional<CUresult> keep(routes& all, routed_block const& block) noexcept
 {
   gone_blocks gone;
@@ -323,7 +323,7 @@ void end_blocks(routes& all, std::uintptr_t begin, std::size_t bytes, bool is_ne
   }
 }
 
-/// Allocates from one source. Returns nothing if that does not serve.
+/// Allocates from one source. Returns nothing if the source does not serve the request.
 [[nodiscard]] std::optional<CUresult> allocate_from(source& asked,
                                                     device_place const& place,
                                                     routed_block& block,
@@ -342,7 +342,7 @@ void end_blocks(routes& all, std::uintptr_t begin, std::size_t bytes, bool is_ne
   block.address = reinterpret_cast<std::uintptr_t>(memory);
   block.origin  = &asked;
   auto const result =
-    order.is_ordered ? CUDA_SUCCESS : all.call.synchronize_stream(place.stream);  // then all streams may use it
+    order.is_ordered ? CUDA_SUCCESS : all.call.synchronize_stream(place.stream);  // all streams may use it afterwards
   auto const kept = result == CUDA_SUCCESS ? keep(all, block) : std::optional{result};
   if (kept != CUDA_SUCCESS) { deallocate(context, block.owner, block.device, memory, block.bytes, stream); }
   return kept;
@@ -358,7 +358,7 @@ void end_blocks(routes& all, std::uintptr_t begin, std::size_t bytes, bool is_ne
   return result;
 }
 
-/// Finds the stream to free a block on, after a wait on the host for work that this stream is not ordered after.
+/// Finds the stream to free a block on. Waits on the host for work that this stream is not ordered after.
 [[nodiscard]] CUresult make_freeable(functions const& call,
                                      device_place const& place,
                                      use_order order,
@@ -371,7 +371,7 @@ void end_blocks(routes& all, std::uintptr_t begin, std::size_t bytes, bool is_ne
   if (auto const error = call.is_capturing(static_cast<CUstream>(named), &status); error != CUDA_SUCCESS) {
     return error;
   }
-  if (status != CU_STREAM_CAPTURE_STATUS_NONE) { return CUDA_ERROR_INVALID_VALUE; }  // not memory of the graph
+  if (status != CU_STREAM_CAPTURE_STATUS_NONE) { return CUDA_ERROR_INVALID_VALUE; }  // a graph cannot free it
   if (!is_of_context(call, named, place.context)) { return call.synchronize_stream(static_cast<CUstream>(named)); }
   stream = named;
   return CUDA_SUCCESS;

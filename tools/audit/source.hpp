@@ -12,7 +12,7 @@ namespace RMM_NAMESPACE {
 namespace tools {
 namespace audit {
 
-/// A source of memory in place of the driver's, in a list of all. Never destroyed.
+/// A source of memory in place of the driver's, as an element of a list. Never destroyed.
 ///
 /// Invariant: once withdraw() and wait_for_calls() have returned, none of its functions is called.
 class source {
@@ -42,7 +42,7 @@ class source {
     while (calls_.load() != 0) { std::this_thread::sleep_for(std::chrono::microseconds{50}); }
   }
 
-  /// For a child of fork(), which has none of the threads that call. What the parent allocated cannot be used, nor can CUDA.
+  /// For a child of fork(), in which no calls are in progress, and neither CUDA nor the parent's allocations can be used.
   void continue_in_child() noexcept
   {
     calls_.store(0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// librmm_environment.so: makes an unchanged program obey RMM_RESOURCE and RMM_TRACE_FILE. It is preloaded, or linked, and makes the initial
-// resource of every device before the program can. With RMM_AUDIT=route:current and librmm_audit.so that resource also serves what other
-// libraries allocate from the driver.
+// librmm_environment.so: makes an unchanged program obey RMM_RESOURCE and RMM_TRACE_FILE. It is preloaded, or linked,
+// and makes the initial resource of every device before the program can. With RMM_AUDIT=route:current and
+// librmm_audit.so, that resource also serves allocations of other libraries from the driver.
 
 #include "environment_trace.hpp"
 
@@ -33,8 +33,8 @@ namespace {
   return text != nullptr && *text != '\0';
 }
 
-/// The resource that the environment chooses, for the current device. Makes the resource of a device at its first allocation, because that
-/// needs CUDA.
+/// The resource that the environment chooses for the current device. Makes a device's resource at its first allocation,
+/// because that needs CUDA.
 ///
 /// Never destroyed, and neither are its resources, because memory may be freed until the process ends.
 class resource_of_environment final : public rmm::mr::device_memory_resource {

@@ -8,8 +8,8 @@
     (gdb) print pool
     $2 = rmm::mr::pool_memory_resource<...>: live 1.0 MiB, free 7.0 MiB (0 B of it cached), reserved 8.0 MiB
 
-They only read memory of the program, and call nothing in it: they work on core files too. Figures of a pool that some thread was
-stopped in the middle of changing may be off by what that thread was about to do.
+They only read memory of the program and call nothing in it, so they also work on core files. If a thread was stopped while it changed a
+pool, the figures of that pool may be off by that change.
 """
 
 import gdb
@@ -17,7 +17,7 @@ import gdb.printing
 
 
 def elements(vector):
-    """The elements of a std::vector, whatever library it is from: that begins with pointers to the first and past the last."""
+    """Returns the elements of a std::vector of any C++ library: it begins with pointers to the first and past the last element."""
     pointers = vector.address.cast(vector.type.strip_typedefs().template_argument(0).pointer().pointer())
     at, end = pointers[0], pointers[1]
     while at != end:
@@ -26,26 +26,26 @@ def elements(vector):
 
 
 def pointee(unique_ptr):
-    """What a std::unique_ptr with a deleter without state owns."""
+    """Returns the object that a std::unique_ptr with a stateless deleter owns."""
     pointer = unique_ptr.type.strip_typedefs().template_argument(0).pointer()
     return unique_ptr.address.cast(pointer.pointer()).dereference().dereference()
 
 
 def first_member(value):
-    """What a std::atomic or std::array begins with: its value, or its first element."""
+    """Returns the value of a std::atomic, or the first element of a std::array: both begin with it."""
     kind = value.type.strip_typedefs().template_argument(0)
     return value.address.cast(kind.pointer()).dereference()
 
 
 def items(array):
-    """The elements of a std::array."""
+    """Returns the elements of a std::array."""
     kind = array.type.strip_typedefs()
     first = array.address.cast(kind.template_argument(0).pointer())
     return [first[i] for i in range(int(kind.template_argument(1)))]
 
 
 def size_text(count):
-    """1536: 1.5 KiB"""
+    """Returns a size as text: 1536 is 1.5 KiB."""
     size, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024:
@@ -55,7 +55,7 @@ def size_text(count):
 
 
 def stream_text(stream):
-    """What a cudaStream_t stands for."""
+    """Returns the name or address of a stream."""
     names = {0: "default", 1: "legacy default", 2: "per-thread default"}
     return names.get(int(stream), hex(int(stream)))
 
@@ -65,7 +65,7 @@ def device_text(device):
 
 
 class Figures:
-    """live, free, cached and reserved bytes of a heap, as heap_figures has them."""
+    """The live, free, cached and reserved bytes of a heap, as in heap_figures."""
 
     def __init__(self, heap):
         granule = 256
@@ -109,7 +109,7 @@ class Figures:
 
 
 class Printer:
-    """The text of one value; says first what it is."""
+    """The text of one value, which begins with its type."""
 
     def __init__(self, value):
         self.value = value
@@ -173,7 +173,7 @@ class Pool(Printer):
 class ElasticPool(Printer):
     def text(self):
         figures = Figures(self.value["heap_"])
-        parts = first_member(self.value["parts_"]["now_"])  # what can be paused by tag
+        parts = first_member(self.value["parts_"]["now_"])  # memory that can be paused by tag
         if int(parts) != 0:
             for part in elements(parts.dereference()):
                 figures.add(Figures(part["pool"].dereference()["heap_"]))

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// librmm_nvtx.so: makes tags (rmm/tag_scope.hpp) of the NVTX ranges of a program that knows nothing of it. NVTX loads it if
+// librmm_nvtx.so: makes tags (rmm/tag_scope.hpp) from the NVTX ranges of an unchanged program. NVTX loads it if
 // NVTX_INJECTION64_PATH names it.
 //
-// Each shared object with NVTX has its own table of functions, and calls InitializeInjectionNvtx2() at its first range. NVTX ignores all
-// functions that are not set here. Among them are nvtxRangeStart and nvtxRangeEnd: such a range may end in another thread, so it belongs
-// to no thread's allocations.
+// Each shared object with NVTX has its own table of functions, and calls InitializeInjectionNvtx2() at its first range.
+// NVTX skips all functions that are not set here. Among them are nvtxRangeStart and nvtxRangeEnd: such a range may end
+// in another thread, so it cannot name the allocations of a thread.
 
 #include "range_names.hpp"
 #include "range_stack.hpp"
@@ -32,16 +32,16 @@ using rmm::tools::range_name;
 using rmm::tools::range_stack;
 using rmm::tools::range_tags;
 
-/// Never destroyed: threads may use it while the process exits.
+/// Never destroyed, because threads may use it while the process exits.
 std::atomic<range_tags*> known_tags{nullptr};
 
-/// Throws std::bad_alloc at the first call.
+/// Throws std::bad_alloc on its first call.
 RMM_COLD range_tags& make_tags()
 {
   static auto& made = *[] {
     auto* const tags = new range_tags{std::getenv("RMM_NVTX_DOMAINS")};
     known_tags.store(tags, std::memory_order_release);
-    // A child of fork() would otherwise wait forever for a thread that it does not have.
+    // Without this, a child of fork() could wait forever for a thread of its parent.
     static_cast<void>(pthread_atfork([] { known_tags.load(std::memory_order_relaxed)->lock(); },
                                      [] { known_tags.load(std::memory_order_relaxed)->unlock(); },
                                      [] { known_tags.load(std::memory_order_relaxed)->unlock(); }));
@@ -50,20 +50,20 @@ RMM_COLD range_tags& make_tags()
   return made;
 }
 
-/// NVTX reads its table of functions without an order: one may be called before make_tags() seems to have returned.
+/// NVTX reads its table of functions without a memory order, so a function may run before the return of make_tags() is visible.
 [[nodiscard]] range_tags& tags() noexcept
 {
   auto* const known = known_tags.load(std::memory_order_acquire);
   return known != nullptr ? *known : make_tags();
 }
 
-/// The ranges of a thread, and its current tag, which is in the shared object that made the table of tags. That object stays loaded.
+/// The ranges of a thread, and its current tag, which lies in the shared object that made the table of tags. That object stays loaded.
 struct thread_ranges {
   std::uint32_t* current;
   range_stack stack;
 };
 
-/// Out of line, because a compiler may look a thread-local variable of a shared object up for each access.
+/// Out of line, because a compiler may look up a shared object's thread-local variable at each access.
 [[nodiscard]] RMM_OUT_OF_LINE thread_ranges& ranges() noexcept
 {
   static thread_local thread_ranges of_thread;
@@ -76,7 +76,7 @@ struct thread_ranges {
   return *thread.current;
 }
 
-// What NVTX calls a level is not known, because domains share a stack.
+// NVTX's level of a range is unknown, because all domains share one stack.
 int push(std::uint32_t domain, std::uint32_t tag) noexcept
 {
   auto& thread = ranges();
@@ -91,7 +91,7 @@ int pop(std::uint32_t domain) noexcept
   return NVTX_NO_PUSH_POP_TRACKING;
 }
 
-// Handles are numbers, so that an invalid handle does no harm: that of a domain is its number, that of a string its tag.
+// Handles are numbers, so that an invalid one is harmless: a domain's number, or a string's tag.
 
 template <class Handle>
 [[nodiscard]] Handle to_handle(std::uint32_t number) noexcept
@@ -136,7 +136,7 @@ template <class Handle>
   }
 }
 
-/// A range whose name is text or attributes.
+/// Begins a range that is named by a text or by attributes.
 template <class Name>
 RMM_FLATTEN int push_named(std::uint32_t domain, Name name) noexcept
 {
@@ -162,7 +162,7 @@ template <class Char>
   return to_handle<nvtxDomainHandle_t>(name != nullptr ? tags().domain(name) : range_tags::default_domain);
 }
 
-/// The functions of a table of NVTX's.
+/// One of NVTX's tables of functions.
 class function_table {
  public:
   function_table(NvtxExportTableCallbacks const& callbacks, NvtxCallbackModule module) noexcept
@@ -179,7 +179,7 @@ class function_table {
 
  private:
   NvtxFunctionTable functions_{};
-  unsigned size_{};  // the last id
+  unsigned size_{};  // the largest id
 };
 
 void set_functions(NvtxExportTableCallbacks const& callbacks) noexcept

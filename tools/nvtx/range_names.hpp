@@ -22,7 +22,7 @@ template <std::size_t Size>
   return text.size() >= length && std::memcmp(text.data() + text.size() - length, end, length) == 0;
 }
 
-/// Returns the part of a range's name that says what the range is, cut if it is too long; empty for null.
+/// Returns the descriptive part of a range's name, cut if it is too long; empty for null.
 ///
 /// PyTorch's emit_nvtx() appends the number of the call, its operation, and sizes to the name of an operator: `aten::add, seq = 7, op_id = 9`.
 [[nodiscard]] inline std::string_view range_name(char const* text) noexcept
@@ -39,7 +39,7 @@ template <std::size_t Size>
   return cut_between_characters(name, range_tags::max_name_length);
 }
 
-/// The name of a range in UTF-8, from wide characters: code points or pairs of UTF-16. Invalid ones become U+FFFD.
+/// The name of a range in UTF-8, from wide characters: code points or pairs of UTF-16. Invalid characters become U+FFFD.
 class narrow_name {
  public:
   explicit narrow_name(wchar_t const* text) noexcept
@@ -48,7 +48,7 @@ class narrow_name {
     while (*text != L'\0' && length_ + 4 < sizeof bytes_) { append(next_code_point(text)); }
   }
 
-  /// Ends with a zero.
+  /// Returns the name with a terminating zero.
   [[nodiscard]] char const* c_str() const noexcept { return bytes_; }
 
  private:

@@ -13,18 +13,19 @@
 namespace RMM_NAMESPACE {
 namespace tools {
 
-/// The open ranges of a thread, in the order in which they began. It sets the current tag of the thread, which the program's own tag
-/// scopes set, too.
+/// The open ranges of a thread, in the order in which they began. They set the thread's current tag, which the
+/// program's own tag scopes set, too.
 ///
-/// A range ends as the last one of its domain, so ranges of two domains may overlap. A pop without a range does nothing. At most
-/// `capacity` ranges are known one by one: of more, the oldest ones become one entry, which restores the tag before them all.
+/// A pop ends the last range of its domain, so ranges of two domains may overlap. A pop without a range does nothing.
+/// Up to `capacity` ranges are kept; beyond that, the oldest ones merge into one entry, which restores the tag before all of them.
 ///
 /// Invariants:
 ///  S1  size_ <= capacity
-///  S2  an entry with `open` 0 is a range that ended while a tag scope had replaced its tag. It waits until that scope restores the tag
-///  S3  only the first entry can stand for several ranges, and has the domain any_domain then
+///  S2  an entry with `open` 0 is a range that ended while a tag scope had replaced its tag. It waits until the scope
+/// restores that tag
+///  S3  only the first entry can stand for several ranges; its domain is then any_domain
 ///
-/// No initialization and no destructor: it is a thread-local variable that threads may use until their very end.
+/// Has neither an initialization nor a destructor: it is thread-local, and threads may use it until their very end.
 class range_stack {
  public:
   static constexpr std::size_t capacity     = 128;
@@ -85,7 +86,7 @@ class range_stack {
     --size_;
   }
 
-  /// Removes the last entries if their ranges have ended, and the tag scopes that replaced their tags too.
+  /// Removes the last entries whose ranges have ended and whose tags no tag scope replaces any more.
   void settle(std::uint32_t& current) noexcept
   {
     while (size_ != 0 && entries_[size_ - 1].open == 0 && entries_[size_ - 1].tag == current) {
@@ -96,7 +97,7 @@ class range_stack {
   RMM_COLD void make_room(std::uint32_t& current) noexcept
   {
     settle(current);
-    if (current == 0) {  // no tag scope is left that could restore a tag
+    if (current == 0) {  // no tag scope is left to restore a tag
       while (size_ != 0 && entries_[size_ - 1].open == 0) { --size_; }
     }
     if (size_ != capacity) { return; }

@@ -17,7 +17,7 @@
 namespace RMM_NAMESPACE {
 namespace tools {
 
-/// Returns the first `length` bytes of a text in UTF-8 or fewer, so that no character is cut.
+/// Returns at most `length` bytes of a text in UTF-8, cut between characters.
 [[nodiscard]] inline std::string_view cut_between_characters(std::string_view text, std::size_t length) noexcept
 {
   if (text.size() <= length) { return text; }
@@ -25,15 +25,16 @@ namespace tools {
   return text.substr(0, length);
 }
 
-/// The domains of ranges, and the tags of their names. A tag is called `domain:name`, or `name` in the default domain.
+/// The domains of ranges, and the tags of their names. A tag is named `domain:name`, or `name` in the default domain.
 ///
-/// Bounded, because a program may make names of numbers: after `max_names` names, all further ones have one tag.
+/// Bounded, because a program may put numbers into names: after `max_names` names, all new ones share one tag.
 ///
 /// Invariants:
-///  N1  a slot is null, or points to an entry that never changes; an entry is found from the slot of its hash on, before the first null
+///  N1  a slot is null, or points to an entry that never changes; an entry lies between the slot of its hash and the
+/// next null
 ///  N2  at most max_names slots are set, which is half of them
 ///
-/// Thread-safe. Looking a known name up takes no lock.
+/// Thread-safe. A look-up of a known name takes no lock.
 class range_tags {
  public:
   static constexpr std::uint32_t max_names          = 4096;
@@ -45,7 +46,7 @@ class range_tags {
   static constexpr std::string_view name_of_own     = "librmm";  // of RMM's own ranges, which would hide all others
   static constexpr std::string_view name_of_others  = "(other ranges)";
 
-  /// `wanted` names the domains whose ranges count, separated by commas. If it is null or empty, all count but RMM's own.
+  /// `wanted` names the domains whose ranges count, separated by commas. If it is null or empty, all count except RMM's own.
   ///
   /// Throws std::bad_alloc; no other function does.
   explicit range_tags(char const* wanted) : wanted_{wanted != nullptr ? wanted : ""}
@@ -61,7 +62,7 @@ class range_tags {
     for (auto const& slot : slots_) { delete slot.load(std::memory_order_relaxed); }
   }
 
-  /// Returns the number of the domain with that name. Domains that find no free number share the last one.
+  /// Returns the number of the domain with that name. When no number is free, new domains share the last one.
   [[nodiscard]] RMM_COLD std::uint32_t domain(std::string_view name) noexcept
   {
     name = cut_between_characters(name, max_domain_length);
@@ -91,7 +92,7 @@ class range_tags {
     return found != nullptr ? found->tag : add(hash, domain, name);
   }
 
-  /// Locks what a thread needs to add a name, so that no other thread is doing so.
+  /// Locks out additions of names by other threads.
   void lock() noexcept { mutex_.lock(); }
   void unlock() noexcept { mutex_.unlock(); }
 
@@ -139,20 +140,20 @@ class range_tags {
     for (; length > 16; text += 16, length -= 16) {
       hash = mix(load<std::uint64_t>(text), load<std::uint64_t>(text + 8) ^ hash);
     }
-    // Two words that may overlap.
+    // Two words, which may overlap.
     if (length >= 8) { return mix(load<std::uint64_t>(text), load<std::uint64_t>(text + length - 8) ^ hash); }
     if (length >= 4) { return mix(load<std::uint32_t>(text), load<std::uint32_t>(text + length - 4) ^ hash); }
     return mix(load<std::uint8_t>(text) | load<std::uint8_t>(text + length / 2) << 8U,
                load<std::uint8_t>(text + length - 1) ^ hash);
   }
 
-  /// Returns the slot with the entry of a name, or the free slot for it.
-  /// A slot, and what was in it when it was looked at: another thread may have put another name there since.
+  /// A slot, and its content at one moment: another thread may have filled the slot since.
   struct found_entry {
     std::atomic<name_entry const*>& slot;
     name_entry const* entry;
   };
 
+  /// Returns the slot with the entry of a name, or the free slot for it.
   [[nodiscard]] found_entry find(std::uint64_t hash, std::uint32_t domain, std::string_view name) noexcept
   {
     for (std::size_t i = hash % slot_count;; i = (i + 1) % slot_count) {
@@ -180,7 +181,7 @@ class range_tags {
     if (names_.load(std::memory_order_relaxed) == max_names) { return others_; }
     auto const tag              = intern({text, length});
     std::string_view const kept = detail::tags().name_of(tag);
-    if (kept != std::string_view{text, length}) { return others_; }  // the table of tags has no room for it
+    if (kept != std::string_view{text, length}) { return others_; }  // the table of tags is full
     auto const* const made = new (std::nothrow) name_entry{hash, domain, tag, kept.substr(prefix)};
     if (made == nullptr) { return tag; }
     names_.fetch_add(1, std::memory_order_relaxed);

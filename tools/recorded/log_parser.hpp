@@ -41,17 +41,17 @@ struct event {
   {}
 
   action act{};
-  std::size_t size{};        ///< as asked for
-  std::uintptr_t pointer{};  ///< what the allocation returned, or what is freed
+  std::size_t size{};        ///< requested bytes
+  std::uintptr_t pointer{};  ///< address of the allocation
   std::size_t thread_id{};
   std::uintptr_t stream{};
-  std::size_t index{};  ///< of the row, from 0
+  std::size_t index{};  ///< number of the row, from 0
 
   std::uint64_t time_ns{};  ///< since the first event
   int device{};
 
-  // Members that only binary traces fill.
-  std::uint64_t stream_id{};  ///< differs for streams with the same handle; 0: not known
+  // Only binary traces fill these.
+  std::uint64_t stream_id{};  ///< distinguishes streams with the same handle; 0: unknown
 };
 
 inline std::ostream& operator<<(std::ostream& out, event const& e)
@@ -65,8 +65,7 @@ inline std::ostream& operator<<(std::ostream& out, event const& e)
   return out;
 }
 
-/// Returns hours, minutes, seconds and microseconds of a time of the log: HH:MM:SS, and microseconds after a point or colon. Returns
-/// nothing for other texts.
+/// Splits a time of the log, HH:MM:SS and microseconds after a point or colon, into these four numbers. Returns nothing for other texts.
 inline std::optional<std::array<int, 4>> split_time(std::string_view text)
 {
   std::array<int, 4> fields{};
@@ -87,7 +86,7 @@ inline std::optional<std::array<int, 4>> split_time(std::string_view text)
   return fields;
 }
 
-/// Returns the moment of today, in local time, of a time of the log. Throws logic_error for other texts.
+/// Returns the moment of a time of the log, taken as local time of today. Throws logic_error for other texts.
 inline std::chrono::system_clock::time_point parse_time(std::string const& text)
 {
   auto const split = split_time(text);
@@ -104,7 +103,7 @@ inline std::chrono::system_clock::time_point parse_time(std::string const& text)
   return std::chrono::system_clock::from_time_t(std::mktime(&day)) + std::chrono::microseconds{fields[3]};
 }
 
-/// Returns the fields of a row, which are not quoted.
+/// Returns the fields of a row. Fields are not quoted.
 inline std::vector<std::string_view> split_row(std::string_view row)
 {
   if (!row.empty() && row.back() == '\r') { row.remove_suffix(1); }
@@ -117,7 +116,7 @@ inline std::vector<std::string_view> split_row(std::string_view row)
   }
 }
 
-/// Returns a number of the log: decimal, or hexadecimal with or without 0x, where (nil) is 0. Throws logic_error for other texts.
+/// Parses a number of the log: decimal, or hexadecimal with or without 0x; (nil) is 0. Throws logic_error for other texts.
 template <class Number>
 Number parse_log_number(std::string_view text, int base)
 {
@@ -141,8 +140,8 @@ inline action parse_action(std::string_view text)
   throw logic_error("'" + std::string{text} + "' is not an action of the log: allocate, free or allocate failure.");
 }
 
-/// Converts times of day, in the order of the rows, to nanoseconds since the first of them. A time that is more than half a day earlier
-/// than the previous one belongs to the next day. Any other earlier time, and any other text, counts as the previous time.
+/// Converts times of day, in the order of the rows, to nanoseconds since the first one. A time that is more than half a
+/// day earlier than the previous one belongs to the next day. Any other earlier time, and any other text, counts as the previous time.
 class log_clock {
  public:
   [[nodiscard]] std::uint64_t elapsed_ns(std::string_view time_of_day)
@@ -164,8 +163,9 @@ class log_clock {
   std::uint64_t elapsed_{0};
 };
 
-/// Returns the rows of a log. Throws logic_error, with the line, if the text is not a log. The first logs of RMM have no column of threads:
-/// their rows belong to thread 0. If `cut_off_at` is given, an unfinished last row is left out, and `*cut_off_at` is its offset.
+/// Returns the rows of a log. Throws logic_error, with the line, if the text is not a log. Logs of RMM's first releases
+/// have no column of threads: their rows belong to thread 0. If `cut_off_at` is given, an unfinished last row is left
+/// out, and `*cut_off_at` is its offset.
 inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_t>* cut_off_at = nullptr)
 {
   constexpr int most_devices                                  = 1024;
@@ -179,7 +179,7 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
   for (std::size_t i = 0; i < column_count; ++i) {
     auto const found = std::find(names.begin(), names.end(), wanted[i]);
     if (found == names.end() && i != 0) {
-      throw logic_error("line 1: this is no log, for it has no column '" + std::string{wanted[i]} + "'.");
+      throw logic_error("line 1: this is not a log: it has no column '" + std::string{wanted[i]} + "'.");
     }
     column[i] = static_cast<std::size_t>(found - names.begin());
   }
@@ -189,7 +189,7 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
 
   log_clock clock;
   std::vector<event> events;
-  std::uint64_t end = row.size() + 1;  // of what was read
+  std::uint64_t end = row.size() + 1;  // of the rows so far
   for (std::size_t line = 2; std::getline(in, row); ++line) {
     auto const begin = std::exchange(end, end + row.size() + 1);
     if (row.empty() || row == "\r") { continue; }
@@ -214,7 +214,7 @@ inline std::vector<event> parse_csv(std::istream& in, std::optional<std::uint64_
       made.time_ns = clock.elapsed_ns(fields[column[1]]);
       events.push_back(made);
     } catch (logic_error const& e) {
-      if (cut_off_at != nullptr && in.eof()) {  // no end of line
+      if (cut_off_at != nullptr && in.eof()) {  // the last row has no end of line
         *cut_off_at = begin;
         break;
       }

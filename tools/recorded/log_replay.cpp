@@ -19,7 +19,7 @@ constexpr std::uintptr_t last_special_handle = 2;  // default, legacy, per-threa
 
 allocation_history::allocation_history(std::vector<rmm::detail::event> events) : size_{events.size()}
 {
-  std::map<std::size_t, std::size_t> numbers;  // of the threads
+  std::map<std::size_t, std::size_t> numbers;  // by thread
   std::size_t index = 0;
   thread_of_.reserve(size_);
   for (auto& event : events) {
@@ -41,7 +41,7 @@ std::size_t allocation_history::stream_of(rmm::detail::event const& event)
   auto const [of_handle, is_first] = by_handle_.try_emplace({event.device, event.stream}, next);
   auto number                      = of_handle->second;
   if (event.stream_id != 0) {
-    bool const is_nameless     = !is_first && own_streams_[number].id == 0;  // called before its id was known
+    bool const is_nameless     = !is_first && own_streams_[number].id == 0;  // its id was unknown at its earlier calls
     auto const named           = is_first || is_nameless ? number : next;
     auto const [of_id, is_new] = by_id_.try_emplace({event.device, event.stream_id}, named);
     if (is_new && named == next && !is_first) { own_streams_[number].has_successor = true; }
@@ -109,7 +109,7 @@ std::size_t log_replay::target_of(int device) const
   return static_cast<std::size_t>(found - targets_.begin());
 }
 
-/// Requires the stream's device to be current.
+/// Requires that the stream's device is current.
 rmm::cuda_stream_view log_replay::view_of(std::size_t stream, std::uintptr_t handle)
 {
   if (stream == special_stream) { return rmm::cuda_stream_view{reinterpret_cast<cudaStream_t>(handle)}; }
@@ -171,13 +171,13 @@ void log_replay::allocate(logged_call const& call, std::size_t target)
   auto const stream = view_of(call.stream, event.stream);
   auto& resource    = *targets_[target].resource;
   void* const ptr   = resource.allocate(event.size, stream);
-  if (event.pointer == 0 || event.size == 0) {  // there may be many with this address, and no free
+  if (event.pointer == 0 || event.size == 0) {  // many allocations may have this address, without a free
     resource.deallocate(ptr, event.size, stream);
     return;
   }
   allocation const made{ptr, event.size, target, call.stream, event.stream};
   auto const [entry, is_new] = live_.try_emplace({event.device, event.pointer}, made);
-  if (!is_new) {  // the log has lost the free
+  if (!is_new) {  // the free is missing in the log
     auto const lost = std::exchange(entry->second, made);
     live_bytes_ -= lost.bytes;
     resource.deallocate(lost.ptr, lost.bytes, stream);
@@ -212,7 +212,7 @@ void log_replay::measure(rmm::detail::event const& event)
 {
   auto const now = moment_of(event);
   if (observer_) { observer_(now); }
-  if (next_ >= history_.size()) { return; }  // not the first pass
+  if (next_ >= history_.size()) { return; }  // only the first pass counts
   if (now.live > peak_live_.live) { peak_live_ = now; }
   if (now.reserved > peak_reserved_.reserved) { peak_reserved_ = now; }
   auto const distance = std::max<std::size_t>(1, history_.size() / points_of_curve);
@@ -221,7 +221,7 @@ void log_replay::measure(rmm::detail::event const& event)
 
 void log_replay::end_pass(current_device& device)
 {
-  if (next_ <= history_.size()) { left_ = {live_.size(), live_bytes_}; }  // the first pass
+  if (next_ <= history_.size()) { left_ = {live_.size(), live_bytes_}; }  // only the first pass counts
   for (auto const& [key, rest] : live_) {
     device.become(targets_[rest.target].device);
     targets_[rest.target].resource->deallocate(rest.ptr, rest.bytes, view_of(rest.stream, rest.handle));

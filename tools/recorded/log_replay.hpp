@@ -24,15 +24,15 @@ namespace rmm::recorded {
 /// An event, and its stream.
 struct logged_call {
   rmm::detail::event event;
-  std::size_t stream;  ///< number of the stream in the history; special_stream for those that every program has
+  std::size_t stream;  ///< number of the stream in the history; special_stream for the predefined ones
 };
 
 inline constexpr std::size_t special_stream = std::numeric_limits<std::size_t>::max();  // default, legacy, per-thread
 
 /// The events of a log, by the threads that made them.
 ///
-/// Threads are numbered from 0 in the order of their first events, and so are streams. A stream is identified by its device and its id. If
-/// the log has no ids, it is identified by its handle, which names the last stream that had it.
+/// Threads and streams are numbered from 0 in the order of their first events. A stream is identified by its device and
+/// its id. If the log has no ids, it is identified by its handle, which stands for the newest stream with that handle.
 class allocation_history {
  public:
   explicit allocation_history(std::vector<rmm::detail::event> events);
@@ -40,9 +40,9 @@ class allocation_history {
   struct stream {
     int device{};
     std::uintptr_t handle{};
-    std::uint64_t id{};  ///< 0: not known
+    std::uint64_t id{};  ///< 0: unknown
     std::size_t calls{};
-    bool has_successor{};  ///< of the same handle: it has ended
+    bool has_successor{};  ///< a later stream has the same handle, so this one has ended
   };
 
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -71,7 +71,7 @@ class allocation_history {
   std::vector<int> devices_;
   std::size_t logged_failures_{0};
   std::map<std::pair<int, std::uint64_t>, std::size_t> by_id_;
-  std::map<std::pair<int, std::uintptr_t>, std::size_t> by_handle_;  // the newest with that handle
+  std::map<std::pair<int, std::uintptr_t>, std::size_t> by_handle_;  // the newest stream with the handle
 };
 
 /// Memory that was not freed at the end of a pass.
@@ -84,14 +84,14 @@ struct leftovers {
 struct replay_target {
   int device{};
   rmm::mr::device_memory_resource* resource{};
-  std::function<std::size_t()> reserved{};  ///< bytes that the resource has from the device now; none: not known
+  std::function<std::size_t()> reserved{};  ///< the bytes that the resource holds on the device now; empty if unknown
 };
 
 /// Memory at one moment of a replay, on all devices together.
 struct replay_moment {
   std::size_t event{};
-  std::uint64_t time_ns{};  ///< of the log
-  std::size_t live{};       ///< bytes allocated, as they were asked for
+  std::uint64_t time_ns{};  ///< time in the log
+  std::size_t live{};       ///< requested bytes of live allocations
   std::size_t reserved{};
 };
 
@@ -100,21 +100,22 @@ struct replay_failure {
   rmm::detail::event event;
   std::string what;
   replay_moment before;
-  std::size_t pass{};  ///< from 0
+  std::size_t pass{};  ///< number of the pass, from 0
 };
 
-/// Replays a history any number of times. A thread for each thread of the log makes the same calls, in the order of the log, on the same
-/// devices, and on a stream for each stream of the log. A stream lives from its first call to the end of the pass, or to its last call if
-/// the log shows that it ended.
+/// Replays a history any number of times. A thread for each thread of the log makes the same calls, in the order of the
+/// log, on the same devices, and on a stream for each stream of the log. A stream lives from its first call to the end
+/// of the pass, or to its last call if the log shows that it ended.
 ///
-/// The replay ends if an allocation fails that succeeded in the log. Frees of unknown memory are left out, because the log began after the
-/// allocation. Memory is freed with the size of its allocation. Memory that is live at the end of a pass is freed then.
+/// The replay ends if an allocation fails that succeeded in the log. Frees of unknown memory are skipped: their
+/// allocations came before the log. Memory is freed with the size of its allocation. Memory that is live at the end of
+/// a pass is freed then.
 ///
-/// The first pass shows the memory that the resource needs. Later passes only measure time, because they begin with the memory of the
-/// pass before, which may be in pieces.
+/// The first pass shows the memory that the resource needs. Later passes only measure time, because they begin with the
+/// previous pass's memory, which may be fragmented.
 class log_replay {
  public:
-  /// Replays all events on the current device, whatever devices the log names. The arguments have to outlive the replay.
+  /// Replays all events on the current device, regardless of the log's devices. The arguments have to outlive the replay.
   log_replay(allocation_history const& history, rmm::mr::device_memory_resource& resource);
 
   /// Replays on a target for each device of the history. Throws std::invalid_argument if one is missing.
@@ -124,17 +125,17 @@ class log_replay {
   log_replay(log_replay const&)            = delete;
   log_replay& operator=(log_replay const&) = delete;
 
-  /// Sets a function that is called after each event, by the thread of the event, one call at a time. Call it before the replay begins.
+  /// Sets a function that each event's thread calls after the event, one call at a time. Set it before the replay begins.
   void observe(std::function<void(replay_moment const&)> what) { observer_ = std::move(what); }
 
-  /// Replays the events of one thread of the log in one pass. Waits for other threads whose events come first. Returns false if the replay
-  /// has ended early.
+  /// Replays the events of one thread of the log in one pass. Waits for earlier events of other threads. Returns false
+  /// if the replay has ended early.
   bool play(std::size_t thread);
 
   // --- results; call these while no thread replays ---
   [[nodiscard]] std::optional<replay_failure> const& failure() const { return failure_; }
-  [[nodiscard]] leftovers const& left() const { return left_; }               ///< by the first pass
-  [[nodiscard]] std::size_t unknown_frees() const { return unknown_frees_; }  ///< left out in all passes
+  [[nodiscard]] leftovers const& left() const { return left_; }               ///< after the first pass
+  [[nodiscard]] std::size_t unknown_frees() const { return unknown_frees_; }  ///< skipped in all passes
   [[nodiscard]] replay_moment const& peak_live() const
   {
     return peak_live_;
@@ -156,7 +157,7 @@ class log_replay {
     std::uintptr_t handle;
   };
 
-  /// The stream of the replay for a stream of the log, while calls on it remain.
+  /// The replay's stream for a stream of the log, while calls on it remain.
   struct stand_in {
     std::optional<rmm::cuda_stream> stream;
     std::size_t calls_left{};
@@ -175,12 +176,12 @@ class log_replay {
 
   allocation_history const& history_;
   std::vector<replay_target> targets_;
-  bool on_one_target_;  // whatever the log's device
+  bool on_one_target_;  // regardless of the log's devices
   bool knows_reserved_;
 
   // Invariants, with mutex_ held:
   //  I1  next_ counts the events of all passes that were played; event number e is played when next_ % size is e
-  //  I2  live_ has what was allocated and not yet freed in this pass, by device and address of the log
+  //   I2  live_ has the allocations that are not yet freed in this pass, by device and address of the log
   std::mutex mutex_;
   std::vector<std::condition_variable> turns_;  // of each thread
   std::size_t next_{0};

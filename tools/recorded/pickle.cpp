@@ -13,7 +13,7 @@ class pickle_machine {
 
   pickle run()
   {
-    if (!pickle::is_pickle(content_)) { throw bad_pickle{0, "this is no pickle of protocol 2 to 5"}; }
+    if (!pickle::is_pickle(content_)) { throw bad_pickle{0, "this is not a pickle of protocol 2 to 5"}; }
     while (!is_done_) {
       begin_ = at_;
       step(static_cast<unsigned char>(take(1).front()));
@@ -35,7 +35,7 @@ class pickle_machine {
     return taken;
   }
 
-  /// A number of `count` bytes, at most 8, the lowest first.
+  /// Takes a little-endian number of `count` bytes, at most 8.
   [[nodiscard]] std::uint64_t take_number(std::size_t count)
   {
     auto const bytes = take(count);
@@ -107,7 +107,7 @@ class pickle_machine {
 
   void append(pickle::items const& items)
   {
-    if (!top().is(type::list)) { fail("items are added to what is no list"); }
+    if (!top().is(type::list)) { fail("items are added to a value that is not a list"); }
     auto& list = result_.lists_[top().bits()];
     list.insert(list.end(), items.begin(), items.end());
   }
@@ -115,7 +115,7 @@ class pickle_machine {
   void set(pickle::items const& items)
   {
     if (items.size() % 2 != 0) { fail("a key lacks its value"); }
-    if (!top().is(type::dict)) { fail("keys are added to what is no dict"); }
+    if (!top().is(type::dict)) { fail("keys are added to a value that is not a dict"); }
     auto& dict = result_.dicts_[top().bits()];
     for (std::size_t i = 0; i < items.size(); i += 2) { dict.emplace_back(items[i], items[i + 1]); }
   }
@@ -129,11 +129,11 @@ class pickle_machine {
 
   void recall(std::uint64_t number)
   {
-    if (number >= memo_.size() || !memo_[number].second) { fail("a value is used that was never given its number"); }
+    if (number >= memo_.size() || !memo_[number].second) { fail("a value is used before it has a number"); }
     stack_.push_back(memo_[number].first);
   }
 
-  /// An integer of any length.
+  /// Pushes an integer of any length.
   void push_long(std::uint64_t length)
   {
     auto const bytes = take(length);
@@ -161,7 +161,7 @@ class pickle_machine {
   {
     if (module != "torch.jit._pickle" || name != "restore_type_tag") {
       fail("the pickle asks for '" + std::string{module.substr(0, 100)} + "." + std::string{name.substr(0, 100)} +
-           "', and is not plain data");
+           "', so it is not plain data");
     }
     push(type::mark_of_type, 0);
   }
@@ -171,7 +171,7 @@ class pickle_machine {
   {
     auto const arguments = pop();
     if (!pop().is(type::mark_of_type) || !arguments.is(type::list) || result_.list(arguments).empty()) {
-      fail("the pickle calls something, and is not plain data");
+      fail("the pickle calls a function, so it is not plain data");
     }
     stack_.push_back(result_.list(arguments).front());
   }
@@ -284,12 +284,12 @@ class pickle_machine {
 
   std::string_view content_;
   std::uint64_t at_{0};
-  std::uint64_t begin_{0};  // of the operation
+  std::uint64_t begin_{0};  // of the present operation
   bool is_done_{false};
   pickle result_;
   std::vector<value> stack_;
   std::vector<std::size_t> marks_;            // heights of the stack
-  std::vector<std::pair<value, bool>> memo_;  // and whether there is one
+  std::vector<std::pair<value, bool>> memo_;  // values, and whether they were set
 };
 
 pickle pickle::read(std::string_view content) { return pickle_machine{content}.run(); }
@@ -303,7 +303,7 @@ pickle::value pickle::find(value in, std::string_view key) const
 {
   if (!in.is(type::dict)) { return {}; }
   auto const& entries = dict(in);
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {  // the last one counts
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {  // the last entry with a key counts
     if (entry->first.is(type::text) && text(entry->first) == key) { return entry->second; }
   }
   return {};

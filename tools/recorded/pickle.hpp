@@ -11,7 +11,7 @@
 
 namespace rmm::recorded {
 
-/// Thrown for a file that is not a pickle, or contains more than plain data. The message names the byte.
+/// Thrown for a file that is not a pickle of plain data. The message names the byte.
 class bad_pickle : public std::runtime_error {
  public:
   bad_pickle(std::uint64_t offset, std::string const& problem)
@@ -26,13 +26,13 @@ class bad_pickle : public std::runtime_error {
 
 /// The contents of a Python pickle of plain data: None, booleans, integers, floats, texts, lists, tuples, dicts. Protocols 2 to 5.
 ///
-/// No code of a pickle is executed: operations that import or call something are refused, except a mark of PyTorch on its lists and dicts,
-/// which has no effect. Values refer to the text that was read, which has to outlive them.
+/// No code of a pickle is executed: operations that import or call something are refused, except a mark of PyTorch on
+/// its lists and dicts, which has no effect. Values refer to the text that was read, which has to outlive them.
 class pickle {
  public:
   enum class type : unsigned char { none, boolean, integer, real, text, list, dict, mark_of_type };
 
-  /// A value. Lists, tuples and dicts are positions in the pickle, because a value may be in several places, and even in itself.
+  /// A value. Lists, tuples and dicts are positions in the pickle, because a value may occur several times, even inside itself.
   class value {
    public:
     value() = default;
@@ -50,15 +50,15 @@ class pickle {
   using items = std::vector<value>;
   using pairs = std::vector<std::pair<value, value>>;
 
-  /// Throws bad_pickle.
+  /// Reads a pickle. Throws bad_pickle.
   [[nodiscard]] static pickle read(std::string_view content);
 
-  /// Whether a file begins as such a pickle.
+  /// Whether a file begins like such a pickle.
   [[nodiscard]] static bool is_pickle(std::string_view content) noexcept;
 
   [[nodiscard]] value root() const noexcept { return root_; }
 
-  /// These require that the value is of that type.
+  /// Require that the value has the type in question.
   [[nodiscard]] items const& list(value of) const { return lists_[of.bits()]; }
   [[nodiscard]] pairs const& dict(value of) const { return dicts_[of.bits()]; }
   [[nodiscard]] std::string_view text(value of) const { return texts_[of.bits()]; }

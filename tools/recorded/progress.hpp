@@ -21,7 +21,7 @@ class progress {
 
   [[nodiscard]] bool is_shown() const noexcept { return is_shown_; }
 
-  /// Begins a piece of work with `steps` steps; 0 if their number is not known.
+  /// Begins a task of `steps` steps; 0 if their number is unknown.
   void begin(std::string what, std::size_t steps = 0)
   {
     what_  = std::move(what);

@@ -38,7 +38,7 @@ recorded_trace trace_of_log(std::vector<rmm::detail::event> const& events)
 
 namespace {
 
-/// Makes times ascending, which the code for timelines relies on.
+/// Makes times ascend. Code for timelines relies on that.
 recorded_file with_times_in_order(recorded_file file)
 {
   std::uint64_t t = 0;

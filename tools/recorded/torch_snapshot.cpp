@@ -18,7 +18,7 @@ namespace {
 
 using type = pickle::type;
 
-/// The history of one device, in its order.
+/// An event in the history of one device.
 struct entry {
   enum class what : unsigned char { allocate, free, free_later, failure, segment, segment_end };
 
@@ -30,7 +30,7 @@ struct entry {
   std::uint32_t stack{no_stack};
 };
 
-/// Bytes from `begin` on, by their first address; neighbours are kept apart.
+/// Bytes of ranges, by their first address. Neighbours are kept separate.
 using range_map = std::map<std::uint64_t, std::uint64_t>;
 
 class snapshot_reader {
@@ -48,9 +48,9 @@ class snapshot_reader {
 
     std::map<int, std::vector<pickle::value>> segments_by_device;
     for (auto const each : pickle_.list(segments)) {
-      if (!each.is(type::dict)) { fail("a segment is no dict"); }
+      if (!each.is(type::dict)) { fail("a segment is not a dict"); }
       auto const device = number(each, "device", 0);
-      if (device >= most_devices) { fail("a segment is of a device that cannot be"); }
+      if (device >= most_devices) { fail("a segment has an impossible device number"); }
       segments_by_device[static_cast<int>(device)].push_back(each);
     }
     std::map<int, std::vector<entry>> histories;
@@ -59,7 +59,7 @@ class snapshot_reader {
       int device = 0;
       for (auto const each : pickle_.list(traces)) { histories[device++] = history_of(each); }
     } else if (!traces.is(type::none)) {
-      fail("'device_traces' is no list");
+      fail("'device_traces' is not a list");
     }
     for (auto const& [device, unused] : segments_by_device) { histories.try_emplace(device); }
     for (auto& [device, history] : histories) { complete(history, segments_by_device[device]); }
@@ -86,7 +86,7 @@ class snapshot_reader {
   {
     auto const found = pickle_.find(in, key);
     if (found.is(type::integer)) { return found.bits(); }
-    if (!found.is(type::none) || !otherwise) { fail(std::string{key}.append(" is no number")); }
+    if (!found.is(type::none) || !otherwise) { fail(std::string{key}.append(" is not a number")); }
     return *otherwise;
   }
 
@@ -98,11 +98,11 @@ class snapshot_reader {
 
   [[nodiscard]] std::vector<entry> history_of(pickle::value list)
   {
-    if (!list.is(type::list)) { fail("the history of a device is no list"); }
+    if (!list.is(type::list)) { fail("the history of a device is not a list"); }
     std::vector<entry> history;
     history.reserve(pickle_.list(list).size());
     for (auto const each : pickle_.list(list)) {
-      if (!each.is(type::dict)) { fail("an event is no dict"); }
+      if (!each.is(type::dict)) { fail("an event is not a dict"); }
       auto const act = act_of(text(each, "action"));
       if (!act) { continue; }
       entry made;
@@ -129,7 +129,7 @@ class snapshot_reader {
     return std::nullopt;
   }
 
-  /// Positions of names in the trace stand for addresses.
+  /// Returns the stack of some frames. Positions of names in the trace stand for addresses.
   [[nodiscard]] std::uint32_t stack_of(pickle::value frames)
   {
     if (!frames.is(type::list) || pickle_.list(frames).empty()) { return no_stack; }
@@ -164,7 +164,7 @@ class snapshot_reader {
     return entered.first->second;
   }
 
-  /// Adds the allocations from before the history as first events.
+  /// Puts allocations from before the history first, as events.
   void complete(std::vector<entry>& history, std::vector<pickle::value> const& segments)
   {
     std::vector<entry> before;
@@ -177,7 +177,7 @@ class snapshot_reader {
       each.stack   = act == entry::what::allocate ? each.stack : no_stack;
       before.push_back(each);
     };
-    std::unordered_map<std::uint64_t, std::size_t> freed;  // by address: requested, and not yet completed
+    std::unordered_map<std::uint64_t, std::size_t> freed;  // by address: frees that were requested and not completed
     std::vector<entry> kept;
     kept.reserve(history.size());
     for (auto each : history) {
@@ -194,7 +194,7 @@ class snapshot_reader {
           auto const found = live.find(each.address);
           if (found == live.end()) {
             begin(each, entry::what::allocate);
-            before.back().stack = no_stack;  // that of the free is not that of the allocation
+            before.back().stack = no_stack;  // the free's stack is not the allocation's
           } else {
             each.bytes = found->second;
             live.erase(found);
@@ -224,7 +224,7 @@ class snapshot_reader {
       whole.address = number(segment, "address", std::nullopt);
       whole.bytes   = number(segment, "total_size", std::nullopt);
       whole.stream  = number(segment, "stream", 0);
-      for (auto const& [address, bytes] : cut(mapped, whole.address, whole.bytes)) {  // what the history has not
+      for (auto const& [address, bytes] : cut(mapped, whole.address, whole.bytes)) {  // ranges that the history lacks
         entry missing   = whole;
         missing.address = address;
         missing.bytes   = bytes;
@@ -234,7 +234,7 @@ class snapshot_reader {
       if (!blocks.is(type::list)) { continue; }
       auto address = whole.address;
       for (auto const block : pickle_.list(blocks)) {
-        if (!block.is(type::dict)) { fail("a block is no dict"); }
+        if (!block.is(type::dict)) { fail("a block is not a dict"); }
         auto const size = number(block, "size", std::nullopt);
         entry held      = whole;
         held.address    = number(block, "address", address);
@@ -246,7 +246,7 @@ class snapshot_reader {
       }
     }
     history.clear();
-    for (bool const of_segments : {true, false}) {  // they come first
+    for (bool const of_segments : {true, false}) {  // segments come first
       std::copy_if(before.begin(), before.end(), std::back_inserter(history), [&](entry const& each) {
         return (each.act == entry::what::segment) == of_segments;
       });
@@ -254,7 +254,7 @@ class snapshot_reader {
     history.insert(history.end(), kept.begin(), kept.end());
   }
 
-  /// Removes a range. Returns the parts of it that were not there.
+  /// Removes a range. Returns its parts that were not in the set.
   [[nodiscard]] static std::vector<std::pair<std::uint64_t, std::uint64_t>> cut(range_map& ranges,
                                                                                 std::uint64_t begin,
                                                                                 std::uint64_t bytes)
@@ -312,7 +312,7 @@ class snapshot_reader {
       }
       if (earliest == nullptr) { break; }
       auto const& each = (*earliest->entries)[earliest->next++];
-      // Without times, each event takes a microsecond. Times do not go back.
+      // If the history has no times, each event takes a microsecond. Times do not go back.
       ns =
         first == 0 ? trace.events.size() * 1000 : std::max(ns, (each.time_us - std::min(first, each.time_us)) * 1000);
       if (each.act == entry::what::segment) {
@@ -333,7 +333,7 @@ class snapshot_reader {
     trace.header.wall_time_ns = sources.empty() ? 0 : first * 1000;
   }
 
-  /// Ends regions in a range. Their parts outside of the range begin anew.
+  /// Ends regions in a range. Their parts outside of the range become new regions.
   void end_regions(int device,
                    std::uint64_t begin,
                    std::uint64_t bytes,

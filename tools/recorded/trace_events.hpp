@@ -48,8 +48,8 @@ inline logged_events events_of(recorded_trace const& trace)
   return result;
 }
 
-/// Reads a log of logging_resource_adaptor, a trace of trace_resource_adaptor or a snapshot of PyTorch's memory. Throws as
-/// read_recorded_file() does.
+/// Reads a log of logging_resource_adaptor, a trace of trace_resource_adaptor or a snapshot of PyTorch's memory. Throws
+/// like read_recorded_file().
 inline logged_events read_events(std::string const& path) { return events_of(read_recorded_file(path).trace); }
 
 }  // namespace rmm::recorded

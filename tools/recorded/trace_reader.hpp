@@ -56,9 +56,9 @@ struct event {
   std::uint64_t time_ns;  ///< since the trace began
   std::uint64_t address;  ///< 0 for a failure
   std::uint64_t bytes;
-  std::uint32_t thread;  ///< in recorded_trace::threads
-  std::uint32_t place;   ///< in recorded_trace::places
-  std::uint32_t stack;   ///< in recorded_trace::stacks; none if no_stack
+  std::uint32_t thread;  ///< position in recorded_trace::threads
+  std::uint32_t place;   ///< position in recorded_trace::places
+  std::uint32_t stack;   ///< position in recorded_trace::stacks, or no_stack
   kind what;
 };
 
@@ -74,17 +74,17 @@ struct recorded_trace {
   std::vector<std::vector<std::uint64_t>> stacks;  ///< addresses, innermost first
   std::unordered_map<std::uint64_t, std::string> frame_names;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> reports;  ///< of failures, by thread and time
-  std::uint64_t bytes{};                                                   ///< of all files
+  std::uint64_t bytes{};                                                   ///< size of all files
   std::uint64_t lost{};                                                    ///< events that could not be written
-  std::uint64_t missing_files{};            ///< between the first and the last of those that were read
-  std::optional<std::uint64_t> cut_off_at;  ///< offset of a last block that is not whole: the program crashed meanwhile
+  std::uint64_t missing_files{};            ///< files missing between the first and the last that were read
+  std::optional<std::uint64_t> cut_off_at;  ///< offset of an incomplete last block: the program crashed while it wrote
 };
 
 /// Reads the files of a trace.
 class trace_reader {
  public:
-  /// Reads all files of a run by the name of the first one, even if the first ones were deleted; or only one file, by the name of a later
-  /// one. Throws bad_trace, or std::runtime_error if a file cannot be read.
+  /// Reads all files of a run by the name of its first file, even if the first ones were deleted; or one later file by
+  /// its own name. Throws bad_trace, or std::runtime_error if a file cannot be read.
   [[nodiscard]] static recorded_trace read(std::string const& path)
   {
     trace_reader reader;
@@ -98,7 +98,7 @@ class trace_reader {
     return std::move(reader).finish();
   }
 
-  /// Reads one file that is in memory; `name` is for messages.
+  /// Reads a file's content; messages use `name`.
   [[nodiscard]] static recorded_trace read(std::string_view content, std::string const& name)
   {
     trace_reader reader;
@@ -106,7 +106,7 @@ class trace_reader {
     return std::move(reader).finish();
   }
 
-  /// Whether a file begins as a trace.
+  /// Whether a file begins like a trace.
   [[nodiscard]] static bool is_trace(std::string_view content) noexcept
   {
     auto const& magic = file_header::expected_magic;
@@ -133,12 +133,12 @@ class trace_reader {
   }
 
  private:
-  /// The definitions of a block so far.
+  /// The definitions in a block so far.
   struct block_state {
     std::array<std::uint32_t, most_places> places;
-    std::map<std::uint32_t, std::uint32_t> tags{{0, 0}};  // of the writer, to positions
+    std::map<std::uint32_t, std::uint32_t> tags{{0, 0}};  // the writer's number to the position
     std::uint32_t stack{no_stack};                        // of the next event
-    std::string report;                                   // likewise
+    std::string report;                                   // of the next event
   };
 
   /// A reader of values from some bytes of a file.
@@ -197,7 +197,7 @@ class trace_reader {
     return parts;
   }
 
-  /// Reads a later file, unless it is from another run, which wrote more files.
+  /// Reads a later file, unless it remained from an earlier run that wrote more files.
   void read_part(std::string const& path, std::uint32_t part)
   {
     auto const content = content_of(path);
@@ -212,7 +212,7 @@ class trace_reader {
 
   void read_content(std::string_view content, std::string const& name)
   {
-    if (!is_trace(content)) { throw bad_trace(name, 0, "this is no trace"); }
+    if (!is_trace(content)) { throw bad_trace(name, 0, "this is not a trace"); }
     file_header header;
     if (content.size() < sizeof header) { throw bad_trace(name, content.size(), "the header is cut off"); }
     std::memcpy(&header, content.data(), sizeof header);
@@ -236,7 +236,7 @@ class trace_reader {
     }
   }
 
-  /// Returns the bytes of the block, or 0 if it is cut off.
+  /// Reads a block. Returns its bytes, or 0 if it is cut off.
   std::uint64_t read_block(std::string_view content, std::uint64_t at, std::string const& name)
   {
     auto const rest = content.substr(at);
@@ -283,7 +283,9 @@ class trace_reader {
       if (!state.report.empty()) { trace_.reports.try_emplace({thread, time}, std::exchange(state.report, {})); }
       events.push_back({time, address, bytes, thread, where, std::exchange(state.stack, no_stack), what});
     }
-    if (events.size() - before != header.events) { from.fail("the block does not have as many events as it says"); }
+    if (events.size() - before != header.events) {
+      from.fail("the number of events differs from that in the header of the block");
+    }
   }
 
   void read_extra(block_state& state, extra what, cursor& from)
@@ -300,7 +302,7 @@ class trace_reader {
         place where;
         if (content.size() < 1 + sizeof where) { from.fail("a record is too short"); }
         std::memcpy(&where, content.data() + 1, sizeof where);
-        if (where.device < 0 || where.device >= most_devices) { from.fail("a place is of a device that cannot be"); }
+        if (where.device < 0 || where.device >= most_devices) { from.fail("a place has an impossible device number"); }
         auto const tag = state.tags.find(where.tag);
         if (tag == state.tags.end()) { from.fail("a place has a tag that the block does not name"); }
         where.tag                                                 = tag->second;
@@ -309,7 +311,7 @@ class trace_reader {
       }
       case extra::tag_name: {
         auto const tag = key(std::uint32_t{});
-        if (tag == 0) { from.fail("a tag has the number of none"); }
+        if (tag == 0) { from.fail("a tag has the number 0, which means no tag"); }
         state.tags[tag] = tag_of(std::string{content.substr(sizeof tag)});
         return;
       }
@@ -329,7 +331,7 @@ class trace_reader {
         state.report = content;
         return;
       }
-    }  // others are of a later minor version, and may be left out
+    }  // other records come from a later minor version; they may be skipped
   }
 
   [[nodiscard]] std::uint32_t thread_of(std::uint64_t number)
@@ -364,7 +366,7 @@ class trace_reader {
     return found->second;
   }
 
-  /// Merges the events of the threads, which are in order for each thread.
+  /// Merges the events of all threads. Each thread's events are in order.
   [[nodiscard]] recorded_trace finish() &&
   {
     auto const is_earlier = [](event const& lhs, event const& rhs) {
@@ -388,7 +390,7 @@ class trace_reader {
       std::pop_heap(sources.begin(), sources.end(), is_later);
       auto& first             = sources.back();
       auto const* const limit = sources.size() > 1 ? sources.front().next : nullptr;
-      do {  // all that comes before the next of the other threads
+      do {  // all events before the next one of another thread
         trace_.events.push_back(*first.next++);
       } while (first.next != first.end && (limit == nullptr || !is_earlier(*limit, *first.next)));
       if (first.next == first.end) {
@@ -406,7 +408,7 @@ class trace_reader {
   bool has_header_{false};
   std::uint32_t newest_part_{};
   std::vector<std::vector<event>> by_thread_;
-  std::unordered_map<std::uint64_t, std::uint32_t> threads_;  // positions in the trace's lists, as in those that follow
+  std::unordered_map<std::uint64_t, std::uint32_t> threads_;  // positions in the trace's lists; likewise below
   std::map<std::tuple<std::int32_t, std::uint32_t, std::uint64_t, std::uint64_t>, std::uint32_t> places_;
   std::unordered_map<std::string, std::uint32_t> tags_{{"", 0}};
   std::map<std::vector<std::uint64_t>, std::uint32_t> stacks_;

@@ -4,11 +4,11 @@
 
     build_site.py [--output build/docs] [--source-url URL]
 
-The pages are laid out in OUTPUT/source as they lie in the repository, docs/index.md as the start page; Sphinx makes OUTPUT/html of
-them. README.md is no page of the site, and links to it lead to the start page. Text in a comment `<!-- site: TEXT -->` is shown in the
-site only. Links to files that are no pages become links to URL/FILE, or plain text where no URL is given. Beside each page lies
+The pages are copied to OUTPUT/source in the layout of the repository, with docs/index.md as the start page; Sphinx turns them into
+OUTPUT/html. README.md is not a page of the site, and links to it lead to the start page. Text in a comment `<!-- site: TEXT -->` appears
+only on the site. Links to files that are not pages become links to URL/FILE, or plain text without URL. Beside each page is
 its plain-Markdown copy, and OUTPUT/html/llms.txt lists these. Warnings of Doxygen and Sphinx are errors, and so are public functions
-of C++ without a comment, and links and anchors of the finished pages that lead nowhere.
+of C++ without a comment, and broken links and anchors on the finished pages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import cpp_reference  # noqa: E402
 import plain_copies  # noqa: E402
 import python_reference  # noqa: E402
 
-# Pages of docs/ in the order of the navigation. Others follow in the last part.
+# Pages of docs/ in the order of the navigation. All others follow in the last part.
 PARTS: list[tuple[str, list[str]]] = [
     ("Tutorials", ["tutorial-cpp", "tutorial-python"]),
     (
@@ -79,14 +79,14 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+(?:\([^()]*\))
 
 
 def pages(root: Path) -> list[str]:
-    """Pages of the site, by their names in the repository."""
+    """Returns the pages of the site, by their names in the repository."""
     guide = sorted(file.relative_to(root).as_posix() for file in (root / "docs").rglob("*.md"))
     others = [f"{REFERENCES[-1]}.md", *OTHERS]
     return [*guide, *(page for page in others if (root / page).exists())]
 
 
 def parts(root: Path) -> list[tuple[str, list[str]]]:
-    """Parts of the navigation, with names of pages without their ending."""
+    """Returns the parts of the navigation, with the names of pages without their ending."""
     names = [page.removesuffix(".md") for page in pages(root) if page not in START]
     guide = [Path(name).name for name in names if posixpath.dirname(name) == "docs"]
     listed = {name for _, part in PARTS for name in part}
@@ -100,7 +100,7 @@ def parts(root: Path) -> list[tuple[str, list[str]]]:
 
 
 def laid_out(text: str, page: str, known: set[str], source_url: str) -> str:
-    """The text of a page with its links as the site needs them."""
+    """Returns the text of a page with its links in the form that the site needs."""
 
     place = posixpath.dirname(START.get(page, page))
 
@@ -125,7 +125,7 @@ def laid_out(text: str, page: str, known: set[str], source_url: str) -> str:
         out += [LINK.sub(link, text[last : fence.start()]), fence.group(0)]
         last = fence.end()
     out.append(LINK.sub(link, text[last:]))
-    # What Pygments does not know is shown as it is.
+    # Languages that Pygments does not know are shown without highlighting.
     return re.sub(r"^```(console|pycon|sh)[ \t]*$", r"```\1", "".join(out), flags=re.MULTILINE)
 
 

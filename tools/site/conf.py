@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sphinx's settings for the site; build_site.py calls it on pages that it has laid out."""
+"""Sphinx's settings for the site; build_site.py runs Sphinx on the pages that it copied."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ cpp_index_common_prefix = ["rmm::mr::", "rmm::", "cudasim::"]
 cpp_maximum_signature_line_length = 100
 python_maximum_signature_line_length = 100
 add_module_names = False
-# Two specializations of what Sphinx takes for one template are declared once.
-# Members of different classes share names; a word in a text is none of them in particular.
+# Sphinx takes two specializations of a template for duplicates. Members of different classes share names, so a word in
+# a text cannot be linked to one of them.
 suppress_warnings = ["duplicate_declaration.cpp", "ref.python"]
 
 
 def note_plain_copy(app, pagename, templatename, context, doctree):  # noqa: ANN001, ANN201, ARG001
-    """Names the Markdown copy of the page in its head."""
+    """Names the Markdown copy of the page in the page's head."""
     if doctree is not None:
         name = pagename.rpartition("/")[2]
         context["metatags"] = context.get("metatags", "") + f'<link rel="alternate" type="text/markdown" href="{name}.md" />'

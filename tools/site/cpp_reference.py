@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of the C++ reference, made from the comments of the public headers by way of Doxygen's XML.
+"""Pages of the C++ reference, made from the comments of the public headers through Doxygen's XML.
 
-Doxygen reads the code; what is shown, and how, is decided here: one page for each topic of TOPICS, members that a class has
-from bases in `detail` as its own, and no private ones.
+Doxygen reads the code; this file decides what is shown and how: one page for each topic of TOPICS, members from bases in `detail` as
+the class's own, and no private members.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import resource_table  # noqa: E402
 
 Element = ElementTree.Element
 
-# file of the page: (title, public headers on it, after those of the table of resources)
+# File of the page: (title, its public headers, which follow those of the table of resources)
 OTHER_HEADERS: dict[str, tuple[str, list[str]]] = {
     "containers": (
         "Containers",
@@ -117,7 +117,7 @@ TOPICS = {topic: (title, resource_table.headers_of(topic) + headers) for topic, 
 
 FORWARDED = re.compile(r"rmm/mr/device/|rapids_logger/|^(?!rmm/detail/error\.hpp$).*/detail/")
 
-# Where the classes and the macros are that come with a header, if not in it.
+# Files with the classes and macros of a header, if not the header itself.
 CLASSES_OF = {"rmm/cuda_stream.hpp": "rmm/detail/cuda_stream.hpp"}
 MACROS_OF = {"rmm/logger_macros.hpp": "rmm/detail/logger_frontend.hpp"}
 
@@ -151,7 +151,7 @@ PREDEFINED = RMM_NAMESPACE=rmm RMM_EXPORT= RMM_HIDDEN= RMM_COLD= RMM_OUT_OF_LINE
              RMM_HAS_SPDLOG=1 SPDLOG_USE_STD_FORMAT
 """
 
-# The paragraphs of our comments, and lists of invariants; not in examples.
+# Rewrites the paragraphs of our comments and lists of invariants; leaves examples alone.
 FILTER = r"""
 /@code/,/@endcode/b
 s@^( *///) (Returns|Failure|Threads|Stream|Cost|Note)  +@\1 \\par \2\n\1 @
@@ -162,11 +162,11 @@ s@^( *///) Invariants:@\1 \\par Invariants\n\1@
 
 
 class BadReference(Exception):
-    """What keeps the reference from being made, a line for each thing."""
+    """The errors for which the reference cannot be made, one per line."""
 
 
 def public_headers(root: Path) -> list[str]:
-    """Headers that programs include under the name that the reference has."""
+    """Returns the headers that programs include, under the names for including them."""
     found = []
     for base in (root / "include", root / "simulator" / "include"):
         for file in base.rglob("*"):
@@ -186,7 +186,7 @@ def check_topics(headers: list[str]) -> None:
 
 
 def run_doxygen(root: Path, folder: Path) -> Path:
-    """Folder of the XML. Warnings in public headers are errors."""
+    """Runs Doxygen. Returns the folder of the XML. Warnings in public headers are errors."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "filter.sed").write_text(FILTER.lstrip(), encoding="utf-8")
     text = DOXYFILE.format(root=root, output=folder, filter=folder / "filter.sed")
@@ -194,7 +194,7 @@ def run_doxygen(root: Path, folder: Path) -> Path:
     ran = subprocess.run(["doxygen", "Doxyfile"], cwd=folder, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         raise BadReference(ran.stderr)
-    # Where it does not match a definition with its declaration that is a limit of its parser; the declaration has the comment.
+    # Its parser cannot match some definitions with their declarations. The declaration has the comment.
     wrong = [
         line
         for line in ran.stderr.splitlines()
@@ -213,7 +213,7 @@ EDGE = "\0"  # where inline markup begins and ends
 
 
 def escaped(text: str) -> str:
-    """Text without markup; pages of the guide that it names are links."""
+    """Returns the text without markup. Pages of the guide that it names become links."""
     parts = PAGE_OF_GUIDE.split(text)
     for index, part in enumerate(parts):
         parts[index] = f"{EDGE}:doc:`/docs/{part}`{EDGE}" if index % 2 else re.sub(r"([\\*`|_])", r"\\\1", part)
@@ -221,7 +221,7 @@ def escaped(text: str) -> str:
 
 
 def inline(element: Element) -> str:
-    """The text of an element as one line of reStructuredText."""
+    """Returns the text of an element as one line of reStructuredText."""
     parts = [escaped(element.text or "")]
     for child in element:
         content = "".join(child.itertext())
@@ -240,7 +240,7 @@ def inline(element: Element) -> str:
             parts.append(inline(child))
         parts.append(escaped(child.tail or ""))
     text = re.sub(r"\s+", " ", "".join(parts)).strip()
-    # Only between a letter and markup does reStructuredText need the mark.
+    # reStructuredText needs the mark only between a letter and markup.
     return re.sub(rf"(?<=\S){EDGE}(?=\S)", r"\\ ", text).replace(EDGE, "")
 
 
@@ -268,7 +268,7 @@ def text_parts(line: Element) -> Iterator[Element]:
 
 
 def blocks(element: Element) -> list[str]:
-    """The text of a description as lines of reStructuredText."""
+    """Returns the text of a description as lines of reStructuredText."""
     lines: list[str] = []
 
     def add(more: list[str]) -> None:
@@ -348,7 +348,7 @@ def template_of(element: Element) -> str:
         name = plain(parameter.find("declname"))
         default = plain(parameter.find("defval"))
         if not name and "enable_if" in default + text:
-            continue  # when the function takes part, which its comment says
+            continue  # a condition on the function, which its comment describes
         if name and not re.search(rf"\b{re.escape(name)}$", text):
             text += " " + name
         if default:
@@ -396,7 +396,7 @@ class Reference:
         self.shown: set[str] = set()
 
     def classes_of(self, header: str) -> list[Element]:
-        """Classes of a header that are no parts of others, in its order."""
+        """Returns the classes of a header that are not nested in others, in its order."""
         found = []
         for compound in self.compounds.values():
             if compound.get("kind") not in ("class", "struct", "union"):
@@ -417,7 +417,7 @@ class Reference:
         return None
 
     def public_bases(self, compound: Element) -> Iterator[str]:
-        """Names of public bases; in place of those in `detail` that what they are derived from."""
+        """Yields the names of public bases. Bases in `detail` are replaced by their own bases."""
         for base in compound.findall("basecompoundref"):
             if base.get("prot") == "private":
                 continue
@@ -427,8 +427,7 @@ class Reference:
                 yield from self.public_bases(self.compounds[base.get("refid", "")])
 
     def members(self, compound: Element) -> list[Element]:
-        """Public members, and others that derived classes use or override and that are documented, with those of bases that only
-        `detail` names."""
+        """Returns public members, and documented protected or virtual ones, together with those of bases in `detail`."""
         found = [
             member
             for section in compound.findall("sectiondef")
@@ -457,12 +456,12 @@ class Reference:
         arguments = arguments_of(member)
         text = description_of(member)
         if not text and (arguments.endswith(("delete", "default")) or name.startswith("~")):
-            return []  # says nothing that the language does not
+            return []  # adds nothing to the language
         if not text and "override" in arguments:
-            return []  # the base has it
+            return []  # the base's comment is shown
         own = scope.rpartition("::")[2]
         if not text and name in (own, "operator=") and re.match(rf"\({own}(<.*?>)? (const ?)?&&? ?\w*\)", arguments):
-            return []  # that it can be copied or moved
+            return []  # a plain copy or move
         if kind == "function":
             if "->" in arguments and not plain(member.find("type")):
                 return []  # a deduction guide
@@ -512,7 +511,7 @@ class Reference:
         return lines
 
     def lines_of(self, members: list[tuple[str, Element]]) -> list[str]:
-        """Lines of members, each with its scope, in their order; notes those that have no text in the end."""
+        """Returns the lines of members, each with its scope, in their order. Records those that have no text."""
         place_of = {}
         entries = []
         for scope, member in members:
@@ -527,7 +526,7 @@ class Reference:
         return [line for lines in found for line in lines]
 
     def free_members(self, header: str) -> Iterator[tuple[str, Element]]:
-        """(namespace, member) of what a header has outside of classes."""
+        """Yields (namespace, member) for a header's members outside of classes."""
         for compound in self.compounds.values():
             if compound.get("kind") not in ("namespace", "file"):
                 continue
@@ -582,12 +581,12 @@ class Reference:
 
 FUNCTION = ".. cpp:function:: "
 
-# Functions of which the second says the same as the first.
+# Functions that share the description of the function on the right.
 TWINS = {"cbegin": "begin", "cend": "end", "crbegin": "rbegin", "crend": "rend", "operator!=": "operator=="}
 
 
 def joined(entries: list[tuple[str, list[str]]]) -> list[list[str]]:
-    """Entries in which overloads and twins without a text of their own stand with the one before, whose text is theirs too."""
+    """Joins overloads and twins without a text to the entry before them, whose text is theirs, too."""
     found: list[list[str]] = []
     last = ""
     for name, lines in entries:
@@ -616,7 +615,7 @@ def location_of(element: Element) -> str:
 def write_pages(root: Path, work: Path, folder: Path) -> None:
     """Writes the pages, and an index of them, to `folder`.
 
-    A function without a text, its own or an overload's, is an error, and so is a header of which nothing is shown.
+    A function without a text, its own or an overload's, is an error, and so is a header without anything to show.
     """
     check_topics(public_headers(root))
     reference = Reference(run_doxygen(root, work))
@@ -625,9 +624,9 @@ def write_pages(root: Path, work: Path, folder: Path) -> None:
         "C++ reference",
         "=============",
         "",
-        "Made from the comments of the headers. What holds for all resources and containers",
+        "Made from the comments of the headers. The rules that all resources and containers share",
     ]
-    index += ["is in :doc:`/docs/concepts`.", "", ".. toctree::", "   :maxdepth: 2", ""]
+    index += ["are in :doc:`/docs/concepts`.", "", ".. toctree::", "   :maxdepth: 2", ""]
     for name, (title, headers) in TOPICS.items():
         index.append(f"   {name}")
         lines = [title, "=" * len(title), ""]

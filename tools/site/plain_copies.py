@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain-Markdown copies of the site's pages, and llms.txt, which lists them: for tools that read documentation."""
+"""Plain-Markdown copies of the site's pages, and llms.txt, which lists them, for tools that read documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUMMARY_END = re.compile(r"(?<=[.!?])\s")
 
 
 def without_navigation(markdown: str) -> str:
-    """A page without the lists that make the navigation."""
+    """Returns a page without the lists that make up the navigation."""
     return FENCE.sub(lambda match: "" if match.group(0).startswith("```{toctree}") else match.group(0), markdown).rstrip() + "\n"
 
 
@@ -26,7 +26,7 @@ def inline(text: str, folder: str) -> str:
 
 
 def from_reference(rst: str, folder: str) -> str:
-    """Markdown of a page of the references, which are written with few constructs of reStructuredText."""
+    """Returns a page of the references as Markdown. These pages use few constructs of reStructuredText."""
     lines = rst.splitlines()
     out: list[str] = []
     index = 0
@@ -61,7 +61,7 @@ def from_reference(rst: str, folder: str) -> str:
 
 
 def title_and_summary(markdown: str) -> tuple[str, str]:
-    """The heading of a page and its first sentence."""
+    """Returns the heading of a page and its first sentence."""
     blocks = [block.strip() for block in re.split(r"\n\s*\n", FENCE.sub("", markdown)) if block.strip()]
     title = blocks[0].lstrip("# ") if blocks and blocks[0].startswith("#") else ""
     text = next((block for block in blocks[1:] if re.match(r"[\w`*\[]", block)), "")

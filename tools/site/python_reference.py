@@ -10,7 +10,7 @@ import ast
 import re
 from pathlib import Path
 
-# file of the page: (module that programs import, what is on the page, names; empty: all that the module itself has)
+# File of the page: (module that programs import, title, names on the page; empty: all names of the module)
 PAGES: dict[str, tuple[str, str, list[str]]] = {
     "rmm": ("rmm", "The package: buffers, the current resource, scopes, the log", []),
     "mr": ("rmm.mr", "Resources and adaptors", []),
@@ -35,11 +35,11 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class BadReference(Exception):
-    """A name that a module exports, and no source defines."""
+    """A name that a module exports and no source defines."""
 
 
 def texts_of_cython(source: str) -> dict[str, str]:
-    """Docstrings of a .pyx file by qualified name."""
+    """Returns the docstrings of a .pyx file by qualified name."""
     texts: dict[str, str] = {}
     scopes: list[tuple[int, str]] = []
     lines = source.splitlines()
@@ -69,7 +69,7 @@ def clean(text: str) -> str:
 
 
 def statements(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Those of a module, with what it imports for its types alone: names that it has, but imports when they are asked for."""
+    """Returns the statements of a module, including those under `if TYPE_CHECKING:`, whose names are imported when they are used."""
     found: list[ast.stmt] = []
     for node in body:
         is_for_types = isinstance(node, ast.If) and ast.unparse(node.test).removeprefix("not ") == "TYPE_CHECKING"
@@ -88,7 +88,7 @@ class Module:
         self.texts = texts_of_cython(cython.read_text(encoding="utf-8")) if cython.exists() else {}
         self.definitions: dict[str, list[Definition]] = {}
         self.imported: dict[str, tuple[str, str]] = {}
-        self.imported_whole: list[str] = []  # modules whose exported names it has
+        self.imported_whole: list[str] = []  # modules whose exported names it imports
         self.exported: list[str] = []
         self.exports_of: list[str] = []  # modules whose exported names it exports
         for node in statements(self.tree.body):
@@ -125,12 +125,12 @@ class Package:
         return self.modules[name]
 
     def exported(self, name: str) -> list[str]:
-        """The names that a module exports."""
+        """Returns the names that a module exports."""
         here = self.module(name)
         return [*here.exported, *(each for other in here.exports_of for each in self.exported(other))]
 
     def find(self, module: str, name: str) -> tuple[Module, str] | None:
-        """The module that defines a name, and its name there; nothing for names of other packages, modules and values."""
+        """Returns the module that defines a name, and its name there; None for names of other packages, modules and values."""
         for _ in range(9):
             here = self.module(module)
             if name in here.definitions:
@@ -162,7 +162,7 @@ def decorators(node: Definition) -> set[str]:
 
 
 def rst(text: str) -> list[str]:
-    """A docstring: plain text with `code`, doctests and the headings of NumPy's style."""
+    """Converts a docstring: plain text with `code`, doctests and headings in NumPy's style."""
     lines: list[str] = []
     source = text.splitlines()
     previous_item = False
@@ -237,7 +237,7 @@ def class_lines(package: Package, module: Module, node: ast.ClassDef, shown_as: 
 
 
 def members_of(package: Package, module: Module, node: ast.ClassDef) -> list[tuple[tuple[Module, str], Definition]]:
-    """(where it is defined, member), with those of bases that are not public themselves."""
+    """Returns (where it is defined, member) for the members of a class, including those of private bases."""
     found: list[tuple[tuple[Module, str], Definition]] = [
         ((module, node.name), part)
         for part in node.body

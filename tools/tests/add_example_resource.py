@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds a resource to a copy of the repository, in the places that CONTRIBUTING.md lists; for new_resource_test.py.
+"""Adds a resource to a copy of the repository, in the places that CONTRIBUTING.md lists. Used by new_resource_test.py.
 
     add_example_resource.py COPY
 """
@@ -111,7 +111,7 @@ def with_replaced(text: str, before: str, after: str) -> str:
 
 
 def with_resource(place: str, text: str) -> str:
-    """The file `place`, whose content is `text`, with what the resource needs there."""
+    """Returns the content of the file `place`, given as `text`, with the resource's parts added."""
     if place == PLACES[0]:
         return HEADER
     if place == PLACES[1]:

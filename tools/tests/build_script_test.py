@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command line of build.sh, with programs in place of cmake and python3 that say what they were asked for."""
+"""Tests of the command line of build.sh. Programs that print how they were called replace cmake and python3."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestCommandLine(unittest.TestCase):
         self.environment = {"PATH": f"{programs}:{os.environ['PATH']}"}
 
     def run_script(self, *arguments: str, **environment: str) -> tuple[int, str]:
-        """Exit status, and output of both kinds."""
+        """Returns the exit status, and standard output and error together."""
         done = subprocess.run(
             [str(self.root / "build.sh"), *arguments],
             cwd=self.root, env={**self.environment, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -40,7 +40,7 @@ class TestCommandLine(unittest.TestCase):
         return done.returncode, done.stdout
 
     def steps(self, *arguments: str, **environment: str) -> list[str]:
-        """What the programs were asked for, the question what Python has left out."""
+        """Returns the calls of the programs, without the question for what Python lacks."""
         status, output = self.run_script(*arguments, **environment)
         self.assertEqual(0, status, output)
         return [line for line in output.splitlines() if "[-c]" not in line]
@@ -189,7 +189,7 @@ class TestCommandLine(unittest.TestCase):
             self.assertTrue((self.root / "python/rmm/pyproject.toml").exists())
 
     def count_lines(self, lines: int, ctest_status: int = 0) -> tuple[int, str]:
-        """Status and output of `coverage` where the tests reach so many of 100 lines, with programs in place of all it calls."""
+        """Returns status and output of `coverage` if the tests reach `lines` of 100 lines; stand-ins replace all programs it calls."""
         programs = Path(self.environment["PATH"].split(":")[0])
         (programs / "python3").unlink()
         shutil.copytree(REPOSITORY / "tools", self.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
@@ -220,7 +220,7 @@ class TestCommandLine(unittest.TestCase):
                 self.assertIn(f"  failed: {why}", output)
 
     def sanitize_python(self, pytest: str) -> str:
-        """Output of `python-asan`, with programs in place of what is in its environment."""
+        """Returns the output of `python-asan`; stand-ins replace the programs of its environment."""
         needs = re.findall(r'^PYTHON_(?:BUILD|TEST)_NEEDS=\((.*)\)$', (REPOSITORY / "build.sh").read_text(encoding="utf-8"), re.MULTILINE)
         programs = self.root / "build/python-asan/environment/bin"
         programs.mkdir(parents=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/check_compatibility.py, each on a small repository."""
+"""Tests of tools/check_compatibility.py on small repositories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAD = "| name | tests |\n|---|---|\n"
 
 class CheckCompatibility(unittest.TestCase):
     def check(self, document: str, page: str = "`a`", **files: str) -> list[str]:
-        """Problems of `document` in a repository with these files and this page for users; `a__b` names tests/a/b.cpp."""
+        """Returns the problems of `document` in a repository with these files and this page for users; `a__b` names tests/a/b.cpp."""
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             for folder_of, text in (("tests", document), ("docs", page)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/check_layers.py, each on a small tree of headers."""
+"""Tests of tools/check_layers.py on small trees of headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import check_layers  # noqa: E402
 
 class CheckLayers(unittest.TestCase):
     def check(self, is_whole: bool = False, **headers: str) -> list[str]:
-        """Problems of a tree with these headers; `a__b` names the header rmm/a/b.hpp."""
+        """Returns the problems of a tree with these headers; `a__b` names the header rmm/a/b.hpp."""
         with tempfile.TemporaryDirectory() as folder:
             for name, text in headers.items():
                 file = Path(folder, "rmm", name.replace("__", "/") + ".hpp")

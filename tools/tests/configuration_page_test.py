@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/configuration.md names every resource and option of the table of resources, and no page others."""
+"""docs/configuration.md names every resource and option of the table of resources, and no page names others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of coverage_table.py, with a program in place of gcov that prints notes as they are: what is one line and one branch, what
-belongs to a folder, and what is too little."""
+"""Tests of coverage_table.py, with a program in place of gcov that prints prepared notes: which lines and branches count once, which
+folders they belong to, and which shares are too low."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CoverageTableTest(unittest.TestCase):
         (self.programs / name).chmod(0o755)
 
     def add_object(self, name: str, *lines: dict, file: str = "include/rmm/a.hpp", functions: tuple[dict, ...] = ()) -> None:
-        """Notes of an object that has these lines of one file, as gcov names it in a build below the sources."""
+        """Returns notes of an object with these lines of one file, named as gcov does in a build below the sources."""
         notes = {"format_version": "1", "current_working_directory": str(self.build),
                  "files": [{"file": f"../{file}", "functions": functions or [function("f", 1)], "lines": list(lines)}]}
         (self.build / f"{name}.gcno").write_text(json.dumps(notes) + "\n", encoding="utf-8")
@@ -58,13 +58,13 @@ class CoverageTableTest(unittest.TestCase):
         (self.root / file).write_text("\n".join(text) + "\n", encoding="utf-8")
 
     def run_tool(self, *arguments: str) -> tuple[int, list[str], str]:
-        """Exit status, lines, and what is wrong. There is no gcovr but one that a test made."""
+        """Returns exit status, output lines and errors. The only gcovr is one that a test made."""
         done = subprocess.run([sys.executable, "-B", str(TOOL), str(self.build), "--root", str(self.root), "--jobs", "2", *arguments],
                               capture_output=True, text=True, check=False, env={**os.environ, "PATH": str(self.programs)}, cwd="/")
         return done.returncode, [" ".join(text.split()) for text in done.stdout.splitlines()], done.stderr
 
     def sums(self, file: str = "include/rmm/a.hpp") -> list[int]:
-        """Lines reached and all, branches taken and all."""
+        """Returns lines reached, all lines, branches taken and all branches."""
         _, _, wrong = self.run_tool()
         self.assertEqual("", wrong)
         files = json.loads((self.build / "report/summary.json").read_text(encoding="utf-8"))["files"]

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import instruction_budget  # noqa: E402
 
-# Prints what callgrind prints: a thousand instructions, and a number for each call that depends on what is called.
+# Prints output like callgrind's: a thousand instructions, and a number for each call that depends on what is called.
 STAND_IN = """#!/usr/bin/env python3
 import os, sys
 what, times = sys.argv[-2], int(sys.argv[-1])

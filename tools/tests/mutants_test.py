@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of mutants.py: what it changes, and that a seed always draws the same."""
+"""Tests of mutants.py: the changes that it makes, and that a seed always draws the same ones."""
 
 from __future__ import annotations
 

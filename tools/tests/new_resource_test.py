@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A new resource needs six places, and a check names the one that is missing. Tried with a resource in a copy of the repository."""
+"""A new resource needs six places, and a check names each missing one. Tested with a resource in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import check_layers  # noqa: E402
 import header_cost  # noqa: E402
 import resource_table  # noqa: E402
 
-# Makes the resource by its name. It is a shared library, which may lack the functions of the runtime that it does not call.
+# Makes the resource by its name. A shared library, because it may lack functions of the runtime that it does not call.
 PROGRAM = """
 #include <rmm/mr/configured_resource.hpp>
 
@@ -56,7 +56,7 @@ extern "C" int run()
 
 class NewResource(unittest.TestCase):
     def make_copy(self) -> Path:
-        """A copy of what a resource needs places in, and the table is compared with."""
+        """Copies the files in which a resource needs places, and those that the table is compared with."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         for part in ("include", "tests/rmm", "docs", resource_table.BINDINGS):

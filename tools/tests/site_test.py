@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/site, as far as they need neither Doxygen nor Sphinx."""
+"""Tests of the parts of tools/site that need neither Doxygen nor Sphinx."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class PythonReference(unittest.TestCase):
 
     @staticmethod
     def wrong_types(package: python_reference.Package, module_name: str) -> list[str]:
-        """The parameters whose type in the docstring and in the stub differ in the built-in classes that they name."""
+        """Returns the parameters whose types in docstring and stub differ in the built-in classes that they name."""
         module = package.module(module_name)
         wrong = []
         for owner in [module.tree, *(node for node in module.tree.body if isinstance(node, ast.ClassDef))]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/test_summary.py, on reports as CTest and GoogleTest write them."""
+"""Tests of tools/test_summary.py on reports in the form of CTest's and GoogleTest's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DISABLED = '<testcase classname="A" name="DISABLED_x" status="notrun" result="su
 
 class TestSummary(unittest.TestCase):
     def summarize(self, ctest: str, status: str = "passed", **reports: str) -> tuple[int, str]:
-        """Exit status and output for one suite whose report of CTest has these test cases."""
+        """Returns exit status and output for one suite, given the test cases of CTest's report."""
         with tempfile.TemporaryDirectory() as folder:
             if ctest:
                 Path(folder, "ctest.junit").write_text(f"<testsuite>{ctest}</testsuite>", encoding="utf-8")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of cmake/rmm_unite_tests.cmake, which makes one large file of several files of tests."""
+"""Tests of cmake/rmm_unite_tests.cmake, which combines several files of tests into a large one."""
 
 from __future__ import annotations
 

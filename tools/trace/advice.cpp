@@ -31,7 +31,7 @@ constexpr std::uint64_t rounding = std::uint64_t{2} << 20U;  // of an initial si
   return std::to_string(bytes / rounding * 2 + (bytes % rounding != 0 ? 2 : 0)) + "MiB";
 }
 
-/// Returns the configuration with that initial size; empty if it has one already, or has no such option.
+/// Returns the configuration with that initial size; empty if it has one already or cannot have one.
 [[nodiscard]] std::string with_initial_size(std::string const& configuration, std::uint64_t bytes)
 {
   auto const kind = configuration.substr(0, configuration.find(','));
@@ -74,7 +74,7 @@ advice advise(replays& trace, std::vector<std::string> configurations, progress&
     auto const size = size_text(std::max<std::uint64_t>(live / 100 * percent, 1));
     attempt("pool,initial=" + size + ",max=" + size);
     if (!result.tried.back().first_failure) { break; }
-    result.tried.pop_back();  // pools that are too small are not shown
+    result.tried.pop_back();  // hide pools that are too small
   }
   std::uint64_t least{};
   result.best = best_of(result.tried, least);
@@ -116,7 +116,7 @@ std::vector<device_trace> by_device(rmm::recorded::recorded_trace const& trace)
     made.places = trace.places;
     made.tags   = trace.tags;
     made.events.reserve(of_device.size());
-    std::map<std::uint32_t, std::uint32_t> threads;  // replays have as many threads as a trace names
+    std::map<std::uint32_t, std::uint32_t> threads;  // the replay needs few threads
     for (auto const position : of_device) {
       auto event                 = trace.events[position];
       auto const [found, is_new] = threads.try_emplace(event.thread, static_cast<std::uint32_t>(made.threads.size()));
@@ -147,7 +147,7 @@ advice_for_devices advise(replays& all, std::vector<device_advice> devices, prog
   }
   auto const peak = [](device_advice const* of) { return of->given.tried[*of->given.best].peak_live; };
   std::sort(by_need.begin(), by_need.end(), [&](auto const* lhs, auto const* rhs) {
-    return std::make_pair(peak(rhs), lhs) < std::make_pair(peak(lhs), rhs);  // of equal ones that which comes first
+    return std::make_pair(peak(rhs), lhs) < std::make_pair(peak(lhs), rhs);  // of equal devices, the first
   });
   advice together;
   together.why = "No configuration could serve the whole trace.";

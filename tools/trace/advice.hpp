@@ -17,28 +17,29 @@ using rmm::recorded::progress;
 /// The configurations that were tried on a trace, and the best of them.
 struct advice {
   std::vector<replay_figures> tried;
-  std::optional<std::size_t> best;  ///< in `tried`; nothing if the trace fails under all of them
+  std::optional<std::size_t> best;  ///< position in `tried`; nothing if the trace fails under all of them
   std::string why;
 };
 
-/// Tries the given configurations. Without any, tries all kinds of pools, and pools of a fixed size, from slightly more than the peak of
-/// live memory up to one that is large enough.
+/// Tries the given configurations; without any, all kinds of pools, and pools of a fixed size, from slightly more than
+/// the peak of live memory up to one that is large enough.
 ///
-/// Candidates need at most a tenth more memory than the smallest. The best candidate calls the device least often, because each such call
-/// stops the device or the host. If it grows, it is also tried with all its memory as initial size. Every figure is measured.
+/// Candidates need at most a tenth more memory than the smallest. The best candidate calls the device least often,
+/// because each such call stops the device or the host. If it grows, it is also tried with all its memory as initial
+/// size. Every figure is measured.
 [[nodiscard]] advice advise(replays& trace, std::vector<std::string> configurations, progress& shown);
 
 /// The events of one device of several.
 struct device_trace {
   int device{};
   rmm::recorded::recorded_trace trace;
-  std::vector<std::size_t> positions;  ///< of its events, in the trace of all
+  std::vector<std::size_t> positions;  ///< positions of its events in the whole trace
 };
 
-/// Returns one for each device with events, in the order of their numbers.
+/// Returns a trace for each device with events, in the order of their numbers.
 [[nodiscard]] std::vector<device_trace> by_device(rmm::recorded::recorded_trace const& trace);
 
-/// The advice for each device by itself, and one configuration for all devices, because RMM_RESOURCE names only one.
+/// The advice for each device alone, and one configuration for all devices, because RMM_RESOURCE names only one.
 struct device_advice {
   int device{};
   advice given;
@@ -48,11 +49,11 @@ struct advice_for_devices {
   advice together;
 };
 
-/// Returns the advice for one device, from its own trace. Events have their numbers in the trace of all devices.
+/// Returns the advice for one device, from its own trace. Events keep their numbers in the trace of all devices.
 [[nodiscard]] device_advice advise(device_trace const& of, advice given);
 
-/// Tries the recommended configuration of each device on all devices, until one serves the whole trace. Begins with the device that has the
-/// most memory in use.
+/// Tries each device's recommended configuration on all devices, until one serves the whole trace. Begins with the
+/// device that has most memory in use.
 [[nodiscard]] advice_for_devices advise(replays& all, std::vector<device_advice> devices, progress& shown);
 
 /// Return the advice as text for people, and as JSON for programs.

@@ -43,7 +43,7 @@ using rmm::recorded::recorded_trace;
   return trace.places[trace.events[event].place].device;
 }
 
-/// A writer of a pickle of protocol 4. Later occurrences of texts and stacks refer to the first one.
+/// Writes a pickle of protocol 4. Repeated texts and stacks refer to their first occurrence.
 class pickle_writer {
  public:
   explicit pickle_writer(std::ostream& out) : out_{out} { out_.write("\x80\x04", 2); }
@@ -77,7 +77,7 @@ class pickle_writer {
       op('J');
       bytes(number, 4);
     } else {
-      std::size_t length = 5;  // of a number with a sign
+      std::size_t length = 5;  // for a signed number
       while (length < 9 && number >> (8 * length - 1) != 0) { ++length; }
       op('\x8A');
       bytes(length, 1);
@@ -111,7 +111,7 @@ class pickle_writer {
     value(what);
   }
 
-  /// Gives a number to the last value.
+  /// Numbers the last value, so that later ones can refer to it.
   std::uint64_t remember()
   {
     op('\x94');
@@ -192,7 +192,7 @@ class torch_exporter {
     stacks_.emplace(stack, out_.remember());
   }
 
-  /// `name at file:line`, or a name alone.
+  /// Writes a frame named `name at file:line`, or `name` alone.
   void write_frame(std::string_view name)
   {
     std::string_view file{"??"};
@@ -236,7 +236,7 @@ class torch_exporter {
 
   void write_history(int device)
   {
-    std::vector<std::pair<std::uint32_t, region const*>> changes;  // of regions, at events
+    std::vector<std::pair<std::uint32_t, region const*>> changes;  // beginnings and ends of regions, by event
     for (auto const& each : regions_[static_cast<std::size_t>(device)]) {
       changes.emplace_back(each.begin_event, &each);
       if (each.end_event != none) { changes.emplace_back(each.end_event, &each); }
@@ -288,8 +288,8 @@ class torch_exporter {
     std::uint32_t stack;
   };
 
-  /// Returns the blocks of live allocations from `next` on that lie in the region. If allocations overlap, because frees are missing in
-  /// the trace, the first one keeps the bytes: the viewer expects blocks that fill their segment.
+  /// Returns the live allocations in the region, beginning with `next`, as blocks. If allocations overlap, because
+  /// frees are missing in the trace, the first one keeps the bytes: the viewer expects blocks that fill their segment.
   template <class Iterator>
   [[nodiscard]] std::vector<live_block> blocks_in(region const& whole, Iterator& next, Iterator end) const
   {
@@ -306,7 +306,7 @@ class torch_exporter {
     return result;
   }
 
-  /// Writes the regions at the end of the trace, wholly divided into blocks.
+  /// Writes the regions at the end of the trace, completely divided into blocks.
   void write_segments(int device)
   {
     std::vector<lifetime const*> live;

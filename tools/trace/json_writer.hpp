@@ -14,7 +14,7 @@
 
 namespace rmm::tools {
 
-/// A writer of JSON that can be embedded in HTML: no text in it ends a script or begins a comment.
+/// Writes JSON that can be embedded in HTML: no text in it ends a script or begins a comment.
 ///
 /// The caller opens and closes objects and arrays; the writer adds commas.
 class json_writer {
@@ -54,10 +54,10 @@ class json_writer {
     return raw({digits, static_cast<std::size_t>(length)});
   }
 
-  /// Writes a number that is already text.
+  /// Writes a number given as text.
   json_writer& number(std::string_view digits) { return raw(digits); }
 
-  /// Writes a text, in which bytes that are not UTF-8 become U+FFFD.
+  /// Writes a text. Bytes that are not UTF-8 become U+FFFD.
   json_writer& value(std::string_view text)
   {
     separate();
@@ -84,7 +84,7 @@ class json_writer {
   }
   json_writer& null_member(std::string_view name) { return key(name).null(); }
 
-  /// Writes an array, with `each(item)` for all items.
+  /// Writes an array, with `each(item)` for every item.
   template <class Range, class Each>
   json_writer& array(std::string_view name, Range const& items, Each const& each)
   {

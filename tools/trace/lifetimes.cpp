@@ -14,12 +14,12 @@ namespace {
 
 using rmm::recorded::kind;
 
-/// The live allocations: numbers by addresses. Uses open addressing, because there are millions of changes.
+/// The live allocations: numbers by address. Uses open addressing, because there are millions of changes.
 class live_table {
  public:
   live_table() : slots_(1024) {}
 
-  /// Enters a number, or replaces it. Returns the one before, or `none`.
+  /// Sets a number. Returns the previous one, or `none`.
   std::uint32_t enter(std::uint64_t address, std::uint32_t number)
   {
     if (2 * (size_ + 1) > slots_.size()) { grow(); }
@@ -30,14 +30,14 @@ class live_table {
     return before;
   }
 
-  /// Returns the number that was there, or `none`.
+  /// Removes a number and returns it, or `none`.
   std::uint32_t take_out(std::uint64_t address)
   {
     auto hole         = place_of(address);
     auto const number = slots_[hole].number;
     if (number == none) { return none; }
     --size_;
-    // Moves later entries that belong in the hole.
+    // Moves later entries into the hole if they belong there.
     for (auto next = after(hole); slots_[next].number != none; next = after(next)) {
       auto const wanted = wanted_place(slots_[next].address);
       if (((next - wanted) & (slots_.size() - 1)) >= ((next - hole) & (slots_.size() - 1))) {
@@ -77,7 +77,7 @@ class live_table {
     }
   }
 
-  std::vector<slot> slots_;  // a power of two, at most half of them used
+  std::vector<slot> slots_;  // the size is a power of two; at most half are in use
   std::size_t size_{0};
 };
 
@@ -115,12 +115,12 @@ lifetimes::lifetimes(rmm::recorded::recorded_trace const& trace)
 
 namespace {
 
-constexpr std::uint64_t region_gap = std::uint64_t{2} << 20U;  // ranges that are nearer are one region
+constexpr std::uint64_t region_gap = std::uint64_t{2} << 20U;  // ranges closer than this are one region
 
 /// Returns ranges of addresses of the device's allocations, with the first event of each.
 std::vector<region> touched_regions(rmm::recorded::recorded_trace const& trace, lifetimes const& of_trace, int device)
 {
-  std::map<std::uint64_t, region> found;  // by their beginnings
+  std::map<std::uint64_t, region> found;  // by first address
   for (auto const& each : of_trace.all()) {
     if (trace.places[trace.events[each.begin].place].device != device) { continue; }
     auto const most = std::numeric_limits<std::uint64_t>::max() - region_gap;
@@ -169,7 +169,7 @@ std::vector<region> regions_of(rmm::recorded::recorded_file const& file,
   });
   if (!result.empty() && result.size() <= most) { return result; }
   result = touched_regions(file.trace, of_file, device);
-  // Too many: joins those with the smallest gaps.
+  // If there are too many, merges those with the smallest gaps.
   for (auto gap = 2 * region_gap; result.size() > most; gap = gap > (~gap) ? ~std::uint64_t{0} : gap * 2) {
     std::vector<region> merged;
     for (auto const& each : result) {

@@ -14,19 +14,19 @@ namespace rmm::tools {
 
 inline constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
-/// An allocation, from its event to the event of its free. Events are numbers.
+/// An allocation, from its event to that of its free. Events are numbers.
 struct lifetime {
   std::uint64_t address;
   std::uint64_t bytes;
   std::uint32_t begin;
-  std::uint32_t end;  ///< none: it lived when the trace ended
+  std::uint32_t end;  ///< none if it was live at the end of the trace
 };
 
 /// The allocations of a trace, with their frees.
 ///
-/// An allocation at an address in use ends the earlier one, whose free is missing in the trace. A free of an unknown address belongs to
-/// nothing, because the trace began after its allocation. Allocations of zero bytes are left out: they need no memory, many may have one
-/// address, and programs need not free them.
+/// An allocation at an address in use ends the earlier one, whose free is missing in the trace. A free of an unknown
+/// address is ignored, because the trace began after its allocation. Allocations of zero bytes are left out: they need
+/// no memory, several may share an address, and programs need not free them.
 class lifetimes {
  public:
   /// Throws std::runtime_error if there are 2^32 events or more.
@@ -34,7 +34,7 @@ class lifetimes {
 
   [[nodiscard]] std::vector<lifetime> const& all() const noexcept { return all_; }
 
-  /// Returns the allocation that an event begins or, if it is a free, ends; `none` if there is none.
+  /// Returns the allocation that an event begins or, if it is a free, ends; `none` otherwise.
   [[nodiscard]] std::uint32_t of_event(std::size_t event) const { return of_event_[event]; }
 
   /// Returns the earlier allocation that an allocation at the same address ended; mostly `none`.
@@ -61,16 +61,16 @@ class lifetimes {
   std::size_t unknown_frees_{0};
 };
 
-/// Memory that an allocator had from a device. Events are numbers.
+/// A range of memory that an allocator held on a device. Events are numbers.
 struct region {
   std::uint64_t begin;  ///< addresses
   std::uint64_t end;
   std::uint32_t begin_event;
-  std::uint32_t end_event;  ///< none: it was there when the trace ended
+  std::uint32_t end_event;  ///< none if it remained at the end of the trace
 };
 
-/// Returns at most `most` regions of a device, by address. If the file has none, or more than `most`, derives them from the addresses of
-/// allocations.
+/// Returns at most `most` regions of a device, by address. If the file has none, or more, derives them from the
+/// addresses of allocations.
 [[nodiscard]] std::vector<region> regions_of(rmm::recorded::recorded_file const& file,
                                              lifetimes const& of_file,
                                              int device,

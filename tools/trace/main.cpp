@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// rmm-trace: reports, advice and exports of a recorded trace of allocations. The exit status is 0 on success, 2 if the command line or
-// the file is wrong, and 1 for other failures.
+// rmm-trace: reports, advice and exports of a recorded trace of allocations. Exit status: 0 on success, 2 if the
+// command line or the file is wrong, 1 for other failures.
 
 #include <tools/recorded/progress.hpp>
 #include <tools/recorded/recorded_file.hpp>
@@ -39,21 +39,21 @@ using rmm::recorded::recorded_file;
 
 enum status : int { good = 0, failed = 1, wrong_input = 2 };
 
-/// Thrown for a command line or file that cannot be used.
+/// Thrown for an unusable command line or file.
 struct input_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-constexpr char const* general_help = R"(rmm-trace: what a program's memory did
+constexpr char const* general_help = R"(rmm-trace: analyses the recorded memory of a program
 
-  rmm-trace report TRACE -o PAGE.html   one page that shows it, in any browser
-  rmm-trace advise TRACE                the configuration that suits the program, found by replaying
+  rmm-trace report TRACE -o PAGE.html   makes a page about it, for any browser
+  rmm-trace advise TRACE                finds the best configuration for the program, by replays
   rmm-trace export TRACE --to FORMAT -o FILE
-                                        the same for other programs: perfetto, torch, csv
+                                        converts it for other programs: perfetto, torch, csv
 
 TRACE is a trace of trace_resource_adaptor, a CSV log of logging_resource_adaptor or a memory snapshot of PyTorch.
-`rmm-trace COMMAND --help` tells more. No GPU is needed: replays run on a simulated one.
-The exit status is 0 if all went well, 1 if not, and 2 if the command line or TRACE is wrong.
+`rmm-trace COMMAND --help` lists the options. No GPU is needed: replays run on a simulated one.
+The exit status is 0 on success, 2 if the command line or TRACE is wrong, and 1 for other failures.
 )";
 
 constexpr char const* report_help = R"(rmm-trace report TRACE -o FILE [OPTION...]
@@ -62,20 +62,20 @@ Writes a page with the memory in use and reserved over time, a map of the pool, 
 failures, and what the same program would have needed under other configurations.
 
   -o, --output FILE         the page; - is standard output
-      --what-if CONFIG      replay under this configuration; several times. The first one gives the reserved memory that the
-                            page shows. Without it: pool, elastic, cuda_async
-      --no-what-if          replay nothing: quicker, and nothing is known of reserved memory
-      --memory AMOUNT       memory of the simulated devices (141GB, or twice what was in use at most)
-      --json                write the figures alone, as JSON
+      --what-if CONFIG      replay under this configuration; can be repeated. The first one supplies the reserved memory that
+                            the page shows. Default: pool, elastic, cuda_async
+      --no-what-if          replay nothing: faster, but reserved memory is shown only if TRACE has it
+      --memory AMOUNT       memory of each simulated device. Default: 141GB, or twice the peak of memory in use if that is more
+      --json                write only the figures, as JSON
 )";
 
 constexpr char const* advise_help = R"(rmm-trace advise TRACE [OPTION...]
 
-Replays the trace under several configurations and recommends one, for RMM_RESOURCE or rmm::mr::configured_resource. Of several
-devices, each has a recommendation of its own, and one of them is tried on all.
+Replays the trace under several configurations and recommends one, for RMM_RESOURCE or rmm::mr::configured_resource. If the trace
+has several devices, recommends one for each, and one of these for all devices.
 
-      --what-if CONFIG      try this one; several times. Without it: all kinds of pools
-      --memory AMOUNT       memory of the simulated devices (141GB, or twice what was in use at most)
+      --what-if CONFIG      try this configuration; can be repeated. Default: all kinds of pools
+      --memory AMOUNT       memory of each simulated device. Default: 141GB, or twice the peak of memory in use if that is more
       --json                write the figures as JSON
 )";
 
@@ -116,7 +116,7 @@ command_line parse(std::vector<std::string> const& words)
   }
   line.command = words[0];
   if (line.command != "report" && line.command != "advise" && line.command != "export") {
-    throw input_error{"there is no command '" + line.command + "'; there are report, advise and export"};
+    throw input_error{"'" + line.command + "' is not a command; use report, advise or export"};
   }
   for (std::size_t i = 1; i < words.size(); ++i) {
     auto word = words[i];
@@ -204,7 +204,7 @@ std::size_t memory_for(command_line const& line, rmm::recorded::recorded_file co
   return std::max(cudasim::environment_options().memory_bytes, std::size_t{2 * std::min(peak, most)});
 }
 
-/// Checks, before long work, that its result can be written. Throws input_error if that would overwrite the trace itself, and
+/// Checks, before long work, that its result can be written. Throws input_error if the output is the trace itself, and
 /// std::runtime_error if the file cannot be written.
 void check_output(command_line const& line)
 {
@@ -212,7 +212,7 @@ void check_output(command_line const& line)
   struct stat of_output {};
   struct stat of_trace {};
   bool const is_there = ::stat(line.output.c_str(), &of_output) == 0;
-  // Not for pipes: their reader would take the end of this test for the end of the output.
+  // Skipped for pipes: their reader would take the end of this test for the end of the output.
   if (is_there && !S_ISREG(of_output.st_mode)) { return; }
   if (is_there && ::stat(line.trace.c_str(), &of_trace) == 0 && of_output.st_dev == of_trace.st_dev &&
       of_output.st_ino == of_trace.st_ino) {
@@ -223,7 +223,7 @@ void check_output(command_line const& line)
   }
 }
 
-/// Calls `content` with the stream to write to. Throws std::runtime_error if it cannot be written.
+/// Calls `content` with the output stream. Throws std::runtime_error if writing fails.
 template <class Content>
 void write(std::string const& path, Content const& content)
 {
@@ -275,14 +275,14 @@ status make_report(command_line const& line)
   return good;
 }
 
-/// Warns on standard error that the program needed more memory than the trace shows, if the trace is incomplete.
+/// Warns on standard error if the trace is incomplete, so that the program needed more memory than it shows.
 void warn_of_gaps(std::string const& path, recorded_file const& file)
 {
   auto const warn = [&](std::string const& what) {
     std::cerr << "rmm-trace: warning: " << path << ": " << what << '\n';
   };
   if (auto const damage = rmm::recorded::damage_of(file.trace); !damage.empty()) {
-    warn(damage + "; figures are of the rest");
+    warn(damage + "; the figures describe the rest");
   }
   if (file.trace.lost != 0) {
     warn(std::to_string(file.trace.lost) + " events could not be recorded; figures are too low by them");
@@ -290,7 +290,7 @@ void warn_of_gaps(std::string const& path, recorded_file const& file)
   auto const unknown = rmm::tools::lifetimes{file.trace}.unknown_frees();
   if (unknown != 0) {
     warn("frees whose allocations it lacks: " + std::to_string(unknown) +
-         ", for it began later or lost events; figures are too low by them");
+         ", because it began later or lost events; figures are too low by them");
   }
 }
 
@@ -298,7 +298,7 @@ status give_advice(command_line const& line)
 {
   progress shown;
   auto const file = read(line.trace, shown);
-  if (file.trace.events.empty()) { throw input_error{line.trace + ": there is no event in it"}; }
+  if (file.trace.events.empty()) { throw input_error{line.trace + ": the trace has no events"}; }
   auto const memory = memory_for(line, file);
   auto const answer = [&](auto const& advice, bool has_one) {
     shown.clear();

@@ -21,9 +21,9 @@ namespace rmm::tools {
 
 namespace {
 
-constexpr std::size_t most_threads = 64;  // that replay; those of the trace are shared out among them
+constexpr std::size_t most_threads = 64;  // of a replay; a trace with more shares these
 
-/// Returns the events, divided among as many threads as replay them.
+/// Returns the events, assigned to the threads of the replay.
 rmm::recorded::allocation_history history_of(rmm::recorded::recorded_trace const& trace)
 {
   auto events = rmm::recorded::events_of(trace).events;
@@ -33,7 +33,7 @@ rmm::recorded::allocation_history history_of(rmm::recorded::recorded_trace const
   return rmm::recorded::allocation_history{std::move(events)};
 }
 
-/// Returns the bytes that programs have from a simulated device.
+/// Returns the bytes that the program holds on a simulated device.
 std::size_t reserved_on(int device)
 {
   auto const usage = cudasim::usage(device);
@@ -145,7 +145,7 @@ replay_figures replays::replay(std::string const& configuration,
   }
   result.peak_live      = replay.peak_live().live;
   result.upstream_calls = upstream_calls() - calls_before;
-  // If live memory takes nothing from a device, it is managed memory or memory of the host.
+  // Without reserved device memory, the resource uses managed or host memory.
   if (replay.peak_reserved().reserved != 0 || result.peak_live == 0) {
     result.peak_reserved   = replay.peak_reserved().reserved;
     result.reserved_at_end = at_end;

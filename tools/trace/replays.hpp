@@ -19,21 +19,21 @@ namespace rmm::tools {
 struct replay_figures {
   struct failure {
     std::size_t event{};
-    std::uint64_t time_ns{};  ///< of the trace
+    std::uint64_t time_ns{};  ///< time in the trace
     std::uint64_t bytes{};
     std::string text;
   };
 
   std::string configuration;
-  std::optional<failure> first_failure;        ///< the replay ends there
-  std::uint64_t peak_live{};                   ///< bytes, as they were asked for, on all devices together
-  std::optional<std::uint64_t> peak_reserved;  ///< bytes taken from the devices; nothing for memory that is not theirs
-  std::optional<std::uint64_t> reserved_at_end;      ///< with what the trace never freed
-  std::uint64_t upstream_calls{};                    ///< that took memory from a device or gave it back
-  double seconds{};                                  ///< of the host, for the whole replay
-  std::vector<std::vector<std::uint64_t>> reserved;  ///< of each device, at each moment that was asked for
+  std::optional<failure> first_failure;              ///< the replay ends there
+  std::uint64_t peak_live{};                         ///< requested bytes, on all devices together
+  std::optional<std::uint64_t> peak_reserved;        ///< bytes taken from the devices; nothing for other memory
+  std::optional<std::uint64_t> reserved_at_end;      ///< includes memory that the trace never freed
+  std::uint64_t upstream_calls{};                    ///< calls that took memory from a device or gave it back
+  double seconds{};                                  ///< time of the whole replay on the host
+  std::vector<std::vector<std::uint64_t>> reserved;  ///< for each device, at each requested moment
 
-  /// Returns the part of the peak of reserved memory above the peak of live memory.
+  /// Returns the share of the peak of reserved memory that exceeds the peak of live memory.
   [[nodiscard]] std::optional<double> fragmentation() const
   {
     if (!peak_reserved || *peak_reserved == 0) { return std::nullopt; }
@@ -42,10 +42,10 @@ struct replay_figures {
   }
 };
 
-/// A trace that can be replayed on a simulated machine under any number of configurations.
+/// A trace that can be replayed on a simulated machine, under any number of configurations.
 class replays {
  public:
-  /// `memory` is that of each device. Throws std::invalid_argument if the trace has too many devices.
+  /// `memory` is the size of each device. Throws std::invalid_argument if the trace has too many devices.
   replays(rmm::recorded::recorded_trace const& trace, std::size_t memory);
   ~replays();
   replays(replays const&)            = delete;
@@ -54,8 +54,8 @@ class replays {
   /// Throws std::invalid_argument if the text is not a configuration.
   static void check_configuration(std::string_view configuration);
 
-  /// `moments` are numbers of events, in ascending order, after which the reserved bytes are recorded, until the replay fails.
-  /// `on_progress` is called now and then with the number of replayed events.
+  /// Records the reserved bytes after the events in `moments`, numbers in ascending order, until the replay fails.
+  /// Calls `on_progress` from time to time with the number of replayed events.
   [[nodiscard]] replay_figures replay(std::string const& configuration,
                                       std::vector<std::size_t> const& moments             = {},
                                       std::function<void(std::size_t)> const& on_progress = {});

@@ -25,7 +25,7 @@ using rmm::recorded::kind;
 using rmm::recorded::no_stack;
 using rmm::recorded::recorded_trace;
 
-constexpr std::size_t most_groups   = 12;  // with columns of their own in a timeline
+constexpr std::size_t most_groups   = 12;  // that have columns of their own in a timeline
 constexpr std::size_t most_blocks   = 40'000;
 constexpr std::size_t most_rows     = 200;
 constexpr std::size_t most_failures = 100;
@@ -43,7 +43,7 @@ constexpr std::array<std::uint64_t, 9> class_bounds{
                                   class_bounds.begin());
 }
 
-/// Returns the exponent of the next power of two that is not less: at least 8, and at most the last one.
+/// Returns the exponent of the smallest power of two that is not less, between the first and the last exponent.
 constexpr unsigned first_exponent = 8;
 [[nodiscard]] unsigned exponent_of(std::uint64_t bytes)
 {
@@ -59,7 +59,7 @@ constexpr unsigned first_exponent = 8;
   return text;
 }
 
-/// The stacks of the trace that are shown, with new numbers in the order of their first use.
+/// The stacks that are shown, renumbered in the order of their first use.
 class stack_table {
  public:
   explicit stack_table(recorded_trace const& trace) : trace_{trace} {}
@@ -126,7 +126,7 @@ struct group_totals {
   std::vector<std::uint64_t> peak;
 };
 
-/// Memory that the program had for some time.
+/// Memory that the program held for some time.
 struct shown_region {
   std::uint64_t begin;
   std::uint64_t end;
@@ -136,7 +136,7 @@ struct shown_region {
 
 }  // namespace
 
-/// A writer of the part of the document about one device.
+/// Writes the part of the document about one device.
 class report::device {
  public:
   device(report const& whole, device_events const& part)
@@ -170,10 +170,10 @@ class report::device {
  private:
   using event = rmm::recorded::event;
 
-  /// The rows of the timeline by groups: one number for each group and point.
+  /// The timeline by groups: a number for each group and point.
   struct group_columns {
-    std::vector<std::int64_t> of;       // numbers of the groups; -1: all others
-    std::vector<std::uint32_t> column;  // of each group
+    std::vector<std::int64_t> of;       // group of each column; -1: all others
+    std::vector<std::uint32_t> column;  // column of each group
     std::vector<std::vector<std::uint64_t>> bytes;
   };
 
@@ -272,7 +272,7 @@ class report::device {
     peak_reserved_ns_ = ns_of(part_.points[static_cast<std::size_t>(peak - reserved_.begin())]);
   }
 
-  /// Makes two passes over the events: one for peaks, one for the columns of the largest groups.
+  /// Passes over the events twice: for the peaks, then for the columns of the largest groups.
   void sweep()
   {
     group_totals tags{trace_.tags.size()};
@@ -363,7 +363,7 @@ class report::device {
     for (std::size_t i = 0; i < now.size(); ++i) { columns.bytes[i].push_back(now[i]); }
   }
 
-  /// Returns the largest groups, and the others as one.
+  /// Returns the largest groups, with all others as one group.
   [[nodiscard]] static group_columns largest_groups(std::vector<std::uint64_t> const& peaks)
   {
     std::vector<std::uint32_t> order(peaks.size());
@@ -385,7 +385,7 @@ class report::device {
     return result;
   }
 
-  /// Returns the groups in order of size, without empty ones.
+  /// Returns the groups that are not empty, in order of size.
   [[nodiscard]] static group_columns present_classes(std::vector<std::uint64_t> const& peaks)
   {
     group_columns result;
@@ -434,7 +434,7 @@ class report::device {
     base_ = regions_.empty() ? 0 : regions_.front().begin;
   }
 
-  /// Returns the allocations with the most bytes times time, in order of their beginnings.
+  /// Chooses the allocations with the largest products of bytes and time, in order of their beginnings.
   void choose_blocks()
   {
     auto const& all = whole_.lifetimes_.all();
@@ -607,7 +607,7 @@ class report::device {
     out.end_object();
   }
 
-  /// Writes the bytes that unlisted allocations take in each cell of the regions, at some instants.
+  /// Writes the bytes of unlisted allocations in each cell of the regions, at some instants.
   void write_small(json_writer& out) const
   {
     std::uint64_t cell = 256;
@@ -632,7 +632,7 @@ class report::device {
     for (std::size_t i = 0; i < shown; ++i) {
       instants.push_back(points[shown == 1 ? 0 : i * (points.size() - 1) / (shown - 1)]);
     }
-    // The bytes of a cell at an instant are the sum of the changes up to then.
+    // A cell's bytes at an instant are the sum of all changes up to it.
     std::vector<std::int64_t> changes((instants.size() + 1) * width);
     for (auto const number : small_) {
       auto const& each = whole_.lifetimes_.all()[number];
@@ -747,10 +747,10 @@ class report::device {
   report const& whole_;
   device_events const& part_;
   recorded_trace const& trace_;
-  std::uint64_t end_ns_;  // of the last event
+  std::uint64_t end_ns_;  // the time of the last event
 
   std::string reserved_from_;
-  std::vector<std::uint64_t> reserved_;  // at the points; empty: not known
+  std::vector<std::uint64_t> reserved_;  // at the points; empty: unknown
   std::uint64_t peak_reserved_{};
   std::uint64_t peak_reserved_ns_{};
 
@@ -818,7 +818,7 @@ report::report(rmm::recorded::recorded_file const& file, std::string name, std::
 std::vector<std::uint32_t> report::points_of(std::vector<std::uint32_t> const& events) const
 {
   if (events.size() <= most_points) { return events; }
-  // A slice ends after a number of events and after a time, so that busy and quiet times are both shown.
+  // A slice ends after a number of events and after a time, so that both busy and quiet times are shown.
   constexpr std::size_t slices = most_points / 4 - 2;
   auto const& trace            = file_.trace;
   auto const& all              = lifetimes_.all();
@@ -830,7 +830,7 @@ std::vector<std::uint32_t> report::points_of(std::vector<std::uint32_t> const& e
   std::vector<std::uint32_t> points{events.front()};
   std::uint64_t live = 0;
   auto slice         = slice_of(0);
-  std::pair<std::uint64_t, std::uint32_t> least{};  // of the slice, and the first event with it
+  std::pair<std::uint64_t, std::uint32_t> least{};  // least live bytes of the slice, and their first event
   std::pair<std::uint64_t, std::uint32_t> greatest{};
   bool is_first        = true;
   auto const end_slice = [&] {
@@ -907,7 +907,7 @@ void write_replay(json_writer& out,
       .member("note", "what the program did when it was recorded");
   } else {
     out.member("upstream_calls", replay.upstream_calls).member("seconds", replay.seconds);
-    out.member("note", replay.peak_reserved || replay.first_failure ? "" : "takes no memory of the device's own");
+    out.member("note", replay.peak_reserved || replay.first_failure ? "" : "takes no device memory");
   }
   if (reserved.empty()) {
     out.null_member("reserved");
@@ -917,7 +917,7 @@ void write_replay(json_writer& out,
   out.end_object();
 }
 
-/// Returns the figures of the program's own allocator, of all devices together, if the file has them.
+/// Returns the figures of the program's own allocator on all devices together, if the file has them.
 [[nodiscard]] replay_figures recorded_figures(rmm::recorded::recorded_file const& file, lifetimes const& of_file)
 {
   std::vector<std::pair<std::size_t, std::int64_t>> changes;
@@ -931,7 +931,7 @@ void write_replay(json_writer& out,
   replay_figures result;
   result.configuration = "recorded";
   for (auto const& [event, by] : changes) {
-    if (event == file.trace.events.size()) { break; }  // what is there at the end counts as ending there
+    if (event == file.trace.events.size()) { break; }  // regions that are left end here
     reserved += by;
     peak = std::max(peak, reserved);
   }
@@ -1016,7 +1016,7 @@ std::string page_of(std::string_view page_template, std::string_view document)
   constexpr std::string_view marker{"\nRMM_REPORT_DOCUMENT\n"};
   auto const place = page_template.find(marker);
   if (place == std::string_view::npos) {
-    throw std::logic_error{"the template of the page has no place for the document"};
+    throw std::logic_error{"the template of the page lacks the place for the document"};
   }
   std::string page{page_template.substr(0, place + 1)};
   page += document;

@@ -15,16 +15,16 @@ namespace rmm::tools {
 
 /// The document that the report page shows; see docs/traces.md.
 ///
-/// Its size does not grow with the trace beyond a bound of some MB.
+/// Its size is bounded by some MB, however long the trace is.
 class report {
  public:
-  /// The arguments have to outlive the report. `name` and `bytes` are those of the file.
+  /// The arguments have to outlive the report. `name` and `bytes` describe the file.
   report(rmm::recorded::recorded_file const& file, std::string name, std::uint64_t bytes);
 
   /// Returns the numbers of the events at which the timelines have points, in ascending order.
   [[nodiscard]] std::vector<std::size_t> moments() const;
 
-  /// Adds a replay to the document. The first one gives the reserved memory, if the file does not have it.
+  /// Adds a replay to the document. If the file lacks the reserved memory, the first replay supplies it.
   void add(replay_figures figures) { replays_.push_back(std::move(figures)); }
 
   /// Returns the document as JSON.
@@ -35,14 +35,15 @@ class report {
  private:
   class device;
 
-  /// A device, its events, and those at which the timeline has points.
+  /// A device, its events, and the events that are points of the timeline.
   struct device_events {
     int device{};
     std::vector<std::uint32_t> events;
     std::vector<std::uint32_t> points;
   };
 
-  /// Returns the first and the last event, and between them the events with the least and the most live bytes of each slice.
+  /// Returns the first and the last event, and for each slice between them the events with the least and the most live
+  /// bytes.
   [[nodiscard]] std::vector<std::uint32_t> points_of(std::vector<std::uint32_t> const& events) const;
 
   rmm::recorded::recorded_file const& file_;
@@ -51,7 +52,7 @@ class report {
   lifetimes lifetimes_;
   std::uint64_t begin_ns_{};
   std::vector<device_events> devices_;
-  std::vector<std::string> streams_;            // to show
+  std::vector<std::string> streams_;            // as they are shown
   std::vector<std::uint32_t> stream_of_place_;  // in streams_
   std::vector<replay_figures> replays_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that has a CUDA runtime of its own and links the simulator as well.
+// A program that defines a CUDA runtime of its own and links the simulator as well.
 
 #include <cudasim/cudasim.h>
 #include <cstddef>

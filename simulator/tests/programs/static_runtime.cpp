@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that is linked with the static CUDA runtime, once with the simulator before it. driver_tests.cpp runs both.
+// A program linked with the static CUDA runtime: alone, and after the simulator. driver_tests.cpp runs both.
 
 #include <cuda_runtime_api.h>
 

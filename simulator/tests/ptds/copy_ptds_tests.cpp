@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiled for per-thread default streams: the copies and fills, and graph launches, are the _ptds and _ptsz twins, and stream
-// 0 is the thread's own.
+// Compiled for per-thread default streams: calls go to the _ptds and _ptsz twins, and stream 0 is the thread's own.
 
 #include "../support.hpp"
 
@@ -16,7 +15,7 @@ namespace {
 
 using cudasim::violation;
 
-/// Two blocks of the device, with the legacy stream held: what runs nevertheless runs on the thread's own stream.
+/// Two blocks of the device, with the legacy stream held: work that still runs is on the thread's own.
 class PtdsCopyTest : public Simulated {
  protected:
   void SetUp() override
@@ -33,7 +32,7 @@ class PtdsCopyTest : public Simulated {
     Simulated::TearDown();
   }
 
-  /// Runs `work` while a kernel holds the thread's own stream; expects that the work waits behind it, and the call does not.
+  /// Runs `work` while a kernel blocks the thread's own stream. Expects the work to wait, but not the call.
   template <class Work>
   static void expect_own_stream(Work&& work)
   {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RAPIDS' pool on the simulator, under the ordering checker: a merge of two free lists, growth, or random use of several
-// streams.
+// RAPIDS' pool on the simulator, under the ordering checker: a merge of free lists, growth, or random use by streams.
 //
-// Built by rapids_pool.py with the headers and the librmm.so of a wheel. The order of streams is code of RAPIDS' headers, so that its
-// calls of the CUDA runtime are compiled here and go to the simulator. The parts in librmm.so that this program uses (splitting, growing) make no
-// calls of CUDA, but for the two questions that are answered below: librmm.so has a CUDA runtime of its own, which needs a driver.
+// rapids_pool.py builds it with the headers and the librmm.so of a wheel. RAPIDS orders streams in its headers, so
+// these calls of the CUDA runtime are compiled here and reach the simulator. The parts of librmm.so that this program
+// uses (splitting, growing) call CUDA only for the two queries that are answered below; librmm.so has its own CUDA
+// runtime, which would need a driver.
 
 #include <rmm/cuda_device.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
@@ -58,7 +58,7 @@ void check(cudaError_t error)
   std::exit(2);
 }
 
-/// Where a pool has its memory from: cudaMalloc, or cudaMallocAsync.
+/// The upstream of a pool: cudaMalloc, or cudaMallocAsync.
 class simulated_memory {
  public:
   explicit simulated_memory(bool in_order) : in_order_{in_order} {}
@@ -97,7 +97,7 @@ class simulated_memory {
 class bench {
  public:
   bench(std::size_t streams, std::size_t most_bytes, bool in_order)
-    // Never destroyed: that is code of librmm.so.
+    // Never destroyed: the destructor is code of librmm.so.
     : pool_{*new rmm::mr::pool_memory_resource{simulated_memory{in_order}, 0, most_bytes}}, streams_(streams)
   {
     for (auto& stream : streams_) { check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
@@ -124,7 +124,7 @@ class bench {
   std::vector<cudaStream_t> streams_;
 };
 
-/// Stream 0 merges memory that stream 1 still uses into its own list, and stream 2 takes a part of that from stream 0.
+/// Stream 0 merges memory that stream 1 still uses into its own list; stream 2 then takes a part of it from stream 0.
 void merge_lists()
 {
   constexpr std::size_t half = std::size_t{1} << 20U;
@@ -144,7 +144,7 @@ void merge_lists()
   b.deallocate(2, of_2, half / 2);
 }
 
-/// Stream 0 lets the pool grow by memory that is allocated in its order, and stream 1 takes a part of that memory.
+/// Stream 0 makes the pool grow by memory that is allocated in its order; stream 1 takes a part of that memory.
 void grow()
 {
   constexpr std::size_t bytes = std::size_t{1} << 20U;
@@ -157,7 +157,7 @@ void grow()
   b.deallocate(1, of_1, bytes);
 }
 
-/// Every stream writes what it allocated, and frees it on itself.
+/// Each stream writes to the memory that it allocates, and frees it.
 void random_streams(std::uint64_t seed, bool in_order, bool synchronizes)
 {
   constexpr std::size_t unit    = 4096;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the pools of released librmm wheels on the simulator, under its ordering checker, and compares what it finds with what is known.
+"""Runs the pools of released librmm wheels on the simulator, under its ordering checker, and compares the result with EXPECTED.
 
     python3 simulator/tests/rapids/rapids_pool.py --simulator build/sim/lib/libcudart_sim.so --folder build/rapids_pools
 
-Downloads the wheels with pip into the folder, once. Needs g++ with C++20, and the CUDA headers. Ends with status 0 if each release has
-exactly the violations that EXPECTED names, 1 if not, and 77 if pip cannot get a wheel.
+Downloads the wheels with pip into the folder, once. Needs g++ with C++20, and the CUDA headers. Exits with 0 if the violations of each
+release are as expected, 1 if not, and 77 if pip cannot get a wheel.
 """
 
 import argparse
@@ -18,9 +18,9 @@ import zipfile
 HERE = pathlib.Path(__file__).resolve().parent
 RUNS = 100
 
-# What the checker finds in a release: whether there are violations in `merge`, `grow`, `random` and `random-in-order` of rapids_pool.cpp.
-# 26.06 merges free lists without an event for the merged memory. All three give memory from an upstream that allocates in the order of
-# a stream to another stream, without a wait for the allocation.
+# Whether the checker finds violations in the scenarios `merge`, `grow`, `random` and `random-in-order` of
+# rapids_pool.cpp. 26.06 merges free lists without an event for the merged memory. All three releases hand memory from
+# an upstream that allocates in the order of a stream to another stream, without a wait for the allocation.
 EXPECTED = {
     "26.6": {"merge": True, "grow": True, "random": True, "random-in-order": True},
     "26.8": {"merge": False, "grow": True, "random": False, "random-in-order": True},
@@ -59,7 +59,7 @@ def build(folder, simulator, cuda):
 
 
 def run(program, what, log):
-    """Runs one scenario. Returns in how many of how many runs the checker found violations, and the first of its lines."""
+    """Runs one scenario. Returns the runs with violations, all runs, and the first line about missing order."""
     result = subprocess.run([program, what, str(RUNS)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     log.write_text(result.stdout)
     counts = re.search(r"violations in (\d+) of (\d+) runs", result.stdout)

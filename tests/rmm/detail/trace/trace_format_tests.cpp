@@ -292,8 +292,8 @@ TEST(TraceReader, FindsEveryChangedBitOfABlock)
 
 TEST(TraceReader, RefusesFilesThatAreNotTraces)
 {
-  refuses("", "the file: at byte 0: this is no trace");
-  refuses("Thread,Time,Action,Pointer,Size,Stream\n", "this is no trace");
+  refuses("", "the file: at byte 0: this is not a trace");
+  refuses("Thread,Time,Action,Pointer,Size,Stream\n", "this is not a trace");
   refuses("RMMTRACE", "the header is cut off");
 }
 
@@ -324,16 +324,17 @@ TEST(TraceReader, TellsWhereABlockIsWrong)
   refuses(header + block_of(std::string("\x03\x01\x02\x00xy", 6), 0), "a record is too short");
   refuses(header + block_of(std::string("\x03\x02\x02\x00xy", 6), 0), "a record is too short");
   refuses(header + block_of(std::string("\x03\x03\x02\x00xy", 6), 0), "a stack has a wrong length");
-  refuses(header + block_of(std::string("\x03\x02\x04\x00\0\0\0\0", 8), 0), "a tag has the number of none");
-  refuses(header + block_of("", 1), "the block does not have as many events as it says");
+  refuses(header + block_of(std::string("\x03\x02\x04\x00\0\0\0\0", 8), 0),
+          "a tag has the number 0, which means no tag");
+  refuses(header + block_of("", 1), "the number of events differs from that in the header of the block");
   auto place = std::string("\x03\x01\x19\x00", 4) + std::string(25, '\0');
   place[9]   = 7;
   refuses(header + block_of(place, 0), "a place has a tag that the block does not name");
   place    = std::string("\x03\x01\x19\x00", 4) + std::string(25, '\0');
   place[6] = 4;
-  refuses(header + block_of(place, 0), "a place is of a device that cannot be");
+  refuses(header + block_of(place, 0), "a place has an impossible device number");
   place[8] = '\xff';
-  refuses(header + block_of(place, 0), "a place is of a device that cannot be");
+  refuses(header + block_of(place, 0), "a place has an impossible device number");
 }
 
 TEST(TraceReader, SurvivesAnyPayload)
