@@ -65,6 +65,13 @@ class TorchMemorySaver:
             Not supported.
         cpu_backup_backend : {"mmap", "pinned"}, optional
             Which memory of the host: "mmap" is pageable memory. Pinned memory if None.
+
+        Raises
+        ------
+        NotImplementedError
+            If `enable_disk_backup` is set.
+        ValueError
+            If `cpu_backup_backend` is unknown, or set without `enable_cpu_backup`.
         """
         if enable_disk_backup:
             raise NotImplementedError("RMM keeps contents in memory of the host only, not on disks")
@@ -100,6 +107,13 @@ class TorchMemorySaver:
             As of `region`.
         cpu_backup_backend : {"mmap", "pinned"}, optional
             As of `region`.
+
+        Raises
+        ------
+        RuntimeError
+            If PyTorch has no CUDA or finds no device.
+        ValueError
+            As `region`.
         """
         keep = _keep(enable_cpu_backup, cpu_backup_backend)
         with self._sleeper.cuda_graph(cuda_graph, pool, stream, capture_error_mode, tag=tag, keep=keep):
@@ -156,13 +170,18 @@ class TorchMemorySaver:
         -------
         torch.Tensor or None
             A tensor of the host. None if the tensor is awake, or if its contents were dropped.
+
+        Raises
+        ------
+        ValueError
+            If the tensor is not contiguous, or not on a CUDA device.
         """
         if not x.is_cuda or not x.is_contiguous():
             raise ValueError("a backup needs a contiguous tensor on a CUDA device")
         import numpy as np
         import torch
 
-        with self._sleeper._lock:  # until it is copied, nobody resumes
+        with self._sleeper._lock:  # held until the copy is made, so that no thread resumes
             kept = self._sleeper.kept_contents(x.data_ptr(), x.nbytes)
             if kept is None:
                 return None
@@ -183,12 +202,12 @@ class TorchMemorySaver:
 
     @property
     def enabled(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     @property
     def hook_mode(self) -> str:
-        """The mode that was set last; it has no effect."""
+        """The mode that was set last. It has no effect."""
         return self._hook_mode
 
     @hook_mode.setter
@@ -209,7 +228,7 @@ def _keep(enable_cpu_backup: bool, backend: str | None) -> rmm.sleep.Keep:
 
 
 def _writable(address: int, nbytes: int) -> Any:
-    """The bytes at an address as an array that PyTorch takes without a warning."""
+    """Returns the bytes at an address as a writable array: PyTorch warns of read-only ones."""
     import ctypes
 
     import numpy as np

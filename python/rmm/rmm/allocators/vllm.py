@@ -16,11 +16,11 @@ from rmm.sleep import Sleeper
 
 __all__ = ["CuMemAllocator"]
 
-_deferrable = ("weights", "kv_cache")  # tags that a call of wake_up() may leave asleep
+_deferrable = ("weights", "kv_cache")  # wake_up(tags) may leave these tags asleep
 
 
 class CuMemAllocator:
-    """Memory of vLLM that sleeps by tag. `get_instance` returns the object of the process.
+    """vLLM's memory, which sleeps by tag. `get_instance` returns the process's object.
 
     Parameters
     ----------
@@ -64,14 +64,19 @@ class CuMemAllocator:
         ----------
         tag : str, optional
             The tag; `default_tag` if None.
+
+        Raises
+        ------
+        RuntimeError
+            If the tag is asleep.
         """
         with self._sleeper.region(tag or self.default_tag):
             yield
-        self._sleeper.release_unused()  # vLLM counts what is left as used
+        self._sleeper.release_unused()  # vLLM counts memory that the pool keeps as used
 
     @contextmanager
     def cudagraph_pool(self) -> Iterator[tuple[int, int]]:
-        """Return a scope for captures, whose memory sleeps with the tag "cudagraph".
+        """Return a scope for captures. Memory that they allocate sleeps with the tag "cudagraph".
 
         Yields
         ------
@@ -90,13 +95,13 @@ class CuMemAllocator:
             The tags whose contents are kept in pinned memory of the host; `default_tag` if None. All others are dropped.
         """
         kept = _as_tags((self.default_tag,) if offload_tags is None else offload_tags)
-        gc.collect()  # what is freed is not copied
+        gc.collect()  # so that no garbage is copied to the host
         for tag in self._sleeper.tags():
             self._sleeper.pause(tag, keep=tag in kept)
         rmm.sleep._empty_cache()
 
     def discard(self, tags: Collection[str] | str) -> None:
-        """Put memory to sleep and drop its contents.
+        """Put memory with some tags to sleep, and drop its contents.
 
         Parameters
         ----------
@@ -108,7 +113,7 @@ class CuMemAllocator:
                 self._sleeper.pause(tag, keep=False)
 
     def wake_up(self, tags: Collection[str] | None = None) -> None:
-        """Wake memory up.
+        """Map memory to its addresses again.
 
         Parameters
         ----------
@@ -122,7 +127,7 @@ class CuMemAllocator:
                 self._sleeper.resume(tag)
 
     def get_current_usage(self) -> int:
-        """Return the bytes that vLLM has, asleep or awake.
+        """Return the bytes that vLLM has allocated, asleep or awake.
 
         Returns
         -------
@@ -132,7 +137,7 @@ class CuMemAllocator:
         return self._sleeper.used_bytes()
 
     def release_pools(self) -> None:
-        """Give back what no tensor uses."""
+        """Give unused memory back to the device."""
         self._sleeper.release_unused()
 
     close = release_pools

@@ -75,7 +75,7 @@ class ExportedMemory:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "descriptors", ()):  # there are none where __init__ has failed
+        if getattr(self, "descriptors", ()):  # an __init__ that raised an exception has set none
             self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:

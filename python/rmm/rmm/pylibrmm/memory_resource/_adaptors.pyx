@@ -107,7 +107,7 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
         self._asked = self.c_obj.get()
 
     def get_allocated_bytes(self):
-        """Return the bytes in use.
+        """Return the bytes in use, as the limit counts them.
 
         Returns
         -------
@@ -149,6 +149,13 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
     rmm.LogFileError
         If the file cannot be written. This is an OSError.
 
+    Raises
+    ------
+    rmm.LogFileError
+        If the file cannot be written. This is an OSError.
+    ValueError
+        If no file is named.
+
     Examples
     --------
     >>> import os, tempfile
@@ -185,7 +192,7 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
         str
             The absolute name.
         """
-        self.usable()  # else there is no name
+        self.usable()  # raises TypeError if the constructor failed
         return self._log_file_name
 
 
@@ -223,18 +230,27 @@ cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
         return _statistics(mr[0].get_bytes_counter(), mr[0].get_allocations_counter())
 
     def push_counters(self):
-        """Start to count from zero, until `pop_counters` is called.
+        """Save the counters, and count from zero until `pop_counters` is called.
 
         Returns
         -------
         rmm.statistics.Statistics
             The statistics until now.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> counted = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> before = counted.push_counters()
+        >>> buffer = rmm.DeviceBuffer(size=1024, mr=counted)
+        >>> counted.pop_counters().total_bytes
+        1024
         """
         counters = (<statistics_resource_adaptor[base]*>self.usable())[0].push_counters()
         return _statistics(counters.first, counters.second)
 
     def pop_counters(self):
-        """End the last `push_counters`, and add its counts to those before it.
+        """Restore the counters of the last `push_counters`, and add the counts since then to them.
 
         Returns
         -------
@@ -278,7 +294,7 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         self.c_obj = make_tracking(upstream_mr.c_obj, capture_stacks, leaks)
 
     def get_allocated_bytes(self):
-        """Return the bytes in use.
+        """Return the bytes of all live allocations.
 
         Returns
         -------
@@ -294,6 +310,14 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         str
             One line for each allocation, with its stack if that was recorded.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> tracked = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> buffer = rmm.DeviceBuffer(size=1024, mr=tracked)
+        >>> len(tracked.get_outstanding_allocations_str().splitlines())
+        1
         """
         cdef string text
         with nogil:
@@ -349,6 +373,11 @@ cdef class AlignedResourceAdaptor(UpstreamResourceAdaptor):
         The alignment in bytes, a power of two.
     alignment_threshold : int or str, optional
         The smallest size to align so. Smaller allocations are aligned to 256 bytes.
+
+    Raises
+    ------
+    RuntimeError
+        If `alignment` is not a power of two.
 
     Examples
     --------
@@ -435,6 +464,13 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
         The name of the file. `%p` stands for the id of the process, `%d` for the number of the device. If None, the environment
         variable RMM_TRACE_FILE names the file.
 
+    Raises
+    ------
+    ValueError
+        If no file is named.
+    RuntimeError
+        If the file cannot be written.
+
     Examples
     --------
     >>> import os, tempfile
@@ -484,7 +520,7 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
 
 
 cdef class EnvironmentTrace(UpstreamResourceAdaptor):
-    """An adaptor that writes all calls to the trace of its device, which RMM_TRACE_FILE names. Otherwise it acts as its upstream.
+    """An adaptor that writes all calls to the trace of its device, which RMM_TRACE_FILE names. All other attributes are its upstream's.
 
     With RMM_TRACE_FILE set, `set_per_device_resource` puts one over each resource.
     """
@@ -513,7 +549,7 @@ cdef class EnvironmentTrace(UpstreamResourceAdaptor):
 
 
 cdef class ThreadSafeResourceAdaptor(UpstreamResourceAdaptor):
-    """An adaptor with a lock, so that one thread at a time calls `upstream_mr`.
+    """An adaptor that lets only one thread at a time call `upstream_mr`.
 
     Parameters
     ----------
