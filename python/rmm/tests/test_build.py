@@ -36,7 +36,7 @@ def unpack_packages(site: Path) -> Path:
 
 
 @pytest.mark.usefixtures("without_toolkit")
-def test_packages_are_taken_where_there_is_no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_used_without_a_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda_packages.wants_packages()
     monkeypatch.setenv("CUDAToolkit_ROOT", "/opt/cuda")
     assert not cuda_packages.wants_packages()
@@ -128,7 +128,7 @@ printed = "constructed\nthrown\nkept\ndestroyed\n12.5\nbad length\nwaited\nfile\
 
 
 @pytest.mark.parametrize("optimization", ["-O0", "-O2"])
-def test_what_is_linked_for_manylinux_needs_nothing_newer(tmp_path: Path, optimization: str) -> None:
+def test_binaries_for_manylinux_need_no_newer_symbols(tmp_path: Path, optimization: str) -> None:
     compiler, readelf = shutil.which("g++"), shutil.which("readelf")
     if compiler is None or readelf is None:
         pytest.skip("needs g++ and readelf")

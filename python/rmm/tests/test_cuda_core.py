@@ -211,7 +211,7 @@ def test_wrong_arguments_are_refused_and_leave_nothing() -> None:
     """)
 
 
-def test_the_resource_says_what_it_is() -> None:
+def test_the_resource_reports_its_kind_of_memory() -> None:
     run("""
         kinds = {
             rmm.mr.CudaMemoryResource(): (False, False),
@@ -369,7 +369,7 @@ def test_captures_have_to_be_announced() -> None:
     """)
 
 
-def test_both_see_the_bytes_of_the_other() -> None:
+def test_cuda_core_and_rmm_read_each_others_buffers() -> None:
     run("""
         from cuda.core.utils import StridedMemoryView
 

@@ -76,7 +76,7 @@ def test_memory_is_that_of_a_device_buffer(cupy: Any) -> None:
     assert pointer.ptr == pointer.mem._owner.ptr != 0
 
 
-def test_no_bytes_have_no_address(cupy: Any) -> None:
+def test_zero_bytes_have_a_null_address(cupy: Any) -> None:
     pointer = rmm_cupy_allocator(0)
     assert pointer.mem.size == 0
     assert pointer.mem.ptr == 0
@@ -115,7 +115,7 @@ def capsule(function: Any, signature: bytes) -> Any:
     return new(ctypes.cast(function, ctypes.c_void_p), signature, None)
 
 
-def test_the_current_stream_is_asked_for_in_c_where_cupy_offers_that(cupy: Any) -> None:
+def test_the_current_stream_comes_from_the_c_function_of_cupy(cupy: Any) -> None:
     options = b"struct __pyx_opt_args_4cupy_4cuda_6stream_get_current_stream *__pyx_optional_args"
     signatures = [b"intptr_t (void)", b"PyObject *(int __pyx_skip_dispatch, " + options + b")"]
     current = CupyStream()
@@ -150,7 +150,7 @@ def test_the_current_stream_is_asked_for_in_c_where_cupy_offers_that(cupy: Any) 
     assert sys.getrefcount(current) == references
 
 
-def test_functions_in_c_of_another_kind_are_not_called(cupy: Any) -> None:
+def test_c_functions_with_another_signature_are_not_called(cupy: Any) -> None:
     signature = b"int (void)"
     cupy.stream.__pyx_capi__ = {"get_current_stream_ptr": capsule(ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1), signature)}
     assert rmm_cupy_allocator(1000).mem._owner.stream == rmm.pylibrmm.stream.DEFAULT_STREAM
@@ -178,12 +178,12 @@ def test_out_of_memory_is_the_error_of_cupy_with_the_report(cupy: Any, small_poo
         rmm_cupy_allocator(1 << 30)
 
 
-def test_a_negative_size_is_no_size(cupy: Any) -> None:
+def test_negative_sizes_are_refused(cupy: Any) -> None:
     with pytest.raises(OverflowError):
         rmm_cupy_allocator(-1)
 
 
-def test_without_cupy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cupy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", None)
     _forget_cupy()

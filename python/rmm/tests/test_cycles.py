@@ -68,7 +68,7 @@ def test_callbacks_of_their_owner_are_collected(wrap: Any) -> None:
 
 
 @pytest.mark.parametrize("wrap", layers[:3])
-def test_they_are_collected_after_the_last_deallocation_and_not_before(wrap: Any) -> None:
+def test_callbacks_are_collected_after_the_last_deallocation_only(wrap: Any) -> None:
     owner = Owner(wrap)
     ended, freed = weakref.ref(owner), owner.freed
     buffer = rmm.DeviceBuffer(size=1024, mr=owner.resource)
@@ -209,7 +209,7 @@ def test_zero_bytes_null_pointers_and_too_many_deallocations_do_no_harm() -> Non
     assert calls == [0, 512, 512]
 
 
-def test_a_deallocation_that_raises_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deallocation_that_raises_counts_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
         def __init__(self) -> None:
             self.resource = rmm.mr.CallbackMemoryResource(lambda nbytes, stream: 256, self.fail)

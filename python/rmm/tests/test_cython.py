@@ -83,9 +83,7 @@ def test_buffers_of_cpp_become_buffers_of_python(client: Any, small_pool: rmm.mr
     assert client.buffer_of_defaults(10).mr is small_pool
 
 
-def test_memory_goes_back_to_where_it_came_from_whatever_the_buffer_says(
-    client: Any, small_pool: rmm.mr.PoolMemoryResource
-) -> None:
+def test_memory_goes_back_to_the_resource_that_allocated_it(client: Any, small_pool: rmm.mr.PoolMemoryResource) -> None:
     rmm.DeviceBuffer(size=128)  # from now on the pool would take blocks of that size at once
     other = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
     buffer = client.buffer_that_is_said_to_be_of_the_current_resource(128, other)

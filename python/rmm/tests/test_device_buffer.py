@@ -78,7 +78,7 @@ def test_stream_none_is_refused_everywhere() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 64])
-def test_sizes_that_are_no_sizes_are_refused(size: int) -> None:
+def test_invalid_sizes_are_refused(size: int) -> None:
     with pytest.raises(OverflowError):
         rmm.DeviceBuffer(size=size)
 
@@ -131,7 +131,7 @@ def test_bytes_go_to_the_device_and_back(host: Any) -> None:
 
 
 @pytest.mark.parametrize(("host", "error"), bad_hosts)
-def test_to_device_refuses_what_is_no_buffer_of_bytes(host: Any, error: type[Exception]) -> None:
+def test_to_device_refuses_other_types(host: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         rmm.DeviceBuffer.to_device(host)
     with pytest.raises(error):
@@ -146,7 +146,7 @@ def test_copy_to_host_makes_an_array() -> None:
 
 
 @pytest.mark.parametrize("host", [bytearray(5), np.zeros(5, dtype="u1")])
-def test_copy_to_host_fills_what_it_is_given(host: Any) -> None:
+def test_copy_to_host_fills_the_given_buffer(host: Any) -> None:
     assert rmm.DeviceBuffer.to_device(b"abc").copy_to_host(host) is host
     assert bytes(host) == b"abc\0\0"
 
@@ -169,7 +169,7 @@ def test_copy_from_host_overwrites_the_beginning() -> None:
 
 
 @pytest.mark.parametrize(("host", "error"), bad_hosts)
-def test_copy_from_host_refuses_what_is_no_buffer_of_bytes(host: Any, error: type[Exception]) -> None:
+def test_copy_from_host_refuses_other_types(host: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         rmm.DeviceBuffer(size=100).copy_from_host(host)
 
@@ -194,7 +194,7 @@ def test_copy_from_device_overwrites_the_beginning() -> None:
 @pytest.mark.parametrize(
     "changes", [{"shape": (2, 2)}, {"strides": (2,), "shape": (2,)}, {"shape": (3,), "typestr": "<i8"}, {"shape": (6,)}]
 )
-def test_copy_from_device_refuses_what_does_not_fit(changes: dict[str, Any]) -> None:
+def test_copy_from_device_refuses_unsuitable_arrays(changes: dict[str, Any]) -> None:
     buffer = rmm.DeviceBuffer(size=5)
     source = Array(rmm.DeviceBuffer(size=100), **changes)
     with pytest.raises(ValueError, match=r"1-D|contiguous|too large"):
@@ -354,7 +354,7 @@ def described(buffer: rmm.DeviceBuffer, **changes: Any) -> Any:
     ],
     ids=str,
 )
-def test_descriptions_that_make_no_sense_are_refused(changes: dict[str, Any], error: type, text: str) -> None:
+def test_invalid_array_interfaces_are_refused(changes: dict[str, Any], error: type, text: str) -> None:
     buffer = rmm.DeviceBuffer.to_device(b"abcdefgh")
     with pytest.raises(error, match=text):
         rmm.DeviceBuffer.from_device(described(buffer, **changes))
@@ -363,7 +363,7 @@ def test_descriptions_that_make_no_sense_are_refused(changes: dict[str, Any], er
             rmm.DeviceBuffer(size=8).copy_from_device(described(buffer, **changes))
 
 
-def test_a_description_is_a_dict() -> None:
+def test_an_array_interface_has_to_be_a_dict() -> None:
     bad: Any
     for bad in ([], "interface", 7):
         with pytest.raises(TypeError, match="has to be a dict"):
@@ -381,7 +381,7 @@ def test_elements_of_all_kinds_have_their_size(typestr: str, shape: Any) -> None
     assert copy.tobytes() == b"abcdefgh"
 
 
-def test_parts_of_bytes_are_a_type_error() -> None:
+def test_fractional_sizes_are_a_type_error() -> None:
     """And not cut off."""
     wrong: Any = 1.5
     buffer = rmm.DeviceBuffer(size=8)
@@ -408,7 +408,7 @@ def test_parts_of_bytes_are_a_type_error() -> None:
     assert buffer.size == 8
 
 
-def test_sizes_of_numpy_are_sizes() -> None:
+def test_integers_of_numpy_are_accepted_as_sizes() -> None:
     assert rmm.DeviceBuffer(size=np.uint16(8)).size == 8  # type: ignore[arg-type]
 
 
@@ -454,7 +454,7 @@ def test_a_buffer_in_a_cycle_survives_its_collection() -> None:
     gc.collect()
 
 
-def test_a_representation_tells_what_it_is() -> None:
+def test_a_representation_shows_size_address_stream_and_resource() -> None:
     buffer = rmm.DeviceBuffer(size=10)
     assert repr(buffer) == f"DeviceBuffer(size=10, ptr={buffer.ptr:#x}, stream=Stream(0x0), mr=CudaMemoryResource())"
 

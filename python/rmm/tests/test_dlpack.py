@@ -132,7 +132,7 @@ def test_a_copy_has_the_flag_of_a_copy() -> None:
 
 
 @pytest.mark.parametrize("version", [None, (1, 0)])
-def test_a_capsule_that_there_is_no_memory_for_leaves_nothing(version: Any) -> None:
+def test_a_capsule_that_runs_out_of_host_memory_leaks_nothing(version: Any) -> None:
     memory = pytest.importorskip("_testcapi", reason="this interpreter cannot fail an allocation")
     buffer = rmm.DeviceBuffer(size=10)
     before = sys.getrefcount(buffer)

@@ -94,7 +94,7 @@ except MemoryError as error:
 # --- the first block
 
 
-def test_a_first_block_that_the_device_refuses_is_told_from_a_full_pool(cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_a_first_block_refused_by_the_device_is_not_called_a_full_pool(cuda: rmm.mr.CudaMemoryResource) -> None:
     size = rmm.mr.available_device_memory()[1] // 256 * 512
     for make in (
         lambda: rmm.mr.PoolMemoryResource(cuda, size),
@@ -110,7 +110,7 @@ def test_a_first_block_that_the_device_refuses_is_told_from_a_full_pool(cuda: rm
         assert caught.value.report.asked_bytes == size
 
 
-def test_a_first_block_that_upstream_refuses_is_told_from_a_full_pool(cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_a_first_block_refused_by_upstream_is_not_called_a_full_pool(cuda: rmm.mr.CudaMemoryResource) -> None:
     limited = rmm.mr.LimitingResourceAdaptor(cuda, "1GiB")
     assert limited.get_allocation_limit() == 1 << 30
     with pytest.raises(rmm.ReportedMemoryError, match=r"Upstream refused the first block .*Exceeded memory limit"):
@@ -228,7 +228,7 @@ def test_an_exception_that_cannot_be_printed_arrives() -> None:
 
 
 @pytest.mark.parametrize("error", [OwnError("mine"), OwnMemoryError("mine"), OwnRuntimeError("mine")])
-def test_what_allocate_raises_below_a_pool_is_the_cause(error: Exception) -> None:
+def test_an_exception_of_allocate_below_a_pool_is_the_cause(error: Exception) -> None:
     for make in (
         lambda: rmm.mr.PoolMemoryResource(raising(error), 0),
         lambda: rmm.mr.PoolMemoryResource(rmm.mr.PoolMemoryResource(raising(error), 0), 0),
@@ -268,7 +268,7 @@ def test_exceptions_of_failure_callbacks_arrive(cuda: rmm.mr.CudaMemoryResource,
     assert "give_up_badly" in functions_of(other.value.__cause__)
 
 
-def test_an_exception_that_a_pool_got_over_is_not_kept(cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_an_exception_before_a_successful_retry_is_not_kept(cuda: rmm.mr.CudaMemoryResource) -> None:
     errors: list[weakref.ref[OwnError]] = []
 
     def allocate(nbytes: int, stream: object) -> int:
@@ -306,7 +306,7 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path, begin: Any) -> No
 # --- where the code is
 
 
-def test_no_library_has_a_path_of_the_machine_that_built_it() -> None:
+def test_libraries_contain_no_path_of_the_build_machine() -> None:
     libraries = [
         file
         for package in (*rmm.__path__, *librmm.__path__)

@@ -111,7 +111,7 @@ def test_all_classes_are_found() -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), classes(), ids=lambda part: part)
-def test_what_was_not_made_answers_with_exceptions(
+def test_half_made_objects_answer_with_exceptions(
     module: str, name: str, done: subprocess.CompletedProcess[str]
 ) -> None:
     last = done.stdout.splitlines()[-1:]

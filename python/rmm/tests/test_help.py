@@ -178,7 +178,7 @@ def test_the_program_pydoc_works_without_a_framework(name: str) -> None:
     assert "NAME" in text
 
 
-def test_all_that_is_listed_can_be_had_without_a_framework() -> None:
+def test_listed_names_need_no_framework() -> None:
     program = """
 import inspect, rlcompleter, rmm
 members = dict(inspect.getmembers(rmm))

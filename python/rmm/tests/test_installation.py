@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_listed_has_none(tmp_path: Path) -> None:
     assert _installation.other_distributions(str(tmp_path / "archive.zip")) == []
 
 
-def test_the_links_alone_are_imported_without_a_word(mixed: Path) -> None:
+def test_an_unmixed_installation_causes_no_warning(mixed: Path) -> None:
     done = execute(mixed, "-W", "error", "-c", "import rmm; print(rmm.__file__)")
     assert (done.stdout, done.stderr) == (f"{mixed / 'rmm' / '__init__.py'}\n", "")
     done = execute(mixed, "-m", "rmm", "info")
@@ -111,7 +111,7 @@ def test_no_module_of_the_package_hides_another() -> None:
     assert _installation.hidden_modules(str(Path(rmm.__file__).parent)) == []
 
 
-def test_one_that_replaced_the_first_file_of_the_package_is_warned_of_alone(mixed: Path) -> None:
+def test_a_distribution_that_replaced_the_first_file_causes_only_a_warning(mixed: Path) -> None:
     """All modules of the other one are there, so it may work."""
     (mixed / "rmm_cu13-26.10.0.dist-info").mkdir()
     (mixed / "rmm" / "allocators" / "numba.abi3.so").write_bytes(b"")

@@ -61,7 +61,7 @@ def test_the_level_decides_what_is_logged() -> None:
 
 
 @pytest.mark.parametrize("level", ["INFO", "info", 2, 2.0, None, [], rmm.logging_level])
-def test_other_things_are_no_levels(level: Any) -> None:
+def test_other_types_are_not_levels(level: Any) -> None:
     for function in (rmm.should_log, rmm.set_logging_level, rmm.set_flush_level):
         with pytest.raises(TypeError):
             function(level)

@@ -208,7 +208,7 @@ def test_out_of_memory_elsewhere_has_no_report(cuda: rmm.mr.CudaMemoryResource) 
 # --- recovery
 
 
-def test_what_a_pool_tried_is_counted(cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_tries_of_recovery_rungs_are_counted(cuda: rmm.mr.CudaMemoryResource) -> None:
     pool = rmm.mr.PoolMemoryResource(cuda, 0, 4 * MIB)
     buffer = rmm.DeviceBuffer(size=MIB, mr=pool)
     assert pool.recovery_figures()["grow"] == RungFigures(tried=1, served=1)
@@ -509,7 +509,7 @@ def test_captures_share_memory(
     assert {memory: 1}[memory] == 1
 
 
-def test_a_capture_that_nobody_announced_is_found(
+def test_an_unannounced_capture_is_found(
     begin_capture: Callable[[Stream], Callable[[], int]], pool: rmm.mr.PoolMemoryResource
 ) -> None:
     stream = Stream(flags=CudaStreamFlags.NON_BLOCKING)
@@ -535,7 +535,7 @@ pools_of_all_kinds: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("make", pools_of_all_kinds.values(), ids=pools_of_all_kinds)
-def test_pools_look_for_captures_at_first(make: Callable[[], Any]) -> None:
+def test_pools_check_for_captures_by_default(make: Callable[[], Any]) -> None:
     assert make().check_capture
 
 

@@ -42,7 +42,7 @@ def test_devices_have_resources_of_their_own(second_device: int) -> None:
 
 
 @pytest.mark.parametrize("resource", [None, "cuda", rmm.mr.CudaMemoryResource])
-def test_other_things_cannot_be_set(resource: Any) -> None:
+def test_only_resources_can_be_set(resource: Any) -> None:
     with pytest.raises((TypeError, AttributeError)):
         rmm.mr.set_current_device_resource(resource)
     with pytest.raises((TypeError, AttributeError)):
@@ -50,7 +50,7 @@ def test_other_things_cannot_be_set(resource: Any) -> None:
 
 
 @pytest.mark.parametrize("device", [-1, 99])
-def test_there_are_no_other_devices(device: int, cuda: rmm.mr.CudaMemoryResource) -> None:
+def test_unknown_devices_are_refused(device: int, cuda: rmm.mr.CudaMemoryResource) -> None:
     with pytest.raises(ValueError, match=f"no device {device}"):
         rmm.mr.set_per_device_resource(device, cuda)
     with pytest.raises(ValueError, match=f"no device {device}"):
@@ -65,7 +65,7 @@ def test_memory_of_the_device() -> None:
     assert rmm.mr.available_device_memory()[0] <= free - buffer.size
 
 
-def test_it_is_always_initialized() -> None:
+def test_the_package_is_always_initialized() -> None:
     assert rmm.is_initialized()
     assert rmm.mr.is_initialized()
 
@@ -105,7 +105,7 @@ def test_reinitialize_takes_devices(second_device: int) -> None:
     assert rmm.mr.get_per_device_resource_type(second_device) is rmm.mr.CudaMemoryResource
 
 
-def test_reinitialize_of_a_device_that_there_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+def test_reinitialize_refuses_unknown_devices(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(gpu.CUDARuntimeError, match="invalid device"):
         rmm.reinitialize(devices=1000)
     assert gpu.getDevice() == 0

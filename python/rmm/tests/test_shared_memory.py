@@ -107,7 +107,9 @@ def test_imported_memory_goes_with_the_object(pool: rmm.mr.ElasticPoolMemoryReso
     del imported
 
 
-def test_what_cannot_be_exported_is_refused(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+def test_memory_that_cannot_be_exported_is_refused(
+    pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer
+) -> None:
     private = rmm.mr.ElasticPoolMemoryResource()
     buffer = rmm.DeviceBuffer(size=MIB, mr=private)
     with pytest.raises(RuntimeError, match="without the option share_descriptors"):
@@ -121,7 +123,9 @@ def test_what_cannot_be_exported_is_refused(pool: rmm.mr.ElasticPoolMemoryResour
         pool.export_descriptors(shared.ptr, 1.5)  # type: ignore[arg-type]
 
 
-def test_what_nobody_exported_is_refused(pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer) -> None:
+def test_memory_that_was_not_exported_is_refused(
+    pool: rmm.mr.ElasticPoolMemoryResource, shared: rmm.DeviceBuffer
+) -> None:
     exported = pool.export_descriptors(shared.ptr, shared.size)
     for bad in (
         ExportedMemory(0, 0, exported.chunk_bytes),

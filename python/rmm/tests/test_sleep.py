@@ -274,12 +274,12 @@ def test_unknown_tags_are_named(sleeper: Sleeper) -> None:
 
 
 @pytest.mark.parametrize("tag", ["weights (pinned)", "weights (pageable)"])
-def test_a_tag_does_not_end_as_those_that_name_what_is_kept(sleeper: Sleeper, tag: str) -> None:
+def test_a_tag_must_not_end_like_tags_of_the_pool(sleeper: Sleeper, tag: str) -> None:
     with pytest.raises(ValueError, match="choose another tag"), sleeper.region(tag):
         pass
 
 
-def test_a_tag_is_text(sleeper: Sleeper) -> None:
+def test_a_tag_has_to_be_a_str(sleeper: Sleeper) -> None:
     with pytest.raises(TypeError, match="a tag is a str, not NoneType"), sleeper.region(None, keep=True):  # type: ignore[arg-type]
         pass
 
@@ -297,7 +297,7 @@ def test_kept_contents_keep_their_pool() -> None:
     assert kept.readonly
 
 
-def test_what_wakes_up_before_memory_runs_out_stays_awake() -> None:
+def test_memory_that_woke_up_before_a_failure_stays_awake() -> None:
     sleeper = Sleeper(chunk_size="2MiB")
     with sleeper.region("first", keep=True) as pool:
         first = buffer_of(b"first", pool)
@@ -362,7 +362,7 @@ def test_tensors_of_a_region_sleep(sleeper: Sleeper, torch: Any) -> None:
 
 
 @needs_simulator
-def test_what_pytorch_keeps_for_later_is_neither_copied_nor_mapped_again(sleeper: Sleeper, torch: Any) -> None:
+def test_memory_cached_by_pytorch_is_neither_copied_nor_mapped_again(sleeper: Sleeper, torch: Any) -> None:
     with sleeper.region("weights", keep=True):
         kept, freed = torch.empty(4 * MiB), torch.empty(8 * MiB)
     address = freed.ptr
@@ -509,7 +509,7 @@ def test_sources_of_segments_are_found_again_when_they_are_gone() -> None:
 
 
 @needs_simulator
-def test_the_look_alike_keeps_what_has_a_backup(sleeper: Sleeper, torch: Any) -> None:
+def test_torch_memory_saver_keeps_contents_with_a_backup(sleeper: Sleeper, torch: Any) -> None:
     saver = TorchMemorySaver(sleeper)
     saver.hook_mode = "preload"
     assert saver.hook_mode == "preload"
@@ -537,7 +537,7 @@ def test_the_look_alike_keeps_what_has_a_backup(sleeper: Sleeper, torch: Any) ->
         pass
 
 
-def test_the_look_alike_refuses_what_it_cannot_do(sleeper: Sleeper) -> None:
+def test_torch_memory_saver_refuses_unsupported_options(sleeper: Sleeper) -> None:
     saver = TorchMemorySaver(sleeper)
     scopes: list[tuple[type[Exception], Callable[[], Any]]] = [
         (NotImplementedError, lambda: saver.region(enable_disk_backup=True)),

@@ -147,7 +147,7 @@ def test_a_block_that_another_stream_uses_goes_back_once(
     assert counted.allocation_counts.current_count == 0
 
 
-def test_a_segment_that_there_is_no_memory_for_is_null(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
+def test_a_segment_that_does_not_fit_is_null(library: Library, small_pool: rmm.mr.PoolMemoryResource) -> None:
     assert library.allocate_segment(1 << 30, 0, None) is None
 
 
@@ -172,7 +172,7 @@ def test_the_base_of_a_block_is_the_allocation_it_lies_in(
     assert size.value >= 1 << 20
 
 
-def test_emptying_the_cache_of_what_keeps_nothing_does_nothing(
+def test_emptying_the_cache_of_a_resource_without_a_pool_does_nothing(
     library: Library, counted: rmm.mr.StatisticsResourceAdaptor
 ) -> None:
     ptr = library.allocate(1000, 0, None)
@@ -219,7 +219,7 @@ def test_statistics_have_the_size_of_a_pinned_pool(library: Library) -> None:
     library.deallocate(ptr, 1000, 0, None)
 
 
-def test_there_are_no_statistics_of_a_device_that_is_not_there() -> None:
+def test_statistics_of_an_unknown_device_are_an_error() -> None:
     for device in (-1, 1000):
         with pytest.raises(ValueError, match=f"no device {device}"):
             rmm_torch.memory_stats(device)
@@ -337,7 +337,7 @@ def test_a_snapshot_leaves_out_addresses_without_memory(library: Library) -> Non
     library.deallocate(blocks[2], sizes[2], 0, None)
 
 
-def test_a_snapshot_of_what_is_no_pool_is_empty(library: Library, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
+def test_a_snapshot_without_a_pool_is_empty(library: Library, counted: rmm.mr.StatisticsResourceAdaptor) -> None:
     assert rmm_torch.memory_snapshot()["segments"] == []
 
 
