@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that compares allocators: it runs from any folder, and says what it could not measure."""
+"""Tests the program that compares allocators: it runs from any folder, and says which candidates it could not measure."""
 
 from __future__ import annotations
 

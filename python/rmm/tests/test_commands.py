@@ -32,14 +32,14 @@ def test_demo_shows_a_line_for_each_resource(capsys: pytest.CaptureFixture[str])
     rows = {line.split()[0]: line for line in lines[3:]}
     assert set(rows) >= {"cuda", "pool", "arena"}
     taken = {name: float(rows[name].split()[-2]) for name in ("cuda", "pool", "arena")}
-    if cuda_backend == "sim":  # on a device others may take and give back memory too
+    if cuda_backend == "sim":  # on a GPU, other processes allocate and free, too
         assert taken["arena"] == 256.0
         assert 0.0 < taken["cuda"] <= taken["pool"] < taken["arena"]
 
 
 @pytest.mark.parametrize("command", ["info", "demo"])
 def test_an_error_of_the_runtime_is_printed_in_one_line(command: str) -> None:
-    """With a device hidden by its variable, for instance."""
+    """For example, the variable CUDA_VISIBLE_DEVICES hides a device."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "CUDASIM_DEVICES": "0"}
     done = subprocess.run(
         [sys.executable, "-m", "rmm", command], env=environment, check=False, capture_output=True, text=True, timeout=60
@@ -62,7 +62,7 @@ def test_other_commands_are_refused(arguments: list[str], capsys: pytest.Capture
 
 @pytest.fixture
 def script() -> str:
-    """The file of the script `rmm` that the installation of the package has made."""
+    """Returns the path of the script `rmm` that installing the package has made."""
     files = importlib.metadata.files("rmm-engine") or []
     (script,) = [file for file in files if file.name == "rmm" and file.parent.name == "bin"]
     return str(script.locate())

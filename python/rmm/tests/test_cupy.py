@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-in for CuPy: with a stand-in for CuPy that writes down what it is given, and with CuPy where there is a GPU."""
+"""The plug-in for CuPy: with a stand-in that records its arguments, and with CuPy itself on a GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OutOfMemoryError(MemoryError):
 
 
 class CupyStream:
-    """A stream as CuPy's classes have it; the null stream has the handle 0."""
+    """A stream like CuPy's. The null stream has the handle 0."""
 
     def __init__(self, owned: Stream | None = None) -> None:
         self.owned = owned
@@ -52,7 +52,7 @@ class CupyStream:
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """What looks like `cupy.cuda`; set `.stream` for the current stream."""
+    """A stand-in for `cupy.cuda`. Set `.stream` to change the current stream."""
     cuda: Any = ModuleType("cupy.cuda")
     cuda.stream = CupyStream()
     cuda.get_current_stream = lambda: cuda.stream
@@ -108,7 +108,7 @@ def test_memory_is_in_the_order_of_the_current_stream(cupy: Any) -> None:
 
 
 def capsule(function: Any, signature: bytes) -> Any:
-    """As modules of Cython offer their functions to others. Both have to be kept."""
+    """Makes the capsule of a C function, as Cython modules do. The caller must keep `function` and `signature` alive."""
     new = ctypes.pythonapi.PyCapsule_New
     new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     new.restype = ctypes.py_object
@@ -135,7 +135,7 @@ def test_the_current_stream_comes_from_the_c_function_of_cupy(cupy: Any) -> None
     ]
     names = ("get_current_stream_ptr", "get_current_stream")
     offered = {name: capsule(*pair) for name, pair in zip(names, zip(functions, signatures, strict=True), strict=True)}
-    cupy.stream = SimpleNamespace(__pyx_capi__=offered)  # what is asked in Python has no handle
+    cupy.stream = SimpleNamespace(__pyx_capi__=offered)  # not the stream that the Python function would return
     assert rmm_cupy_allocator(1000).mem._owner.stream == rmm.pylibrmm.stream.DEFAULT_STREAM
     assert asked == ["handle"]
     stream = Stream()
@@ -144,7 +144,7 @@ def test_the_current_stream_comes_from_the_c_function_of_cupy(cupy: Any) -> None
     pointer = rmm_cupy_allocator(1000)
     assert pointer.mem._owner.stream == stream
     assert asked == ["handle", "handle", "stream"]
-    assert sys.getrefcount(current) > references  # it lives as long as the memory
+    assert sys.getrefcount(current) > references  # the memory keeps the stream alive
     del pointer
     gc.collect()
     assert sys.getrefcount(current) == references
@@ -196,7 +196,7 @@ def test_a_missing_cupy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def real_cupy() -> Iterator[Any]:
-    """CuPy on RMM, until the test is over."""
+    """Sets RMM's allocator in CuPy for one test."""
     if cuda_backend == "sim":
         pytest.skip("needs a GPU: the simulator runs no kernels")
     if find_spec("cupy") is None:

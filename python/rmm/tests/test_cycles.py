@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resources that hold functions which refer to them: they are garbage once nothing that they allocated is live."""
+"""Resources that hold functions which refer to them: the garbage collector frees them once none of their memory is live."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rmm.pylibrmm.stream import Stream
 
 @pytest.fixture(autouse=True)
 def only_when_asked() -> Iterator[None]:
-    """No collection but those of the tests."""
+    """Turns automatic garbage collection off."""
     gc.collect()
     gc.disable()
     yield
@@ -44,7 +44,7 @@ class Owner:
 
 
 def kept_owner() -> Any:
-    """An owner that the garbage collector has kept although nothing refers to it, not even weakly any more; or None."""
+    """Returns an owner that the collector has kept although nothing refers to it, not even a weak reference; else None."""
     return next((each for each in gc.get_objects() if type(each) is Owner), None)
 
 
@@ -109,7 +109,7 @@ def test_a_live_buffer_in_the_cycle_is_not_collected_and_crashes_nothing() -> No
     for _ in range(2):
         gc.collect()
     assert freed == []
-    kept_owner().buffer = None  # its buffer wants the function: see lent_callables
+    kept_owner().buffer = None  # breaks the cycle: the buffer needs the function, see lent_callables
     gc.collect()
     assert freed == [1024]
     assert kept_owner() is None
@@ -146,7 +146,7 @@ def test_memory_of_a_pool_that_is_in_use_keeps_its_owner(wrap: Any, monkeypatch:
     for _ in range(2):
         gc.collect()
     owner = kept_owner()
-    rmm.DeviceBuffer(size=1 << 21, mr=owner.resource)  # all goes on
+    rmm.DeviceBuffer(size=1 << 21, mr=owner.resource)  # still usable
     owner.buffer = owner.resource = None
     del owner
     gc.collect()
@@ -193,7 +193,7 @@ def test_a_pool_that_keeps_unused_memory_keeps_its_owner_until_it_is_removed() -
     del owner
     gc.collect()
     assert freed == []
-    kept_owner().resource = None  # the documented limit: see CallbackMemoryResource
+    kept_owner().resource = None  # the documented limit of CallbackMemoryResource: the pool must be removed
     gc.collect()
     assert sum(freed) >= 16 * 4096
     assert kept_owner() is None

@@ -310,11 +310,11 @@ def test_pointer_functions_copy_between_host_and_device() -> None:
 def test_a_failed_copy_is_a_runtime_error(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="Memcpy failed with error: "):
         copy_device_to_ptr(0, 0, 100)
-    capfd.readouterr()  # the simulator's line about it
+    capfd.readouterr()  # removes the simulator's message
 
 
 class Described:
-    """An array whose `__cuda_array_interface__` is what the test says."""
+    """An array with a given `__cuda_array_interface__`."""
 
     def __init__(self, interface: Any) -> None:
         self.__cuda_array_interface__ = interface
@@ -382,7 +382,7 @@ def test_elements_of_all_kinds_have_their_size(typestr: str, shape: Any) -> None
 
 
 def test_fractional_sizes_are_a_type_error() -> None:
-    """And not cut off."""
+    """They are not rounded."""
     wrong: Any = 1.5
     buffer = rmm.DeviceBuffer(size=8)
     cuda = rmm.mr.CudaMemoryResource()
@@ -482,7 +482,7 @@ def test_no_reference_to_none_is_lost() -> None:
 
 
 class Watchful(rmm.DeviceBuffer):
-    """Looks at itself when it ends, and keeps what it hears."""
+    """Looks at itself in its __del__, and keeps what it finds."""
 
     heard: ClassVar[list[str]] = []
 
@@ -526,7 +526,7 @@ def test_a_stream_of_none_is_refused_where_arrays_are_copied() -> None:
 
 
 def test_buffers_of_all_sizes_go_back_on_any_thread() -> None:
-    """Whether they are served at once or not: what is live is the sum of what is held."""
+    """Sizes that the fast path serves, and others: the live bytes are always the sum of the held buffers."""
     pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 1 << 24, 1 << 24)
     rmm.mr.set_current_device_resource(pool)
     stream = Stream()
@@ -557,7 +557,7 @@ def test_buffers_of_all_sizes_go_back_on_any_thread() -> None:
 
 @pytest.fixture
 def turns() -> Iterator[list[int]]:
-    """Counts how often another thread got the GIL, which nobody takes away from the thread that has it."""
+    """Counts how often another thread gets the GIL. Only threads that release it give it away."""
     taken = [0]
     done = Event()
 
@@ -589,7 +589,7 @@ def test_the_gil_is_held_where_a_pool_serves_at_once(
     small_pool: rmm.mr.PoolMemoryResource, turns: list[int], wrap: Any
 ) -> None:
     rmm.mr.set_current_device_resource(wrap(small_pool))
-    for _ in range(1000):  # the first fill the thread's cache, and statistics count a few of them behind a lock
+    for _ in range(1000):  # fills the thread's cache; the first calls of the statistics take a lock
         rmm.DeviceBuffer(size=256)
     before = turns[0]
     for _ in range(20_000):
@@ -603,7 +603,7 @@ def test_adaptors_count_the_same_whether_the_gil_is_held_or_not(
 ) -> None:
     limited = rmm.mr.LimitingResourceAdaptor(small_pool, 10 * size + 2559)
     counting = rmm.mr.StatisticsResourceAdaptor(limited)
-    through_tracking = rmm.mr.StatisticsResourceAdaptor(rmm.mr.TrackingResourceAdaptor(counting))  # releases it
+    through_tracking = rmm.mr.StatisticsResourceAdaptor(rmm.mr.TrackingResourceAdaptor(counting))  # releases the GIL
     for _ in range(100):
         buffers = [rmm.DeviceBuffer(size=size, mr=counting) for _ in range(7)]
         buffers += [rmm.DeviceBuffer(size=size, mr=through_tracking) for _ in range(3)]

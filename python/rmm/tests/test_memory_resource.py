@@ -154,7 +154,7 @@ def test_bad_arguments_raise_exceptions(resource: rmm.mr.DeviceMemoryResource) -
 def test_resources_without_arguments_take_none(name: str) -> None:
     make: Any = attrgetter(name)(rmm.mr)
     for arguments, named in (((5,), {}), ((), {"nbytes": 5})):
-        with pytest.raises((TypeError, RuntimeError)):  # the latter if the device has no such memory
+        with pytest.raises((TypeError, RuntimeError)):  # RuntimeError: the device has no such memory
             make(*arguments, **named)
 
 
@@ -329,7 +329,7 @@ def test_bins_serve_their_sizes() -> None:
     binning.add_bin(allocation_size=4096)
     assert binning.bin_mrs == [bin_resource]
     before = upstream.allocation_counts.current_bytes
-    assert before > 0  # of the bin without a resource of its own
+    assert before > 0  # from the bin that the resource made itself
     small = rmm.DeviceBuffer(size=1000, mr=binning)
     assert bin_resource.allocation_counts.current_count == 1
     large = rmm.DeviceBuffer(size=MIB, mr=binning)

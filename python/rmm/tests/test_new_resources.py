@@ -74,8 +74,8 @@ def test_invalid_arguments_of_an_elastic_pool_are_refused() -> None:
 def test_unused_memory_goes_back_after_the_decay_time() -> None:
     pool = rmm.mr.ElasticPoolMemoryResource(decay_seconds=0)
     rmm.DeviceBuffer(size=4 * MIB, mr=pool)
-    pool.tick()  # sees what is unused, ...
-    pool.tick()  # ... and that it still is
+    pool.tick()  # notes the unused memory
+    pool.tick()  # gives it back, because it is still unused
     assert pool.pool_size() == 0
     assert rmm.mr.ElasticPoolMemoryResource("4MiB").tick() == 0
 

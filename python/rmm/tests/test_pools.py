@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pools tell, try and set aside: tags, reports, recovery, reservations, captures; and the guard"""
+"""Pools: tags, reports, recovery, reservations and captures; and the guard adaptor."""
 
 from __future__ import annotations
 
@@ -514,7 +514,7 @@ def test_an_unannounced_capture_is_found(
 ) -> None:
     stream = Stream(flags=CudaStreamFlags.NON_BLOCKING)
     for _ in range(3):
-        rmm.DeviceBuffer(size=256, stream=stream, mr=pool)  # the next one comes from the thread's own cache
+        rmm.DeviceBuffer(size=256, stream=stream, mr=pool)  # fills the thread's own cache
     end = begin_capture(stream)
     assert pool.check_capture
     with pytest.raises(RuntimeError, match="capture_scope"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which resource serves which device"""
+"""The resource of each device."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_unknown_devices_are_refused(device: int, cuda: rmm.mr.CudaMemoryResourc
 def test_memory_of_the_device() -> None:
     free, total = rmm.mr.available_device_memory()
     assert 0 < free <= total
-    buffer = rmm.DeviceBuffer(size=64 << 20)  # a smaller one may lie in what the driver keeps
+    buffer = rmm.DeviceBuffer(size=64 << 20)  # the driver might serve a smaller one from memory that it keeps
     assert rmm.mr.available_device_memory()[0] <= free - buffer.size
 
 
@@ -189,7 +189,7 @@ def test_logging_can_be_switched(tmp_path: Path, cuda: rmm.mr.CudaMemoryResource
     rmm.mr.set_current_device_resource(cuda)
     assert rmm.get_log_filenames() == {0: None}
     rmm.enable_logging(log_file_name=str(tmp_path / "x.csv"))
-    rmm.enable_logging(log_file_name=str(tmp_path / "y.csv"))  # it is enabled
+    rmm.enable_logging(log_file_name=str(tmp_path / "y.csv"))  # has no effect, because logging is enabled
     assert rmm.get_log_filenames() == {0: str(tmp_path / "x.dev0.csv")}
     rmm.DeviceBuffer(size=100)
     rmm.mr._flush_logs()
@@ -286,7 +286,7 @@ from rmm.pylibrmm.memory_resource._registry import forget_registered_resources, 
 
 devices = range(16)
 sys.setswitchinterval(1e-6)
-kept = []  # a resource that the registry has lost lives on: the test looks at which it is, not at freed memory
+kept = []  # keeps resources that the registry has lost, so that their addresses can be compared
 
 
 def ask():

@@ -42,7 +42,7 @@ def free_bytes() -> int:
 
 
 def fill_device() -> list[rmm.DeviceBuffer]:
-    """Takes all memory of the device. That can be more than it calls free: the driver empties its own pools for it."""
+    """Allocates all memory of the device. This can exceed the free memory, because the driver empties its own pools first."""
     cuda = rmm.mr.CudaMemoryResource()
     taken = []
     nbytes = free_bytes()
@@ -55,7 +55,7 @@ def fill_device() -> list[rmm.DeviceBuffer]:
 
 
 def has_free(nbytes: int) -> bool:
-    """Whether the device has so much free; a GPU takes a little for itself."""
+    """Returns whether the device has so many free bytes, except for a little that a GPU takes itself."""
     slack = 0 if cuda_backend == "sim" else 8 * MiB
     return abs(free_bytes() - nbytes) <= slack
 
@@ -63,7 +63,7 @@ def has_free(nbytes: int) -> bool:
 @pytest.fixture
 def sleeper() -> Sleeper:
     made = Sleeper(chunk_size="2MiB")
-    made.pool()  # what the device needs for itself is not that of a tag
+    made.pool()  # so that memory the device needs itself is not attributed to a tag
     return made
 
 
@@ -130,7 +130,7 @@ def test_the_memory_of_the_host_is_retained_on_request(sleeper: Sleeper) -> None
         buffer = rmm.DeviceBuffer(size=4 * MiB, mr=pool)
     first = address_of_copy()
     others = rmm.mr.PinnedHostMemoryResource()
-    taken = rmm.DeviceBuffer(size=4 * MiB, mr=others)  # would get the memory if it was free
+    taken = rmm.DeviceBuffer(size=4 * MiB, mr=others)  # would get that memory if it was free
     assert address_of_copy() == first
     saver.retain_cpu_backup = False
     assert not saver.retain_cpu_backup
@@ -145,7 +145,7 @@ def test_nothing_is_released_or_mapped_twice(sleeper: Sleeper) -> None:
     free = free_bytes()
     assert sleeper.pause("cache") == 0
     assert sleeper.pause() == 0
-    assert sleeper.pause("cache", keep=False) == 0  # the contents of the first call are kept
+    assert sleeper.pause("cache", keep=False) == 0  # keeps the contents, as the first call said
     assert has_free(free)
     sleeper.resume()
     free = free_bytes()
@@ -252,7 +252,7 @@ def test_a_tag_is_not_paused_before_its_regions_end(sleeper: Sleeper) -> None:
         for tag in ("cache", None):
             with pytest.raises(RuntimeError, match="a region with the tag 'cache' has not ended"):
                 sleeper.pause(tag)
-        assert buffer.tobytes() == b"weights"  # all or nothing
+        assert buffer.tobytes() == b"weights"  # nothing was paused
         assert sleeper.pause("weights", keep=True) == 2 * MiB
     finally:
         end.set()
@@ -304,7 +304,7 @@ def test_memory_that_woke_up_before_a_failure_stays_awake() -> None:
     with sleeper.region("second", keep=True) as pool:
         second = rmm.DeviceBuffer(size=64 * MiB, mr=pool)
     sleeper.pause()
-    rmm.sleep._empty_cache()  # which resume() empties before it gives up
+    rmm.sleep._empty_cache()  # resume() empties this cache before it fails
     room = rmm.DeviceBuffer(size=16 * MiB, mr=rmm.mr.CudaMemoryResource())
     rest = fill_device()
     del room
@@ -435,13 +435,13 @@ def test_a_graph_has_memory_of_its_own_as_long_as_it_lives(sleeper: Sleeper, tor
     with sleeper.cuda_graph(sharing, pool="handle", tag="graph"):
         assert sharing.pool is handle
     with sleeper.cuda_graph(sharing, pool="handle", tag="graph", keep=True):
-        assert sharing.pool is not handle  # memory of one kind is not that of the other
+        assert sharing.pool is not handle  # memory with other contents
     assert sleeper.pause("graph") == 4 * MiB
     view = sleeper.kept_contents(tensor.ptr, 1)
     assert view is not None
     sleeper.resume("graph")
     del tensor
-    assert sleeper.release_unused() == 0  # the graph needs it
+    assert sleeper.release_unused() == 0  # the graph still needs it
     del first, second, sharing, handle
     gc.collect()
     assert sleeper.release_unused() == 4 * MiB
@@ -495,7 +495,7 @@ def test_a_resume_that_lacks_memory_empties_the_cache_of_pytorch(
 
 def test_sources_of_segments_are_found_again_when_they_are_gone() -> None:
     pool = rmm.mr.ElasticPoolMemoryResource()
-    for _ in range(300):  # more than there are at a time
+    for _ in range(300):  # more than the largest number of sources
         source = SegmentSource(pool, rmm.tag("weights"))
         assert source.allocate_address
         del source

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SpillResourceAdaptor: a function that frees memory in time, and watermarks."""
+"""SpillResourceAdaptor: a function that frees memory before the pool runs out, and watermarks."""
 
 from __future__ import annotations
 

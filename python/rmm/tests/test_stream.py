@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams and pools of them"""
+"""Streams and stream pools."""
 
 from __future__ import annotations
 
