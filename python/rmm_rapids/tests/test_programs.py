@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the comparison on programs of RAPIDS does without them and without a GPU."""
+"""Tests the comparison on RAPIDS' programs without RAPIDS' libraries and without a GPU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the import says about an rmm that the package is not compiled for."""
+"""The errors of an import beside an rmm that the package is not compiled for."""
 
 from __future__ import annotations
 

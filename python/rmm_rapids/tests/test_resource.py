@@ -190,7 +190,9 @@ def test_unsupported_calls_raise_errors() -> None:
         (5, None, TypeError, "a text such as 'elastic,max=80%', not 5"),
     ],
 )
-def test_refuses_bad_configurations_and_devices(configuration: str, device: int | None, error: type[Exception], text: str) -> None:
+def test_refuses_bad_configurations_and_devices(
+    configuration: str, device: int | None, error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         EngineMemoryResource(configuration, device)
 
