@@ -197,8 +197,7 @@ class table {
 
   void move_to_pinned(partition& each)
   {
-    auto* const pinned =
-      static_cast<char*>(pinned_.allocate(partition_bytes_, stream_));  // may call spill(bytes, place::pinned)
+    auto* const pinned = static_cast<char*>(pinned_.allocate(partition_bytes_, stream_));  // may call spill()
     stopwatch const time;
     copy(pinned, each.device.data(), partition_bytes_);
     stream_.synchronize();

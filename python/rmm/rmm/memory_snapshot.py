@@ -89,6 +89,14 @@ class MemorySnapshot(dict[str, Any]):
         -------
         str
             The JSON.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> text = pool.snapshot().to_json()
+        >>> text.startswith("{")
+        True
         """
         blocks = [{**block, "address": hex(block["address"])} for block in self["blocks"]]
         return json.dumps({**self, "blocks": blocks})

@@ -241,7 +241,15 @@ class Sleeper:
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """Suspend the thread's regions for a block of code, so that its memory does not sleep."""
+        """Suspend the thread's regions for a block of code, so that its memory does not sleep.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> sleeper = rmm.sleep.Sleeper()
+        >>> with sleeper.region("cache") as pool, sleeper.outside():
+        ...     stays = rmm.DeviceBuffer(size=1000, mr=pool)
+        """
         with _tag(""), self._inside(None):
             yield
 
@@ -315,6 +323,13 @@ class Sleeper:
         ------
         RuntimeError
             If PyTorch has no CUDA or finds no device, or the tag is asleep.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> sleeper, graph = rmm.sleep.Sleeper(), torch.cuda.CUDAGraph()  # doctest: +SKIP
+        >>> with sleeper.graph_pool("graphs") as pool, torch.cuda.graph(graph, pool=pool):  # doctest: +SKIP
+        ...     y = model(x)
         """
         torch = _torch()
         if torch is None:
@@ -456,6 +471,15 @@ class Sleeper:
         -------
         int
             The bytes. PyTorch's segments count as a whole.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> sleeper = rmm.sleep.Sleeper()
+        >>> with sleeper.region("cache") as pool:
+        ...     cache = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> sleeper.used_bytes()
+        1024
         """
         with self._lock:
             return sum(pool.figures()["live_bytes"] for pool in self._pools.values())
@@ -467,6 +491,16 @@ class Sleeper:
         -------
         int
             The bytes given back.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> sleeper = rmm.sleep.Sleeper()
+        >>> with sleeper.region("cache") as pool:
+        ...     cache = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> del cache
+        >>> sleeper.release_unused() == pool.chunk_bytes
+        True
         """
         with self._lock:
             self._drop_pools(self._parts.values())
@@ -499,6 +533,19 @@ class Sleeper:
         -------
         memoryview or None
             The copy, which must not be used after `resume`. None if the memory is awake, or if its contents were dropped.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> import rmm.sleep
+        >>> sleeper = rmm.sleep.Sleeper()
+        >>> with sleeper.region("weights", keep=True) as pool:
+        ...     model = rmm.DeviceBuffer(size=5, mr=pool)
+        >>> model.copy_from_host(b"model")
+        >>> freed = sleeper.pause()
+        >>> bytes(sleeper.kept_contents(model.ptr, model.size))
+        b'model'
+        >>> sleeper.resume()
         """
         with self._lock:
             for pool in self._pools.values():

@@ -302,6 +302,12 @@ class ProfilerRecords:
         -------
         str
             The table.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> records = rmm.statistics.ProfilerRecords()
+        >>> report = records.report()
         """
         heading = "Memory Profiling\n" + "=" * 16 + "\n\n"
         records = self.records

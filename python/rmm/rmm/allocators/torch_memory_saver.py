@@ -72,6 +72,12 @@ class TorchMemorySaver:
             If `enable_disk_backup` is set.
         ValueError
             If `cpu_backup_backend` is unknown, or set without `enable_cpu_backup`.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import TorchMemorySaver
+        >>> with TorchMemorySaver().region(tag="weights", enable_cpu_backup=True):
+        ...     pass  # load the model
         """
         if enable_disk_backup:
             raise NotImplementedError("RMM keeps contents in memory of the host only, not on disks")
@@ -114,6 +120,13 @@ class TorchMemorySaver:
             If PyTorch has no CUDA or finds no device.
         ValueError
             As `region`.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import torch_memory_saver
+        >>> graph = torch.cuda.CUDAGraph()  # doctest: +SKIP
+        >>> with torch_memory_saver.cuda_graph(graph, tag="graph"):  # doctest: +SKIP
+        ...     y = model(x)
         """
         keep = _keep(enable_cpu_backup, cpu_backup_backend)
         with self._sleeper.cuda_graph(cuda_graph, pool, stream, capture_error_mode, tag=tag, keep=keep):
@@ -131,6 +144,13 @@ class TorchMemorySaver:
         -------
         context manager
             The scope.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import TorchMemorySaver
+        >>> saver = TorchMemorySaver()
+        >>> with saver.region(tag="weights"), saver.disable():
+        ...     pass  # tensors of this block do not sleep
         """
         return self._sleeper.outside()
 
@@ -141,6 +161,11 @@ class TorchMemorySaver:
         ----------
         tag : str, optional
             The tag; all tags if None.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import TorchMemorySaver
+        >>> TorchMemorySaver().pause("unknown")  # does nothing
         """
         if tag is None or tag in self._sleeper.tags():
             self._sleeper.pause(tag)
@@ -152,6 +177,16 @@ class TorchMemorySaver:
         ----------
         tag : str, optional
             The tag; all tags if None.
+
+        Examples
+        --------
+        >>> import rmm.sleep
+        >>> from rmm.allocators.torch_memory_saver import TorchMemorySaver
+        >>> saver = TorchMemorySaver(rmm.sleep.Sleeper())
+        >>> with saver.region(tag="weights"):
+        ...     pass  # load the model
+        >>> saver.pause("weights")
+        >>> saver.resume("weights")
         """
         if tag is None or tag in self._sleeper.tags():
             self._sleeper.resume(tag)
@@ -175,6 +210,14 @@ class TorchMemorySaver:
         ------
         ValueError
             If the tensor is not contiguous, or not on a CUDA device.
+
+        Examples
+        --------
+        >>> from rmm.allocators.torch_memory_saver import torch_memory_saver
+        >>> with torch_memory_saver.region(tag="weights", enable_cpu_backup=True):  # doctest: +SKIP
+        ...     weights = torch.ones(1000, device="cuda")
+        >>> torch_memory_saver.pause("weights")  # doctest: +SKIP
+        >>> torch_memory_saver.get_cpu_backup(weights)  # doctest: +SKIP
         """
         if not x.is_cuda or not x.is_contiguous():
             raise ValueError("a backup needs a contiguous tensor on a CUDA device")

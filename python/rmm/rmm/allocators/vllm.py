@@ -51,6 +51,12 @@ class CuMemAllocator:
         -------
         CuMemAllocator
             The object.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> CuMemAllocator.get_instance() is CuMemAllocator.get_instance()
+        True
         """
         if CuMemAllocator.instance is None:
             CuMemAllocator.instance = CuMemAllocator()
@@ -69,6 +75,12 @@ class CuMemAllocator:
         ------
         RuntimeError
             If the tag is asleep.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> with CuMemAllocator().use_memory_pool("weights"):
+        ...     pass  # load the model
         """
         with self._sleeper.region(tag or self.default_tag):
             yield
@@ -82,6 +94,13 @@ class CuMemAllocator:
         ------
         tuple of int
             The pool to capture into.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> allocator, graph = CuMemAllocator.get_instance(), torch.cuda.CUDAGraph()  # doctest: +SKIP
+        >>> with allocator.cudagraph_pool() as pool, torch.cuda.graph(graph, pool=pool):  # doctest: +SKIP
+        ...     y = model(x)
         """
         with self._sleeper.graph_pool("cudagraph") as pool:
             yield pool
@@ -93,6 +112,14 @@ class CuMemAllocator:
         ----------
         offload_tags : tuple of str or str, optional
             The tags whose contents are kept in pinned memory of the host; `default_tag` if None. All others are dropped.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> allocator = CuMemAllocator()
+        >>> with allocator.use_memory_pool("weights"):
+        ...     pass  # load the model
+        >>> allocator.sleep("weights")
         """
         kept = _as_tags((self.default_tag,) if offload_tags is None else offload_tags)
         gc.collect()  # so that no garbage is copied to the host
@@ -107,6 +134,14 @@ class CuMemAllocator:
         ----------
         tags : tuple of str or str
             The tags. Those that are asleep stay as they are.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> allocator = CuMemAllocator()
+        >>> with allocator.use_memory_pool("kv_cache"):
+        ...     pass
+        >>> allocator.discard("kv_cache")
         """
         for tag in _as_tags(tags):
             if tag in self._sleeper.tags():
@@ -119,6 +154,15 @@ class CuMemAllocator:
         ----------
         tags : list of str, optional
             The tags to wake up; all if None. Tags other than "weights" and "kv_cache" wake up in each call.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> allocator = CuMemAllocator()
+        >>> with allocator.use_memory_pool("weights"):
+        ...     pass  # load the model
+        >>> allocator.sleep("weights")
+        >>> allocator.wake_up(["weights"])
         """
         gc.collect()
         rmm.sleep._empty_cache()
@@ -133,11 +177,23 @@ class CuMemAllocator:
         -------
         int
             The bytes.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> CuMemAllocator().get_current_usage()
+        0
         """
         return self._sleeper.used_bytes()
 
     def release_pools(self) -> None:
-        """Give unused memory back to the device."""
+        """Give unused memory back to the device.
+
+        Examples
+        --------
+        >>> from rmm.allocators.vllm import CuMemAllocator
+        >>> CuMemAllocator().release_pools()
+        """
         self._sleeper.release_unused()
 
     close = release_pools

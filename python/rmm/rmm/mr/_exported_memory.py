@@ -61,7 +61,16 @@ class ExportedMemory:
         self.fabric_handles = fabric_handles
 
     def close(self) -> None:
-        """Close the descriptors. Memory that was imported with them stays mapped."""
+        """Close the descriptors. Memory that was imported with them stays mapped.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> exported = pool.export_descriptors(buffer.ptr, buffer.size)
+        >>> exported.close()
+        """
         descriptors, self.descriptors = self.descriptors, ()
         for descriptor in descriptors:
             os.close(descriptor)

@@ -349,6 +349,12 @@ cdef class DeviceBuffer:
             The number of the device; the current one if None.
         stream : rmm.pylibrmm.stream.Stream, optional
             The stream that orders the move; that of the buffer if None.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=rmm.mr.ManagedMemoryResource())
+        >>> buffer.prefetch()
         """
         cdef cuda_device_id destination = cuda_device_id(c_current_device() if device is None else <int>device)
         cdef void* ptr = self.c_data()
@@ -507,6 +513,14 @@ cdef class DeviceBuffer:
         ------
         ValueError
             If `ary` is larger than the buffer.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> buffer = rmm.DeviceBuffer(size=5)
+        >>> buffer.copy_from_host(b"Hello")
+        >>> buffer.tobytes()
+        b'Hello'
         """
         cdef const unsigned char[::1] hb = ary
         as_stream(stream)
@@ -568,6 +582,12 @@ cdef class DeviceBuffer:
         -------
         bytes
             The content.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.DeviceBuffer.to_device(b"Hello").tobytes()
+        b'Hello'
         """
         cdef size_t size = self.c_size()
         as_stream(stream)
@@ -593,6 +613,14 @@ cdef class DeviceBuffer:
         ------
         MemoryError
             If there is not enough memory. The content is unchanged then.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> buffer = rmm.DeviceBuffer.to_device(b"Hello")
+        >>> buffer.reserve(1000)
+        >>> buffer.size, buffer.capacity()
+        (5, 1000)
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         cdef reporting_buffer* buffer = <reporting_buffer*>self.contents()
@@ -638,6 +666,12 @@ cdef class DeviceBuffer:
         -------
         int
             The bytes.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.DeviceBuffer(size=1000).capacity()
+        1000
         """
         return self.contents().capacity()
 

@@ -147,6 +147,13 @@ cdef class GraphMemory:
         ----------
         stream : rmm.pylibrmm.stream.Stream
             A stream that is ordered after the last launch of each graph.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> from rmm.pylibrmm.stream import Stream
+        >>> memory, stream = rmm.GraphMemory(), Stream()
+        >>> memory.release(stream)  # with the stream that the graph ran on last
         """
         with nogil:
             self._memory.release(stream.view())

@@ -104,7 +104,13 @@ cdef class Stream:
         self._owner = stream._owner
 
     def synchronize(self):
-        """Wait until all work of the stream is done. Other Python threads can run meanwhile."""
+        """Wait until all work of the stream is done. Other Python threads can run meanwhile.
+
+        Examples
+        --------
+        >>> from rmm.pylibrmm.stream import Stream
+        >>> Stream().synchronize()
+        """
         with nogil:
             self.c_synchronize()
 

@@ -113,6 +113,14 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         int
             The sum of the sizes of live allocations, each rounded up to 256.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> limiting = rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=limiting)
+        >>> limiting.get_allocated_bytes()
+        1024
         """
         return (<limiting_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
@@ -123,6 +131,12 @@ cdef class LimitingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         int
             The limit.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), "1MiB").get_allocation_limit()
+        1048576
         """
         return (<limiting_resource_adaptor[base]*>self.usable())[0].get_allocation_limit()
 
@@ -180,7 +194,18 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
             self.c_obj = make_logging(upstream, c_name)
 
     cpdef flush(self):
-        """Write buffered lines to the file."""
+        """Write buffered lines to the file.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "log.csv")
+        >>> logging = rmm.mr.LoggingResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=logging)
+        >>> logging.flush()
+        """
         with nogil:
             (<logging_resource_adaptor[base]*>self.usable())[0].flush()
 
@@ -191,6 +216,16 @@ cdef class LoggingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         str
             The absolute name.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "log.csv")
+        >>> logging = rmm.mr.LoggingResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+        >>> os.path.basename(logging.get_file_name())
+        'log.dev0.csv'
         """
         self.usable()  # raises TypeError if the constructor failed
         return self._log_file_name
@@ -261,6 +296,15 @@ cdef class StatisticsResourceAdaptor(UpstreamResourceAdaptor):
         ------
         IndexError
             If there was no push.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> counters = resource.push_counters()
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=resource)
+        >>> resource.pop_counters().peak_count
+        1
         """
         counters = (<statistics_resource_adaptor[base]*>self.usable())[0].pop_counters()
         return _statistics(counters.first, counters.second)
@@ -300,6 +344,14 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         int
             The sum of the sizes of live allocations.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> tracking = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=tracking)
+        >>> tracking.get_allocated_bytes()  # a multiple of 16
+        1008
         """
         return (<tracking_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
@@ -331,6 +383,13 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         -------
         str
             The bytes in use, and the call stacks if they were recorded, in descending order of bytes. Empty if nothing is live.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> tracking = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=tracking)
+        >>> report = tracking.get_leak_report()
         """
         cdef string text
         with nogil:
@@ -338,7 +397,14 @@ cdef class TrackingResourceAdaptor(UpstreamResourceAdaptor):
         return text.decode("utf-8", "replace")
 
     def log_outstanding_allocations(self):
-        """Write the live allocations to the debug log, at level debug."""
+        """Write the live allocations to the debug log, at level debug.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> tracking = rmm.mr.TrackingResourceAdaptor(rmm.mr.CudaMemoryResource())
+        >>> tracking.log_outstanding_allocations()  # logs nothing: nothing is allocated
+        """
         with nogil:
             (<tracking_resource_adaptor[base]*>self.usable())[0].log_outstanding_allocations()
 
@@ -494,7 +560,18 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
             self.c_obj = make_trace(upstream, c_name)
 
     def flush(self):
-        """Write buffered events to the file."""
+        """Write buffered events to the file.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "program.trace")
+        >>> trace = rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=trace)
+        >>> trace.flush()
+        """
         with nogil:
             (<trace_resource_adaptor[base]*>self.usable())[0].flush()
 
@@ -505,6 +582,15 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
         -------
         str
             The absolute name.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "program.trace")
+        >>> rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), name).get_file_name() == name
+        True
         """
         return os.path.abspath(os.fsdecode((<trace_resource_adaptor[base]*>self.usable())[0].get_file_name()))
 
@@ -515,6 +601,16 @@ cdef class TraceResourceAdaptor(UpstreamResourceAdaptor):
         -------
         int
             The number of events; 0 if all were written.
+
+        Examples
+        --------
+        >>> import os
+        >>> import tempfile
+        >>> import rmm
+        >>> name = os.path.join(tempfile.mkdtemp(), "program.trace")
+        >>> trace = rmm.mr.TraceResourceAdaptor(rmm.mr.CudaMemoryResource(), name)
+        >>> trace.get_lost_events()
+        0
         """
         return (<trace_resource_adaptor[base]*>self.usable())[0].get_lost_events()
 

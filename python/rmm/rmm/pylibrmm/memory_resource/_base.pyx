@@ -138,6 +138,13 @@ cdef class DeviceMemoryResource:
             The bytes that were allocated.
         stream : rmm.pylibrmm.stream.Stream, optional
             A stream that is ordered after the work that uses the memory.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> resource = rmm.mr.CudaMemoryResource()
+        >>> pointer = resource.allocate(1000)
+        >>> resource.deallocate(pointer, 1000)
         """
         cdef cuda_stream_view c_stream = as_stream(stream).view()
         with nogil:
@@ -198,6 +205,13 @@ cdef class UpstreamResourceAdaptor(DeviceMemoryResource):
         -------
         DeviceMemoryResource
             The resource.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> upstream = rmm.mr.CudaMemoryResource()
+        >>> rmm.mr.LimitingResourceAdaptor(upstream, "1MiB").get_upstream() is upstream
+        True
         """
         return self.upstream_mr
 

@@ -273,6 +273,14 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
         -------
         int
             The sum of the sizes of live allocations, each rounded up to 256.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> spilling = rmm.mr.SpillResourceAdaptor(rmm.mr.CudaMemoryResource(), lambda nbytes: 0, maximum="1MiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=spilling)
+        >>> spilling.get_allocated_bytes()
+        1024
         """
         return (<spill_resource_adaptor[base]*>self.usable())[0].get_allocated_bytes()
 
@@ -283,6 +291,12 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
         -------
         int
             The maximum.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.mr.SpillResourceAdaptor(rmm.mr.CudaMemoryResource(), lambda nbytes: 0, maximum="1MiB").get_maximum()
+        1048576
         """
         return (<spill_resource_adaptor[base]*>self.usable())[0].get_maximum()
 
@@ -293,6 +307,13 @@ cdef class SpillResourceAdaptor(UpstreamResourceAdaptor):
         -------
         dict of str to int
             `calls`, `asked_bytes`, and `freed_bytes`, the sum of what it returned.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> spilling = rmm.mr.SpillResourceAdaptor(rmm.mr.CudaMemoryResource(), lambda nbytes: 0, maximum="1MiB")
+        >>> spilling.figures()["calls"]
+        0
         """
         cdef device_memory_resource* mr = self.usable()
         cdef spill_figures figures

@@ -108,6 +108,14 @@ class _Keeper:
         -------
         int
             The sum of the sizes of live allocations, each rounded up. 0 if a configured resource keeps no memory.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> pool.get_allocated_bytes()
+        1024
         """
         cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
         cdef size_t allocated
@@ -122,6 +130,12 @@ class _Keeper:
         -------
         int
             The bytes. 0 if a configured resource keeps no memory.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB").pool_size()
+        1048576
         """
         cdef device_memory_resource* mr = (<DeviceMemoryResource?>self).usable()
         cdef size_t size
@@ -229,6 +243,13 @@ class _Trimmable:
         -------
         int
             The bytes given back.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource("64MiB")
+        >>> pool.release_unused()
+        67108864
         """
         return self.trim_to(0)
 
@@ -306,6 +327,14 @@ class _Pool(_Suballocator, _Reservable):
         ----------
         on : bool, optional
             Whether to record tags. Turning it off erases all records.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> pool.track_tags()
+        >>> with rmm.tag("join"):
+        ...     buffer = rmm.DeviceBuffer(size=1000, mr=pool)
         """
         cdef growing_pool* pool = pool_of(self)
         with nogil:
@@ -318,6 +347,16 @@ class _Pool(_Suballocator, _Reservable):
         -------
         list of rmm.memory_report.Holder
             Empty unless the pool tracks tags.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB")
+        >>> pool.track_tags()
+        >>> with rmm.tag("join"):
+        ...     buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> [(holder.tag, holder.bytes) for holder in pool.live_by_tag()]
+        [('join', 1008)]
         """
         cdef growing_pool* pool = pool_of(self)
         cdef vector[holder] holders
@@ -471,6 +510,13 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
         ------
         RuntimeError
             If the reservation has ended.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB")
+        >>> with pool.reserve("1MiB") as reservation:
+        ...     unused = reservation.shrink_to("256KiB")
         """
         cdef size_t c_size = parse_bytes(nbytes)
         cdef reserved_resource* mr = <reserved_resource*>self.usable()
@@ -480,7 +526,15 @@ cdef class MemoryReservation(DeviceMemoryResource, _Suballocator, _Reservable):
         return given_back
 
     def release(self):
-        """End the reservation. Free memory goes back to the pool."""
+        """End the reservation. Free memory goes back to the pool.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "4MiB")
+        >>> reservation = pool.reserve("1MiB")
+        >>> reservation.release()  # as the end of a with block does
+        """
         cdef reserved_resource* mr = <reserved_resource*>self.usable()
         with nogil:
             mr[0].release()
@@ -615,7 +669,14 @@ cdef class ReservationQueue:
         return wrap_reservation(made, self.source, stream)
 
     def notify(self):
-        """Make the request whose turn it is try again immediately. Call this after freeing memory of the pool."""
+        """Make the request whose turn it is try again immediately. Call this after freeing memory of the pool.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> queue = rmm.mr.ReservationQueue(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), "1MiB"))
+        >>> queue.notify()
+        """
         cdef queue_ptr queue = self.usable()
         with nogil:
             c_notify(queue)

@@ -114,6 +114,12 @@ cdef class CudaAsyncMemoryResource(DeviceMemoryResource, _Keeper, _Trimmable):
         -------
         int
             The handle.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> rmm.mr.CudaAsyncMemoryResource().pool_handle() != 0
+        True
         """
         return <uintptr_t>(<cuda_async_memory_resource*>self.usable())[0].pool_handle()
 
@@ -155,6 +161,15 @@ cdef class CudaAsyncViewMemoryResource(DeviceMemoryResource, _Keeper):
         -------
         int
             The handle.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> from cuda.bindings import runtime
+        >>> pool = rmm.mr.CudaAsyncMemoryResource()
+        >>> view = rmm.mr.CudaAsyncViewMemoryResource(runtime.cudaMemPool_t(pool.pool_handle()))
+        >>> view.pool_handle() == pool.pool_handle()
+        True
         """
         return <uintptr_t>(<cuda_async_view_memory_resource*>self.usable())[0].pool_handle()
 

@@ -364,6 +364,12 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         -------
         int
             The bytes given back.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource("64MiB")
+        >>> released = pool.tick()
         """
         cdef size_t given_back
         with nogil:
@@ -377,6 +383,17 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         ----------
         tag : rmm.tag
             The tag.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource()
+        >>> cache = rmm.tag("cache")
+        >>> pool.set_pausable(cache)
+        >>> with cache:
+        ...     buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> pool.pause(tag=cache)
+        >>> pool.resume(tag=cache)
         """
         cdef cpp_tag c_tag = tag._tag
         with nogil:
@@ -451,6 +468,15 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         ------
         MemoryError
             If there is not enough memory. The pool is still paused then.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource("64MiB")
+        >>> pool.pause()
+        >>> pool.resume()
+        >>> pool.mapped_bytes
+        67108864
         """
         cdef cpp_tag c_tag
         if tag is None:
@@ -468,6 +494,12 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         ----------
         on : bool, optional
             Whether to keep it.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource()
+        >>> pool.retain_host_memory()
         """
         with nogil:
             elastic_pool(self)[0].retain_host_memory(on)
@@ -486,6 +518,17 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         -------
         memoryview or None
             The copy, which must not be used after `resume`. None if the memory is not paused, or if its contents were dropped.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource()
+        >>> buffer = rmm.DeviceBuffer(size=5, mr=pool)
+        >>> buffer.copy_from_host(b"Hello")
+        >>> pool.pause()
+        >>> bytes(pool.kept_contents(buffer.ptr, 5))
+        b'Hello'
+        >>> pool.resume()
         """
         cdef const void* copy
         with nogil:
@@ -520,6 +563,14 @@ cdef class ElasticPoolMemoryResource(DeviceMemoryResource, _Pool, _Trimmable):
         ------
         RuntimeError
             If the pool was made without `share_descriptors`.
+
+        Examples
+        --------
+        >>> import rmm
+        >>> pool = rmm.mr.ElasticPoolMemoryResource(share_descriptors=True)
+        >>> buffer = rmm.DeviceBuffer(size=1000, mr=pool)
+        >>> with pool.export_descriptors(buffer.ptr, buffer.size) as exported:
+        ...     descriptors = exported.descriptors  # send them with socket.send_fds()
         """
         return export_by(c_export_descriptors, self, ptr, nbytes)
 
